@@ -1,0 +1,1 @@
+"""Drives the native meter and reads what it writes."""

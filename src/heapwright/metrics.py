@@ -1,0 +1,227 @@
+"""Every metric, defined once: name, unit, kind, meaning, source.
+
+The command line, the study store, the report and the docs all read this table. Bytes are bytes, times
+are seconds; people see MiB and ms through `Metric.show`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from heapwright.errors import unknown
+
+Kind = Literal["memory", "time", "count", "output"]
+Unit = Literal["s", "B", "B/s", "count", "J", ""]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured quantity.
+
+    Attributes:
+        key: the name in JSON and in the store, with its unit where it has one.
+        unit: the unit of the stored value.
+        kind: 'memory' and 'time' decide which pick an objective belongs to; a count that stands for
+            work done (instructions, faults) counts as time.
+        label: what people see.
+        meaning: one sentence.
+        source: who counts it.
+        objective: whether `--minimize` may name it.
+    """
+
+    key: str
+    unit: Unit
+    kind: Kind
+    label: str
+    meaning: str
+    source: str
+    objective: bool = True
+
+    @property
+    def short(self) -> str:
+        """The key without its unit: `peak_rss_bytes` → `peak_rss`."""
+        for suffix in ("_bytes", "_s", "_j"):
+            if self.key.endswith(suffix):
+                return self.key.removesuffix(suffix)
+        return self.key
+
+    def show(self, value: float | None) -> str:
+        """The value as people read it, with a unit; 'n/a' for what could not be had."""
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return "n/a"
+        match self.unit:
+            case "B" | "B/s":
+                return show_bytes(value) + ("/s" if self.unit == "B/s" else "")
+            case "s":
+                return show_seconds(value)
+            case "J":
+                return f"{value:.3g} J"
+            case _:
+                return show_count(value)
+
+
+def show_bytes(value: float) -> str:
+    """1536 → '1.5 KiB'."""
+    size = float(value)
+    for unit in ("B", "KiB", "MiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GiB"
+
+
+def show_seconds(value: float) -> str:
+    """0.0123 → '12.3 ms'."""
+    if abs(value) < 1:
+        return f"{value * 1e3:.1f} ms"
+    if abs(value) < 120:
+        return f"{value:.2f} s"
+    return f"{value / 60:.1f} min"
+
+
+def show_count(value: float) -> str:
+    """1234567 → '1.23 M'."""
+    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if abs(value) >= limit:
+            scale = 1e3 if unit == " k" else limit
+            return f"{value / scale:.3g}{unit}"
+    return f"{value:.0f}"
+
+
+_METER = "the meter: /proc/PID/statm at every mapping call and every 10 ms"
+_RUSAGE = "the kernel's rusage of every process of the tree"
+
+_ALL = (
+    Metric(
+        "peak_rss_bytes",
+        "B",
+        "memory",
+        "peak resident memory",
+        "Most memory resident at any moment; for a process tree the largest sum over live processes.",
+        "ru_maxrss for one process, else " + _METER,
+    ),
+    Metric(
+        "mean_rss_bytes",
+        "B",
+        "memory",
+        "mean resident memory",
+        "Resident memory averaged over wall time: what giving memory back early improves.",
+        _METER,
+    ),
+    Metric(
+        "peak_heap_bytes",
+        "B",
+        "memory",
+        "peak mapped heap",
+        "Most private writable memory obtained for data, touched or not, stacks left out.",
+        _METER,
+    ),
+    Metric(
+        "mean_heap_bytes", "B", "memory", "mean mapped heap", "Mapped heap averaged over wall time.", _METER
+    ),
+    Metric(
+        "peak_vm_bytes",
+        "B",
+        "memory",
+        "peak mapped memory",
+        "Most address space mapped, whatever for (VmPeak).",
+        _METER,
+    ),
+    Metric("wall_s", "s", "time", "wall time", "From start to end of the whole process tree.", "clock"),
+    Metric("cpu_s", "s", "time", "CPU time", "user + system time of the whole process tree.", _RUSAGE),
+    Metric("user_s", "s", "time", "user time", "CPU time outside the kernel.", _RUSAGE),
+    Metric("sys_s", "s", "time", "system time", "CPU time inside the kernel.", _RUSAGE),
+    Metric(
+        "returned_bytes",
+        "B",
+        "count",
+        "memory given back",
+        "Falls of resident memory at munmap, brk and madvise.",
+        _METER,
+    ),
+    Metric(
+        "returned_lazily_bytes",
+        "B",
+        "count",
+        "memory given back lazily",
+        "Lengths passed to madvise(MADV_FREE): the kernel may take them when it needs to.",
+        _METER,
+    ),
+    Metric("release_rate", "B/s", "count", "release rate", "Memory given back per wall second.", _METER),
+    Metric(
+        "massif_peak_bytes",
+        "B",
+        "memory",
+        "Massif peak",
+        "What Massif --pages-as-heap=yes would report, less its own constants; only with --massif-compat.",
+        "the meter's emulation of Massif",
+    ),
+    Metric("minor_faults", "count", "time", "minor faults", "Page faults served without I/O.", _RUSAGE),
+    Metric("major_faults", "count", "time", "major faults", "Page faults that had to read.", _RUSAGE),
+    Metric(
+        "mapping_calls",
+        "count",
+        "time",
+        "mapping calls",
+        "mmap, munmap, brk, mremap, mprotect and madvise calls.",
+        "the meter",
+    ),
+    Metric(
+        "instructions",
+        "count",
+        "time",
+        "instructions",
+        "Retired user instructions.",
+        "perf_event_open where it works, callgrind when asked for",
+    ),
+    Metric("energy_j", "J", "time", "energy", "Energy of the CPU packages during the run.", "RAPL"),
+    Metric(
+        "exit_code", "", "output", "exit code", "The target's exit status, 128 + signal.", "wait4", False
+    ),
+    Metric(
+        "output_sha256",
+        "",
+        "output",
+        "output hash",
+        "SHA-256 of the target's stdout, for output equality.",
+        "heapwright",
+        False,
+    ),
+)
+
+METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}
+NUMERIC: tuple[str, ...] = tuple(m.key for m in _ALL if m.kind != "output")
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of this key or short form (`cpu`, `peak_rss`).
+
+    Raises:
+        UsageError: no such metric; the hint names the nearest.
+    """
+    for metric in _ALL:
+        if name in (metric.key, metric.short):
+            return metric
+    raise unknown("metric", name, [m.short for m in _ALL if m.objective])
+
+
+def parse_objectives(text: str) -> list[Metric]:
+    """`peak_rss,cpu` as metrics, in order, each once.
+
+    Raises:
+        UsageError: an unknown name, or one that is not a number to minimise.
+    """
+    from heapwright.errors import UsageError
+
+    found: list[Metric] = []
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        metric = find_metric(name)
+        if not metric.objective:
+            raise UsageError(f"'{metric.key}' cannot be minimised", "choose a number, such as peak_rss or cpu")
+        if metric not in found:
+            found.append(metric)
+    if not found:
+        raise UsageError("--minimize names no metric", "for example: --minimize peak_rss,cpu")
+    return found

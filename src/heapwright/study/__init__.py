@@ -1,0 +1,1 @@
+"""The study: store, runner, statistics, confirmation, claim."""

@@ -1,0 +1,185 @@
+"""A finished or running study as the report, the terminal and `apply` read it: plain data, nothing to run.
+
+`study.load.load_view(path)` builds it from the SQLite file. Ratios are always to the default measured in
+the same block; below 1 is better. Every number is in the units of `heapwright.metrics`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Verdict = Literal["better", "worse", "same", "unproven"]
+PickName = Literal["memory", "time", "balanced"]
+PICK_NAMES: tuple[PickName, ...] = ("memory", "time", "balanced")
+
+
+@dataclass(frozen=True)
+class Config:
+    """An allocator and its settings, as rendered for the target.
+
+    Attributes:
+        id: the store's row; 1 is always the default.
+        allocator: its registry name.
+        settings: parameter key → value as text; a parameter left out is unset.
+        env: the variables that make it so (what the user pastes), empty for the default.
+        effective: parameter key → value the target's own loader says is in force; empty if not probed.
+    """
+
+    id: int
+    allocator: str
+    settings: dict[str, str]
+    env: dict[str, str]
+    effective: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing is set."""
+        return not self.env
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What n runs of one configuration measured for one metric."""
+
+    n: int
+    median: float
+    min: float
+    max: float
+    mad: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One candidate of the search.
+
+    Attributes:
+        number: 1, 2, … in the order of first evaluation.
+        config: what was run.
+        runs: how many runs stand behind the ratios (all inputs, search and shortlist).
+        ratios: metric key → geometric-mean ratio to the default of the same blocks.
+        medians: metric key → median of the values.
+        feasible: False when it crashed, timed out or changed the output; then `reason` says which.
+        on_front: member of the Pareto front over the objectives.
+    """
+
+    number: int
+    config: Config
+    runs: int
+    ratios: dict[str, float]
+    medians: dict[str, float]
+    feasible: bool
+    reason: str
+    on_front: bool
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """One metric of one pick, confirmed in fresh interleaved pairs.
+
+    Attributes:
+        ratio: geometric mean of pick ÷ default; low and high: its 95 % bootstrap interval.
+        p: signed-rank p value, Holm-adjusted over picks × objectives; None for a metric not tested
+            (not an objective: shown for information, never a claim).
+        pairs: how many pairs.
+    """
+
+    metric: str
+    ratio: float
+    low: float
+    high: float
+    p: float | None
+    pairs: int
+    verdict: Verdict
+    default_median: float
+    pick_median: float
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A setting the minify phase put back to unset, because its removal cost nothing that shows."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Pick:
+    """What the study recommends under one name.
+
+    Attributes:
+        name: memory, time or balanced.
+        config: after minify; this is what was confirmed and what `apply` prints.
+        searched: the evaluation it came from.
+        dropped: settings of the searched configuration that minify removed.
+        confirmed: metric key → confirmation (objectives first); empty until the confirm phase ran.
+        claim: one sentence for this pick, with its interval.
+    """
+
+    name: PickName
+    config: Config
+    searched: Evaluation
+    dropped: list[Dropped]
+    confirmed: dict[str, Confirmation]
+    claim: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """Memory over time of one run: parallel lists, seconds and bytes."""
+
+    t: list[float]
+    rss: list[float]
+    heap: list[float]
+    vm: list[float]
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """Everything a report shows.
+
+    Attributes:
+        path: the study file as given.
+        command: the target's words; empty when a workload file rules, then `workload` says.
+        workload: the effective workload as a JSON-like dict (inputs, compare, timeout …).
+        reproduce: the `heapwright tune …` command that made the study, as words.
+        options: method, budget, seed, margin, max pairs … as a JSON-like dict.
+        host: the fingerprint dict (cpu, kernel, libc, thp, cores, …).
+        objectives: metric keys, as minimised.
+        baseline: metric key → summary of the default's calibration runs.
+        noise: metric key → relative spread (robust standard deviation of log values) of the default.
+        evaluations: in order; `front` are the numbers of the Pareto front.
+        picks: by name; a pick may be missing (no objective of its kind, or nothing beat the default).
+        claim: the study's claim, generated from the confirmation; may be
+            'no proven improvement, keep the default'.
+        series: 'default' and pick names → memory over time.
+        hazards: sentences about what could go wrong with what is recommended (VMA count, …).
+        warnings: sentences about the measurement (noisy machine, output not comparable, …).
+        explanations: parameter key → what the setting does (from the parameter space).
+        phase: the phase reached: 'calibrate', 'search', 'shortlist', 'minify', 'confirm', 'done'.
+        wall_s: total time spent in runs.
+    """
+
+    path: str
+    created: str
+    version: str
+    command: list[str]
+    workload: dict[str, Any]
+    reproduce: list[str]
+    options: dict[str, Any]
+    host: dict[str, Any]
+    meter: str
+    objectives: list[str]
+    baseline: dict[str, Summary]
+    noise: dict[str, float]
+    default: Config
+    evaluations: list[Evaluation]
+    front: list[int]
+    picks: dict[PickName, Pick]
+    claim: str
+    series: dict[str, Series]
+    hazards: list[str]
+    warnings: list[str]
+    explanations: dict[str, str]
+    phase: str
+    wall_s: float

@@ -1,0 +1,1 @@
+"""What to run: a command or a workload file; inputs, output check, timeouts, server and load."""
