@@ -1,0 +1,70 @@
+# heapwright: `make run` does the main job on a real program, `make test` runs all tests and linters.
+# Everything lands in .venv/ and build/; system packages are installed by tools/setup (root or sudo),
+# or their install line is printed and the rest goes on.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := build/native
+SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -type f -not -name '*.pyc' 2>/dev/null)
+
+.PHONY: build run test lint native-test unit-test system-test format lock clean help
+
+help:
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run test lint format lock clean"
+
+build: $(VENV)/.installed
+
+# What the system must have: a compiler, CMake, Python's venv; for tests also Chromium, Valgrind, GoogleTest.
+build/.system:
+	@mkdir -p build
+	@tools/setup build && touch $@
+
+build/.system-test:
+	@mkdir -p build
+	@tools/setup test && touch $@
+
+$(VENV)/.dependencies: requirements.lock build/.system
+	@tools/venv $(PYTHON) $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	@touch $@
+
+run: build
+	$(BIN)/python examples/demo.py
+
+native: build/.system-test
+	cmake -S . -B $(NATIVE) -DHEAPWRIGHT_TESTS=ON >$(NATIVE).log 2>&1 || (cat $(NATIVE).log; false)
+	cmake --build $(NATIVE) -j 2 -- --quiet 2>/dev/null || cmake --build $(NATIVE) -j 2
+
+native-test: native
+	ctest --test-dir $(NATIVE) --output-on-failure
+
+unit-test: build native
+	$(BIN)/python -m pytest -n 2
+
+lint: build native
+	$(BIN)/ruff check src tests tools examples
+	$(BIN)/ruff format --check src tests tools examples
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
+	$(BIN)/clang-tidy --quiet -p $(NATIVE) $$(git ls-files 'native/*.cpp')
+
+test: lint native-test unit-test
+
+format: build
+	$(BIN)/ruff format src tests tools examples
+	$(BIN)/ruff check --fix src tests tools examples
+	$(BIN)/clang-format -i $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
+
+# Resolve the dependencies anew for every supported Python, with hashes.
+lock:
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --group dev pyproject.toml -o requirements.lock --no-header
+
+clean:
+	rm -rf build $(VENV) out dist
