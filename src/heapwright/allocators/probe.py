@@ -1,0 +1,62 @@
+"""What took effect: asks the target's own loader, because glibc drops what it does not like in silence."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def find_loader(program: str) -> str | None:
+    """The dynamic loader (PT_INTERP) a program starts with; follows `#!`; None for static or unreadable ones."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.segments import InterpSegment
+
+    path = shutil.which(program)
+    for _ in range(4):  # a script's interpreter may be a script
+        if path is None:
+            return None
+        try:
+            with Path(path).open("rb") as file:
+                if file.read(2) == b"#!":
+                    words = file.readline(512).decode(errors="replace").split()
+                    target = words[1] if words and Path(words[0]).name == "env" and len(words) > 1 else ""
+                    path = shutil.which(target or (words[0] if words else ""))
+                    continue
+                file.seek(0)
+                for segment in ELFFile(file).iter_segments():
+                    if isinstance(segment, InterpSegment):
+                        return str(segment.get_interp_name())
+        except (OSError, ELFError):
+            return None
+        return None
+    return None
+
+
+def list_tunables(loader: str, env: Mapping[str, str]) -> dict[str, int]:
+    """`ld.so --list-tunables` under this environment: 'glibc.malloc.mxfast' → 0; empty where it cannot be had."""
+    try:
+        done = subprocess.run(
+            [loader, "--list-tunables"], env=dict(env), capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    found = re.findall(r"^([\w.]+): (0x[0-9a-f]+|-?\d+) \(min:", done.stdout, re.MULTILINE)
+    return {name: int(value, 0) for name, value in found}
+
+
+def effective_glibc(program: str, settings: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    """What the target's loader says is in force for these settings: key → plain decimal.
+
+    Empty where it cannot be told: a static program, or a glibc before 2.33 (no --list-tunables).
+    """
+    loader = find_loader(program)
+    if loader is None or not settings:
+        return {}
+    tunables = list_tunables(loader, {**os.environ, **env})
+    names = {key: f"glibc.malloc.{key}" for key in settings}
+    return {key: str(tunables[name]) for key, name in names.items() if name in tunables}

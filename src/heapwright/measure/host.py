@@ -1,0 +1,66 @@
+"""The machine a measurement was made on. Results of different fingerprints are never pooled."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from heapwright.allocators.registry import glibc_version
+
+# What must agree for two sets of runs to be comparable.
+FINGERPRINT = ("cpu", "cores", "kernel", "libc", "thp", "governor", "max_map_count", "machine")
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _cpu_model() -> str:
+    for line in (_read("/proc/cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model", "cpu model"):
+            return value.strip()
+    return platform.machine()
+
+
+def _bracketed(path: str) -> str | None:
+    """The chosen word of 'always [madvise] never'."""
+    text = _read(path)
+    return text[text.find("[") + 1 : text.find("]")] if text and "[" in text else text
+
+
+def describe_host() -> dict[str, Any]:
+    """The machine as a JSON-like dict; None for what cannot be read."""
+    memory = next(
+        (int(x.split()[1]) * 1024 for x in (_read("/proc/meminfo") or "").splitlines() if x.startswith("MemTotal")),
+        None,
+    )
+    libc = glibc_version()
+    maps = _read("/proc/sys/vm/max_map_count")
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory,
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "libc": f"glibc {libc}" if libc else None,
+        "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+        "thp": _bracketed("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "aslr": _read("/proc/sys/kernel/randomize_va_space"),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "max_map_count": int(maps) if maps and maps.isdigit() else None,
+        "os": platform.freedesktop_os_release().get("PRETTY_NAME") if Path("/etc/os-release").exists() else None,
+        "python": platform.python_version(),
+    }
+
+
+def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What of the fingerprint differs, as 'kernel: 6.1 then, 6.8 now'."""
+    return [
+        f"{key}: {then.get(key)} then, {now.get(key)} now" for key in FINGERPRINT if then.get(key) != now.get(key)
+    ]

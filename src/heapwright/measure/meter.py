@@ -1,0 +1,273 @@
+"""Runs a command under the native meter and reads its ledger.
+
+The native program (`native/meter`) starts the target from a small process, watches its mapping calls and
+writes one JSON file; here that file becomes typed, and the target's stdout is hashed on its way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from heapwright.errors import HeapwrightError
+from heapwright.metrics import NUMERIC
+
+_STDERR_TAIL = 4096
+
+
+class Ledger(msgspec.Struct):
+    """The native meter's JSON; None is 'could not be had'. Units: bytes, seconds."""
+
+    meter: str
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    wall_s: float
+    user_s: float
+    sys_s: float
+    warnings: list[str] = []
+    peak_rss_bytes: float | None = None
+    mean_rss_bytes: float | None = None
+    peak_heap_bytes: float | None = None
+    mean_heap_bytes: float | None = None
+    peak_vm_bytes: float | None = None
+    returned_bytes: float | None = None
+    returned_lazily_bytes: float | None = None
+    massif_peak_bytes: float | None = None
+    minor_faults: float | None = None
+    major_faults: float | None = None
+    mapping_calls: float | None = None
+    instructions: float | None = None
+    energy_j: float | None = None
+    processes: int | None = None
+    max_threads: int | None = None
+    max_maps: int | None = None
+    samples: int | None = None
+    series: dict[str, list[float]] | None = None
+
+
+@dataclass(frozen=True)
+class MeterOptions:
+    """How to measure.
+
+    Attributes:
+        backend: auto, notify, ptrace or poll.
+        massif: also emulate Massif (slower: needs ptrace with two stops a call).
+        series: at most this many points of memory over time; 0 for none.
+        timeout: seconds until the whole tree is stopped; 0 for none.
+        callgrind: count instructions in a second run under callgrind.
+    """
+
+    backend: str = "auto"
+    massif: bool = False
+    series: int = 0
+    timeout: float = 0.0
+    callgrind: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One metered run.
+
+    Attributes:
+        metrics: the contract's numeric metrics; None is 'could not be had'.
+        exit_code: 128 + signal for a target that died by one.
+        output_sha256: of stdout.
+        stderr_tail: the last of stderr where it was captured.
+    """
+
+    metrics: dict[str, float | None]
+    exit_code: int
+    timed_out: bool
+    output_sha256: str
+    meter: str
+    warnings: list[str] = field(default_factory=list)
+    max_threads: int | None = None
+    max_maps: int | None = None
+    series: dict[str, list[float]] | None = None
+    stderr_tail: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The run as `measure --json` writes it."""
+        return {
+            **self.metrics,
+            "exit_code": self.exit_code,
+            "output_sha256": self.output_sha256,
+            "timed_out": self.timed_out,
+        }
+
+
+def meter_path() -> Path:
+    """The native meter: $HEAPWRIGHT_METER, or the one installed with the package.
+
+    Raises:
+        HeapwrightError: it is not there.
+    """
+    named = os.environ.get("HEAPWRIGHT_METER")
+    path = Path(named) if named else Path(str(files("heapwright"))) / "_native" / "heapwright-meter"
+    if not os.access(path, os.X_OK):
+        raise HeapwrightError(f"the meter is not at {path}", "run 'make build', or reinstall heapwright")
+    return path
+
+
+def probe() -> dict[str, Any]:
+    """What the meter finds works here (back ends, counters), as it prints it."""
+    done = subprocess.run([meter_path(), "--probe"], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        raise HeapwrightError(f"the meter cannot probe this machine: {done.stderr.strip()}")
+    result: dict[str, Any] = msgspec.json.decode(done.stdout)
+    return result
+
+
+def meter_command(options: MeterOptions, report: Path, command: Sequence[str], own: bool) -> list[str]:
+    """The native command line; `own` ties the target's life to ours."""
+    words = [str(meter_path()), "--output", str(report), "--backend", options.backend]
+    if options.massif:
+        words.append("--massif-compat")
+    if options.series:
+        words += ["--series", str(options.series)]
+    if options.timeout:
+        words += ["--timeout", f"{options.timeout:g}"]
+    if own:
+        words.append("--die-with-parent")
+    return [*words, "--", *command]
+
+
+def run_metered(
+    command: Sequence[str],
+    options: MeterOptions,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: Path | None = None,
+    forward: IO[bytes] | None = None,
+    keep: IO[bytes] | None = None,
+    attended: bool = False,
+) -> Run:
+    """Runs a command once under the meter.
+
+    Args:
+        command: the target's words, no shell.
+        env: its whole environment; None for ours.
+        stdin: a file, or /dev/null.
+        forward: where its stdout goes on to as it comes (its stderr is then left alone).
+        keep: a file that gets a copy of its stdout.
+        attended: a person at a terminal runs it: it stays in our process group and gets their Ctrl-C.
+
+    Raises:
+        HeapwrightError: it could not be run or measured at all.
+    """
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+        report = Path(folder) / "ledger.json"
+        source = stdin.open("rb") if stdin else None
+        try:
+            process = subprocess.Popen(
+                meter_command(options, report, command, own=not attended),
+                stdin=source or subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if forward else subprocess.PIPE,
+                env=dict(env) if env is not None else None,
+                cwd=cwd,
+                start_new_session=not attended,
+            )
+        finally:
+            if source:
+                source.close()
+        digest, tail = _drain(process, forward, keep, attended)
+        if process.returncode:
+            text = tail.decode(errors="replace").strip()
+            message = text.splitlines()[-1] if text else f"the meter ended with status {process.returncode}"
+            raise HeapwrightError(message.removeprefix("heapwright-meter: "), status=process.returncode)
+        ledger = msgspec.json.decode(report.read_bytes(), type=Ledger)
+    run = _as_run(ledger, digest, tail.decode(errors="replace"))
+    if options.callgrind:
+        from heapwright.measure.callgrind import count_instructions
+
+        run.metrics["instructions"] = count_instructions(command, env=env, cwd=cwd, stdin=stdin)
+    return run
+
+
+def _drain(
+    process: subprocess.Popen[bytes], forward: IO[bytes] | None, keep: IO[bytes] | None, attended: bool
+) -> tuple[str, bytes]:
+    """Reads the target's streams until the meter ends; the SHA-256 of stdout and the last of stderr.
+
+    A daemon may hold the pipes open for ever, so the meter's end, not end of file, is what ends this.
+    """
+    digest, tail = hashlib.sha256(), b""
+    with selectors.DefaultSelector() as selector:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+        try:
+            ended = False
+            while selector.get_map():
+                ready = selector.select(0.0 if ended else 0.1)
+                if not ready and ended:
+                    break
+                for key, _ in ready:
+                    data = os.read(key.fd, 1 << 16)
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    elif key.fileobj is process.stderr:
+                        tail = (tail + data)[-_STDERR_TAIL:]
+                    else:
+                        digest.update(data)
+                        for sink in (forward, keep):
+                            if sink is not None:
+                                sink.write(data)
+                        if forward is not None:
+                            forward.flush()
+                ended = ended or process.poll() is not None
+            process.wait()
+        except BaseException:
+            _stop(process, attended)
+            raise
+        finally:
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+    return digest.hexdigest(), tail
+
+
+def _stop(process: subprocess.Popen[bytes], attended: bool) -> None:
+    """Ends a run we do not want any more; the meter takes the whole tree with it."""
+    for _ in range(1 if attended else 2):  # the meter leaves the first interrupt to the target
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _as_run(ledger: Ledger, digest: str, stderr: str) -> Run:
+    values: dict[str, float | None] = {key: getattr(ledger, key, None) for key in NUMERIC}
+    values["cpu_s"] = ledger.user_s + ledger.sys_s
+    if ledger.returned_bytes is not None and ledger.wall_s > 0:
+        values["release_rate"] = ledger.returned_bytes / ledger.wall_s
+    code = 128 + ledger.signal if ledger.signal else (ledger.exit_code or 0)
+    return Run(
+        metrics=values,
+        exit_code=code,
+        timed_out=ledger.timed_out,
+        output_sha256=digest,
+        meter=ledger.meter,
+        warnings=ledger.warnings,
+        max_threads=ledger.max_threads,
+        max_maps=ledger.max_maps,
+        series=ledger.series,
+        stderr_tail=stderr,
+    )

@@ -1,0 +1,100 @@
+"""TOML files that people write: typed, and every complaint names file, line and key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from heapwright.errors import UsageError, unknown
+
+T = TypeVar("T")
+
+
+def load_toml(path: Path, kind: type[T]) -> T:
+    """Reads a TOML file into a msgspec struct.
+
+    Raises:
+        UsageError: unreadable, not TOML, or a key or value the struct does not know; the message names
+            the file, the line and the key.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(f"cannot read {path}: {reason}") from None
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        place = f"{path}:{line[1]}" if line else str(path)
+        raise UsageError(f"{place}: not TOML: {re.sub(r' *\(at .*', '', str(error))}") from None
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise _explain(path, text, kind, str(error)) from None
+
+
+def key_line(text: str, keys: list[str]) -> int | None:
+    """The line (from 1) where a key path such as ['input', '1', 'split'] stands, as well as text can tell."""
+    table: list[str] = []
+    seen: dict[str, int] = {}
+    want_index = [int(k) for k in keys if k.isdigit()]
+    names = [k for k in keys if not k.isdigit()]
+    best: int | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[(\[)?\s*([^\]]+?)\s*\]", line)
+        if header:
+            table = [part.strip().strip("\"'") for part in header[2].split(".")]
+            if header[1]:
+                seen[header[2]] = seen.get(header[2], -1) + 1
+            right_element = not header[1] or not want_index or seen[header[2]] == want_index[0]
+            if table == names[: len(table)] and right_element:
+                best = number
+            elif not right_element:
+                table = ["\0"]
+            continue
+        assignment = re.match(r"\s*([\w.\-\"']+)\s*=", line)
+        if assignment:
+            path = table + [part.strip("\"'") for part in assignment[1].split(".")]
+            if path == names[: len(path)]:
+                best = number
+    return best
+
+
+def _explain(path: Path, text: str, kind: type[T], message: str) -> UsageError:
+    """msgspec's complaint as 'file:line: key: what is wrong'."""
+    what, _, where = message.partition(" - at `$")
+    keys = re.findall(r"[^.\[\]`]+", where)
+    field = re.search(r"(?:unknown|required) field `([^`]+)`", what)
+    if field and "unknown" in what:
+        keys.append(field[1])
+    line = key_line(text, keys)
+    place = f"{path}:{line}" if line else str(path)
+    if field and "unknown" in what:
+        struct = _struct_at(kind, keys[:-1])
+        near = unknown("key", ".".join(k for k in keys if not k.isdigit()), struct)
+        leaf = unknown("key", keys[-1], struct)
+        return UsageError(f"{place}: {near.message}", leaf.hint)
+    key = ".".join(k for k in keys if not k.isdigit())
+    return UsageError(f"{place}: {key + ': ' if key else ''}{what[:1].lower()}{what[1:]}")
+
+
+def _struct_at(kind: type[T], keys: list[str]) -> list[str]:
+    """The field names of the struct at a key path, for 'did you mean'."""
+    current: object = kind
+    for key in keys:
+        if key.isdigit():
+            continue
+        hints = {f.encode_name: f.type for f in msgspec.structs.fields(current)}  # type: ignore[arg-type]
+        inner = hints.get(key)
+        while inner is not None and not (isinstance(inner, type) and issubclass(inner, msgspec.Struct)):
+            args = [a for a in getattr(inner, "__args__", ()) if a is not type(None)]
+            inner = args[-1] if args else None
+        if inner is None:
+            return []
+        current = inner
+    return [f.encode_name for f in msgspec.structs.fields(current)]  # type: ignore[arg-type]
