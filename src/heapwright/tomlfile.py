@@ -31,7 +31,8 @@ def load_toml(path: Path, kind: type[T]) -> T:
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{line[1]}" if line else str(path)
-        raise UsageError(f"{place}: not TOML: {re.sub(r' *\(at .*', '', str(error))}") from None
+        what = str(error).partition(" (at ")[0]
+        raise UsageError(f"{place}: not TOML: {what}") from None
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:

@@ -1,0 +1,94 @@
+"""NSGA-II (Deb et al. 2002) by pymoo, on levels: population 24 as in GreenMalloc, seeded by Sobol points.
+
+Every setting is two genes, whether it is set and to which level, so that crossover can switch a setting off
+and a later generation on again without losing its level. Infeasible points are told as a violated constraint,
+never as an imputed cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from heapwright.allocators.space import Point, Space
+from heapwright.search.protocol import Setup, Told
+from heapwright.search.sobol import points_from_cube, sobol_cube
+
+POPULATION = 24
+# What an infeasible point is told as cost: pymoo ranks it by its violated constraint and wants a finite number.
+_NO_COST = 1e6
+
+
+class Nsga2:
+    """pymoo's mixed-variable NSGA-II behind our protocol."""
+
+    def __init__(self, setup: Setup) -> None:
+        from pymoo.core.mixed import (
+            MixedVariableDuplicateElimination,
+            MixedVariableMating,
+        )
+        from pymoo.algorithms.moo.nsga2 import NSGA2
+        from pymoo.core.population import Population
+        from pymoo.core.problem import Problem
+        from pymoo.core.variable import Binary, Integer
+        from pymoo.core.termination import NoTermination
+
+        self._space = setup.space
+        self._objectives = setup.objectives
+        sizes = setup.space.sizes
+        variables: dict[str, Any] = {}
+        for i, size in enumerate(sizes):
+            variables[f"set{i}"] = Binary()
+            if size > 1:
+                variables[f"level{i}"] = Integer(bounds=(1, size))
+        self._problem = Problem(
+            vars=variables, n_obj=setup.objectives, n_ieq_constr=1
+        )
+        cube = sobol_cube(len(sizes), POPULATION, setup.seed)
+        rng = np.random.default_rng([setup.seed, 1])
+        first = [self._encode(p, rng) for p in points_from_cube(setup.space, cube)]
+        duplicates = MixedVariableDuplicateElimination()
+        self._algorithm = NSGA2(
+            pop_size=POPULATION,
+            sampling=Population.new("X", np.array(first, dtype=object)),
+            mating=MixedVariableMating(eliminate_duplicates=duplicates),
+            eliminate_duplicates=duplicates,
+        )
+        self._algorithm.setup(self._problem, termination=NoTermination(), seed=setup.seed, verbose=False)
+        self._asked: Any = None
+
+    def _encode(self, point: Point, rng: np.random.Generator) -> dict[str, Any]:
+        """A point as genes; an unset setting still carries a level, drawn at random."""
+        genes: dict[str, Any] = {}
+        for i, (value, size) in enumerate(zip(point, self._space.sizes, strict=True)):
+            genes[f"set{i}"] = bool(value)
+            if size > 1:
+                genes[f"level{i}"] = int(value or rng.integers(1, size + 1))
+        return genes
+
+    def _decode(self, genes: dict[str, Any]) -> Point:
+        values = [
+            int(genes[f"level{i}"]) if size > 1 else 1 if size else 0
+            for i, size in enumerate(self._space.sizes)
+        ]
+        return self._space.normalise([v if genes[f"set{i}"] else 0 for i, v in enumerate(values)])
+
+    def ask(self) -> list[Point]:
+        """The next generation; empty when pymoo finds no new point any more."""
+        self._asked = self._algorithm.ask()
+        if self._asked is None or len(self._asked) == 0:
+            return []
+        return [self._decode(x) for x in self._asked.get("X")]
+
+    def tell(self, told: Sequence[Told]) -> None:
+        """The generation's costs; infeasible ones break the constraint."""
+        costs = np.array([t.costs or (_NO_COST,) * self._objectives for t in told], dtype=float)
+        broken = np.array([[0.0 if t.costs is not None else 1.0] for t in told])
+        for individual, f, g in zip(self._asked, costs, broken, strict=True):
+            individual.set("F", f)
+            individual.set("G", g)
+            individual.evaluated.update({"F", "G"})
+        self._algorithm.evaluator.n_eval += len(told)
+        self._algorithm.tell(infills=self._asked)

@@ -1,0 +1,293 @@
+"""Runs a workload once, under the meter, and judges the run: did it succeed, and with what output?"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from heapwright.errors import HeapwrightError
+from heapwright.measure.meter import MeterOptions, Run, run_metered
+from heapwright.workload.model import Input, Server, Workload
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A judged run.
+
+    Attributes:
+        run: what was measured.
+        digest: what stands for the output in comparisons; empty where nothing is compared.
+        failure: why the run does not count ('exit status 3', 'timed out after 5 s'), or empty.
+    """
+
+    run: Run
+    digest: str
+    failure: str
+
+
+def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
+    """Adds a variable of this length: stack offsets bias timings, so every run gets another one.
+
+    Source: Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009.
+    """
+    return {**env, "HEAPWRIGHT_PAD": "x" * length}
+
+
+class Executor:
+    """Runs one workload's inputs.
+
+    Args:
+        workload: what to run.
+        options: how to measure; its timeout rules every run.
+        references: a directory that keeps each input's reference stdout for `compare = "command"`.
+    """
+
+    def __init__(self, workload: Workload, options: MeterOptions, references: Path) -> None:
+        self.workload = workload
+        self.options = options
+        self.references = references
+
+    def run(self, input_: Input, env: Mapping[str, str], pad: int = 0) -> Outcome:
+        """One run of one input with these variables on top of ours and the workload's.
+
+        Raises:
+            HeapwrightError: set-up failed, or the command could not be started or measured.
+        """
+        file = self.workload.file
+        full = pad_environment({**os.environ, **file.env, **input_.env, **env}, pad)
+        self._helper("setup", file.setup, {**os.environ, **file.env, **input_.env})
+        try:
+            outcome = self._measured(input_, full)
+        finally:
+            self._helper("cleanup", file.cleanup, {**os.environ, **file.env, **input_.env})
+        return outcome
+
+    def _measured(self, input_: Input, env: dict[str, str]) -> Outcome:
+        file = self.workload.file
+        command = self.workload.command(input_)
+        stdin = Path(input_.stdin or file.stdin) if input_.stdin or file.stdin else None
+        with tempfile.TemporaryFile() as output:
+            keep = output if file.output.compare == "command" else None
+            if file.server is not None:
+                run, trouble = _run_server(command, self.options, env, self.workload.cwd, file.server, keep)
+            else:
+                run = run_metered(
+                    command, self.options, env=env, cwd=self.workload.cwd, stdin=stdin, keep=keep
+                )
+                trouble = ""
+            failure = trouble or self._failure(run)
+            digest = "" if failure else self._digest(input_, run, output)
+        return Outcome(run, digest, failure)
+
+    def _failure(self, run: Run) -> str:
+        if run.timed_out:
+            return f"timed out after {self.options.timeout:g} s"
+        stopped = self.workload.file.server is not None and run.exit_code == self._stop_status()
+        if run.exit_code in self.workload.file.success or stopped:
+            return ""
+        if run.exit_code > 128:
+            number = run.exit_code - 128
+            known = number in set(signal.Signals)
+            return f"killed by {signal.Signals(number).name if known else f'signal {number}'}"
+        return f"exit status {run.exit_code}"
+
+    def _stop_status(self) -> int:
+        server = self.workload.file.server
+        return 128 + signal.Signals[server.stop] if server else -1
+
+    def _digest(self, input_: Input, run: Run, output: IO[bytes]) -> str:
+        """What stands for this run's output: equal digests mean equal outputs."""
+        how = self.workload.file.output
+        match how.compare:
+            case "none":
+                return ""
+            case "stdout":
+                return run.output_sha256
+            case "files":
+                digest = hashlib.sha256()
+                for name in how.files:
+                    try:
+                        content = (self.workload.cwd / name).read_bytes()
+                    except OSError as error:
+                        return f"no {name}: {error.strerror}"
+                    digest.update(hashlib.sha256(content).digest())
+                return digest.hexdigest()
+            case "command":
+                return self._compare(input_, output)
+
+    def _compare(self, input_: Input, output: IO[bytes]) -> str:
+        """Asks the user's comparer; the first output ever seen becomes the reference."""
+        self.references.mkdir(parents=True, exist_ok=True)
+        safe = hashlib.sha256(input_.name.encode()).hexdigest()[:16]
+        reference = self.references / safe
+        output.seek(0)
+        if not reference.exists():
+            draft = reference.with_suffix(".new")
+            draft.write_bytes(output.read())
+            draft.rename(reference)
+            return "same"
+        with tempfile.NamedTemporaryFile(prefix="heapwright-") as mine:
+            mine.write(output.read())
+            mine.flush()
+            names = {"{reference}": str(reference), "{output}": mine.name}
+            words = [names.get(word, word) for word in self.workload.file.output.command]
+            try:
+                status = subprocess.run(
+                    words,
+                    cwd=self.workload.cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    check=False,
+                ).returncode
+            except OSError as error:
+                raise HeapwrightError(f"the comparing command does not start: {error}") from None
+        return "same" if status == 0 else f"differs (comparer's status {status})"
+
+    def _helper(self, what: str, words: list[str], env: Mapping[str, str]) -> None:
+        """Set-up or clean-up, not measured."""
+        if not words:
+            return
+        try:
+            done = subprocess.run(
+                words,
+                cwd=self.workload.cwd,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        except OSError as error:
+            raise HeapwrightError(f"the {what} command does not start: {error}") from None
+        if done.returncode:
+            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            raise HeapwrightError(f"the {what} command failed with status {done.returncode}: {' '.join(last)}")
+
+
+def _run_server(
+    command: list[str],
+    options: MeterOptions,
+    env: dict[str, str],
+    cwd: Path,
+    server: Server,
+    keep: IO[bytes] | None,
+) -> tuple[Run, str]:
+    """Starts the server under the meter, waits until it is ready, loads it, stops it.
+
+    Memory, CPU and faults are the server's; wall time is the load's. The run and what went wrong, if anything.
+    """
+    import dataclasses
+
+    if server.ready_port and _listening(server.ready_port):
+        raise HeapwrightError(
+            f"port {server.ready_port} already answers before the server is started",
+            "stop what listens there, or choose another port",
+        )
+    result: list[Run | BaseException] = []
+
+    pid_file = tempfile.NamedTemporaryFile(prefix="heapwright-", suffix=".pid")  # noqa: SIM115 (closed below)
+    wrapper = ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', pid_file.name, *command]
+
+    def serve() -> None:
+        try:
+            result.append(run_metered(wrapper, options, env=env, cwd=cwd, keep=keep))
+        except BaseException as error:  # handed to the caller's thread
+            result.append(error)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    trouble, load_s = "", None
+    try:
+        if not _wait_ready(server, thread, cwd, env):
+            trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else "ended before it was ready"
+        else:
+            began = time.monotonic()
+            try:
+                load = subprocess.run(
+                    server.load,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=options.timeout or None,
+                    check=False,
+                )
+                if load.returncode:
+                    trouble = f"the load command failed with status {load.returncode}"
+            except subprocess.TimeoutExpired:
+                trouble = "the load command timed out"
+            except OSError as error:
+                raise HeapwrightError(f"the load command does not start: {error}") from None
+            load_s = time.monotonic() - began
+    finally:
+        _stop_server(pid_file.name, server, thread)
+        pid_file.close()
+    if not result or isinstance(result[0], BaseException):
+        raise result[0] if result else HeapwrightError("the server cannot be stopped")  # type: ignore[misc]
+    run = result[0]
+    if load_s is not None:
+        run = dataclasses.replace(run, metrics={**run.metrics, "wall_s": load_s})
+    return run, trouble
+
+
+def _listening(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=0.5):
+            return True
+    except OSError:
+        return False
+
+
+def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, env: dict[str, str]) -> bool:
+    deadline = time.monotonic() + server.ready_timeout
+    plain = {k: v for k, v in os.environ.items() if k in env}
+    while time.monotonic() < deadline and thread.is_alive():
+        if server.ready_port and _listening(server.ready_port):
+            return True
+        if server.ready:
+            try:
+                done = subprocess.run(
+                    server.ready,
+                    cwd=cwd,
+                    env=plain,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=5,
+                    check=False,
+                )
+                if done.returncode == 0:
+                    return True
+            except subprocess.TimeoutExpired:
+                pass
+            except OSError as error:
+                raise HeapwrightError(f"the ready command does not start: {error}") from None
+        elif not server.ready_port:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> None:
+    """Asks the server to stop, by its signal; after ten seconds by SIGKILL."""
+    for number, patience in ((signal.Signals[server.stop], 10.0), (signal.SIGKILL, 10.0)):
+        text = Path(pid_file).read_text().strip()
+        if thread.is_alive() and text.isdigit():
+            try:
+                os.kill(int(text), number)
+            except ProcessLookupError:
+                pass
+        thread.join(patience)
+        if not thread.is_alive():
+            return
