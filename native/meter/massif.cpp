@@ -128,6 +128,10 @@ void Massif::munmap(std::uint64_t address, std::uint64_t length) {
 // Counts whole pages between the pages of the last bytes, but places them at the page of the OLD limit
 // (growing) or the new one (shrinking): one page too low where that limit is not page-aligned.
 void Massif::brk(std::uint64_t new_break) {
+  if (brk_ == 0) {  // was not told: programs first ask where it is
+    brk_ = new_break;
+    return;
+  }
   const std::uint64_t low = std::min(brk_, new_break);
   const std::uint64_t pages = down(std::max(brk_, new_break) - 1) - down(low - 1);
   if (pages != 0 && new_break > brk_) {

@@ -80,7 +80,8 @@ class Massif {
  public:
   explicit Massif(std::uint64_t page = 4096) : page_(page) {}
 
-  // A new program image (exec). Forgets all pages, keeps the peak. `stack_bytes` is start_stack_bytes();
+  // A new program image (exec). Forgets all pages, keeps the peak. `stack_bytes` is start_stack_bytes(); `brk` may
+  // be 0, unknown: then the first call tells;
   // the file mappings of program and loader follow by start_segment.
   void start(std::uint64_t stack_bytes, std::uint64_t brk);
   void start_segment(std::uint64_t address, std::uint64_t length);

@@ -53,7 +53,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         default: what 'unset' means to the allocator, for people.
         gate: setting this parameter means something only when this gate is on.
         safe: 'expert' needs --expert; 'no' is listed and never searched.
-        hazard: what can go wrong, for the report.
+        hazard: what can go wrong, for the report; `hazard_below`: only when set below this.
         env, pair: where it is written, if not in the allocator's own variable.
     """
 
@@ -74,6 +74,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     gate: str = ""
     safe: Safety = "yes"
     hazard: str = ""
+    hazard_below: int | None = None
     requires: Requires = msgspec.field(default_factory=Requires)
     env: str = ""
     pair: str = ""

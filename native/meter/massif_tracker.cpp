@@ -1,0 +1,254 @@
+// See massif_tracker.h. System call numbers of four ABIs; x32 calls carry a bit in the number and are otherwise
+// x86-64's.
+#include "massif_tracker.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace heapwright::meter {
+namespace {
+
+constexpr int kPatience = 5;  // ticks a call may take while others wait
+
+struct Numbers {
+  std::uint32_t arch;
+  std::int32_t mmap, munmap, mremap, brk, shmat, shmdt;
+};
+constexpr std::array<Numbers, 3> kNumbers{{
+    {AUDIT_ARCH_X86_64, 9, 11, 25, 12, 30, 67},
+    {AUDIT_ARCH_AARCH64, 222, 215, 216, 214, 196, 197},
+    {AUDIT_ARCH_I386, 192 /* mmap2 */, 91, 163, 45, 397, 398},
+}};
+constexpr std::uint64_t kX32Bit = 0x40000000;
+
+std::string read_file(pid_t process, const char* name, std::size_t limit = SIZE_MAX) {
+  std::array<char, 64> path{};
+  std::string text;
+  (void)std::snprintf(path.data(), path.size(), "/proc/%d/%s", process, name);
+  const int file = open(path.data(), O_RDONLY | O_CLOEXEC);
+  if (file >= 0) {
+    std::array<char, 4096> part{};
+    ssize_t size = 0;
+    while (text.size() < limit && (size = read(file, part.data(), part.size())) > 0) {
+      text.append(part.data(), static_cast<std::size_t>(size));
+    }
+    close(file);
+  }
+  return text;
+}
+
+std::string read_string(pid_t process, std::uint64_t address) {
+  std::array<char, 64> path{};
+  std::array<char, 4096> text{};
+  (void)std::snprintf(path.data(), path.size(), "/proc/%d/mem", process);
+  const int file = open(path.data(), O_RDONLY | O_CLOEXEC);
+  if (file >= 0) {
+    // Page by page in the kernel: what lies beyond the end of the stack cuts the read short, no more.
+    (void)!pread(file, text.data(), text.size() - 1, static_cast<off_t>(address));
+    close(file);
+  }
+  return text.data();
+}
+
+std::uint64_t count_ends(const std::string& strings) {
+  return static_cast<std::uint64_t>(std::count(strings.begin(), strings.end(), '\0'));
+}
+
+// Field 47 of /proc/PID/stat; 0 when the kernel will not tell.
+std::uint64_t start_brk(pid_t process) {
+  const std::string text = read_file(process, "stat");
+  std::size_t at = text.rfind(')');
+  for (int field = 2; at != std::string::npos && field < 47; ++field) {
+    at = text.find(' ', at + 1);
+  }
+  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at, nullptr, 10);
+}
+
+template <typename Word>
+void read_auxv(pid_t process, const std::string& auxv, const std::string& arguments, StartStack& stack) {
+  for (std::size_t at = 0; at + 2 * sizeof(Word) <= auxv.size(); at += 2 * sizeof(Word)) {
+    std::array<Word, 2> entry{};
+    std::memcpy(entry.data(), auxv.data() + at, sizeof entry);
+    ++stack.auxv_entries;
+    if (entry[0] == AT_NULL) {
+      break;
+    }
+    if (entry[0] == AT_PLATFORM || entry[0] == AT_BASE_PLATFORM) {
+      stack.auxv_strings += read_string(process, entry[1]).size() + 1;
+    } else if (entry[0] == AT_RANDOM) {
+      stack.auxv_strings += 16;
+    } else if (entry[0] == AT_EXECFN) {
+      // Valgrind puts the name as it was typed, the kernel the path that was found for it.
+      const std::string path = read_string(process, entry[1]);
+      const std::string name = arguments.c_str();  // NOLINT(readability-redundant-string-cstr): the first of them
+      stack.exec_name_bytes = (path.ends_with(name) ? name : path).size() + 1;
+    }
+  }
+}
+
+std::uint64_t initial_stack(pid_t process, std::uint64_t page) {
+  const std::string arguments = read_file(process, "cmdline");
+  const std::string variables = read_file(process, "environ");
+  const std::string auxv = read_file(process, "auxv");
+  const std::string program = read_file(process, "exe", EI_NIDENT);
+  StartStack stack;
+  stack.arguments = count_ends(arguments);
+  stack.argument_bytes = arguments.size();
+  stack.variables = count_ends(variables);
+  stack.variable_bytes = variables.size();
+  stack.has_ld_preload = ('\0' + variables).find(std::string("\0LD_PRELOAD=", 12)) != std::string::npos;
+  if (program.size() > EI_CLASS && program[EI_CLASS] == ELFCLASS32) {
+    stack.word = 4;
+    read_auxv<std::uint32_t>(process, auxv, arguments, stack);
+  } else {
+    read_auxv<std::uint64_t>(process, auxv, arguments, stack);
+  }
+  return start_stack_bytes(stack, page);
+}
+
+// Calls for_each(first, end, name) for every mapping.
+template <typename Function>
+void each_mapping(pid_t process, Function for_each) {
+  const std::string maps = read_file(process, "maps");
+  std::size_t at = 0;
+  while (at < maps.size()) {
+    const std::size_t line_end = std::min(maps.find('\n', at), maps.size());
+    const std::string line = maps.substr(at, line_end - at);
+    at = line_end + 1;
+    std::uint64_t first = 0;
+    std::uint64_t end = 0;
+    int name = 0;
+    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s %n", &first, &end, &name) == 2) {
+      for_each(first, end, std::string_view(line).substr(static_cast<std::size_t>(name)));
+    }
+  }
+}
+
+}  // namespace
+
+void MassifTracker::executed(pid_t process) {
+  calls_.clear();  // other threads died in the exec
+  held_.clear();
+  in_call_ = 0;
+  started_ = true;
+  massif_.start(initial_stack(process, page_), start_brk(process));
+  each_mapping(process, [this](std::uint64_t first, std::uint64_t end, std::string_view name) {
+    const bool kernels = name.starts_with("[stack") || name.starts_with("[v") || name.starts_with("[uprobes");
+    if (!kernels) {
+      massif_.start_segment(first, end - first);
+    }
+  });
+}
+
+MassifTracker::Kind MassifTracker::kind_of(const TracedCall& call) {
+  for (const Numbers& numbers : kNumbers) {
+    if (numbers.arch == call.arch) {
+      const auto number = static_cast<std::int64_t>(
+          call.arch == AUDIT_ARCH_X86_64 ? call.number & ~kX32Bit : call.number);
+      return number == numbers.mmap     ? Kind::kMmap
+             : number == numbers.munmap ? Kind::kMunmap
+             : number == numbers.mremap ? Kind::kMremap
+             : number == numbers.brk    ? Kind::kBrk
+             : number == numbers.shmat  ? Kind::kShmat
+             : number == numbers.shmdt  ? Kind::kShmdt
+                                        : Kind::kOther;
+    }
+  }
+  return Kind::kOther;
+}
+
+TraceListener::Resume MassifTracker::called(pid_t thread) {
+  TracedCall call;
+  if (!started_ || !Tracer::call(thread, call) || kind_of(call) == Kind::kOther) {
+    return TraceListener::Resume::kRun;
+  }
+  if (in_call_ != 0) {
+    held_.push_back(thread);
+    return TraceListener::Resume::kHold;
+  }
+  in_call_ = thread;
+  ticks_ = 0;
+  calls_[thread] = call;
+  return TraceListener::Resume::kStopAtEnd;
+}
+
+void MassifTracker::returned(pid_t thread) {
+  const auto call = calls_.find(thread);
+  if (call == calls_.end()) {
+    return;
+  }
+  std::uint64_t value = 0;
+  if (Tracer::result(thread, value)) {
+    account(thread, call->second, call->second.arch == AUDIT_ARCH_I386 ? value & UINT32_MAX : value);
+  }
+  exiting(thread);
+}
+
+void MassifTracker::account(pid_t thread, const TracedCall& call, std::uint64_t result) {
+  const auto& argument = call.arguments;
+  switch (kind_of(call)) {
+    case Kind::kMmap:
+      massif_.mmap(result, argument[1]);
+      break;
+    case Kind::kMunmap:
+      massif_.munmap(argument[0], argument[1]);
+      break;
+    case Kind::kMremap:
+      massif_.mremap(argument[0], argument[1], result, argument[2],
+                     argument[1] == 0 || (argument[3] & MREMAP_DONTUNMAP) != 0);
+      break;
+    case Kind::kBrk:
+      massif_.brk(result);
+      break;
+    case Kind::kShmat:
+      each_mapping(thread, [&](std::uint64_t first, std::uint64_t end, std::string_view) {
+        if (first == result) {
+          massif_.shmat(first, end - first);
+        }
+      });
+      break;
+    case Kind::kShmdt:
+      massif_.shmdt(argument[0]);
+      break;
+    case Kind::kOther:
+      break;
+  }
+}
+
+void MassifTracker::exiting(pid_t thread) {
+  calls_.erase(thread);
+  held_.erase(std::remove(held_.begin(), held_.end(), thread), held_.end());
+  if (thread == in_call_) {
+    next();
+  }
+}
+
+void MassifTracker::tick() {
+  if (in_call_ != 0 && !held_.empty() && ++ticks_ > kPatience) {
+    next();
+  }
+}
+
+// Lets the longest-held thread make its call.
+void MassifTracker::next() {
+  in_call_ = 0;
+  while (in_call_ == 0 && !held_.empty()) {
+    const pid_t thread = held_.front();
+    held_.pop_front();
+    tracer_.release(thread, called(thread) == TraceListener::Resume::kStopAtEnd);
+  }
+}
+
+}  // namespace heapwright::meter

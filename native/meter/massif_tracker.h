@@ -1,0 +1,60 @@
+// Feeds Massif (massif.h) with the mapping calls of one process, as a tracer that stops at entry and exit sees them.
+//
+// Why its own file: it is the translation, and all of it is about what the calls mean on each architecture and what a
+// fresh program has mapped; the accounting itself stays free of system calls and is tested alone.
+//
+// Only the root process is followed, as Valgrind does by default; its children's calls never come here. Valgrind does
+// not follow an exec either, and Massif then writes nothing at all; here each image is counted from its own start and
+// the peak is the largest, so that `env X=1 program` gives the program's.
+//
+// One call at a time: Valgrind runs one thread at a time, so its multiset has a definite order. Two calls that overlap
+// in two threads could be seen to end in the other order than the kernel did them. So a thread that wants to make a
+// mapping call while another is in one is held until that one is back. A call that does not come back (a fault in it
+// is served by another thread, which itself maps) gives way after some ticks.
+//
+// Invariants: calls_ has the threads between entry and exit; in_call_ is the one others wait for, or 0; held_ is empty
+// while in_call_ is 0.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+
+#include "massif.h"
+#include "tracer.h"
+
+namespace heapwright::meter {
+
+class MassifTracker {
+ public:
+  MassifTracker(Tracer& tracer, std::uint64_t page) : tracer_(tracer), massif_(page), page_(page) {}
+
+  // The process is in its exec stop: counts what the new image has mapped.
+  void executed(pid_t process);
+  TraceListener::Resume called(pid_t thread);
+  void returned(pid_t thread);
+  // The thread ends or ended; a call that it was in will not return.
+  void exiting(pid_t thread);
+  void tick();
+
+  [[nodiscard]] std::uint64_t peak() const { return massif_.peak(); }
+
+ private:
+  enum class Kind : std::uint8_t { kOther, kMmap, kMunmap, kMremap, kBrk, kShmat, kShmdt };
+  static Kind kind_of(const TracedCall& call);
+  void account(pid_t thread, const TracedCall& call, std::uint64_t result);
+  void next();
+
+  Tracer& tracer_;
+  Massif massif_;
+  std::uint64_t page_;
+  bool started_ = false;
+  pid_t in_call_ = 0;
+  int ticks_ = 0;  // in_call_ is in its call for
+  std::map<pid_t, TracedCall> calls_;
+  std::deque<pid_t> held_;
+};
+
+}  // namespace heapwright::meter

@@ -1,0 +1,66 @@
+"""What may be said: sentences generated from the confirmation and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from heapwright.metrics import METRICS
+from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
+
+NOTHING = "No proven improvement: keep the default."
+
+
+def effect(c: Confirmation) -> str:
+    """'CPU time 17.2 % lower [15.9, 18.4]', 'peak resident memory unchanged (+0.1 % [−0.2, +0.3])'."""
+    label = METRICS[c.metric].label
+    change, low, high = (100 * (x - 1) for x in (c.ratio, c.low, c.high))
+    if c.verdict == "better":
+        return f"{label} {-change:.1f} % lower [{-high:.1f}, {-low:.1f}]"
+    if c.verdict == "worse":
+        return f"{label} {change:.1f} % higher [{low:.1f}, {high:.1f}]"
+    state = "unchanged" if c.verdict == "same" else "not shown to change"
+    return f"{label} {state} ({change:+.1f} % [{low:+.1f}, {high:+.1f}])".replace("-", "−")
+
+
+def pick_claim(confirmed: Mapping[str, Confirmation], objectives: Sequence[str], inputs: int, margin: float) -> str:
+    """One sentence for one pick: every objective with its 95 % interval, how many pairs, p."""
+    tested = [confirmed[m] for m in objectives if m in confirmed]
+    if not tested:
+        return "Not confirmed."
+    if not any(c.verdict == "better" for c in tested):
+        return f"No proven improvement: {'; '.join(effect(c) for c in tested)}; {_basis(tested, inputs, margin)}."
+    order = sorted(tested, key=lambda c: ("better", "worse", "same", "unproven").index(c.verdict))
+    text = "; ".join(effect(c) for c in order)
+    return f"{text[:1].upper()}{text[1:]}; {_basis(tested, inputs, margin)}."
+
+
+def _basis(tested: Sequence[Confirmation], inputs: int, margin: float) -> str:
+    pairs = min(c.pairs for c in tested)
+    over = f" on {inputs} inputs" if inputs > 1 else ""
+    ps = [c.p for c in tested if c.verdict in ("better", "worse") and c.p is not None]
+    p = f", Holm-adjusted p {'< 0.001' if max(ps) < 0.001 else f'= {max(ps):.3f}'}" if ps else ""
+    return f"95 % intervals from {pairs} fresh interleaved pairs{over}{p}, margin ±{100 * margin:g} %"
+
+
+def is_proven(pick: Pick, objectives: Sequence[str]) -> bool:
+    """Whether at least one objective is shown to be better."""
+    return any(c.verdict == "better" for m, c in pick.confirmed.items() if m in objectives)
+
+
+def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick | None:
+    """The pick a study speaks for: balanced if it only gains, else one that only gains, else one that trades."""
+    order: list[PickName] = ["balanced", *(n for n in PICK_NAMES if n != "balanced")]
+    proven = [picks[n] for n in order if n in picks and is_proven(picks[n], objectives)]
+    clean = [p for p in proven if not any(p.confirmed[m].verdict == "worse" for m in objectives if m in p.confirmed)]
+    return next(iter(clean or proven), None)
+
+
+def study_claim(picks: Mapping[PickName, Pick], objectives: Sequence[str], confirmed: bool) -> str:
+    """The study's one sentence; before the confirmation ended it says that nothing is proven yet."""
+    if not confirmed:
+        return "Nothing is proven yet: the study has not been confirmed."
+    best = headline(picks, objectives)
+    if best is None:
+        return NOTHING
+    settings = ", ".join(f"{k}={v}" for k, v in best.config.settings.items())
+    return f"With {best.config.allocator}'s {settings}: {best.claim[:1].lower() if not best.claim.startswith('CPU') else 'C'}{best.claim[1:]}"

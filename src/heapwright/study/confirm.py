@@ -1,0 +1,116 @@
+"""The confirmation: fresh, randomised, interleaved pairs of each pick and the default.
+
+Nothing measured during the search counts here: the best of 200 noisy runs 'wins' 2.75 % where there is
+nothing to win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from heapwright.metrics import NUMERIC
+from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.study.options import CONFIRM_LOOK, Options
+from heapwright.study.stats import Ratio, holm, narrow_enough, ratio_interval, signed_rank_p, summarise, verdict
+from heapwright.study.store import StoredRun
+from heapwright.study.view import Config, Confirmation
+from heapwright.workload.model import Input
+
+
+def confirm(
+    configs: Sequence[Config],
+    *,
+    blocks: Blocks,
+    inputs: Sequence[Input],
+    options: Options,
+    over: Callable[[], bool],
+) -> None:
+    """Measures blocks of the default and all picks until every objective's interval is narrow enough.
+
+    At least `pairs_min` blocks, whatever the budget says; at most `pairs_max`. Whether to go on is decided by
+    the intervals' widths at every fifth block, not by whether they show a gain.
+    """
+    blocks.progress.phase("confirm", options.pairs_max * len(configs) * len(inputs))
+    runs: list[StoredRun] = []
+    for block in range(options.pairs_max):
+        runs += blocks.measure("confirm", block, configs, inputs)
+        done = block + 1
+        if done < options.pairs_min or (done - options.pairs_min) % CONFIRM_LOOK:
+            continue
+        candidates = gather(runs, {c.id: c for c in configs}, configs[0].id)
+        if over() or all(_settled(c, options) for c in candidates.values()):
+            return
+
+
+def _settled(candidate: Candidate, options: Options) -> bool:
+    if candidate.failure:
+        return True
+    return all(
+        narrow_enough(ratio_interval(candidate.logs[m], options.seed), options.margin)
+        for m in options.objectives
+        if m in candidate.logs
+    )
+
+
+def judge(
+    runs: Sequence[StoredRun], configs: dict[int, Config], default: int, options: Options
+) -> dict[int, dict[str, Confirmation]]:
+    """Every pick's confirmation by metric, objectives first; a pick that failed a run has none.
+
+    Holm's adjustment runs over picks × objectives. Metrics that were no objective are shown with their
+    interval and never called better or worse.
+    """
+    candidates = {k: c for k, c in gather(runs, configs, default).items() if not c.failure}
+    tested = [(k, m) for k, c in candidates.items() for m in options.objectives if m in c.logs]
+    raw = [signed_rank_p([x for g in candidates[k].logs[m].values() for x in g]) for k, m in tested]
+    adjusted = dict(zip(tested, holm(raw), strict=True))
+    values = _values(runs)
+    result: dict[int, dict[str, Confirmation]] = {}
+    for id_, candidate in candidates.items():
+        order = [*options.objectives, *(m for m in NUMERIC if m not in options.objectives)]
+        result[id_] = {
+            metric: _confirmation(
+                metric,
+                ratio_interval(candidate.logs[metric], options.seed),
+                adjusted.get((id_, metric)),
+                candidate,
+                options.margin,
+                summarise(values[default, metric]).median,
+                summarise(values[id_, metric]).median,
+            )
+            for metric in order
+            if candidate.logs.get(metric)
+        }
+    return result
+
+
+def _values(runs: Sequence[StoredRun]) -> dict[tuple[int, str], list[float]]:
+    values: dict[tuple[int, str], list[float]] = {}
+    for run in runs:
+        for metric, value in run.metrics.items():
+            if value is not None:
+                values.setdefault((run.config, metric), []).append(value)
+    return values
+
+
+def _confirmation(
+    metric: str,
+    ratio: Ratio,
+    p: float | None,
+    candidate: Candidate,
+    margin: float,
+    default_median: float,
+    pick_median: float,
+) -> Confirmation:
+    pairs = sum(len(g) for g in candidate.logs[metric].values())
+    return Confirmation(
+        metric,
+        ratio.value,
+        ratio.low,
+        ratio.high,
+        p,
+        pairs,
+        verdict(ratio, p, margin),
+        default_median,
+        pick_median,
+    )

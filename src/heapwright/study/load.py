@@ -1,0 +1,256 @@
+"""Builds the plain `StudyView` that reports read from a study file, finished or not."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heapwright.allocators.space import ParamSpec, SpaceFile
+from heapwright.metrics import METRICS, NUMERIC
+from heapwright.search import pareto
+from heapwright.study.blocks import Candidate, gather
+from heapwright.study.claim import pick_claim, study_claim
+from heapwright.study.confirm import judge
+from heapwright.study.options import Options
+from heapwright.study.stats import relative_noise, summarise
+from heapwright.study.store import Store, StoredRun, read_study
+from heapwright.study.view import (
+    Config,
+    Confirmation,
+    Dropped,
+    Evaluation,
+    Pick,
+    PickName,
+    Series,
+    StudyView,
+    Summary,
+)
+
+_MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
+
+
+def load_view(path: Path) -> StudyView:
+    """Reads a study for showing.
+
+    Raises:
+        HeapwrightError: missing, not a study, or another version's.
+    """
+    with read_study(path) as store:
+        return view_of(store)
+
+
+def view_of(store: Store) -> StudyView:
+    """The view of an open study."""
+    meta: dict[str, Any] = {
+        key: store.get(key)
+        for key in ("created", "version", "identity", "host", "options", "reproduce", "phase", "space", "spent_s")
+    }
+    options = msgspec.convert(meta["options"] or {}, Options, strict=False)
+    runs = store.runs()
+    configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
+    default = configs[1]
+    calibrated = [r for r in runs if r.phase == "calibrate"]
+    searched = [r for r in runs if r.phase in ("search", "shortlist")]
+    candidates = gather(searched, configs, default.id)
+    evaluations, front = _evaluations(candidates, searched, options)
+    space = msgspec.convert(meta["space"], SpaceFile)
+    params = {p.key: p for p in space.param}
+    confirmed = judge([r for r in runs if r.phase == "confirm"], configs, default.id, options)
+    picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta["identity"]))
+    host = meta["host"] or {}
+    return StudyView(
+        path=str(store.path),
+        created=meta["created"] or "",
+        version=meta["version"] or "",
+        command=(meta["identity"] or {}).get("command", []),
+        workload=meta["identity"] or {},
+        reproduce=meta["reproduce"] or [],
+        options=msgspec.to_builtins(options),
+        host=host,
+        meter=next((str(r.extra["meter"]) for r in runs if "meter" in r.extra), ""),
+        objectives=list(options.objectives),
+        baseline=_summaries(calibrated),
+        noise=_noise(calibrated),
+        default=default,
+        evaluations=evaluations,
+        front=front,
+        picks=picks,
+        claim=study_claim(picks, options.objectives, meta["phase"] == "done"),
+        series=_series(runs, default, picks),
+        hazards=_hazards(picks, params, runs, host),
+        warnings=_warnings(runs, calibrated, options, picks, confirmed),
+        explanations={key: _explain(p) for key, p in params.items()},
+        phase=meta["phase"] or "calibrate",
+        wall_s=sum(r.elapsed_s for r in runs),
+    )
+
+
+def _test_inputs(identity: dict[str, Any] | None) -> int:
+    inputs = (identity or {}).get("input", [])
+    return sum(i.get("split") == "test" for i in inputs) or max(1, len(inputs))
+
+
+def _explain(spec: ParamSpec) -> str:
+    return f"{spec.explain} Default: {spec.default}{' ' + spec.unit if spec.unit and spec.default.isdigit() else ''}."
+
+
+def _counted(calibrated: list[StoredRun]) -> list[StoredRun]:
+    """Calibration runs without each input's warm-up."""
+    return [r for r in calibrated if r.block > 0] or calibrated
+
+
+def _summaries(calibrated: list[StoredRun]) -> dict[str, Summary]:
+    found: dict[str, Summary] = {}
+    for metric in NUMERIC:
+        values = [v for r in _counted(calibrated) if (v := r.metrics.get(metric)) is not None]
+        if values:
+            found[metric] = summarise(values)
+    return found
+
+
+def _noise(calibrated: list[StoredRun]) -> dict[str, float]:
+    """Relative spread per metric: the largest over inputs."""
+    noise: dict[str, float] = {}
+    for metric in NUMERIC:
+        by_input: dict[str, list[float]] = {}
+        for run in _counted(calibrated):
+            value = run.metrics.get(metric)
+            if value is not None:
+                by_input.setdefault(run.input, []).append(value)
+        if by_input:
+            noise[metric] = max(relative_noise(v) for v in by_input.values())
+    return noise
+
+
+def _evaluations(
+    candidates: dict[int, Candidate], runs: list[StoredRun], options: Options
+) -> tuple[list[Evaluation], list[int]]:
+    import math
+
+    listed = list(candidates.values())
+    feasible = [c for c in listed if c.costs(options.objectives) is not None]
+    costs = [c.costs(options.objectives) or () for c in feasible]
+    on_front = {feasible[i].config.id for i in pareto.front(costs)}
+    by_config: dict[int, list[StoredRun]] = {}
+    for run in runs:
+        by_config.setdefault(run.config, []).append(run)
+    evaluations = []
+    for number, candidate in enumerate(listed, 1):
+        ok = not candidate.failure
+        medians = {}
+        for metric in NUMERIC:
+            values = [v for r in by_config[candidate.config.id] if (v := r.metrics.get(metric)) is not None]
+            if values:
+                medians[metric] = summarise(values).median
+        ratios = {m: math.exp(cost) for m in candidate.logs if (cost := candidate.cost(m)) is not None}
+        evaluations.append(
+            Evaluation(
+                number,
+                candidate.config,
+                candidate.runs,
+                ratios,
+                medians,
+                ok,
+                candidate.failure,
+                candidate.config.id in on_front,
+            )
+        )
+    return evaluations, [e.number for e in evaluations if e.on_front]
+
+
+def _picks(
+    store: Store,
+    evaluations: list[Evaluation],
+    confirmed: dict[int, dict[str, Confirmation]],
+    options: Options,
+    inputs: int,
+) -> dict[PickName, Pick]:
+    by_id = {e.config.id: e for e in evaluations}
+    searched: dict[PickName, int] = store.get("searched") or {}
+    final: dict[PickName, int] = store.get("picks") or {}
+    picks: dict[PickName, Pick] = {}
+    for name, id_ in final.items():
+        config = store.config_by_id(id_)
+        origin = by_id[searched[name]]
+        dropped = [Dropped(k, v) for k, v in origin.config.settings.items() if k not in config.settings]
+        found = confirmed.get(id_, {})
+        claim = pick_claim(found, options.objectives, inputs, options.margin)
+        picks[name] = Pick(name, config, origin, dropped, found, claim)
+    return picks
+
+
+def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick]) -> dict[str, Series]:
+    names: dict[int, list[str]] = {default.id: ["default"]}
+    for name, pick in picks.items():
+        names.setdefault(pick.config.id, []).append(name)
+    found: dict[str, Series] = {}
+    for run in sorted(runs, key=lambda r: r.phase != "confirm"):
+        for name in names.get(run.config, []):
+            if run.series and name not in found:
+                found[name] = Series(*(run.series[k] for k in ("t", "rss", "heap", "vm")))
+    return found
+
+
+def _hazards(
+    picks: dict[PickName, Pick], params: dict[str, ParamSpec], runs: list[StoredRun], host: dict[str, Any]
+) -> list[str]:
+    found: dict[str, None] = {}
+    for pick in picks.values():
+        for key, value in pick.config.settings.items():
+            spec = params.get(key)
+            low_enough = spec and (spec.hazard_below is None or (value.isdigit() and int(value) < spec.hazard_below))
+            if spec and spec.hazard and low_enough:
+                found[f"{key}={value}: {spec.hazard}"] = None
+        limit = host.get("max_map_count")
+        most = max((r.extra.get("maps") or 0 for r in runs if r.config == pick.config.id), default=0)
+        if limit and most >= _MAPS_SHARE * limit:
+            found[
+                f"The {pick.name} pick had {most} memory mappings at once; the kernel allows {limit}"
+                " (vm.max_map_count), and a larger input may need more: then malloc fails."
+            ] = None
+    return list(found)
+
+
+def _warnings(
+    runs: list[StoredRun],
+    calibrated: list[StoredRun],
+    options: Options,
+    picks: dict[PickName, Pick],
+    confirmed: dict[int, dict[str, Confirmation]],
+) -> list[str]:
+    found: dict[str, None] = {}
+    digests: dict[str, set[str]] = {}
+    for run in calibrated:
+        digests.setdefault(run.input, set()).add(run.digest)
+    for name, seen in digests.items():
+        if len(seen) > 1:
+            on = f" on input '{name}'" if name != "default" else ""
+            found[
+                f"The default's output differs from run to run{on}, so equal output was not required"
+                " (a workload file can compare files, or ask a command)."
+            ] = None
+    noise = _noise(calibrated)
+    for metric in options.objectives:
+        if noise.get(metric, 0) > 0.05:
+            found[f"{METRICS[metric].label} varied by {noise[metric]:.0%} between runs of the default."] = None
+    walls = [w for r in calibrated if (w := r.metrics.get("wall_s")) is not None]
+    if walls and min(walls) < 0.005:
+        found["The command runs for less than 5 ms: process start-up rules what is measured."] = None
+    for name, pick in picks.items():
+        failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
+        if failures:
+            found[f"The {name} pick failed in a run: {failures[0]}. Do not use it."] = None
+    for run in runs:
+        for text in run.extra.get("warnings", []):
+            found[text] = None
+    return list(found)
+
+
+def measure_command(config: Config, command: list[str], runs: int = 10) -> str:
+    """The shell line that measures a configuration by hand."""
+    env = [f"{k}={v}" for k, v in config.env.items()]
+    words = ["env", *env] if env else []
+    return shlex.join([*words, "heapwright", "measure", "-n", str(runs), "--", *command])

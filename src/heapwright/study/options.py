@@ -1,0 +1,91 @@
+"""What a study is asked to do, as stored with it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from heapwright.errors import UsageError
+
+# Calibration: the first run warms caches and is not counted.
+CALIBRATE_RUNS = 6
+BLOCK = 5  # candidates beside one default
+SHORTLIST = 6  # front members measured again before the picks are chosen
+SHORTLIST_ROUNDS = 4
+MINIFY_ROUNDS = 5
+CONFIRM_LOOK = 5  # look at the intervals after every so many further pairs
+SEARCH_SHARE, MINIFY_SHARE = 0.5, 0.75  # of a time budget, spent at the end of that phase
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A study's options.
+
+    Attributes:
+        allocator: registry name, or the name in the user's own space file.
+        objectives: metric keys to minimise.
+        method: search strategy.
+        evaluations: how many candidates to search; 0 when time limits.
+        budget_s: seconds for the whole study; 0 when evaluations limit.
+        seed: of every random choice.
+        margin: equivalence margin of a ratio (0.005 is half a per cent).
+        pairs_min, pairs_max: of the confirmation, for each input.
+        params: only these parameters; empty for all.
+        expert: also search settings that can bite.
+        meter: forced meter back end, or auto.
+        callgrind, massif: see MeterOptions.
+        timeout: seconds a run may take; 0: ten times the default's, at least ten seconds.
+    """
+
+    allocator: str = "glibc"
+    objectives: tuple[str, ...] = ("peak_rss_bytes", "cpu_s")
+    method: str = "nsga2"
+    evaluations: int = 96
+    budget_s: float = 0.0
+    seed: int = 1
+    margin: float = 0.005
+    pairs_min: int = 10
+    pairs_max: int = 40
+    params: tuple[str, ...] = ()
+    expert: bool = False
+    meter: str = "auto"
+    callgrind: bool = False
+    massif: bool = False
+    timeout: float = 0.0
+
+
+# May differ when a study is resumed: they change how long it goes on, not what was measured.
+EXTENSIBLE = ("evaluations", "budget_s", "pairs_max")
+
+
+def parse_budget(text: str) -> tuple[int, float]:
+    """'200' → (200, 0), '10m' → (0, 600).
+
+    Raises:
+        UsageError: neither a count nor a time.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|min|h|d)?", text.strip())
+    if match is None or (match[2] is None and "." in match[1]):
+        raise UsageError(f"--budget '{text}' is neither a count nor a time", "for example 200, 90s, 15m or 2h")
+    if match[2] is None:
+        if int(match[1]) < 1:
+            raise UsageError("--budget must be at least 1 evaluation")
+        return int(match[1]), 0.0
+    seconds = float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[match[2]]
+    if seconds <= 0:
+        raise UsageError("--budget must be longer than no time")
+    return 0, seconds
+
+
+def conflicts(stored: Options, given: dict[str, Any]) -> list[str]:
+    """What the user asked for that a stored study was begun without, as 'seed 1, not 2'."""
+    return [
+        f"{name} {_show(getattr(stored, name))}, not {_show(value)}"
+        for name, value in given.items()
+        if name not in EXTENSIBLE and value != getattr(stored, name)
+    ]
+
+
+def _show(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
