@@ -113,7 +113,7 @@ void Massif::start(std::uint64_t stack_bytes, std::uint64_t brk) {
   pages_ = PageMultiset();
   attached_.clear();
   brk_ = brk;
-  unplaced_ = stack_bytes + page_;  // the trampolines' page
+  unplaced_ = stack_bytes + 2 * page_;  // the trampolines' page, twice
   add(up(brk), page_);
 }
 

@@ -13,8 +13,9 @@
 //     duplicates the second removal finds nothing;
 //   - brk rounds by the page below the limit, and its first page is counted once at start-up (Valgrind maps
 //     one page there before the program runs) and once more when brk first grows over it;
-//   - the program starts with its ELF segments, its loader's, the initial stack, that brk page and one page
-//     of Valgrind's trampolines; without vdso and vvar, which Valgrind hides.
+//   - the program starts with its ELF segments, its loader's, the initial stack, that brk page, and twice the
+//     page of Valgrind's trampolines (shown to the tool as a client segment and again as 'assembly helpers');
+//     without vdso and vvar, which Valgrind hides.
 // (valgrind 3.19: massif/ms_main.c ms_*_page_mem, ms_*_mem_brk; m_syswrap/syswrap-generic.c do_mremap;
 // m_main.c "Show client segments to the tool"; m_initimg/initimg-linux.c setup_client_stack.)
 //
@@ -80,9 +81,9 @@ class Massif {
  public:
   explicit Massif(std::uint64_t page = 4096) : page_(page) {}
 
-  // A new program image (exec). Forgets all pages, keeps the peak. `stack_bytes` is start_stack_bytes(); `brk` may
-  // be 0, unknown: then the first call tells;
-  // the file mappings of program and loader follow by start_segment.
+  // A new program image (exec). Forgets all pages, keeps the peak. `stack_bytes` is start_stack_bytes();
+  // `brk` may be 0, unknown: then the first call tells; the file mappings of program and loader follow by
+  // start_segment.
   void start(std::uint64_t stack_bytes, std::uint64_t brk);
   void start_segment(std::uint64_t address, std::uint64_t length);
 

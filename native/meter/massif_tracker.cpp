@@ -1,5 +1,5 @@
-// See massif_tracker.h. System call numbers of four ABIs; x32 calls carry a bit in the number and are otherwise
-// x86-64's.
+// See massif_tracker.h. System call numbers of four ABIs; x32 calls carry a bit in the number and are
+// otherwise x86-64's.
 #include "massif_tracker.h"
 
 #include <elf.h>
@@ -92,7 +92,8 @@ void read_auxv(pid_t process, const std::string& auxv, const std::string& argume
     } else if (entry[0] == AT_EXECFN) {
       // Valgrind puts the name as it was typed, the kernel the path that was found for it.
       const std::string path = read_string(process, entry[1]);
-      const std::string name = arguments.c_str();  // NOLINT(readability-redundant-string-cstr): the first of them
+      const std::string name =
+          arguments.c_str();  // NOLINT(readability-redundant-string-cstr): the first of them
       stack.exec_name_bytes = (path.ends_with(name) ? name : path).size() + 1;
     }
   }
@@ -155,8 +156,8 @@ void MassifTracker::executed(pid_t process) {
 MassifTracker::Kind MassifTracker::kind_of(const TracedCall& call) {
   for (const Numbers& numbers : kNumbers) {
     if (numbers.arch == call.arch) {
-      const auto number = static_cast<std::int64_t>(
-          call.arch == AUDIT_ARCH_X86_64 ? call.number & ~kX32Bit : call.number);
+      const auto number =
+          static_cast<std::int64_t>(call.arch == AUDIT_ARCH_X86_64 ? call.number & ~kX32Bit : call.number);
       return number == numbers.mmap     ? Kind::kMmap
              : number == numbers.munmap ? Kind::kMunmap
              : number == numbers.mremap ? Kind::kMremap

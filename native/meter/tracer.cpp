@@ -24,9 +24,7 @@ constexpr long kOptions = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACESECCOMP | PTRACE
 constexpr int kPatience = 2;  // ticks
 
 // ptrace as the kernel has it: numbers in, numbers out. ESRCH (killed meanwhile) is for wait4 to report.
-long request(int what, pid_t tid, std::uintptr_t data) {
-  return syscall(SYS_ptrace, what, tid, 0, data);
-}
+long request(int what, pid_t tid, std::uintptr_t data) { return syscall(SYS_ptrace, what, tid, 0, data); }
 
 pid_t event_message(pid_t tid) {
   unsigned long message = 0;
@@ -214,8 +212,7 @@ bool Tracer::call(pid_t thread, TracedCall& call) {
 
 bool Tracer::result(pid_t thread, std::uint64_t& value) {
   ptrace_syscall_info info{};
-  if (!syscall_info(thread, info) || info.op != PTRACE_SYSCALL_INFO_EXIT ||
-      info.exit.is_error != 0) {
+  if (!syscall_info(thread, info) || info.op != PTRACE_SYSCALL_INFO_EXIT || info.exit.is_error != 0) {
     return false;
   }
   value = static_cast<std::uint64_t>(info.exit.rval);

@@ -1,26 +1,32 @@
-// The mechanics of ptrace, with the meaning left to a TraceListener: which process made which mapping call, which
-// processes came and went. backend_ptrace.cpp keeps the ledger from it.
+// The mechanics of ptrace, with the meaning left to a TraceListener: which process made which mapping call,
+// which processes came and went. backend_ptrace.cpp keeps the ledger from it.
 //
 // Why so: a tracer is mostly traps. They are kept here, together:
 //
-//   - the first child is SEIZEd before it installs its seccomp filter: a SECCOMP_RET_TRACE without a tracer that
+//   - the first child is SEIZEd before it installs its seccomp filter: a SECCOMP_RET_TRACE without a tracer
+//   that
 //     asked for PTRACE_O_TRACESECCOMP makes the call fail with ENOSYS;
-//   - SEIZE, unlike ATTACH or TRACEME, sends no SIGSTOP and tells group stops (PTRACE_EVENT_STOP with a stop signal,
-//     answered with PTRACE_LISTEN, so that job control works in the target) from signals on delivery (passed on);
-//   - a new process or thread can stop before its parent's event is seen: it waits, stopped, for that event, so that
-//     listeners hear of a process before it makes calls. Should the event never come (the parent was killed on the
-//     spot), /proc answers after two ticks;
-//   - after an exec by a thread that is not the leader, that thread goes on under the leader's id and the others are
+//   - SEIZE, unlike ATTACH or TRACEME, sends no SIGSTOP and tells group stops (PTRACE_EVENT_STOP with a stop
+//   signal,
+//     answered with PTRACE_LISTEN, so that job control works in the target) from signals on delivery (passed
+//     on);
+//   - a new process or thread can stop before its parent's event is seen: it waits, stopped, for that event,
+//   so that
+//     listeners hear of a process before it makes calls. Should the event never come (the parent was killed
+//     on the spot), /proc answers after two ticks;
+//   - after an exec by a thread that is not the leader, that thread goes on under the leader's id and the
+//   others are
 //     gone, the former id without a word;
 //   - every request may find its task killed (ESRCH): that is no error, the death is reported by wait4;
-//   - wait4 is interrupted by a timer for the 10 ms tick. A signal that comes just before it blocks is seen at the
+//   - wait4 is interrupted by a timer for the 10 ms tick. A signal that comes just before it blocks is seen
+//   at the
 //     next tick; so nothing here waits longer than that.
 //
-// If the meter dies, even by SIGKILL, PTRACE_O_EXITKILL kills all tracees: the target is not left hanging, nor
-// running with mapping calls that fail.
+// If the meter dies, even by SIGKILL, PTRACE_O_EXITKILL kills all tracees: the target is not left hanging,
+// nor running with mapping calls that fail.
 //
-// Invariants: every task is in tasks_ from its first stop or its parent's event to its death; a task is 'waiting' iff
-// it is stopped and its parent's event has not come; process ids are thread-group leaders' ids.
+// Invariants: every task is in tasks_ from its first stop or its parent's event to its death; a task is
+// 'waiting' iff it is stopped and its parent's event has not come; process ids are thread-group leaders' ids.
 // Threads: one; ptrace belongs to the thread that seized.
 #pragma once
 
@@ -48,9 +54,9 @@ class TraceListener {
   virtual ~TraceListener() = default;
 
   enum class Resume : std::uint8_t {
-    kRun,      // on, to the next event
+    kRun,        // on, to the next event
     kStopAtEnd,  // on, and call returned() when the system call ends
-    kHold,     // leave it stopped until Tracer::release()
+    kHold,       // leave it stopped until Tracer::release()
   };
   virtual void created(pid_t process, pid_t parent, bool shares_memory) = 0;
   virtual void thread_created(pid_t process) = 0;

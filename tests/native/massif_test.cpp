@@ -20,8 +20,8 @@ Massif started() {
   return massif;
 }
 
-// Stack (2 pages), trampolines, first brk page.
-constexpr std::uint64_t kStart = 4 * kPage;
+// Stack (2 pages), trampolines twice, first brk page.
+constexpr std::uint64_t kStart = 5 * kPage;
 
 TEST(PageMultiset, EqualsAPerPageCountOnRandomRanges) {
   PageMultiset set;
@@ -70,7 +70,7 @@ TEST(PageMultiset, AHugeReserveIsOneRun) {
   EXPECT_EQ(set.total(), std::uint64_t{64} << 40U);
 }
 
-TEST(Massif, StartCountsStackTrampolineAndBrkPage) {
+TEST(Massif, StartCountsStackTrampolinesAndBrkPage) {
   Massif massif = started();
   EXPECT_EQ(massif.now(), kStart);
   massif.start_segment(kBase, 3 * kPage);
@@ -111,6 +111,16 @@ TEST(Massif, BrkCountsItsFirstPageTwice) {
   EXPECT_EQ(massif.now(), kStart + kPage);
   massif.brk(0x555500000000 + kPage + 1);
   EXPECT_EQ(massif.now(), kStart + 2 * kPage);
+}
+
+TEST(Massif, AnUnknownBrkIsToldByTheFirstCall) {
+  Massif massif(kPage);
+  massif.start(kPage, 0);
+  const std::uint64_t start = massif.now();
+  massif.brk(0x555500000000);
+  EXPECT_EQ(massif.now(), start);
+  massif.brk(0x555500000000 + 3 * kPage);
+  EXPECT_EQ(massif.now(), start + 3 * kPage);
 }
 
 TEST(Massif, BrkGrownFromMidPageIsPlacedOnePageLow) {
@@ -164,7 +174,7 @@ TEST(Massif, ExecForgetsPagesAndKeepsThePeak) {
   Massif massif = started();
   massif.mmap(kBase, 10 * kPage);
   massif.start(kPage, 0x555500000000);
-  EXPECT_EQ(massif.now(), 3 * kPage);
+  EXPECT_EQ(massif.now(), 4 * kPage);
   EXPECT_EQ(massif.peak(), kStart + 10 * kPage);
 }
 
