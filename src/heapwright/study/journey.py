@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from heapwright.allocators.probe import effective_glibc
 from heapwright.allocators.registry import Allocator
@@ -290,7 +289,3 @@ class Journey:
             over=lambda: self._over(1.0),
         )
 
-
-def begin(store: Store, identity: dict[str, Any], options: dict[str, Any], meta: dict[str, Any]) -> None:
-    """Writes a new study's first page, in one transaction."""
-    store.put({"identity": identity, "options": options, **meta})

@@ -76,7 +76,7 @@ class WorkloadFile(msgspec.Struct, forbid_unknown_fields=True):
     name: str = ""
     cwd: str = ""
     timeout: float = 0.0
-    success: list[int] = [0]
+    success: list[int] = msgspec.field(default_factory=lambda: [0])
     stdin: str = ""
     setup: list[str] = []
     cleanup: list[str] = []

@@ -1,0 +1,91 @@
+"""`heapwright allocators`: what is known and found here, and what can be set."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from heapwright.cli.common import add_output_options, write_json
+
+_EPILOG = """\
+example:
+  heapwright allocators --json - | python3 -m json.tool
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "allocators",
+        help="the allocators found here and their settings",
+        description="Lists the allocators found here, with every setting that can be searched.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--expert", action="store_true", help="with the settings that can bite")
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    from heapwright.allocators.registry import find_allocators
+
+    found = find_allocators().values()
+    rows = []
+    for allocator in found:
+        space = allocator.space(threads=True, expert=args.expert)
+        parameters: list[dict[str, Any]] = [
+            {
+                "key": p.key,
+                "type": p.spec.type,
+                "unit": p.spec.unit,
+                "default": p.spec.default,
+                "levels": list(p.levels),
+                "gate": p.spec.gate or None,
+                "threads": p.spec.requires.threads,
+                "explain": p.spec.explain,
+                "hazard": p.spec.hazard or None,
+            }
+            for p in space.params
+        ]
+        skipped = [{"key": k, "why": w} for k, w in space.skipped]
+        rows.append(
+            {
+                "name": allocator.name,
+                "version": allocator.version,
+                "path": allocator.path,
+                "bundled": allocator.bundled,
+                "preload": allocator.preload or None,
+                "parameters": parameters,
+                "not_searched": skipped,
+            }
+        )
+    if args.json:
+        write_json(args.json, {"allocators": rows})
+    if not args.quiet and args.json != "-":
+        _print(rows)
+    return 0
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not rows:
+        console.print("No allocator that can be tuned was found: this system's C library is not glibc.")
+    for row in rows:
+        console.print(f"[bold]{row['name']}[/] {row['version'] or 'n/a'}  {row['path'] or ''}")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for heading in ("setting", "range", "unset means", "what it does"):
+            table.add_column(heading, overflow="fold")
+        for p in row["parameters"]:
+            levels = p["levels"]
+            span = f"{levels[0]} … {levels[-1]}" if len(levels) > 2 else ", ".join(levels)
+            table.add_row(p["key"], span, p["default"], p["explain"])
+        console.print(table)
+        if row["not_searched"]:
+            console.print("not searched here:")
+        for skipped in row["not_searched"]:
+            console.print(f"  {skipped['key']}: {skipped['why']}")

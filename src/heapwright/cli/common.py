@@ -1,0 +1,98 @@
+"""What several verbs share: options, JSON output, reading the command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from heapwright.errors import UsageError
+
+SCHEMA_VERSION = 1
+
+
+def add_measuring_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every verb that measures."""
+    group = parser.add_argument_group("how to measure")
+    group.add_argument(
+        "--meter",
+        choices=("auto", "notify", "ptrace", "poll"),
+        help="back end of the meter (default: the best that works here; see 'heapwright doctor')",
+    )
+    group.add_argument(
+        "--massif-compat",
+        action="store_true",
+        default=None,
+        help="also compute what Massif --pages-as-heap=yes would report (slower)",
+    )
+    group.add_argument(
+        "--instructions",
+        choices=("perf", "callgrind"),
+        help="how to count instructions; callgrind runs the command once more for each run, 10-20x slower",
+    )
+    group.add_argument("--timeout", type=_seconds, metavar="S", help="seconds a run may take")
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every verb that prints results."""
+    parser.add_argument("--json", metavar="FILE", help="write one JSON object; '-' is stdout")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no table")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds above 0")
+    return value
+
+
+def positive(text: str) -> int:
+    """An argparse type: a whole number from 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
+    return int(text)
+
+
+def need_command(args: argparse.Namespace) -> list[str]:
+    """The words after `--`.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if not args.command:
+        raise UsageError("there is no command to run", "put it after --, for example: -- ./prog args")
+    words: list[str] = args.command
+    return words
+
+
+def write_json(where: str, value: dict[str, Any]) -> None:
+    """Writes one JSON object, to stdout for '-'; a file is whole or not there."""
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=1, allow_nan=False) + "\n"
+    if where == "-":
+        sys.stdout.write(text)
+        return
+    write_whole(Path(where), text)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file under a temporary name and renames it. A device such as /dev/stderr is written directly."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
+    ) as draft:
+        try:
+            draft.write(text)
+            draft.flush()
+        except BaseException:
+            Path(draft.name).unlink()
+            raise
+    Path(draft.name).chmod(0o644)
+    Path(draft.name).replace(path)

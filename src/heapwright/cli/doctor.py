@@ -1,0 +1,110 @@
+"""`heapwright doctor`: what works on this machine, what a missing thing costs, how to get it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from typing import Any
+
+from heapwright.cli.common import add_output_options, write_json
+
+_EPILOG = """\
+example:
+  heapwright doctor
+"""
+
+# tool → what it is for; how to get it on Debian and Ubuntu
+_TOOLS = {
+    "valgrind": ("--instructions=callgrind", "sudo apt-get install -y valgrind"),
+    "perf": ("looking deeper than heapwright does", "sudo apt-get install -y linux-perf"),
+}
+
+_METERS = {
+    "notify": "the cheapest and most exact back end (seccomp user notification)",
+    "ptrace": "the second choice, and what --massif-compat needs",
+    "poll": "always there: samples every 10 ms, counts no mapping calls",
+}
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "doctor",
+        help="what works on this machine",
+        description="Says what works on this machine, what each missing thing costs, and how to get it.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb; status 1 if nothing can be measured at all."""
+    from heapwright.allocators.registry import find_allocators
+    from heapwright.measure.host import describe_host
+    from heapwright.measure.meter import probe
+
+    probed, host = probe(), describe_host()
+    checks: list[dict[str, Any]] = []
+
+    def check(name: str, works: bool, detail: str, remedy: str = "") -> None:
+        checks.append({"name": name, "works": works, "detail": detail, "remedy": remedy or None})
+
+    for name, what in _METERS.items():
+        found = probed.get(name, {})
+        check(f"meter: {name}", bool(found.get("works")), found.get("why") or what)
+    perf = probed.get("instructions", probed.get("perf", {}))
+    check(
+        "hardware counters",
+        bool(perf.get("works")),
+        perf.get("why") or "instructions are counted",
+        "without them instructions are n/a; --instructions=callgrind counts them slowly",
+    )
+    rapl = probed.get("rapl", {})
+    check("energy (RAPL)", bool(rapl.get("works")), rapl.get("why") or "readable", "without it energy is n/a")
+    for name, (what, how) in _TOOLS.items():
+        path = shutil.which(name)
+        check(f"tool: {name}", path is not None, path or f"missing; needed for {what}", how)
+    libc = host["libc"]
+    check("glibc malloc", libc is not None, str(libc or "this system's C library is not glibc"))
+    for allocator in find_allocators().values():
+        count = len(allocator.space(threads=True).params)
+        check(f"allocator: {allocator.name}", True, f"{allocator.version}, {count} settings to search")
+    governor = host["governor"]
+    steady = governor in (None, "performance")
+    check(
+        "CPU frequency",
+        steady,
+        f"governor {governor or 'n/a'}",
+        "times vary less with the 'performance' governor: sudo cpupower frequency-set -g performance",
+    )
+    if args.json:
+        write_json(args.json, {"host": host, "checks": checks})
+    if not args.quiet and args.json != "-":
+        _print(host, checks)
+    meters = [c["works"] for c in checks if c["name"].startswith("meter")]
+    return 0 if any(meters) else 1
+
+
+def _print(host: dict[str, Any], checks: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from heapwright.metrics import show_bytes
+
+    console = Console(highlight=False)
+    memory = show_bytes(host["memory_bytes"]) if host["memory_bytes"] else "n/a"
+    console.print(
+        f"{host['cpu']}, {host['cores']} cores, {memory}; {host['os']}, Linux {host['kernel']}, {host['libc']};"
+        f" THP {host['thp'] or 'n/a'}, ASLR {host['aslr'] or 'n/a'}, vm.max_map_count {host['max_map_count'] or 'n/a'}"
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column()
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in checks:
+        remedy = f"; {row['remedy']}" if row["remedy"] and not row["works"] else ""
+        mark = "[green]yes[/]" if row["works"] else "[yellow]no[/]"
+        table.add_row(mark, row["name"], f"{row['detail']}{remedy}")
+    console.print(table)

@@ -1,0 +1,90 @@
+"""The `heapwright` command: one verb, one module. Everything after `--` is the target's, word for word."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from heapwright import __version__
+from heapwright.cli import allocators, doctor, measure, run, tune
+from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError
+
+_VERBS = (tune, measure, run, doctor, allocators)
+
+_EPILOG = """\
+The main job, on a program of yours:
+
+  heapwright tune -- ./prog args      measure, search, confirm; leaves a study and a report
+  heapwright apply STUDY              the line to paste
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with our way of failing: one line, one hint."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Reports bad usage and exits with status 2."""
+        fail(message, f"see '{self.prog} --help'")
+        raise SystemExit(USAGE)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = _Parser(
+        prog="heapwright",
+        description="Finds, proves and ships the best malloc for your program.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"heapwright {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
+    for verb in _VERBS:
+        verb.add_parser(verbs)
+    return parser
+
+
+def fail(message: str, hint: str = "") -> None:
+    """One line on stderr: what is wrong, what to do."""
+    sys.stderr.write(f"heapwright: {message}{f' ({hint})' if hint else ''}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    own, target = words, None
+    if "--" in words:
+        at = words.index("--")
+        own, target = words[:at], words[at + 1 :]
+    parser = build_parser()
+    try:
+        args = parser.parse_args(own)
+        if not hasattr(args, "run"):
+            parser.print_help()
+            return USAGE if own else 0
+        if target is not None and not getattr(args, "takes_command", False):
+            fail(f"'{own[0]}' takes no command after --", f"see 'heapwright {own[0]} --help'")
+            return USAGE
+        args.command = target
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except HeapwrightError as error:
+        fail(error.message, error.hint)
+        return error.status
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return INTERRUPTED
+    except BrokenPipeError:  # `heapwright … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"{where}{error.strerror or error}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

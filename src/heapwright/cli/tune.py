@@ -1,0 +1,236 @@
+"""`heapwright tune`: the whole journey. The same command again goes on where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heapwright.cli.common import add_measuring_options, add_output_options, need_command, positive, write_json
+from heapwright.errors import INTERRUPTED, UsageError, unknown
+
+if TYPE_CHECKING:
+    from heapwright.allocators.registry import Allocator
+    from heapwright.study.view import StudyView
+    from heapwright.workload.model import Workload
+
+_EPILOG = """\
+examples:
+  heapwright tune -- perl report.pl access.log
+  heapwright tune --minimize mean_rss,wall --budget 20m --study solver.study -- ./solver big.cnf
+  heapwright tune --workload redis.toml
+
+It leaves a study (FILE) and a report (FILE.html). Killed or interrupted, the same command goes on.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "tune",
+        help="find and prove the best malloc settings for a command",
+        description="Measures a command, searches malloc settings, confirms the best on fresh runs, reports.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
+    parser.add_argument(
+        "--minimize", metavar="M1,M2", help="objectives: metric keys or short forms (default peak_rss,cpu)"
+    )
+    parser.add_argument("--budget", metavar="N|TIME", help="evaluations (96) or time (15m) for the study")
+    parser.add_argument("--study", type=Path, metavar="FILE", help="where to keep it (default: by the command)")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="where to write the report (default STUDY.html)")
+    search = parser.add_argument_group("what to search")
+    search.add_argument("--allocators", metavar="A,B", help="which allocators (default glibc)")
+    search.add_argument("--space", type=Path, metavar="FILE", help="a parameter-space TOML of your own")
+    search.add_argument("--params", metavar="P,Q", help="only these parameters")
+    search.add_argument("--expert", action="store_true", default=None, help="also settings that can bite")
+    search.add_argument("--method", metavar="NAME", help="nsga2 (default), sobol or grid")
+    search.add_argument("--seed", type=positive, metavar="N", help="of every random choice (default 1)")
+    proof = parser.add_argument_group("when is it proven")
+    proof.add_argument(
+        "--margin", type=_percent, metavar="PCT", help="differences below this do not matter, in per cent (0.5)"
+    )
+    proof.add_argument(
+        "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (10:40)"
+    )
+    add_measuring_options(parser)
+    add_output_options(parser)
+    parser.set_defaults(run=run, takes_command=True)
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 50:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage from 0 to 50")
+    return value / 100
+
+
+def _pairs(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    if not low.isdigit() or not (high or low).isdigit() or int(low) < 6 or int(high or low) < int(low):
+        raise argparse.ArgumentTypeError(f"'{text}' is not MIN or MIN:MAX with MIN at least 6")
+    return int(low), max(int(high or 0), int(low)) if high else max(40, int(low))
+
+
+def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
+    """The options the user named, in the study's terms."""
+    from heapwright.metrics import parse_objectives
+    from heapwright.search.protocol import METHODS
+    from heapwright.study.options import parse_budget
+
+    given: dict[str, Any] = {"allocator": allocator}
+    if args.minimize is not None:
+        given["objectives"] = tuple(m.key for m in parse_objectives(args.minimize))
+    if args.budget is not None:
+        given["evaluations"], given["budget_s"] = parse_budget(args.budget)
+    if args.method is not None:
+        if args.method not in METHODS:
+            raise unknown("method", args.method, METHODS)
+        given["method"] = args.method
+    if args.params is not None:
+        given["params"] = tuple(p.strip() for p in args.params.split(",") if p.strip())
+    if args.pairs is not None:
+        given["pairs_min"], given["pairs_max"] = args.pairs
+    if args.instructions is not None:
+        given["callgrind"] = args.instructions == "callgrind"
+    for option, name in (
+        ("seed", "seed"),
+        ("margin", "margin"),
+        ("expert", "expert"),
+        ("meter", "meter"),
+        ("massif_compat", "massif"),
+        ("timeout", "timeout"),
+    ):
+        if getattr(args, option) is not None:
+            given[name] = getattr(args, option)
+    return given
+
+
+def _workload(args: argparse.Namespace) -> Workload:
+    from heapwright.workload.model import from_command, load_workload
+
+    if args.workload is None:
+        return from_command(need_command(args))
+    if args.command:
+        raise UsageError("a command and --workload cannot both be given", "leave one out")
+    return load_workload(args.workload)
+
+
+def _allocator(args: argparse.Namespace) -> Allocator:
+    from heapwright.allocators.registry import allocator_from_file, get_allocator
+
+    if args.space is not None:
+        if args.allocators:
+            raise UsageError("--space and --allocators cannot both be given", "leave one out")
+        return allocator_from_file(args.space)
+    names = [n.strip() for n in (args.allocators or "glibc").split(",") if n.strip()]
+    if len(names) > 1:
+        for name in names:
+            get_allocator(name)
+        raise UsageError("one allocator at a time for now", f"for example --allocators {names[0]}")
+    return get_allocator(names[0] if names else "glibc")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    workload, allocator = _workload(args), _allocator(args)
+    given = given_options(args, allocator.name)
+    if "params" in given:  # a wrong name should fail now and not after the calibration
+        allocator.space(threads=True, expert=True).restrict(given["params"])
+
+    from heapwright.study.journey import Journey
+    from heapwright.study.load import view_of
+    from heapwright.study.open import default_path, open_or_begin
+
+    path = args.study or default_path(workload, allocator)
+    report = args.report or path.with_name(path.name.removesuffix(".study") + ".html")
+    store, options = open_or_begin(path, workload, allocator, given, _reproduce(args))
+    with store:
+        from heapwright.report.progress import make_progress
+
+        with make_progress(quiet=args.quiet) as progress:
+            progress.note(f"study: {path}")
+            try:
+                Journey(store, workload, allocator, options, progress).run()
+            except KeyboardInterrupt:
+                sys.stderr.write(
+                    f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n"
+                )
+                return INTERRUPTED
+        view = view_of(store)
+    _finish(args, view, report)
+    return 0
+
+
+def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
+    from heapwright.report.html import write_report
+
+    write_report([view], report)
+    if args.json:
+        write_json(args.json, tune_json(view))
+    if not args.quiet and args.json != "-":
+        from rich.console import Console
+
+        from heapwright.report.terminal import print_summary
+
+        print_summary(view, Console(highlight=False), report)
+
+
+def _reproduce(args: argparse.Namespace) -> list[str]:
+    """The command line as the user gave it."""
+    words = [w for w in sys.argv[1:]] if sys.argv[1:2] == ["tune"] else ["tune", "--", *(args.command or [])]
+    return ["heapwright", *words]
+
+
+def tune_json(view: StudyView) -> dict[str, Any]:
+    """A study as `tune --json` writes it."""
+    import dataclasses
+
+    def config(c: Any) -> dict[str, Any]:
+        return {"allocator": c.allocator, "settings": c.settings, "env": c.env}
+
+    picks = {
+        name: {
+            **config(pick.config),
+            "claim": pick.claim,
+            "dropped": {d.key: d.value for d in pick.dropped},
+            "search": {"number": pick.searched.number, "ratios": pick.searched.ratios},
+            "confirmed": {
+                metric: {
+                    "ratio": c.ratio,
+                    "low": c.low,
+                    "high": c.high,
+                    "verdict": c.verdict,
+                    "p": c.p,
+                    "pairs": c.pairs,
+                }
+                for metric, c in pick.confirmed.items()
+            },
+        }
+        for name, pick in view.picks.items()
+    }
+    by_number = {e.number: e for e in view.evaluations}
+    return {
+        "study": view.path,
+        "claim": view.claim,
+        "command": shlex.join(view.command),
+        "objectives": view.objectives,
+        "host": view.host,
+        "meter": view.meter,
+        "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
+        "picks": picks,
+        "front": [
+            {"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front
+        ],
+        "evaluations": len(view.evaluations),
+        "infeasible": sum(not e.feasible for e in view.evaluations),
+        "hazards": view.hazards,
+        "warnings": view.warnings,
+        "wall_s": view.wall_s,
+    }
