@@ -11,8 +11,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -119,20 +119,25 @@ std::uint64_t initial_stack(pid_t process, std::uint64_t page) {
   return start_stack_bytes(stack, page);
 }
 
-// Calls for_each(first, end, name) for every mapping.
+// Calls for_each(first, end, name) for every mapping: "first-end perms offset device inode   name".
 template <typename Function>
 void each_mapping(pid_t process, Function for_each) {
   const std::string maps = read_file(process, "maps");
-  std::size_t at = 0;
-  while (at < maps.size()) {
+  for (std::size_t at = 0; at < maps.size();) {
     const std::size_t line_end = std::min(maps.find('\n', at), maps.size());
     const std::string line = maps.substr(at, line_end - at);
     at = line_end + 1;
-    std::uint64_t first = 0;
-    std::uint64_t end = 0;
-    int name = 0;
-    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s %n", &first, &end, &name) == 2) {
-      for_each(first, end, std::string_view(line).substr(static_cast<std::size_t>(name)));
+    char* rest = nullptr;
+    const std::uint64_t first = std::strtoull(line.c_str(), &rest, 16);
+    const std::uint64_t end = *rest == '-' ? std::strtoull(rest + 1, &rest, 16) : 0;
+    std::string_view name(rest);
+    for (int field = 0; field < 4; ++field) {
+      name.remove_prefix(std::min(name.size(), name.find_first_not_of(' ')));
+      name.remove_prefix(std::min(name.size(), name.find(' ')));
+    }
+    name.remove_prefix(std::min(name.size(), name.find_first_not_of(' ')));
+    if (end > first) {
+      for_each(first, end, name);
     }
   }
 }
