@@ -24,6 +24,9 @@
 // page it keeps free below the first stack pointer because the ABI has a red zone (VG_STACK_REDZONE_SZB;
 // there is none on x86 and arm64). A static program preloads nothing: 4,096.
 //
+// (Debian's wrapper script around Valgrind adds three environment variables, 120 bytes with their pointers: where
+// these push the initial stack over a page boundary, that Massif is one page higher.)
+//
 // max(mem_heap_B) over what Massif writes can be lower than this peak, never higher: a peak is kept just
 // before memory is given back, otherwise only when its snapshot clock allows, which is at every call until
 // it has 100 snapshots. A program that grows on past that and exits without unmapping hides its end.
