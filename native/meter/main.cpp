@@ -1,1 +1,140 @@
-int main() { return 1; }
+// heapwright-meter: runs a command and keeps the ledger of its memory. See options.h for the command line and
+// docs/meter.md for what is measured and how.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "backends.h"
+#include "procfs.h"
+
+namespace heapwright::meter {
+
+void RunContext::go() const {
+  instructions.open(child.pid());
+  const double time = now();
+  outcome.start = time;
+  ledger.start(time);
+  watcher.started(child.pid());
+  supervisor.started(child.pid(), time);
+  child.release();
+}
+
+namespace {
+
+int fail(int status, const std::string& message) {
+  (void)std::fprintf(stderr, "heapwright-meter: %s\n", message.c_str());
+  return status;
+}
+
+// The back end to use; kNone is never chosen by itself.
+bool choose(const Options& options, Backend& backend, std::string& error) {
+  if (options.backend == Backend::kNone || options.backend == Backend::kPoll) {
+    backend = options.backend;
+    return true;
+  }
+  std::string why;
+  if (options.backend == Backend::kAuto && !options.massif) {
+    for (const Backend candidate : {Backend::kNotify, Backend::kPtrace}) {
+      if (backend_works(candidate, why)) {
+        backend = candidate;
+        return true;
+      }
+    }
+    backend = Backend::kPoll;
+    return true;
+  }
+  backend = options.massif ? Backend::kPtrace : options.backend;
+  if (backend_works(backend, why)) {
+    return true;
+  }
+  error = std::string("the ") + backend_name(backend) + " back end does not work here: " + why +
+          (options.massif ? "; leave out --massif-compat" : "; leave out --meter, or use --meter poll");
+  return false;
+}
+
+bool dispatch(RunContext& context, std::string& error) {
+  switch (context.outcome.backend) {
+    case Backend::kNotify:
+      return run_notify(context, error);
+    case Backend::kPtrace:
+      return run_ptrace(context, error);
+    case Backend::kPoll:
+      return run_poll(context, error);
+    default:
+      return run_none(context, error);
+  }
+}
+
+int exec_failure(const Options& options, int problem) {
+  const std::string program = options.command[0];
+  if (problem == ENOENT) {
+    // The file may be there, its interpreter not.
+    const bool there = access(program.c_str(), F_OK) == 0;
+    return fail(kNotFound, (there ? "its interpreter is missing: " : "command not found: ") + program);
+  }
+  return fail(kCannotExecute, "cannot execute " + program + ": " + std::strerror(problem));
+}
+
+int meter(const Options& options) {
+  std::string error;
+  Outcome outcome;
+  if (!choose(options, outcome.backend, error)) {
+    return fail(kFailed, error);
+  }
+  Supervisor supervisor(options);
+  sigset_t mask;
+  if (!supervisor.open(mask)) {
+    return fail(kFailed, "cannot take signals, or the caller has gone");
+  }
+  Spawned child;
+  if (!child.fork_child(options, filter_action(outcome.backend), mask, error)) {
+    return fail(child.pid() < 0 && errno == EACCES ? kCannotExecute : kNotFound, error);
+  }
+  Ledger ledger(options.series);
+  Watcher watcher(ledger);
+  InstructionCounter instructions;
+  const EnergyCounter energy;
+  RunContext context{.options = options,
+                     .child = child,
+                     .supervisor = supervisor,
+                     .watcher = watcher,
+                     .ledger = ledger,
+                     .outcome = outcome,
+                     .instructions = instructions};
+  if (!dispatch(context, error)) {
+    supervisor.kill_tree(SIGKILL);
+    return fail(kFailed, error);
+  }
+  if (const int problem = child.exec_error(); problem != 0) {
+    return exec_failure(options, problem);
+  }
+  ledger.tick(outcome.end);
+  outcome.timed_out = supervisor.timed_out();
+  outcome.instructions = instructions.read();
+  outcome.energy_j = energy.joules();
+  if (!options.output.empty() && !write_whole(options.output, to_json(outcome, ledger, watcher))) {
+    return fail(kFailed, "cannot write " + options.output + ": " + std::strerror(errno));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace heapwright::meter
+
+int main(int argc, char** argv) {
+  using namespace heapwright::meter;
+  Options options;
+  std::string error;
+  if (!parse_options(argc, argv, options, error)) {
+    return fail(kUsage, error);
+  }
+  if (options.probe) {
+    (void)std::fputs(probe_json().c_str(), stdout);
+    return 0;
+  }
+  return meter(options);
+}

@@ -1,0 +1,111 @@
+// The main back end: seccomp user notification, sampled at call entry. See backends.h.
+#include <linux/audit.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "backends.h"
+#include "calls.h"
+#include "keeper.h"
+#include "procfs.h"
+
+#ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
+#define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
+#endif
+#ifndef SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP
+#define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
+#endif
+
+namespace heapwright::meter {
+namespace {
+
+constexpr std::uint64_t kOldMmapI386 = 90;  // its arguments are in memory
+
+CallArguments arguments_of(const seccomp_data& data) {
+  CallArguments call;
+  call.call = classify(data.arch, static_cast<std::uint32_t>(data.nr), data.args[0]);
+  if (data.arch != AUDIT_ARCH_I386 || data.nr != static_cast<int>(kOldMmapI386)) {
+    std::memcpy(call.values.data(), data.args, sizeof data.args);
+  }
+  return call;
+}
+
+// One notification: the reading, then the call goes on.
+void answer(int listener, Watcher& watcher) {
+  seccomp_notif request{};
+  if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &request) != 0) {
+    return;  // ENOENT: the caller was killed meanwhile
+  }
+  watcher.called(static_cast<pid_t>(request.pid), arguments_of(request.data), now());
+  seccomp_notif_resp response{};
+  response.id = request.id;
+  response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+}
+
+}  // namespace
+
+int open_ticker(std::int64_t interval_ms) {
+  const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+  const itimerspec interval{.it_interval = {interval_ms / 1000, interval_ms % 1000 * 1000000},
+                            .it_value = {interval_ms / 1000, interval_ms % 1000 * 1000000}};
+  if (timer >= 0) {
+    timerfd_settime(timer, 0, &interval, nullptr);
+  }
+  return timer;
+}
+
+bool run_notify(RunContext& context, std::string& error) {
+  Supervisor& supervisor = context.supervisor;
+  Watcher& watcher = context.watcher;
+  if (!context.child.prepare(error)) {
+    return false;
+  }
+  const int listener = context.child.listener();
+  // Linux 6.6: the caller and we take turns, so the kernel may wake us on its own core.
+  ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
+  Keeper keeper;
+  if (!keeper.start(context.options, listener, context.child.pid())) {
+    error = std::string("cannot start the keeper process: ") + std::strerror(errno);
+    return false;
+  }
+  supervisor.spare(keeper.pid());
+  watcher.ignore(keeper.pid());
+  const int ticker = open_ticker(context.options.interval_ms);
+  context.go();
+  std::array<pollfd, 3> files{{{.fd = listener, .events = POLLIN, .revents = 0},
+                               {.fd = supervisor.signals(), .events = POLLIN, .revents = 0},
+                               {.fd = ticker, .events = POLLIN, .revents = 0}}};
+  while (!supervisor.finished()) {
+    if (poll(files.data(), files.size(), -1) < 0 && errno != EINTR) {
+      break;
+    }
+    if ((files[0].revents & POLLIN) != 0) {
+      answer(listener, watcher);
+    } else if ((files[0].revents & POLLHUP) != 0) {
+      files[0].fd = -1;  // the last filtered process has gone; only its burial is left
+    }
+    if ((files[1].revents & POLLIN) != 0) {
+      supervisor.take_signals();
+      supervisor.reap(watcher, context.outcome);
+    }
+    std::uint64_t ticks = 0;
+    if ((files[2].revents & POLLIN) != 0 && read(ticker, &ticks, sizeof ticks) > 0) {
+      const double time = now();
+      watcher.tick(time);
+      supervisor.tick(time);
+      supervisor.reap(watcher, context.outcome);
+    }
+  }
+  keeper.dismiss(files[0].fd >= 0);
+  close(ticker);
+  return true;
+}
+
+}  // namespace heapwright::meter

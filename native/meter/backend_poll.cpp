@@ -1,0 +1,48 @@
+// Polling, the back end that works everywhere, and 'none', which only waits. See backends.h.
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "backends.h"
+#include "procfs.h"
+
+namespace heapwright::meter {
+
+int open_ticker(std::int64_t interval_ms);
+
+bool run_poll(RunContext& context, std::string& error) {
+  Supervisor& supervisor = context.supervisor;
+  if (!context.child.prepare(error)) {
+    return false;
+  }
+  const bool reads = context.outcome.backend != Backend::kNone;
+  const int ticker = open_ticker(reads ? context.options.interval_ms : 1000);
+  context.go();
+  std::array<pollfd, 2> files{{{.fd = supervisor.signals(), .events = POLLIN, .revents = 0},
+                               {.fd = ticker, .events = POLLIN, .revents = 0}}};
+  while (!supervisor.finished()) {
+    if (poll(files.data(), files.size(), -1) < 0 && errno != EINTR) {
+      break;
+    }
+    if ((files[0].revents & POLLIN) != 0) {
+      supervisor.take_signals();
+    }
+    std::uint64_t ticks = 0;
+    if ((files[1].revents & POLLIN) != 0 && read(ticker, &ticks, sizeof ticks) > 0) {
+      const double time = now();
+      if (reads) {
+        context.watcher.tick(time);
+      }
+      supervisor.tick(time);
+    }
+    supervisor.reap(context.watcher, context.outcome);
+  }
+  close(ticker);
+  return true;
+}
+
+bool run_none(RunContext& context, std::string& error) { return run_poll(context, error); }
+
+}  // namespace heapwright::meter

@@ -1,0 +1,107 @@
+// See keeper.h.
+#include "keeper.h"
+
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "procfs.h"
+
+namespace heapwright::meter {
+namespace {
+
+constexpr char kGoodbye = 'q';
+
+// Answers every call until the last filtered process has gone.
+void serve(int listener, bool kill_callers) {
+  pollfd poll_listener{.fd = listener, .events = POLLIN, .revents = 0};
+  while (true) {
+    if (poll(&poll_listener, 1, -1) < 0 && errno != EINTR) {
+      return;
+    }
+    if ((poll_listener.revents & POLLHUP) != 0) {
+      return;
+    }
+    if ((poll_listener.revents & POLLIN) == 0) {
+      continue;
+    }
+    seccomp_notif request{};
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &request) != 0) {
+      continue;
+    }
+    if (kill_callers) {
+      kill(static_cast<pid_t>(request.pid), SIGKILL);
+    }
+    seccomp_notif_resp response{};
+    response.id = request.id;
+    response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+  }
+}
+
+[[noreturn]] void keep(const Options& options, int listener, int pipe, pid_t root) {
+  setsid();  // a Ctrl-C at the terminal is not for us
+  // Nothing of the target's may be held open: whoever reads its output waits for the end of file.
+  constexpr int kListener = 0;
+  constexpr int kPipe = 1;
+  const int safe_pipe = fcntl(pipe, F_DUPFD, 10);
+  const int safe_listener = fcntl(listener, F_DUPFD, 10);
+  dup2(safe_listener, kListener);
+  dup2(safe_pipe, kPipe);
+  syscall(SYS_close_range, 2U, ~0U, 0U);
+  char word = 0;
+  ssize_t size = 0;
+  do {
+    size = read(kPipe, &word, 1);
+  } while (size < 0 && errno == EINTR);
+  if (size == 1 && word == kGoodbye) {
+    _exit(0);
+  }
+  const bool meter_died = size == 0;
+  const bool kill_all = meter_died && options.die_with_parent;
+  if (kill_all) {
+    for (const pid_t process : descendants_of(root)) {
+      kill(process, SIGKILL);
+    }
+    kill(root, SIGKILL);
+  }
+  serve(kListener, kill_all);
+  _exit(0);
+}
+
+}  // namespace
+
+Keeper::~Keeper() {
+  if (pipe_ >= 0) {
+    close(pipe_);
+  }
+}
+
+bool Keeper::start(const Options& options, int listener, pid_t root) {
+  std::array<int, 2> pipe{};
+  if (pipe2(pipe.data(), O_CLOEXEC) != 0) {
+    return false;
+  }
+  pipe_ = pipe[1];
+  pid_ = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
+  if (pid_ == 0) {
+    keep(options, listener, pipe[0], root);
+  }
+  close(pipe[0]);
+  return pid_ > 0;
+}
+
+void Keeper::dismiss(bool leave_running) {
+  const char word = leave_running ? 'c' : kGoodbye;
+  (void)!write(pipe_, &word, 1);
+}
+
+}  // namespace heapwright::meter

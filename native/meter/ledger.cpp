@@ -1,0 +1,89 @@
+// The rules of ledger.h.
+#include "ledger.h"
+
+#include <algorithm>
+
+namespace heapwright::meter {
+namespace {
+
+void raise(Memory& peak, const Memory& value) {
+  peak.vm = std::max(peak.vm, value.vm);
+  peak.rss = std::max(peak.rss, value.rss);
+  peak.heap = std::max(peak.heap, value.heap);
+}
+
+// total = total - before + after, which never goes below zero because total includes before.
+void replace(Memory& total, const Memory& before, const Memory& after) {
+  total.vm = total.vm - before.vm + after.vm;
+  total.rss = total.rss - before.rss + after.rss;
+  total.heap = total.heap - before.heap + after.heap;
+}
+
+}  // namespace
+
+void Ledger::raise_peaks() {
+  raise(peak_, total_);
+  raise(recent_, total_);
+}
+
+void Ledger::sample(pid_t process, double time, const Memory& memory) {
+  ++samples_;
+  const auto [at, fresh] = entries_.try_emplace(process);
+  Entry& entry = at->second;
+  if (!fresh) {
+    const double span = std::max(0.0, time - entry.time);
+    const auto before = static_cast<double>(entry.last.rss);
+    const auto after = static_cast<double>(memory.rss);
+    area_rss_ += span * (after >= before ? (before + after) / 2 : after);
+    area_heap_ += span * static_cast<double>(memory.heap);
+    if (entry.releasing && memory.rss < entry.last.rss) {
+      returned_ += entry.last.rss - memory.rss;
+    }
+  }
+  replace(total_, entry.last, memory);
+  entry.last = memory;
+  entry.time = time;
+  entry.releasing = false;
+  raise_peaks();
+}
+
+void Ledger::releasing(pid_t process) {
+  const auto at = entries_.find(process);
+  if (at != entries_.end()) {
+    at->second.releasing = true;
+  }
+}
+
+void Ledger::gone(pid_t process, double time) {
+  const auto at = entries_.find(process);
+  if (at == entries_.end()) {
+    return;
+  }
+  const Entry& entry = at->second;
+  const double span = std::max(0.0, time - entry.time);
+  area_rss_ += span * static_cast<double>(entry.last.rss);
+  area_heap_ += span * static_cast<double>(entry.last.heap);
+  replace(total_, entry.last, Memory{});
+  entries_.erase(at);
+}
+
+void Ledger::tick(double time) {
+  if (series_limit_ == 0) {
+    return;
+  }
+  series_.push_back({.time = time - start_, .memory = recent_});
+  recent_ = total_;
+  if (series_.size() > series_limit_) {  // halve: of two points keep the earlier time and the larger figures
+    std::size_t to = 0;
+    for (std::size_t from = 0; from < series_.size(); from += 2, ++to) {
+      SeriesPoint point = series_[from];
+      if (from + 1 < series_.size()) {
+        raise(point.memory, series_[from + 1].memory);
+      }
+      series_[to] = point;
+    }
+    series_.resize(to);
+  }
+}
+
+}  // namespace heapwright::meter

@@ -1,0 +1,88 @@
+// The ledger of a process tree's memory: peaks, averages over time, what was given back. Pure arithmetic: it
+// is told every figure and every time, makes no system calls, and is tested with synthetic events.
+//
+// Rules
+//   vm, heap   change only at mapping calls. A reading taken at a call's ENTRY is the state since the
+//              process's previous reading, so both are step functions and their peaks and averages are exact
+//              for one thread.
+//   rss        also grows by page faults between readings, and falls at calls. A rise is taken as a straight
+//              line, a fall as having happened at the previous reading (the call it was taken before).
+//   returned   is a fall of rss from the reading at a releasing call to the next reading.
+//   totals     are sums over live processes of their latest reading. A process that shares its memory with
+//              its parent (vfork, before exec) is not counted.
+//
+// Invariants: total_ is the sum of last over entries_; time never runs backwards.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace heapwright::meter {
+
+struct Memory {
+  std::uint64_t vm = 0;
+  std::uint64_t rss = 0;
+  std::uint64_t heap = 0;
+};
+
+struct SeriesPoint {
+  double time = 0;  // since the start
+  Memory memory;
+};
+
+class Ledger {
+ public:
+  // Keeps at most `series` points of memory over time, and at least half as many once there were so many.
+  explicit Ledger(std::size_t series = 0) : series_limit_(series) {}
+
+  void start(double time) { start_ = time; }
+  // A reading of a process; the first makes it known.
+  void sample(pid_t process, double time, const Memory& memory);
+  // The process is at the entry of a call that may give memory back: the next fall counts.
+  void releasing(pid_t process);
+  void lazily_returned(std::uint64_t length) { returned_lazily_ += length; }
+  // The process, or its program image, has gone; it stayed as last read until now.
+  void gone(pid_t process, double time);
+  // Closes a point of the series: the largest totals since the last one.
+  void tick(double time);
+
+  [[nodiscard]] bool knows(pid_t process) const { return entries_.contains(process); }
+  [[nodiscard]] std::size_t live() const { return entries_.size(); }
+  [[nodiscard]] const Memory& peak() const { return peak_; }
+  [[nodiscard]] double mean_rss(double end) const { return mean(area_rss_, end); }
+  [[nodiscard]] double mean_heap(double end) const { return mean(area_heap_, end); }
+  [[nodiscard]] std::uint64_t returned() const { return returned_; }
+  [[nodiscard]] std::uint64_t returned_lazily() const { return returned_lazily_; }
+  [[nodiscard]] std::uint64_t samples() const { return samples_; }
+  [[nodiscard]] const std::vector<SeriesPoint>& series() const { return series_; }
+
+ private:
+  struct Entry {
+    double time = 0;
+    Memory last;
+    bool releasing = false;
+  };
+
+  [[nodiscard]] double mean(double area, double end) const {
+    return end > start_ ? area / (end - start_) : 0;
+  }
+  void raise_peaks();
+
+  double start_ = 0;
+  std::map<pid_t, Entry> entries_;
+  Memory total_;
+  Memory peak_;
+  Memory recent_;  // largest totals since the last tick
+  double area_rss_ = 0;
+  double area_heap_ = 0;
+  std::uint64_t returned_ = 0;
+  std::uint64_t returned_lazily_ = 0;
+  std::uint64_t samples_ = 0;
+  std::size_t series_limit_;
+  std::vector<SeriesPoint> series_;
+};
+
+}  // namespace heapwright::meter

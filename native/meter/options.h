@@ -1,0 +1,37 @@
+// What the meter was asked to do. Parsed once in options.cpp; plain data afterwards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heapwright::meter {
+
+enum class Backend : std::uint8_t { kAuto, kNotify, kPtrace, kPoll, kNone };
+
+struct Options {
+  Backend backend = Backend::kAuto;
+  std::string output;             // JSON file; empty: none
+  std::int64_t interval_ms = 10;  // of the tick
+  bool massif = false;
+  std::size_t series = 0;  // points of memory over time to keep; 0: none
+  double timeout_s = 0;    // 0: none
+  double kill_grace_s = 2;
+  bool die_with_parent = false;  // the target's life is tied to our parent's
+  bool wait_for_root_only = false;
+  bool probe = false;
+  std::vector<char*> command;  // ends with nullptr
+};
+
+// Exit statuses of the meter itself; the target's status stands in the JSON.
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+constexpr int kCannotExecute = 126;
+constexpr int kNotFound = 127;
+
+// Returns false with one line in `error` for bad usage.
+bool parse_options(int argc, char** argv, Options& options, std::string& error);
+
+const char* backend_name(Backend backend);
+
+}  // namespace heapwright::meter

@@ -1,0 +1,167 @@
+// See outcome.h. Numbers that a back end cannot know are null, never zero.
+#include "outcome.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace heapwright::meter {
+namespace {
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
+
+class Object {
+ public:
+  void raw(const char* key, const std::string& value) {
+    text_ += text_.empty() ? "{\n" : ",\n";
+    text_ += " " + quoted(key) + ": " + value;
+  }
+  void number(const char* key, double value) { raw(key, real(value)); }
+  void count(const char* key, std::uint64_t value) { raw(key, std::to_string(value)); }
+  void boolean(const char* key, bool value) { raw(key, value ? "true" : "false"); }
+  void null(const char* key) { raw(key, "null"); }
+  template <class T>
+  void optional(const char* key, const std::optional<T>& value) {
+    raw(key, value ? real(static_cast<double>(*value)) : "null");
+  }
+  [[nodiscard]] std::string text() const { return text_ + "\n}\n"; }
+
+  static std::string real(double value) {
+    std::array<char, 40> buffer{};
+    (void)std::snprintf(buffer.data(), buffer.size(), "%.17g", value);
+    return buffer.data();
+  }
+
+ private:
+  std::string text_;
+};
+
+template <class Get>
+std::string list(const std::vector<SeriesPoint>& series, Get get) {
+  std::string text = "[";
+  for (const auto& point : series) {
+    text += (text.size() > 1 ? "," : "") + get(point);
+  }
+  return text + "]";
+}
+
+std::string series_json(const std::vector<SeriesPoint>& series) {
+  std::array<char, 32> buffer{};
+  const auto time = [&](const SeriesPoint& p) {
+    (void)std::snprintf(buffer.data(), buffer.size(), "%.4f", p.time);
+    return std::string(buffer.data());
+  };
+  return "{\"t\": " + list(series, time) +
+         ", \"rss\": " + list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.rss); }) +
+         ", \"heap\": " + list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.heap); }) +
+         ", \"vm\": " + list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.vm); }) + "}";
+}
+
+void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, const Watcher& watcher) {
+  if (outcome.backend == Backend::kNone) {
+    json.count("peak_rss_bytes", outcome.max_rss);
+    return;
+  }
+  const bool sees_calls = outcome.backend != Backend::kPoll;
+  // One process: the kernel's own high-water mark. A tree: the largest sum, which no single process exceeds.
+  const bool single = watcher.processes() <= 1;
+  json.count("peak_rss_bytes", single ? outcome.max_rss : std::max(ledger.peak().rss, outcome.max_rss));
+  json.number("mean_rss_bytes", ledger.mean_rss(outcome.end));
+  json.count("peak_heap_bytes", ledger.peak().heap);
+  json.number("mean_heap_bytes", ledger.mean_heap(outcome.end));
+  json.count("peak_vm_bytes", std::max(ledger.peak().vm, watcher.vm_peak()));
+  if (sees_calls) {
+    json.count("returned_bytes", ledger.returned());
+    json.count("returned_lazily_bytes", ledger.returned_lazily());
+    json.count("mapping_calls", watcher.mapping_calls());
+  } else {
+    json.null("returned_bytes");
+    json.null("returned_lazily_bytes");
+    json.null("mapping_calls");
+  }
+  json.optional("massif_peak_bytes", outcome.massif_peak);
+  json.count("processes", static_cast<std::uint64_t>(watcher.processes()));
+  json.count("max_threads", static_cast<std::uint64_t>(watcher.max_threads()));
+  json.count("max_maps", watcher.max_maps());
+  json.count("samples", ledger.samples());
+  if (!ledger.series().empty()) {
+    json.raw("series", series_json(ledger.series()));
+  }
+}
+
+}  // namespace
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  std::array<char, 8> escape{};
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      (void)std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned char>(c));
+      out += escape.data();
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+void Outcome::add(const rusage& usage) {
+  user_s += seconds(usage.ru_utime);
+  sys_s += seconds(usage.ru_stime);
+  minor_faults += static_cast<std::uint64_t>(usage.ru_minflt);
+  major_faults += static_cast<std::uint64_t>(usage.ru_majflt);
+  max_rss = std::max(max_rss, static_cast<std::uint64_t>(usage.ru_maxrss) * 1024);
+}
+
+std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher& watcher) {
+  Object json;
+  json.raw("meter", quoted(backend_name(outcome.backend)));
+  std::string warnings = "[";
+  for (const auto& warning : watcher.warnings()) {
+    warnings += (warnings.size() > 1 ? ", " : "") + quoted(warning);
+  }
+  json.raw("warnings", warnings + "]");
+  const bool exited = WIFEXITED(outcome.status);
+  json.raw("exit_code", exited ? std::to_string(WEXITSTATUS(outcome.status)) : "null");
+  json.raw("signal", exited ? "null" : std::to_string(WTERMSIG(outcome.status)));
+  json.boolean("timed_out", outcome.timed_out);
+  json.number("wall_s", outcome.end - outcome.start);
+  json.number("user_s", outcome.user_s);
+  json.number("sys_s", outcome.sys_s);
+  json.count("minor_faults", outcome.minor_faults);
+  json.count("major_faults", outcome.major_faults);
+  json.optional("instructions", outcome.instructions);
+  json.optional("energy_j", outcome.energy_j);
+  memory_json(json, outcome, ledger, watcher);
+  return json.text();
+}
+
+bool write_whole(const std::string& path, const std::string& text) {
+  const std::string draft = path + ".new";
+  const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) {
+    return false;
+  }
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t size = write(file, text.data() + done, text.size() - done);
+    if (size <= 0) {
+      close(file);
+      unlink(draft.c_str());
+      return false;
+    }
+    done += static_cast<std::size_t>(size);
+  }
+  return close(file) == 0 && rename(draft.c_str(), path.c_str()) == 0;
+}
+
+}  // namespace heapwright::meter

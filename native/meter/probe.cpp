@@ -1,0 +1,116 @@
+// What works on this machine, found by trying.
+#include <linux/kcmp.h>
+#include <linux/seccomp.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "backends.h"
+#include "calls.h"
+
+namespace heapwright::meter {
+namespace {
+
+// Runs `attempt` in a child; it returns 0 or an errno.
+template <class Attempt>
+int in_child(Attempt attempt) {
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit(attempt() & 0xff);
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) {
+    return EAGAIN;
+  }
+  return WEXITSTATUS(status);
+}
+
+int try_notify() {
+  // The child only installs; its own exit_group is watched, so it leaves by exit of its one thread.
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto filter = build_filter(SECCOMP_RET_USER_NOTIF);
+    const int result = install_filter(filter, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    syscall(SYS_exit, result < 0 ? errno : 0);
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) {
+    return EAGAIN;
+  }
+  return WEXITSTATUS(status);
+}
+
+int try_ptrace() {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const long result = ptrace(PTRACE_SEIZE, child, nullptr, PTRACE_O_EXITKILL | PTRACE_O_TRACESECCOMP);
+  const int problem = result == 0 ? 0 : errno;
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  return problem != 0 ? problem : in_child([] {
+    return install_filter(build_filter(SECCOMP_RET_ALLOW), 0) < 0 ? errno : 0;
+  });
+}
+
+std::string entry(const char* name, bool works, const std::string& why) {
+  return std::string(" ") + quoted(name) + ": {\"works\": " + (works ? "true" : "false") +
+         ", \"why\": " + quoted(why) + "}";
+}
+
+}  // namespace
+
+std::uint32_t filter_action(Backend backend) {
+  switch (backend) {
+    case Backend::kNotify:
+      return SECCOMP_RET_USER_NOTIF;
+    case Backend::kPtrace:
+      return SECCOMP_RET_TRACE;
+    default:
+      return 0;
+  }
+}
+
+bool backend_works(Backend backend, std::string& why) {
+  int problem = 0;
+  if (backend == Backend::kNotify) {
+    problem = try_notify();
+    why = problem == EBUSY ? "another seccomp listener is in place already"
+                           : std::string("a seccomp listener cannot be installed: ") + std::strerror(problem);
+  } else if (backend == Backend::kPtrace) {
+    problem = try_ptrace();
+    why = std::string("ptrace is not permitted: ") + std::strerror(problem);
+  }
+  if (problem == 0) {
+    why.clear();
+  }
+  return problem == 0;
+}
+
+std::string probe_json() {
+  std::string text = "{\n";
+  for (const Backend backend : {Backend::kNotify, Backend::kPtrace, Backend::kPoll}) {
+    std::string why;
+    const bool works = backend_works(backend, why);
+    text += entry(backend_name(backend), works, why) + ",\n";
+  }
+  InstructionCounter instructions;
+  const bool counts = instructions.open(0);
+  text += entry("instructions", counts,
+                counts ? "" : std::string("perf_event_open: ") + std::strerror(errno)) +
+          ",\n";
+  const EnergyCounter energy;
+  text += entry("rapl", energy.works(), energy.works() ? "" : "no readable /sys/class/powercap/intel-rapl:0") +
+          ",\n";
+  const bool compares = syscall(SYS_kcmp, getpid(), getpid(), KCMP_VM, 0, 0) == 0;
+  text += entry("kcmp", compares, compares ? "" : std::strerror(errno)) + "\n}\n";
+  return text;
+}
+
+}  // namespace heapwright::meter

@@ -1,0 +1,168 @@
+// Readers for /proc. Plain read and strtoull: these run thousands of times a second.
+#include "procfs.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>  // NOLINT(modernize-deprecated-headers): clock_gettime is POSIX
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace heapwright::meter {
+namespace {
+
+constexpr std::uint64_t kForkNoExec = 0x40;  // PF_FORKNOEXEC, include/linux/sched.h
+
+std::uint64_t page_size() {
+  static const auto size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+int open_proc(pid_t pid, const char* name) {
+  std::array<char, 64> path{};
+  (void)std::snprintf(path.data(), path.size(), "/proc/%d/%s", pid, name);
+  return open(path.data(), O_RDONLY | O_CLOEXEC);
+}
+
+// A whole small file; empty if it cannot be read.
+std::string slurp(int file) {
+  std::string text;
+  if (file < 0) {
+    return text;
+  }
+  std::array<char, 4096> buffer{};
+  ssize_t size = 0;
+  while ((size = read(file, buffer.data(), buffer.size())) > 0) {
+    text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+  close(file);
+  return text;
+}
+
+// The number after "\nName:" in /proc/PID/status; sizes there are in KiB.
+std::uint64_t status_field(const std::string& text, const char* name) {
+  const auto at = text.find(name);
+  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + std::strlen(name), nullptr, 10);
+}
+
+}  // namespace
+
+int open_statm(pid_t tid) { return open_proc(tid, "statm"); }
+
+std::optional<Statm> read_statm(int file) {
+  std::array<char, 160> text{};
+  const ssize_t size = pread(file, text.data(), text.size() - 1, 0);
+  if (size <= 0) {
+    return std::nullopt;
+  }
+  char* at = text.data();
+  std::array<std::uint64_t, 6> fields{};  // size resident shared text lib data
+  for (auto& field : fields) {
+    field = std::strtoull(at, &at, 10) * page_size();
+  }
+  if (fields[0] == 0) {
+    return std::nullopt;
+  }
+  return Statm{.vm = fields[0], .rss = fields[1], .data = fields[5]};
+}
+
+std::optional<Status> read_status(pid_t pid) {
+  const std::string text = slurp(open_proc(pid, "status"));
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  return Status{.tgid = static_cast<pid_t>(status_field(text, "\nTgid:")),
+                .vm_peak = status_field(text, "\nVmPeak:") * 1024,
+                .rss_peak = status_field(text, "\nVmHWM:") * 1024,
+                .stack = status_field(text, "\nVmStk:") * 1024,
+                .threads = static_cast<int>(status_field(text, "\nThreads:"))};
+}
+
+std::optional<Stat> read_stat(pid_t pid) {
+  const std::string text = slurp(open_proc(pid, "stat"));
+  const auto name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos || name_end + 4 >= text.size()) {
+    return std::nullopt;
+  }
+  // After ") S ": field 4 (ppid) onwards; 9 is flags, 28 is startstack.
+  const char* at = text.c_str() + name_end + 4;
+  Stat stat;
+  for (int field = 4; field <= 28; ++field) {
+    char* end = nullptr;
+    const std::uint64_t value = std::strtoull(at, &end, 10);
+    at = end;
+    if (field == 4) {
+      stat.parent = static_cast<pid_t>(value);
+    } else if (field == 9) {
+      stat.not_executed = (value & kForkNoExec) != 0;
+    } else if (field == 28) {
+      stat.start_stack = value;
+    }
+  }
+  return stat;
+}
+
+std::optional<std::uint64_t> count_maps(pid_t pid) {
+  const int file = open_proc(pid, "maps");
+  if (file < 0) {
+    return std::nullopt;
+  }
+  std::uint64_t lines = 0;
+  std::array<char, 65536> buffer{};
+  ssize_t size = 0;
+  while ((size = read(file, buffer.data(), buffer.size())) > 0) {
+    for (ssize_t i = 0; i < size; ++i) {
+      lines += buffer[static_cast<std::size_t>(i)] == '\n' ? 1 : 0;
+    }
+  }
+  close(file);
+  return lines;
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> children;
+  std::array<char, 64> path{};
+  (void)std::snprintf(path.data(), path.size(), "/proc/%d/task", pid);
+  DIR* const tasks = opendir(path.data());
+  if (tasks == nullptr) {
+    return children;
+  }
+  while (const dirent* entry = readdir(tasks)) {
+    if (entry->d_name[0] == '.') {
+      continue;
+    }
+    std::array<char, 300> name{};
+    (void)std::snprintf(name.data(), name.size(), "task/%s/children", entry->d_name);
+    const std::string text = slurp(open_proc(pid, name.data()));
+    const char* at = text.c_str();
+    char* end = nullptr;
+    while (const long child = std::strtol(at, &end, 10)) {
+      children.push_back(static_cast<pid_t>(child));
+      at = end;
+    }
+  }
+  closedir(tasks);
+  return children;
+}
+
+std::vector<pid_t> descendants_of(pid_t pid) {
+  std::vector<pid_t> all = children_of(pid);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto more = children_of(all[i]);
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
+}
+
+double now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+}  // namespace heapwright::meter

@@ -1,0 +1,49 @@
+// What the kernel says of a process, from /proc: read only, nothing cached here but file descriptors.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace heapwright::meter {
+
+// One line of /proc/PID/statm, in bytes. `data` is private writable memory, the main stack included.
+struct Statm {
+  std::uint64_t vm = 0;
+  std::uint64_t rss = 0;
+  std::uint64_t data = 0;
+};
+
+struct Status {
+  pid_t tgid = 0;
+  std::uint64_t vm_peak = 0;
+  std::uint64_t rss_peak = 0;
+  std::uint64_t stack = 0;  // the main stack's mapping
+  int threads = 0;
+};
+
+struct Stat {
+  pid_t parent = 0;
+  bool not_executed = false;      // forked and has not called exec since (PF_FORKNOEXEC)
+  std::uint64_t start_stack = 0;  // tells one program image from the next
+};
+
+// Opens /proc/TID/statm; stays bound to that very task, whatever becomes of the number. -1 if it has gone.
+int open_statm(pid_t tid);
+// nullopt when the task has gone or has no memory any more.
+std::optional<Statm> read_statm(int file);
+std::optional<Status> read_status(pid_t pid);
+std::optional<Stat> read_stat(pid_t pid);
+// How many mappings a process has. Reading takes time in proportion to them.
+std::optional<std::uint64_t> count_maps(pid_t pid);
+// Direct children of all its threads; empty where the kernel does not tell.
+std::vector<pid_t> children_of(pid_t pid);
+// All descendants, not `pid` itself.
+std::vector<pid_t> descendants_of(pid_t pid);
+
+// Seconds on the monotonic clock.
+double now();
+
+}  // namespace heapwright::meter

@@ -1,0 +1,290 @@
+// See watcher.h.
+#include "watcher.h"
+
+#include <linux/kcmp.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+namespace heapwright::meter {
+namespace {
+
+constexpr std::size_t kMaxThreads = 512;  // descriptors kept open
+constexpr double kScanEvery = 0.1;
+// Looking may cost one part in so many of the time.
+constexpr double kScanShare = 100;
+constexpr double kCountShare = 200;
+
+// Whether a process still runs on its parent's memory.
+bool shares_memory(pid_t process, const Stat& stat) {
+  if (!stat.not_executed || stat.parent <= 0) {
+    return false;
+  }
+  const long order = syscall(SYS_kcmp, process, stat.parent, KCMP_VM, 0, 0);
+  if (order >= 0) {
+    return order == 0;
+  }
+  // kcmp is forbidden in most containers: the same figures to the page are the same memory.
+  const int own_file = open_statm(process);
+  const int parent_file = open_statm(stat.parent);
+  const auto own = read_statm(own_file);
+  const auto parent = read_statm(parent_file);
+  close(own_file);
+  close(parent_file);
+  return own && parent && own->vm == parent->vm && own->rss == parent->rss && own->data == parent->data;
+}
+
+bool gives_back(const CallArguments& call) {
+  switch (call.call) {
+    case Call::kMunmap:
+    case Call::kBrk:
+      return true;
+    case Call::kMremap:
+      return call.values[2] < call.values[1];
+    case Call::kMmap:
+      return (call.values[3] & MAP_FIXED) != 0;
+    case Call::kMadvise:
+      return call.values[2] == MADV_DONTNEED || call.values[2] == MADV_REMOVE;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Watcher::~Watcher() {
+  for (const auto& [tid, thread] : threads_) {
+    close(thread.statm);
+  }
+}
+
+void Watcher::adopt(pid_t process, bool uncounted) {
+  const auto [at, fresh] = processes_.try_emplace(process);
+  if (!fresh) {
+    return;
+  }
+  ++seen_;
+  at->second.uncounted = uncounted;
+  const int statm = open_statm(process);
+  if (statm >= 0) {
+    threads_[process] = {.statm = statm, .process = process};
+  }
+  if (!uncounted) {
+    if (const auto stat = read_stat(process)) {
+      at->second.start_stack = stat->start_stack;
+    }
+    refresh(process, at->second);
+  }
+}
+
+void Watcher::discover(pid_t process) {
+  if (ignored_.contains(process)) {
+    return;
+  }
+  if (const auto stat = read_stat(process)) {
+    adopt(process, shares_memory(process, *stat));
+  }
+}
+
+// Reads the memory of a thread's process, and says which that is. nullopt: it has gone.
+std::optional<Statm> Watcher::read_thread(pid_t thread, pid_t& process) {
+  auto known = threads_.find(thread);
+  if (known != threads_.end()) {
+    process = known->second.process;
+    if (const auto memory = read_statm(known->second.statm)) {
+      return memory;
+    }
+    close(known->second.statm);  // the number may be another task's by now
+    threads_.erase(known);
+  }
+  const auto status = read_status(thread);
+  if (!status) {
+    return std::nullopt;
+  }
+  process = status->tgid;
+  if (threads_.size() >= kMaxThreads) {
+    forget_threads(0);
+  }
+  if (!processes_.contains(process)) {
+    discover(process);
+  }
+  known = threads_.find(thread);
+  if (known == threads_.end()) {
+    known = threads_.emplace(thread, Thread{.statm = open_statm(thread), .process = process}).first;
+  }
+  return read_statm(known->second.statm);
+}
+
+// Closes the descriptors of a process's threads, or (0) of all that are not leaders.
+void Watcher::forget_threads(pid_t process) {
+  for (auto at = threads_.begin(); at != threads_.end();) {
+    const bool leader = at->first == at->second.process;
+    if (process == 0 ? !leader : at->second.process == process) {
+      close(at->second.statm);
+      at = threads_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+void Watcher::refresh(pid_t process, Process& state) {
+  if (const auto status = read_status(process)) {
+    state.stack = status->stack;
+    vm_peak_ = std::max(vm_peak_, status->vm_peak);
+    max_threads_ = std::max(max_threads_, status->threads);
+  }
+}
+
+void Watcher::new_image(pid_t process, Process& state, const Stat& stat, double time) {
+  ledger_.gone(process, time);  // the old image's memory went with it: that is no memory given back
+  state.uncounted = false;
+  state.start_stack = stat.start_stack;
+  state.stacks = ThreadStacks{};
+  refresh(process, state);
+}
+
+// One reading into the ledger; false when the task has gone meanwhile.
+bool Watcher::sample(pid_t process, const Statm& memory, double time) {
+  const auto at = processes_.find(process);
+  if (at == processes_.end() || at->second.ending) {
+    return true;
+  }
+  Process& state = at->second;
+  if (state.uncounted || state.exec_pending) {
+    const auto stat = read_stat(process);
+    if (!stat) {
+      return false;
+    }
+    if (!stat->not_executed && (state.uncounted || stat->start_stack != state.start_stack)) {
+      new_image(process, state, *stat, time);
+    }
+    state.exec_pending = false;
+  }
+  if (!state.uncounted) {
+    const std::uint64_t stacks = std::min(memory.data, state.stack + state.stacks.bytes());
+    ledger_.sample(process, time, {.vm = memory.vm, .rss = memory.rss, .heap = memory.data - stacks});
+  }
+  return true;
+}
+
+void Watcher::called(pid_t thread, const CallArguments& call, double time) {
+  mapping_calls_ += is_mapping(call.call) ? 1 : 0;
+  pid_t process = 0;
+  const auto memory = read_thread(thread, process);
+  const auto at = processes_.find(process);
+  if (!memory || at == processes_.end() || !sample(process, *memory, time)) {
+    return;
+  }
+  if (!at->second.ending && !at->second.uncounted) {
+    at->second.stacks.called(thread, call);
+  }
+  call_effects(process, at->second, call, time);
+}
+
+void Watcher::call_effects(pid_t process, Process& state, const CallArguments& call, double time) {
+  switch (call.call) {
+    case Call::kExit:
+      if (!state.uncounted && !state.ending) {
+        refresh(process, state);
+        count_mappings(process, time);
+      }
+      state.ending = true;
+      ledger_.gone(process, time);
+      break;
+    case Call::kExec:
+      if (!state.uncounted) {
+        refresh(process, state);
+      }
+      state.exec_pending = true;
+      break;
+    case Call::kFork:
+      forked_ = true;
+      break;
+    case Call::kOwnListener:
+      warnings_.insert(
+          "the program installs a seccomp listener of its own, which cannot work beside ours: use --meter "
+          "ptrace");
+      break;
+    case Call::kOwnStrictMode:
+      warnings_.insert(
+          "the program asks for seccomp strict mode, which fails under our filter: use --meter poll");
+      break;
+    default:
+      if (gives_back(call)) {
+        ledger_.releasing(process);
+      } else if (call.call == Call::kMadvise && call.values[2] == MADV_FREE) {
+        ledger_.lazily_returned(call.values[1]);
+      }
+      break;
+  }
+}
+
+void Watcher::executed(pid_t process) {
+  const auto at = processes_.find(process);
+  if (at != processes_.end()) {
+    at->second.exec_pending = true;
+  }
+}
+
+void Watcher::gone(pid_t process, double time) {
+  ledger_.gone(process, time);
+  forget_threads(process);
+  processes_.erase(process);
+}
+
+// Counts the mappings of a process, unless that was done lately: it takes 1 ms for some 3,000 of them.
+void Watcher::count_mappings(pid_t process, double time) {
+  if (time < next_count_) {
+    return;
+  }
+  const double began = now();
+  if (const auto count = count_maps(process)) {
+    max_maps_ = std::max(max_maps_, *count);
+  }
+  next_count_ = time + kCountShare * (now() - began);
+}
+
+// Looks for processes that have made no watched call yet.
+void Watcher::scan(double time) {
+  const double began = now();
+  for (const pid_t process : descendants_of(getpid())) {
+    if (!processes_.contains(process)) {
+      discover(process);
+    }
+  }
+  forked_ = false;
+  next_scan_ = time + std::max(kScanEvery, kScanShare * (now() - began));
+}
+
+void Watcher::tick(double time) {
+  if (time >= next_scan_ || (forked_ && time + kScanEvery >= next_scan_)) {
+    scan(time);
+  }
+  std::vector<pid_t> dead;
+  for (auto& [process, state] : processes_) {
+    const auto thread = threads_.find(process);
+    const auto memory = thread == threads_.end() ? std::nullopt : read_statm(thread->second.statm);
+    if (!memory || !sample(process, *memory, time)) {
+      // A leader that called pthread_exit has no memory of its own to read; its threads' calls are still
+      // seen.
+      const auto status = read_status(process);
+      if (!status || status->threads <= 1) {
+        dead.push_back(process);
+      }
+    } else if (!state.uncounted && !state.ending) {
+      refresh(process, state);
+      count_mappings(process, time);
+    }
+  }
+  for (const pid_t process : dead) {
+    gone(process, time);
+  }
+  ledger_.tick(time);
+}
+
+}  // namespace heapwright::meter

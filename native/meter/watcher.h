@@ -1,0 +1,96 @@
+// Joins what a back end sees (calls, deaths, ticks) with what /proc says, and keeps the ledger from it. The
+// same for every back end; each feeds it what it can see.
+//
+// Readings are taken at the ENTRY of a call: what is read then is the state since the previous call, which
+// saves the second stop that looking after each call would cost.
+//
+// Invariants: a process is in processes_ from when it is first seen until it is known to have gone; one that
+// is 'uncounted' still runs on its parent's memory (vfork), or is our own child before its first exec, and is
+// not in the ledger. Readings go through a descriptor opened for that very task, so a reused number is never
+// mistaken for it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "calls.h"
+#include "ledger.h"
+#include "procfs.h"
+#include "stacks.h"
+
+namespace heapwright::meter {
+
+class Watcher {
+ public:
+  explicit Watcher(Ledger& ledger) : ledger_(ledger) {}
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+  ~Watcher();
+
+  // Our own child, before its exec.
+  void started(pid_t root) { adopt(root, true); }
+  // A new process. `uncounted`: it shares its parent's memory.
+  void adopt(pid_t process, bool uncounted);
+  // A watched call at its entry. Finds out itself which process the thread belongs to.
+  void called(pid_t thread, const CallArguments& call, double time);
+  // The process has a new program image (for back ends that see this; others notice by themselves).
+  void executed(pid_t process);
+  // It has ended, or is about to.
+  void gone(pid_t process, double time);
+  // Every 10 ms: readings of all, new processes looked for.
+  void tick(double time);
+  // Nothing to be read any more is in the tree: numbers of children that are not the target's.
+  void ignore(pid_t process) { ignored_.insert(process); }
+
+  [[nodiscard]] std::uint64_t mapping_calls() const { return mapping_calls_; }
+  [[nodiscard]] std::uint64_t vm_peak() const { return vm_peak_; }
+  [[nodiscard]] int processes() const { return seen_; }
+  [[nodiscard]] int max_threads() const { return max_threads_; }
+  [[nodiscard]] std::uint64_t max_maps() const { return max_maps_; }
+  [[nodiscard]] const std::set<std::string>& warnings() const { return warnings_; }
+
+ private:
+  struct Process {
+    bool uncounted = false;
+    bool ending = false;        // at exit_group: what other threads still do does not count
+    bool exec_pending = false;  // has called exec; whether it worked shows at the next reading
+    std::uint64_t stack = 0;
+    std::uint64_t start_stack = 0;
+    ThreadStacks stacks;
+  };
+  struct Thread {
+    int statm = -1;
+    pid_t process = 0;
+  };
+
+  std::optional<Statm> read_thread(pid_t thread, pid_t& process);
+  void discover(pid_t process);
+  bool sample(pid_t process, const Statm& memory, double time);
+  void refresh(pid_t process, Process& state);
+  void new_image(pid_t process, Process& state, const Stat& stat, double time);
+  void call_effects(pid_t process, Process& state, const CallArguments& call, double time);
+  void count_mappings(pid_t process, double time);
+  void scan(double time);
+  void forget_threads(pid_t process);
+
+  Ledger& ledger_;
+  std::map<pid_t, Process> processes_;
+  std::map<pid_t, Thread> threads_;  // leaders too
+  std::set<pid_t> ignored_;
+  std::set<std::string> warnings_;
+  std::uint64_t mapping_calls_ = 0;
+  std::uint64_t vm_peak_ = 0;
+  std::uint64_t max_maps_ = 0;
+  int seen_ = 0;
+  int max_threads_ = 0;
+  bool forked_ = false;
+  double next_scan_ = 0;
+  double next_count_ = 0;
+};
+
+}  // namespace heapwright::meter
