@@ -1,0 +1,43 @@
+"""`heapwright apply`: the thing to paste."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_EPILOG = """\
+examples:
+  eval "$(heapwright apply heapwright-perl-1a2b3c.study)"
+  heapwright apply heapwright-perl-1a2b3c.study --pick time --format systemd
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "apply",
+        help="the thing to paste",
+        description="Prints a study's setting for a shell, a wrapper, systemd, a Dockerfile, SLURM or a program.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("study", type=Path, metavar="STUDY")
+    parser.add_argument("--pick", choices=("memory", "time", "balanced"), help="which (default: the study's claim)")
+    parser.add_argument(
+        "--format", choices=("env", "shell", "systemd", "docker", "slurm", "json"), default="env", dest="fmt"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    from heapwright.report.apply import render
+    from heapwright.study.choose import chosen_pick
+    from heapwright.study.load import load_view
+
+    view = load_view(args.study)
+    pick = chosen_pick(view, args.pick)
+    config, claim = (pick.config, pick.claim) if pick else (view.default, view.claim)
+    print(render(config, args.fmt, view.command, claim))
+    return 0

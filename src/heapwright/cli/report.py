@@ -1,0 +1,49 @@
+"""`heapwright report`: one self-contained page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from heapwright.errors import UsageError
+
+_EPILOG = """\
+examples:
+  heapwright report heapwright-perl-1a2b3c.study -o report.html
+  heapwright report --extract report.html
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "report",
+        help="one self-contained HTML page",
+        description="Writes one HTML page from one or several studies. It needs no network to be read.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("studies", type=Path, nargs="*", metavar="STUDY")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: the first study's name, .html")
+    parser.add_argument("--extract", type=Path, metavar="FILE.html", help="print the data of a report as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    import json
+
+    from heapwright.report.html import extract, write_report
+    from heapwright.study.load import load_view
+
+    if args.extract is not None:
+        print(json.dumps(extract(args.extract), indent=1))
+        return 0
+    if not args.studies:
+        raise UsageError("no study named", "for example: heapwright report FILE.study")
+    first: Path = args.studies[0]
+    output: Path = args.output or first.with_name(first.name.removesuffix(".study") + ".html")
+    write_report([load_view(path) for path in args.studies], output)
+    print(output)
+    return 0

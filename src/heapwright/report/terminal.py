@@ -1,0 +1,99 @@
+"""Tables for people at a terminal; at most 80 columns, plain where stdout is no terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heapwright.metrics import METRICS, NUMERIC
+from heapwright.study.choose import chosen_pick
+from heapwright.study.view import Confirmation, StudyView, Summary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_STYLES = {"better": "green", "worse": "red", "same": "", "unproven": "yellow"}
+
+
+def percent(ratio: float) -> str:
+    """0.828 → '−17.2 %'."""
+    return f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
+
+
+def interval(c: Confirmation) -> str:
+    """'[−18.4, −15.9]', in per cent."""
+    return f"[{100 * (c.low - 1):+.1f}, {100 * (c.high - 1):+.1f}]".replace("-", "−")
+
+
+def _table(*headings: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def measure_table(runs: Sequence[Mapping[str, Any]], summary: Mapping[str, Summary], console: Console) -> None:
+    """What `measure` found: one line a metric; with several runs the median and the spread."""
+    several = len(runs) > 1
+    table = _table("metric", "median" if several else "value", *(["min … max", "MAD"] if several else []))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for key in NUMERIC:
+        metric, found = METRICS[key], summary.get(key)
+        if found is None:
+            table.add_row(metric.label, "n/a")
+        elif several:
+            spread = f"{metric.show(found.min)} … {metric.show(found.max)}"
+            table.add_row(metric.label, metric.show(found.median), spread, metric.show(found.mad))
+        else:
+            table.add_row(metric.label, metric.show(found.median))
+    console.print(table)
+
+
+def print_summary(view: StudyView, console: Console, report: Path) -> None:
+    """What `tune` says at its end: the claim, the confirmation, the line to paste, what to beware of."""
+    console.print()
+    console.print(view.claim, style="bold", markup=False)
+    if view.picks:
+        console.print()
+        console.print(_confirmation(view))
+    console.print()
+    pick = chosen_pick(view, None) if view.phase == "done" else None
+    if pick is not None:
+        console.print("paste:", style="bold")
+        for key, value in pick.config.env.items():
+            console.print(f"  export {key}={shlex.quote(value)}", markup=False, soft_wrap=True)
+        for key in pick.config.settings:
+            console.print(f"  {key}: {view.explanations.get(key, '')}", markup=False)
+    for text in view.hazards:
+        console.print(f"hazard: {text}", style="yellow", markup=False)
+    for text in view.warnings:
+        console.print(f"warning: {text}", style="yellow", markup=False)
+    infeasible = sum(not e.feasible for e in view.evaluations)
+    failed = f", {infeasible} of them crashed, timed out or changed the output" if infeasible else ""
+    console.print(f"{len(view.evaluations)} settings searched{failed}; meter: {view.meter}", markup=False)
+    console.print(f"study:  {view.path}", markup=False, soft_wrap=True)
+    console.print(f"report: {report}", markup=False, soft_wrap=True)
+
+
+def _confirmation(view: StudyView) -> Table:
+    table = _table("pick", "metric", "default", "pick", "change", "95 % interval", "verdict")
+    for column in table.columns[2:6]:
+        column.justify = "right"
+    for name, pick in view.picks.items():
+        label: str = name
+        for key in view.objectives:
+            c = pick.confirmed.get(key)
+            if c is None:
+                continue
+            metric, style = METRICS[key], _STYLES[c.verdict]
+            verdict = f"[{style}]{c.verdict}[/]" if style else c.verdict
+            values = (metric.show(c.default_median), metric.show(c.pick_median))
+            table.add_row(label, metric.short, *values, percent(c.ratio), interval(c), verdict)
+            label = ""
+    return table
