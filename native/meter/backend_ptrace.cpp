@@ -1,11 +1,204 @@
-// The ptrace back end. See backends.h and tracer.h.
+// The ptrace back end: the same filter as notify's, but its calls stop for a tracer (tracer.h), and with
+// --massif-compat they stop again at their end (massif_tracker.h). See backends.h.
+//
+// Seen here and not by notify: each new process at its birth, and the last look at the memory of a process
+// that a signal ends.
+//
+// What the filter leaves no choice about: without a tracer its calls fail with ENOSYS, so processes cannot be
+// let go while they run. Those that outlive the measurement (--wait root, or a Ctrl-C while waiting for them)
+// are killed, as all are if the meter dies (PTRACE_O_EXITKILL).
+//
+// Waiting: wait4 blocks, and a timer's SIGALRM interrupts it for ticks and for the signals that the
+// supervisor takes by descriptor; these wait for at most kWakeMs.
+//
+// Invariants: parents_ has the processes that live, or that we have not waited for yet.
+#include <linux/audit.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction is POSIX
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
 #include "backends.h"
+#include "calls.h"
+#include "massif_tracker.h"
+#include "procfs.h"
+#include "tracer.h"
 
 namespace heapwright::meter {
+namespace {
 
-bool run_ptrace(RunContext& /*context*/, std::string& error) {
-  error = "the ptrace back end is not built in yet";
-  return false;
+constexpr std::int64_t kWakeMs = 50;
+constexpr std::uint64_t kOldMmapI386 = 90;  // its arguments are in memory
+
+void ignore_signal(int /*signal*/) {}
+
+// SIGALRM every so often, to interrupt wait4 and nothing else.
+class Waker {
+ public:
+  explicit Waker(std::int64_t interval_ms) {
+    struct sigaction action{};
+    action.sa_handler = ignore_signal;  // no SA_RESTART
+    sigaction(SIGALRM, &action, nullptr);
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    sigprocmask(SIG_UNBLOCK, &alarm, nullptr);
+    set(std::min(interval_ms, kWakeMs) * 1000);
+  }
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+  ~Waker() { set(0); }
+
+ private:
+  static void set(std::int64_t microseconds) {
+    const itimerval interval{.it_interval = {0, microseconds}, .it_value = {0, microseconds}};
+    setitimer(ITIMER_REAL, &interval, nullptr);
+  }
+};
+
+class PtraceRun : public TraceListener {
+ public:
+  explicit PtraceRun(RunContext& context)
+      : context_(context),
+        tracer_(*this),
+        massif_(tracer_, static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))),
+        root_(context.child.pid()) {}
+
+  bool start(std::string& error) {
+    if (!tracer_.seize(root_)) {
+      error = std::string("cannot trace the command: ") + std::strerror(errno);
+      return false;
+    }
+    parents_[root_] = getpid();
+    return context_.child.prepare(error);
+  }
+
+  void run() {
+    const Waker waker(context_.options.interval_ms);
+    const double interval = static_cast<double>(context_.options.interval_ms) / 1000;
+    context_.go();
+    double next_tick = now() + interval;
+    while (!context_.supervisor.finished()) {
+      const Tracer::Step step = tracer_.step();
+      if (step == Tracer::Step::kNoTasks) {
+        context_.supervisor.no_children_left();
+      } else if (step == Tracer::Step::kInterrupted) {
+        const double time = now();
+        context_.supervisor.take_signals();
+        if (time >= next_tick) {
+          tick(time);
+          next_tick = std::max(next_tick + interval, time);
+        }
+      }
+    }
+    if (!tracer_.empty()) {
+      (void)std::fputs(
+          "heapwright-meter: under ptrace nothing can be left running: killing what the command left\n",
+          stderr);
+      context_.supervisor.kill_tree(SIGKILL);
+    }
+    if (context_.options.massif) {
+      context_.outcome.massif_peak = massif_.peak();
+    }
+  }
+
+  void created(pid_t process, pid_t parent, bool shares_memory) override {
+    parents_[process] = parent;
+    context_.watcher.adopt(process, shares_memory);
+  }
+
+  Resume called(pid_t process, pid_t thread, const TracedCall& call) override {
+    CallArguments arguments;
+    arguments.call = classify(call.arch, call.number, call.arguments[0]);
+    if (call.arch != AUDIT_ARCH_I386 || call.number != kOldMmapI386) {
+      arguments.values = call.arguments;
+    }
+    context_.watcher.called(thread, arguments, now());
+    return follows(process) ? massif_.called(thread, arguments) : Resume::kRun;
+  }
+
+  void returned(pid_t process, pid_t thread) override {
+    if (follows(process)) {
+      massif_.returned(thread);
+    }
+  }
+
+  void executed(pid_t process) override {
+    context_.watcher.executed(process);
+    if (follows(process)) {
+      massif_.executed(process);
+    }
+  }
+
+  // The last look, like that at exit_group: a signal asks nobody.
+  void exiting(pid_t /*process*/, pid_t thread, bool last) override {
+    if (last) {
+      CallArguments exit;
+      exit.call = Call::kExit;
+      context_.watcher.called(thread, exit, now());
+    }
+  }
+
+  void thread_gone(pid_t process, pid_t thread) override {
+    if (follows(process)) {
+      massif_.ended(thread);
+    }
+  }
+
+  void gone(pid_t process, int status, const rusage& usage) override {
+    context_.watcher.gone(process, now());
+    if (is_ours(process)) {
+      context_.supervisor.buried(process, status, usage, context_.outcome);
+    }
+    parents_.erase(process);
+  }
+
+ private:
+  [[nodiscard]] bool follows(pid_t process) const { return context_.options.massif && process == root_; }
+
+  // A tracer hears of every death, but the usage of a process goes to its parent if that waits for it. Ours
+  // is what has lost its parent (we are the subreaper), also when that death is still to be waited for; and
+  // what comes a second time, as its parent's heritage.
+  [[nodiscard]] bool is_ours(pid_t process) const {
+    const auto found = parents_.find(process);
+    const pid_t parent = found == parents_.end() ? 0 : found->second;
+    if (parent == getpid() || !parents_.contains(parent)) {
+      return true;
+    }
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(parent), &info, WEXITED | WNOWAIT | WNOHANG | __WALL) == 0 &&
+           info.si_pid == parent;
+  }
+
+  void tick(double time) {
+    tracer_.tick();
+    massif_.tick();
+    context_.watcher.tick(time);
+    context_.supervisor.tick(time);
+  }
+
+  RunContext& context_;
+  Tracer tracer_;
+  MassifTracker massif_;
+  pid_t root_;
+  std::map<pid_t, pid_t> parents_;  // process → the process that made it
+};
+
+}  // namespace
+
+bool run_ptrace(RunContext& context, std::string& error) {
+  PtraceRun run(context);
+  if (!run.start(error)) {
+    return false;
+  }
+  run.run();
+  return true;
 }
 
 }  // namespace heapwright::meter

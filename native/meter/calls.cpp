@@ -22,12 +22,14 @@ struct Number {
 
 // Kernel ABI: these numbers never change. x32 shares x86_64's numbers (bit 30 set) but for its own execs.
 constexpr std::uint32_t kX32Bit = 0x40000000U;
-constexpr std::array<Number, 17> kX86_64{{{9, Call::kMmap},
+constexpr std::array<Number, 19> kX86_64{{{9, Call::kMmap},
                                           {10, Call::kMprotect},
                                           {11, Call::kMunmap},
                                           {12, Call::kBrk},
                                           {25, Call::kMremap},
                                           {28, Call::kMadvise},
+                                          {30, Call::kShmat},
+                                          {67, Call::kShmdt},
                                           {56, Call::kFork},
                                           {57, Call::kFork},
                                           {58, Call::kFork},
@@ -39,13 +41,15 @@ constexpr std::array<Number, 17> kX86_64{{{9, Call::kMmap},
                                           {231, Call::kExit},
                                           {317, Call::kOwnListener},
                                           {157, Call::kOwnStrictMode}}};
-constexpr std::array<Number, 16> kI386{{{90, Call::kMmap},
+constexpr std::array<Number, 18> kI386{{{90, Call::kMmap},
                                         {192, Call::kMmap},
                                         {125, Call::kMprotect},
                                         {91, Call::kMunmap},
                                         {45, Call::kBrk},
                                         {163, Call::kMremap},
                                         {219, Call::kMadvise},
+                                        {397, Call::kShmat},
+                                        {398, Call::kShmdt},
                                         {2, Call::kFork},
                                         {120, Call::kFork},
                                         {190, Call::kFork},
@@ -55,12 +59,14 @@ constexpr std::array<Number, 16> kI386{{{90, Call::kMmap},
                                         {252, Call::kExit},
                                         {354, Call::kOwnListener},
                                         {172, Call::kOwnStrictMode}}};
-constexpr std::array<Number, 13> kAarch64{{{222, Call::kMmap},
+constexpr std::array<Number, 15> kAarch64{{{222, Call::kMmap},
                                            {226, Call::kMprotect},
                                            {215, Call::kMunmap},
                                            {214, Call::kBrk},
                                            {216, Call::kMremap},
                                            {233, Call::kMadvise},
+                                           {196, Call::kShmat},
+                                           {197, Call::kShmdt},
                                            {220, Call::kFork},
                                            {435, Call::kFork},
                                            {221, Call::kExec},
@@ -111,12 +117,20 @@ std::vector<sock_filter> body(const Architecture& arch, const Number& entry, std
     return {load_argument(0), jump(BPF_JSET, CLONE_THREAD, 0, 1), allow, hit};
   }
   if (entry.call == Call::kOwnListener) {
-    return {load_argument(0), jump(BPF_JEQ, SECCOMP_SET_MODE_FILTER, 0, 3), load_argument(1),
-            jump(BPF_JSET, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, 1), hit, allow};
+    return {load_argument(0),
+            jump(BPF_JEQ, SECCOMP_SET_MODE_FILTER, 0, 3),
+            load_argument(1),
+            jump(BPF_JSET, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, 1),
+            hit,
+            allow};
   }
   if (entry.call == Call::kOwnStrictMode) {
-    return {load_argument(0), jump(BPF_JEQ, PR_SET_SECCOMP, 0, 3), load_argument(1),
-            jump(BPF_JEQ, SECCOMP_MODE_STRICT, 0, 1), hit, allow};
+    return {load_argument(0),
+            jump(BPF_JEQ, PR_SET_SECCOMP, 0, 3),
+            load_argument(1),
+            jump(BPF_JEQ, SECCOMP_MODE_STRICT, 0, 1),
+            hit,
+            allow};
   }
   return {hit};
 }

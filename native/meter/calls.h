@@ -21,6 +21,9 @@ enum class Call : std::uint8_t {
   kMremap,
   kMprotect,
   kMadvise,
+  // shared memory: it counts for Massif
+  kShmat,
+  kShmdt,
   // what changes the set of processes
   kExit,
   kExec,

@@ -1,10 +1,8 @@
-// See massif_tracker.h. System call numbers of four ABIs; x32 calls carry a bit in the number and are
-// otherwise x86-64's.
+// See massif_tracker.h.
 #include "massif_tracker.h"
 
 #include <elf.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,17 +19,6 @@ namespace heapwright::meter {
 namespace {
 
 constexpr int kPatience = 5;  // ticks a call may take while others wait
-
-struct Numbers {
-  std::uint32_t arch;
-  std::int32_t mmap, munmap, mremap, brk, shmat, shmdt;
-};
-constexpr std::array<Numbers, 3> kNumbers{{
-    {AUDIT_ARCH_X86_64, 9, 11, 25, 12, 30, 67},
-    {AUDIT_ARCH_AARCH64, 222, 215, 216, 214, 196, 197},
-    {AUDIT_ARCH_I386, 192 /* mmap2 */, 91, 163, 45, 397, 398},
-}};
-constexpr std::uint64_t kX32Bit = 0x40000000;
 
 std::string read_file(pid_t process, const char* name, std::size_t limit = SIZE_MAX) {
   std::array<char, 64> path{};
@@ -158,30 +145,14 @@ void MassifTracker::executed(pid_t process) {
   });
 }
 
-MassifTracker::Kind MassifTracker::kind_of(const TracedCall& call) {
-  for (const Numbers& numbers : kNumbers) {
-    if (numbers.arch == call.arch) {
-      const auto number =
-          static_cast<std::int64_t>(call.arch == AUDIT_ARCH_X86_64 ? call.number & ~kX32Bit : call.number);
-      return number == numbers.mmap     ? Kind::kMmap
-             : number == numbers.munmap ? Kind::kMunmap
-             : number == numbers.mremap ? Kind::kMremap
-             : number == numbers.brk    ? Kind::kBrk
-             : number == numbers.shmat  ? Kind::kShmat
-             : number == numbers.shmdt  ? Kind::kShmdt
-                                        : Kind::kOther;
-    }
-  }
-  return Kind::kOther;
-}
-
-TraceListener::Resume MassifTracker::called(pid_t thread) {
-  TracedCall call;
-  if (!started_ || !Tracer::call(thread, call) || kind_of(call) == Kind::kOther) {
+TraceListener::Resume MassifTracker::called(pid_t thread, const CallArguments& call) {
+  const bool counts = call.call == Call::kMmap || call.call == Call::kMunmap || call.call == Call::kMremap ||
+                      call.call == Call::kBrk || call.call == Call::kShmat || call.call == Call::kShmdt;
+  if (!started_ || !counts) {
     return TraceListener::Resume::kRun;
   }
   if (in_call_ != 0) {
-    held_.push_back(thread);
+    held_.emplace_back(thread, call);
     return TraceListener::Resume::kHold;
   }
   in_call_ = thread;
@@ -197,45 +168,45 @@ void MassifTracker::returned(pid_t thread) {
   }
   std::uint64_t value = 0;
   if (Tracer::result(thread, value)) {
-    account(thread, call->second, call->second.arch == AUDIT_ARCH_I386 ? value & UINT32_MAX : value);
+    account(thread, call->second, value);
   }
-  exiting(thread);
+  ended(thread);
 }
 
-void MassifTracker::account(pid_t thread, const TracedCall& call, std::uint64_t result) {
-  const auto& argument = call.arguments;
-  switch (kind_of(call)) {
-    case Kind::kMmap:
+void MassifTracker::account(pid_t thread, const CallArguments& call, std::uint64_t result) {
+  const auto& argument = call.values;
+  switch (call.call) {
+    case Call::kMmap:
       massif_.mmap(result, argument[1]);
       break;
-    case Kind::kMunmap:
+    case Call::kMunmap:
       massif_.munmap(argument[0], argument[1]);
       break;
-    case Kind::kMremap:
+    case Call::kMremap:
       massif_.mremap(argument[0], argument[1], result, argument[2],
                      argument[1] == 0 || (argument[3] & MREMAP_DONTUNMAP) != 0);
       break;
-    case Kind::kBrk:
+    case Call::kBrk:
       massif_.brk(result);
       break;
-    case Kind::kShmat:
+    case Call::kShmat:
       each_mapping(thread, [&](std::uint64_t first, std::uint64_t end, std::string_view) {
         if (first == result) {
           massif_.shmat(first, end - first);
         }
       });
       break;
-    case Kind::kShmdt:
+    case Call::kShmdt:
       massif_.shmdt(argument[0]);
       break;
-    case Kind::kOther:
+    default:
       break;
   }
 }
 
-void MassifTracker::exiting(pid_t thread) {
+void MassifTracker::ended(pid_t thread) {
   calls_.erase(thread);
-  held_.erase(std::remove(held_.begin(), held_.end(), thread), held_.end());
+  std::erase_if(held_, [thread](const auto& held) { return held.first == thread; });
   if (thread == in_call_) {
     next();
   }
@@ -251,9 +222,9 @@ void MassifTracker::tick() {
 void MassifTracker::next() {
   in_call_ = 0;
   while (in_call_ == 0 && !held_.empty()) {
-    const pid_t thread = held_.front();
+    const auto [thread, call] = held_.front();
     held_.pop_front();
-    tracer_.release(thread, called(thread) == TraceListener::Resume::kStopAtEnd);
+    tracer_.release(thread, called(thread, call) == TraceListener::Resume::kStopAtEnd);
   }
 }
 

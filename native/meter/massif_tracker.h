@@ -22,7 +22,9 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <utility>
 
+#include "calls.h"
 #include "massif.h"
 #include "tracer.h"
 
@@ -34,18 +36,16 @@ class MassifTracker {
 
   // The process is in its exec stop: counts what the new image has mapped.
   void executed(pid_t process);
-  TraceListener::Resume called(pid_t thread);
+  TraceListener::Resume called(pid_t thread, const CallArguments& call);
   void returned(pid_t thread);
-  // The thread ends or ended; a call that it was in will not return.
-  void exiting(pid_t thread);
+  // The thread has ended, or its call has: whoever waits for it may go on.
+  void ended(pid_t thread);
   void tick();
 
   [[nodiscard]] std::uint64_t peak() const { return massif_.peak(); }
 
  private:
-  enum class Kind : std::uint8_t { kOther, kMmap, kMunmap, kMremap, kBrk, kShmat, kShmdt };
-  static Kind kind_of(const TracedCall& call);
-  void account(pid_t thread, const TracedCall& call, std::uint64_t result);
+  void account(pid_t thread, const CallArguments& call, std::uint64_t result);
   void next();
 
   Tracer& tracer_;
@@ -54,8 +54,8 @@ class MassifTracker {
   bool started_ = false;
   pid_t in_call_ = 0;
   int ticks_ = 0;  // in_call_ is in its call for
-  std::map<pid_t, TracedCall> calls_;
-  std::deque<pid_t> held_;
+  std::map<pid_t, CallArguments> calls_;
+  std::deque<std::pair<pid_t, CallArguments>> held_;
 };
 
 }  // namespace heapwright::meter

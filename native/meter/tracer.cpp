@@ -2,6 +2,7 @@
 #include "tracer.h"
 
 #include <fcntl.h>
+#include <linux/audit.h>
 #include <linux/kcmp.h>
 #include <linux/ptrace.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): POSIX names
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -48,6 +50,22 @@ pid_t group_of(pid_t tid) {
 }
 
 bool same_memory(pid_t one, pid_t other) { return syscall(SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0; }
+
+bool syscall_info(pid_t tid, ptrace_syscall_info& info) {
+  return syscall(SYS_ptrace, PTRACE_GET_SYSCALL_INFO, tid, sizeof info, &info) > 0;
+}
+
+// Empty where the kernel does not tell (before 5.3), or the task was killed.
+TracedCall traced_call(pid_t tid) {
+  TracedCall call;
+  ptrace_syscall_info info{};
+  if (syscall_info(tid, info) && info.op == PTRACE_SYSCALL_INFO_SECCOMP) {
+    call.arch = info.arch;
+    call.number = info.seccomp.nr;
+    std::copy_n(static_cast<const __u64*>(info.seccomp.args), call.arguments.size(), call.arguments.begin());
+  }
+  return call;
+}
 
 bool is_stop_signal(int signal) {
   return signal == SIGSTOP || signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
@@ -104,8 +122,7 @@ void Tracer::stopped(pid_t tid, int status) {
 void Tracer::event(pid_t tid, Task& task, unsigned event) {
   switch (event) {
     case PTRACE_EVENT_SECCOMP: {
-      const auto data = static_cast<unsigned>(event_message(tid));
-      const auto resume = listener_.called(task.process, tid, data);
+      const auto resume = listener_.called(task.process, tid, traced_call(tid));
       if (resume != TraceListener::Resume::kHold) {
         release(tid, resume == TraceListener::Resume::kStopAtEnd);
       }
@@ -120,12 +137,19 @@ void Tracer::event(pid_t tid, Task& task, unsigned event) {
       exec_event(tid);
       break;
     case PTRACE_EVENT_EXIT:
-      listener_.exiting(task.process, tid);
+      exit_event(tid, task.process);
       break;
     default:
       break;
   }
   request(PTRACE_CONT, tid, 0);
+}
+
+void Tracer::exit_event(pid_t tid, pid_t process) {
+  const auto threads = std::count_if(
+      tasks_.begin(), tasks_.end(), [process](const auto& entry) { return entry.second.process == process; });
+  const bool by_signal = WIFSIGNALED(event_message(tid));
+  listener_.exiting(process, tid, threads <= 1 || by_signal);
 }
 
 void Tracer::release(pid_t thread, bool stop_at_end) {
@@ -151,8 +175,6 @@ void Tracer::introduce(pid_t tid, Task& task, pid_t process, pid_t parent, bool 
   task.known = true;
   if (process == tid) {
     listener_.created(process, parent, shares_memory);
-  } else {
-    listener_.thread_created(process);
   }
   if (task.waiting) {
     task.waiting = false;
@@ -171,11 +193,11 @@ void Tracer::exec_event(pid_t process) {
 void Tracer::died(pid_t tid, int status, const rusage& usage) {
   const auto found = tasks_.find(tid);
   const pid_t process = found == tasks_.end() ? tid : found->second.process;
-  const bool known = found != tasks_.end() && found->second.known;
   if (found != tasks_.end()) {
     tasks_.erase(found);
+    listener_.thread_gone(process, tid);
   }
-  if (known && process == tid) {
+  if (process == tid) {
     listener_.gone(process, status, usage);
   }
 }
@@ -189,33 +211,15 @@ void Tracer::tick() {
   }
 }
 
-namespace {
-
-bool syscall_info(pid_t thread, ptrace_syscall_info& info) {
-  return syscall(SYS_ptrace, PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info) > 0;
-}
-
-}  // namespace
-
-bool Tracer::call(pid_t thread, TracedCall& call) {
-  ptrace_syscall_info info{};
-  if (!syscall_info(thread, info) || info.op != PTRACE_SYSCALL_INFO_SECCOMP) {
-    return false;
-  }
-  call.arch = info.arch;
-  call.number = info.seccomp.nr;
-  for (std::size_t at = 0; at < call.arguments.size(); ++at) {
-    call.arguments[at] = info.seccomp.args[at];
-  }
-  return true;
-}
-
 bool Tracer::result(pid_t thread, std::uint64_t& value) {
   ptrace_syscall_info info{};
   if (!syscall_info(thread, info) || info.op != PTRACE_SYSCALL_INFO_EXIT || info.exit.is_error != 0) {
     return false;
   }
   value = static_cast<std::uint64_t>(info.exit.rval);
+  if (info.arch == AUDIT_ARCH_I386) {
+    value &= UINT32_MAX;
+  }
   return true;
 }
 

@@ -59,14 +59,16 @@ class TraceListener {
     kHold,       // leave it stopped until Tracer::release()
   };
   virtual void created(pid_t process, pid_t parent, bool shares_memory) = 0;
-  virtual void thread_created(pid_t process) = 0;
-  // Before the call is made. `filter_data` is the SECCOMP_RET_DATA of the filter's rule.
-  virtual Resume called(pid_t process, pid_t thread, unsigned filter_data) = 0;
+  // Before the call is made.
+  virtual Resume called(pid_t process, pid_t thread, const TracedCall& call) = 0;
   // After it, for kStopAtEnd.
   virtual void returned(pid_t process, pid_t thread) = 0;
   virtual void executed(pid_t process) = 0;
-  // A thread is about to end; its memory is still there.
-  virtual void exiting(pid_t process, pid_t thread) = 0;
+  // A thread is about to end; its memory is still there. `last`: the process ends with it, or by a signal.
+  virtual void exiting(pid_t process, pid_t thread, bool last) = 0;
+  virtual void thread_gone(pid_t process, pid_t thread) = 0;
+  // After thread_gone of its leader, which is its last. Also, again, for a dead process that we inherit
+  // because its parent never waited for it.
   virtual void gone(pid_t process, int status, const rusage& usage) = 0;
 };
 
@@ -84,11 +86,11 @@ class Tracer {
   // To be called every tick: lets tasks go that wait for an event that does not come.
   void tick();
 
+  [[nodiscard]] bool empty() const { return tasks_.empty(); }
+
   // Resumes a thread that called() held.
   void release(pid_t thread, bool stop_at_end);
 
-  // In called(): the system call that a thread is stopped in.
-  static bool call(pid_t thread, TracedCall& call);
   // In returned(): what the call returned; false if it failed.
   static bool result(pid_t thread, std::uint64_t& value);
 
@@ -102,6 +104,7 @@ class Tracer {
 
   void stopped(pid_t tid, int status);
   void event(pid_t tid, Task& task, unsigned event);
+  void exit_event(pid_t tid, pid_t process);
   void child_event(pid_t parent, unsigned event);
   void exec_event(pid_t process);
   void introduce(pid_t tid, Task& task, pid_t process, pid_t parent, bool shares_memory);
