@@ -34,7 +34,8 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 	@touch $@
 
 run: build
-	$(BIN)/python examples/demo.py
+	@mkdir -p out
+	$(BIN)/heapwright tune --budget 48 --study out/spectrum.study -- $(BIN)/python examples/spectrum.py
 
 native: build/.system-test
 	cmake -S . -B $(NATIVE) -DHEAPWRIGHT_TESTS=ON >$(NATIVE).log 2>&1 || (cat $(NATIVE).log; false)

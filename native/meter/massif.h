@@ -24,8 +24,13 @@
 // page it keeps free below the first stack pointer because the ABI has a red zone (VG_STACK_REDZONE_SZB;
 // there is none on x86 and arm64). A static program preloads nothing: 4,096.
 //
-// (Debian's wrapper script around Valgrind adds three environment variables, 120 bytes with their pointers: where
-// these push the initial stack over a page boundary, that Massif is one page higher.)
+// (Debian's wrapper script around Valgrind adds three environment variables, 120 bytes with their pointers:
+// where these push the initial stack over a page boundary, that Massif is one page higher.)
+//
+// What no emulation can know: that a program itself does something else under Valgrind. The dynamic loader
+// with one library more can need a page more or less for its own records (seen with ls); brk ends at 8 MiB
+// there, glibc then maps in steps of 1 MiB; alignment by trial (second thread arenas, Python's arenas)
+// depends on addresses.
 //
 // max(mem_heap_B) over what Massif writes can be lower than this peak, never higher: a peak is kept just
 // before memory is given back, otherwise only when its snapshot clock allows, which is at every call until

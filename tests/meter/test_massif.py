@@ -1,0 +1,171 @@
+"""--massif-compat against Massif itself, and the two event-driven back ends against each other.
+
+The programs (tests/programs/massif_*.c) do the same in any address-space layout: Valgrind's is not the kernel's, so a
+program whose calls depend on addresses differs between the two by itself. For glibc that means: brk stays below the
+8 MiB Valgrind grants it, and at most one thread arena (a second one may find its place aligned by luck and then skips
+a 64 MiB detour). Each also stays below Massif's 100 snapshots, after which Massif skips some.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+PROGRAMS = Path(__file__).parent.parent / "programs"
+PAGE = 4096
+
+# vgpreload_core.so (20,480 + 4,096 + 4,096 + 8,192) and the page Valgrind keeps below the first stack pointer on
+# amd64; see native/meter/massif.h.
+MASSIF_CONSTANT = 40_960
+
+
+class Case(NamedTuple):
+    program: str
+    arenas: int = 1
+    padding: int = 0  # bytes of environment: the initial stack counts
+
+    def __str__(self) -> str:
+        arenas = f"-{self.arenas}-arenas" if self.arenas > 1 else ""
+        return self.program + arenas + (f"-env-{self.padding}" if self.padding else "")
+
+
+CASES = [
+    Case("brk"),
+    Case("dlopen"),
+    Case("fixed"),
+    Case("fork"),
+    Case("grow"),
+    Case("leak_loop"),
+    Case("malloc"),
+    Case("mremap"),
+    Case("munmap"),
+    Case("shm"),
+    Case("threads"),
+    Case("threads", arenas=2),
+    Case("grow", padding=3000),
+    Case("grow", padding=3600),
+]
+
+
+def environment(case: Case) -> dict[str, str]:
+    """Small and the same for both: nothing of the caller's shell."""
+    padding = {"PADDING": "x" * case.padding} if case.padding else {}
+    return {"PATH": os.environ["PATH"], "MALLOC_ARENA_MAX": str(case.arenas), **padding}
+
+
+@pytest.fixture(scope="session")
+def meter() -> Path:
+    named = os.environ.get("HEAPWRIGHT_METER")
+    return Path(named or Path(__file__).parents[2] / "build/native/native/meter/heapwright-meter")
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Builds a test program once."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("programs")
+
+    def build(name: str) -> Path:
+        path = folder / f"massif_{name}"
+        if not path.exists():
+            source = PROGRAMS / f"massif_{name}.c"
+            subprocess.run(
+                [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, source, "-ldl"], check=True
+            )
+        return path
+
+    return build
+
+
+def run_meter(meter: Path, report: Path, case: Case, path: Path, *options: str) -> dict[str, Any]:
+    command = [meter, "--output", report, *options, "--", path]
+    subprocess.run(command, env=environment(case), check=True, timeout=120)
+    ledger: dict[str, Any] = json.loads(report.read_text())
+    return ledger
+
+
+def massif_peak(out: Path, case: Case, path: Path) -> int:
+    """max(mem_heap_B) over all snapshots of the real Massif; its own 'peak' label can be stale."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        pytest.skip("no valgrind")
+    options = ["--tool=massif", "--pages-as-heap=yes", "--peak-inaccuracy=0.0", f"--massif-out-file={out}", "-q"]
+    subprocess.run([valgrind, *options, path], env=environment(case), check=True, timeout=240)
+    heaps = [int(heap) for heap in re.findall(r"^mem_heap_B=(\d+)$", out.read_text(), re.M)]
+    assert 0 < len(heaps) < 100, "Massif skips snapshots from 100 on: make the program shorter"
+    return max(heaps)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_equals_massif(case: Case, meter: Path, program: Callable[[str], Path], tmp_path: Path) -> None:
+    path = program(case.program)
+    ledger = run_meter(meter, tmp_path / "meter.json", case, path, "--massif-compat")
+    assert ledger["meter"] == "ptrace"
+    assert massif_peak(tmp_path / "massif.out", case, path) - ledger["massif_peak_bytes"] == MASSIF_CONSTANT
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.padding], ids=str)
+def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[[str], Path], tmp_path: Path) -> None:
+    path = program(case.program)
+    by_ptrace, by_notify = (
+        run_meter(meter, tmp_path / f"{backend}.json", case, path, "--backend", backend)
+        for backend in ("ptrace", "notify")
+    )
+    assert by_ptrace["meter"] == "ptrace"
+    if by_notify["meter"] != "notify":
+        pytest.skip("no seccomp user notification here")
+    for exact in ("mapping_calls", "processes", "peak_vm_bytes"):
+        assert by_ptrace[exact] == by_notify[exact], exact
+    # Thread stacks are told from the heap by what is seen of them; resident memory also by how much the kernel maps
+    # around a fault.
+    assert by_ptrace["peak_heap_bytes"] == pytest.approx(by_notify["peak_heap_bytes"], abs=16 * PAGE)
+    assert by_ptrace["peak_rss_bytes"] == pytest.approx(by_notify["peak_rss_bytes"], abs=128 * PAGE)
+
+
+# Programs that check for themselves what their children and threads come to, and fail if a tracer changes it.
+@pytest.mark.parametrize("options", [("--backend", "ptrace"), ("--massif-compat",)], ids=" ".join)
+@pytest.mark.parametrize("name", ["exec_thread", "signals"])
+def test_tracing_changes_nothing(
+    name: str, options: tuple[str, ...], meter: Path, program: Callable[[str], Path], tmp_path: Path
+) -> None:
+    ledger = run_meter(meter, tmp_path / "meter.json", Case(name), program(name), *options)
+    assert (ledger["meter"], ledger["exit_code"], ledger["signal"]) == ("ptrace", 0, None)
+
+
+def test_a_killed_meter_takes_its_tracees_along(meter: Path, tmp_path: Path) -> None:
+    # Without a tracer their mapping calls would fail: better dead than subtly broken.
+    script = f"echo $$ >{tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; while :; do sleep 1; done"
+    running = subprocess.Popen([meter, "--backend", "ptrace", "--", "sh", "-c", script])
+    try:
+        wait_for((tmp_path / "pid").exists)
+        target = int((tmp_path / "pid").read_text())
+        running.kill()
+        running.wait()
+        wait_for(lambda: not alive(target))
+    finally:
+        running.kill()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
