@@ -45,8 +45,7 @@ bool InstructionCounter::open(pid_t process) {
   attributes.exclude_kernel = 1;
   attributes.exclude_hv = 1;
   attributes.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
-  file_ =
-      static_cast<int>(syscall(SYS_perf_event_open, &attributes, process, -1, -1, PERF_FLAG_FD_CLOEXEC));
+  file_ = static_cast<int>(syscall(SYS_perf_event_open, &attributes, process, -1, -1, PERF_FLAG_FD_CLOEXEC));
   return file_ >= 0;
 }
 
@@ -85,7 +84,8 @@ std::optional<double> EnergyCounter::joules() const {
     if (!end) {
       return std::nullopt;
     }
-    const std::uint64_t used = *end >= domain.start ? *end - domain.start : *end + domain.range - domain.start;
+    const std::uint64_t used =
+        *end >= domain.start ? *end - domain.start : *end + domain.range - domain.start;
     sum += static_cast<double>(used) * 1e-6;
   }
   return sum;

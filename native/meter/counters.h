@@ -1,4 +1,5 @@
-// Retired instructions (perf_event_open) and energy (RAPL), where machine and permissions allow; else nothing.
+// Retired instructions (perf_event_open) and energy (RAPL), where machine and permissions allow; else
+// nothing.
 #pragma once
 
 #include <sys/types.h>

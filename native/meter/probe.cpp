@@ -54,9 +54,9 @@ int try_ptrace() {
   const int problem = result == 0 ? 0 : errno;
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  return problem != 0 ? problem : in_child([] {
-    return install_filter(build_filter(SECCOMP_RET_ALLOW), 0) < 0 ? errno : 0;
-  });
+  return problem != 0
+             ? problem
+             : in_child([] { return install_filter(build_filter(SECCOMP_RET_ALLOW), 0) < 0 ? errno : 0; });
 }
 
 std::string entry(const char* name, bool works, const std::string& why) {
@@ -102,12 +102,13 @@ std::string probe_json() {
   }
   InstructionCounter instructions;
   const bool counts = instructions.open(0);
-  text += entry("instructions", counts,
-                counts ? "" : std::string("perf_event_open: ") + std::strerror(errno)) +
-          ",\n";
+  text +=
+      entry("instructions", counts, counts ? "" : std::string("perf_event_open: ") + std::strerror(errno)) +
+      ",\n";
   const EnergyCounter energy;
-  text += entry("rapl", energy.works(), energy.works() ? "" : "no readable /sys/class/powercap/intel-rapl:0") +
-          ",\n";
+  text +=
+      entry("rapl", energy.works(), energy.works() ? "" : "no readable /sys/class/powercap/intel-rapl:0") +
+      ",\n";
   const bool compares = syscall(SYS_kcmp, getpid(), getpid(), KCMP_VM, 0, 0) == 0;
   text += entry("kcmp", compares, compares ? "" : std::strerror(errno)) + "\n}\n";
   return text;

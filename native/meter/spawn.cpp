@@ -72,7 +72,7 @@ void give_order(int socket) { (void)!send(socket, "", 1, MSG_NOSIGNAL); }
 }  // namespace
 
 std::string find_program(const char* name) {
-  const std::string program = name;
+  std::string program = name;
   if (program.find('/') != std::string::npos) {
     return program;
   }
@@ -82,7 +82,7 @@ std::string find_program(const char* name) {
   for (std::size_t from = 0; from <= paths.size();) {
     const std::size_t end = std::min(paths.find(':', from), paths.size());
     const std::string folder = paths.substr(from, end - from);
-    const std::string path = (folder.empty() ? "." : folder) + "/" + program;
+    std::string path = (folder.empty() ? "." : folder) + "/" + program;
     struct stat info{};
     if (stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
       if (access(path.c_str(), X_OK) == 0) {

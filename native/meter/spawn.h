@@ -44,7 +44,7 @@ class Spawned {
 
   pid_t pid_ = -1;
   std::uint32_t action_ = 0;
-  int socket_ = -1;       // parent's end: orders to the child, its answers and the listener back
+  int socket_ = -1;  // parent's end: orders to the child, its answers and the listener back
   int child_socket_ = -1;
   int listener_ = -1;
   std::string path_;

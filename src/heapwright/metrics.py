@@ -118,9 +118,7 @@ _ALL = (
         "Most private writable memory obtained for data, touched or not, stacks left out.",
         _METER,
     ),
-    Metric(
-        "mean_heap_bytes", "B", "memory", "mean mapped heap", "Mapped heap averaged over wall time.", _METER
-    ),
+    Metric("mean_heap_bytes", "B", "memory", "mean mapped heap", "Mapped heap averaged over wall time.", _METER),
     Metric(
         "peak_vm_bytes",
         "B",
@@ -177,9 +175,7 @@ _ALL = (
         "perf_event_open where it works, callgrind when asked for",
     ),
     Metric("energy_j", "J", "time", "energy", "Energy of the CPU packages during the run.", "RAPL"),
-    Metric(
-        "exit_code", "", "output", "exit code", "The target's exit status, 128 + signal.", "wait4", False
-    ),
+    Metric("exit_code", "", "output", "exit code", "The target's exit status, 128 + signal.", "wait4", False),
     Metric(
         "output_sha256",
         "",

@@ -184,7 +184,7 @@ def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
 
 def _reproduce(args: argparse.Namespace) -> list[str]:
     """The command line as the user gave it."""
-    words = [w for w in sys.argv[1:]] if sys.argv[1:2] == ["tune"] else ["tune", "--", *(args.command or [])]
+    words = sys.argv[1:] if sys.argv[1:2] == ["tune"] else ["tune", "--", *(args.command or [])]
     return ["heapwright", *words]
 
 
@@ -225,9 +225,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "meter": view.meter,
         "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
         "picks": picks,
-        "front": [
-            {"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front
-        ],
+        "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],
         "evaluations": len(view.evaluations),
         "infeasible": sum(not e.feasible for e in view.evaluations),
         "hazards": view.hazards,

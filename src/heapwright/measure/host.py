@@ -61,6 +61,4 @@ def describe_host() -> dict[str, Any]:
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """What of the fingerprint differs, as 'kernel: 6.1 then, 6.8 now'."""
-    return [
-        f"{key}: {then.get(key)} then, {now.get(key)} now" for key in FINGERPRINT if then.get(key) != now.get(key)
-    ]
+    return [f"{key}: {then.get(key)} then, {now.get(key)} now" for key in FINGERPRINT if then.get(key) != now.get(key)]

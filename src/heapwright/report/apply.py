@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
+from typing import NamedTuple
 
 from heapwright import __version__
 from heapwright.study.view import Config
@@ -12,25 +13,31 @@ from heapwright.study.view import Config
 _JOINED = {"GLIBC_TUNABLES": ":", "MALLOC_CONF": ","}  # variables that hold several settings
 
 
+class _Shipped(NamedTuple):
+    config: Config
+    command: list[str]
+    claim: str
+
+
 def _comment(claim: str) -> str:
     return f"# heapwright {__version__}: {' '.join(claim.split())}"
 
 
-def _env(config: Config, command: list[str], claim: str) -> str:
-    lines = [f"export {k}={shlex.quote(v)}" for k, v in config.env.items()]
-    return "\n".join([_comment(claim), *lines])
+def _env(what: _Shipped) -> str:
+    lines = [f"export {k}={shlex.quote(v)}" for k, v in what.config.env.items()]
+    return "\n".join([_comment(what.claim), *lines])
 
 
-def _shell(config: Config, command: list[str], claim: str) -> str:
+def _shell(what: _Shipped) -> str:
     """A wrapper script. Other settings that stand in a joined variable stay; ours come last and win."""
-    lines = ["#!/bin/sh", _comment(claim), "# Use: this-script COMMAND ARGS...; alone it runs the tuned command."]
-    for key, value in config.env.items():
+    lines = ["#!/bin/sh", _comment(what.claim), "# Use: this-script COMMAND ARGS...; alone it runs the tuned command."]
+    for key, value in what.config.env.items():
         if key in _JOINED:
             lines.append(f'{key}="${{{key}:+${key}{_JOINED[key]}}}"{shlex.quote(value)}')
         else:
             lines.append(f"{key}={shlex.quote(value)}")
         lines.append(f"export {key}")
-    lines.append(f'[ $# -gt 0 ] || set -- {shlex.join(command) if command else "true"}')
+    lines.append(f"[ $# -gt 0 ] || set -- {shlex.join(what.command) if what.command else 'true'}")
     lines.append('exec "$@"')
     return "\n".join(lines)
 
@@ -41,10 +48,10 @@ def systemd_quote(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _systemd(config: Config, command: list[str], claim: str) -> str:
-    lines = [f"Environment={systemd_quote(f'{k}={v}')}" for k, v in config.env.items()]
+def _systemd(what: _Shipped) -> str:
+    lines = [f"Environment={systemd_quote(f'{k}={v}')}" for k, v in what.config.env.items()]
     head = "# /etc/systemd/system/NAME.service.d/heapwright.conf; then: systemctl daemon-reload"
-    return "\n".join([_comment(claim), head, "[Service]", *lines])
+    return "\n".join([_comment(what.claim), head, "[Service]", *lines])
 
 
 def docker_quote(text: str) -> str:
@@ -53,22 +60,27 @@ def docker_quote(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _docker(config: Config, command: list[str], claim: str) -> str:
-    return "\n".join([_comment(claim), *(f"ENV {k}={docker_quote(v)}" for k, v in config.env.items())])
+def _docker(what: _Shipped) -> str:
+    return "\n".join([_comment(what.claim), *(f"ENV {k}={docker_quote(v)}" for k, v in what.config.env.items())])
 
 
-def _slurm(config: Config, command: list[str], claim: str) -> str:
-    exports = [f"export {k}={shlex.quote(v)}" for k, v in config.env.items()]
-    run = f"srun --export=ALL {shlex.join(command)}" if command else "srun --export=ALL COMMAND"
-    return "\n".join(["#!/bin/bash", "#SBATCH --export=ALL", _comment(claim), *exports, run])
+def _slurm(what: _Shipped) -> str:
+    exports = [f"export {k}={shlex.quote(v)}" for k, v in what.config.env.items()]
+    run = f"srun --export=ALL {shlex.join(what.command) or 'COMMAND'}"
+    return "\n".join(["#!/bin/bash", "#SBATCH --export=ALL", _comment(what.claim), *exports, run])
 
 
-def _json(config: Config, command: list[str], claim: str) -> str:
-    value = {"allocator": config.allocator, "settings": config.settings, "env": config.env, "claim": claim}
+def _json(what: _Shipped) -> str:
+    value = {
+        "allocator": what.config.allocator,
+        "settings": what.config.settings,
+        "env": what.config.env,
+        "claim": what.claim,
+    }
     return json.dumps({"schema_version": 1, **value}, indent=1)
 
 
-FORMATS: dict[str, Callable[[Config, list[str], str], str]] = {
+FORMATS: dict[str, Callable[[_Shipped], str]] = {
     "env": _env,
     "shell": _shell,
     "systemd": _systemd,
@@ -82,4 +94,4 @@ def render(config: Config, fmt: str, command: list[str], claim: str) -> str:
     """A configuration in one of `FORMATS`; for the default a comment that says to keep it."""
     if config.is_default and fmt not in ("json", "shell", "slurm"):
         return f"{_comment(claim)}\n# Nothing to set: keep the default."
-    return FORMATS[fmt](config, command, claim)
+    return FORMATS[fmt](_Shipped(config, command, claim))

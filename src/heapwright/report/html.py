@@ -125,7 +125,7 @@ def _study(view: StudyView, anchor: str) -> dict[str, Any]:
         "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
         "paste_pick": pick.name if pick else "",
         "picks": [_pick(view, name) for name in PICK_NAMES if name in view.picks],
-        "plots": {k: Markup(v) for k, v in plots.items()},  # noqa: S704
+        "plots": {k: Markup(v) for k, v in plots.items()},
         "other_picks": [n for n in view.picks if pick is None or n != pick.name],
         "hazards": view.hazards,
         "warnings": view.warnings,

@@ -188,7 +188,7 @@ def memory_svg(view: StudyView) -> str:
         if config in drawn:
             continue
         drawn.add(config)
-        same = [n for n, p in view.picks.items() if p.config.id == config] or [name]
+        same: list[str] = [n for n, p in view.picks.items() if p.config.id == config] or [name]
         style: dict[str, Any] = {"color": COLOUR[name], "linewidth": 1.4}
         axes.plot(series.t, [v / scale for v in series.rss], label=", ".join(same), **style)
         axes.plot(series.t, [v / scale for v in series.heap], linestyle=(0, (3, 2)), alpha=0.7, **style)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from heapwright.study.store import StoredRun
+from typing import Self
 
 _PLAIN_EVERY_S = 10.0
 _TITLES = {
@@ -38,7 +35,7 @@ class Silent:
     def phase(self, name: str, runs: int | None) -> None:
         """A phase begins."""
 
-    def ran(self, run: StoredRun, fresh: bool) -> None:
+    def ran(self, fresh: bool) -> None:
         """A run ended."""
 
     def best(self, text: str) -> None:
@@ -67,7 +64,7 @@ class Plain(Silent):
         self._title, self._total, self._done, self._kept = title(name), runs, 0, 0
         self._began = self._spoke = time.monotonic()
 
-    def ran(self, run: StoredRun, fresh: bool) -> None:
+    def ran(self, fresh: bool) -> None:
         """Counts, and says so now and then."""
         self._done += 1
         self._kept += not fresh
@@ -138,7 +135,7 @@ class Live(Plain):
         super().phase(name, runs)
         self._bar.reset(self._task, description=title(name), total=runs, best="")
 
-    def ran(self, run: StoredRun, fresh: bool) -> None:
+    def ran(self, fresh: bool) -> None:
         """One further."""
         self._done += 1
         self._kept += not fresh

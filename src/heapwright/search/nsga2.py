@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from heapwright.allocators.space import Point, Space
+from heapwright.allocators.space import Point
 from heapwright.search.protocol import Setup, Told
 from heapwright.search.sobol import points_from_cube, sobol_cube
 
@@ -25,15 +25,15 @@ class Nsga2:
     """pymoo's mixed-variable NSGA-II behind our protocol."""
 
     def __init__(self, setup: Setup) -> None:
+        from pymoo.algorithms.moo.nsga2 import NSGA2
         from pymoo.core.mixed import (
             MixedVariableDuplicateElimination,
             MixedVariableMating,
         )
-        from pymoo.algorithms.moo.nsga2 import NSGA2
         from pymoo.core.population import Population
         from pymoo.core.problem import Problem
-        from pymoo.core.variable import Binary, Integer
         from pymoo.core.termination import NoTermination
+        from pymoo.core.variable import Binary, Integer
 
         self._space = setup.space
         self._objectives = setup.objectives
@@ -43,9 +43,7 @@ class Nsga2:
             variables[f"set{i}"] = Binary()
             if size > 1:
                 variables[f"level{i}"] = Integer(bounds=(1, size))
-        self._problem = Problem(
-            vars=variables, n_obj=setup.objectives, n_ieq_constr=1
-        )
+        self._problem = Problem(vars=variables, n_obj=setup.objectives, n_ieq_constr=1)
         cube = sobol_cube(len(sizes), POPULATION, setup.seed)
         rng = np.random.default_rng([setup.seed, 1])
         first = [self._encode(p, rng) for p in points_from_cube(setup.space, cube)]
@@ -69,10 +67,7 @@ class Nsga2:
         return genes
 
     def _decode(self, genes: dict[str, Any]) -> Point:
-        values = [
-            int(genes[f"level{i}"]) if size > 1 else 1 if size else 0
-            for i, size in enumerate(self._space.sizes)
-        ]
+        values = [int(genes[f"level{i}"]) if size > 1 else 1 if size else 0 for i, size in enumerate(self._space.sizes)]
         return self._space.normalise([v if genes[f"set{i}"] else 0 for i, v in enumerate(values)])
 
     def ask(self) -> list[Point]:

@@ -11,12 +11,12 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Protocol
 
 from heapwright.errors import HeapwrightError
-from heapwright.study.store import Store, StoredRun
 from heapwright.study.stats import log_ratio
+from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Config
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input
@@ -32,7 +32,7 @@ class Progress(Protocol):
         """A phase begins, with about so many runs to come (None: unknown)."""
         ...
 
-    def ran(self, run: StoredRun, fresh: bool) -> None:
+    def ran(self, fresh: bool) -> None:
         """A run ended (or was found in the store: not fresh)."""
         ...
 
@@ -93,9 +93,7 @@ class Blocks:
         self.spent_s = 0.0
         self.unusable: dict[int, str] = {}
 
-    def measure(
-        self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]
-    ) -> list[StoredRun]:
+    def measure(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> list[StoredRun]:
         """One block: every configuration on every input. The first configuration is the reference.
 
         A candidate that fails on one input is not run on the rest of the block's inputs.
@@ -126,15 +124,13 @@ class Blocks:
             run, started = self._fresh(phase, block, input_, config, pad)
             self.store.add_run(run, started)
         self.spent_s += run.elapsed_s
-        self.progress.ran(run, fresh)
+        self.progress.ran(fresh)
         return run
 
-    def _fresh(
-        self, phase: str, block: int, input_: Input, config: Config, pad: int
-    ) -> tuple[StoredRun, str]:
+    def _fresh(self, phase: str, block: int, input_: Input, config: Config, pad: int) -> tuple[StoredRun, str]:
         failure = self.unusable.get(config.id, "")
         for attempt in range(_DEFAULT_TRIES if config.is_default else 1):
-            started, began = datetime.now(timezone.utc).isoformat(timespec="milliseconds"), time.monotonic()
+            started, began = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
             if failure:  # known not to take effect: nothing to measure
                 return _stored(phase, block, input_, config, None, 0.0, failure), started
             outcome = self.executor.run(input_, config.env, pad + attempt)

@@ -63,4 +63,5 @@ def study_claim(picks: Mapping[PickName, Pick], objectives: Sequence[str], confi
     if best is None:
         return NOTHING
     settings = ", ".join(f"{k}={v}" for k, v in best.config.settings.items())
-    return f"With {best.config.allocator}'s {settings}: {best.claim[:1].lower() if not best.claim.startswith('CPU') else 'C'}{best.claim[1:]}"
+    claim = best.claim if best.claim.startswith("CPU") else best.claim[:1].lower() + best.claim[1:]
+    return f"With {best.config.allocator}'s {settings}: {claim}"

@@ -288,4 +288,3 @@ class Journey:
             options=self.options,
             over=lambda: self._over(1.0),
         )
-

@@ -81,7 +81,7 @@ def view_of(store: Store) -> StudyView:
         claim=study_claim(picks, options.objectives, meta["phase"] == "done"),
         series=_series(runs, default, picks),
         hazards=_hazards(picks, params, runs, host),
-        warnings=_warnings(runs, calibrated, options, picks, confirmed),
+        warnings=_warnings(runs, calibrated, options, picks),
         explanations={key: _explain(p) for key, p in params.items()},
         phase=meta["phase"] or "calibrate",
         wall_s=sum(r.elapsed_s for r in runs),
@@ -184,8 +184,8 @@ def _picks(
 
 def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick]) -> dict[str, Series]:
     names: dict[int, list[str]] = {default.id: ["default"]}
-    for name, pick in picks.items():
-        names.setdefault(pick.config.id, []).append(name)
+    for pick in picks.values():
+        names.setdefault(pick.config.id, []).append(pick.name)
     found: dict[str, Series] = {}
     for run in sorted(runs, key=lambda r: r.phase != "confirm"):
         for name in names.get(run.config, []):
@@ -219,7 +219,6 @@ def _warnings(
     calibrated: list[StoredRun],
     options: Options,
     picks: dict[PickName, Pick],
-    confirmed: dict[int, dict[str, Confirmation]],
 ) -> list[str]:
     found: dict[str, None] = {}
     digests: dict[str, set[str]] = {}

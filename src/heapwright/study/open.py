@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def open_or_begin(
             options = msgspec.convert(given, Options)
             store.put(
                 {
-                    "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                    "created": datetime.now(UTC).isoformat(timespec="seconds"),
                     "version": __version__,
                     "identity": workload.identity(),
                     "space": msgspec.to_builtins(allocator.file),

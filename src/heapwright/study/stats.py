@@ -62,9 +62,7 @@ def log_ratio(value: float | None, reference: float | None) -> float | None:
     return math.log(value / reference)
 
 
-def ratio_interval(
-    groups: Mapping[str, Sequence[float]], seed: int, confidence: float = 1 - ALPHA
-) -> Ratio:
+def ratio_interval(groups: Mapping[str, Sequence[float]], seed: int, confidence: float = 1 - ALPHA) -> Ratio:
     """Bootstrap interval of the geometric-mean ratio.
 
     Args:

@@ -103,9 +103,7 @@ class Store:
     def config(self, allocator: str, settings: Mapping[str, str], env: Mapping[str, str]) -> Config:
         """The configuration with this environment, made if new (its first settings win)."""
         key = json.dumps(dict(env), sort_keys=True)
-        found = self._db.execute(
-            "SELECT id FROM config WHERE allocator = ? AND env = ?", (allocator, key)
-        ).fetchone()
+        found = self._db.execute("SELECT id FROM config WHERE allocator = ? AND env = ?", (allocator, key)).fetchone()
         if found:
             return self.config_by_id(found[0])
         with self._saving():
@@ -125,9 +123,7 @@ class Store:
     def set_effective(self, id_: int, effective: Mapping[str, str]) -> None:
         """Keeps what the loader said is in force for a configuration."""
         with self._saving():
-            self._db.execute(
-                "UPDATE config SET effective = ? WHERE id = ?", (json.dumps(dict(effective)), id_)
-            )
+            self._db.execute("UPDATE config SET effective = ? WHERE id = ?", (json.dumps(dict(effective)), id_))
 
     def find_run(self, phase: str, block: int, input_: str, config: int) -> StoredRun | None:
         """The stored run in this place, or None."""
@@ -160,9 +156,7 @@ class Store:
 
     def runs(self, phase: str = "%") -> list[StoredRun]:
         """All runs of a phase (an SQL LIKE pattern), in the order made."""
-        rows = self._db.execute(
-            f"SELECT {_RUN_COLUMNS} FROM run WHERE phase LIKE ? ORDER BY id", (phase,)
-        ).fetchall()
+        rows = self._db.execute(f"SELECT {_RUN_COLUMNS} FROM run WHERE phase LIKE ? ORDER BY id", (phase,)).fetchall()
         return [_stored(row) for row in rows]
 
     @contextmanager
@@ -180,9 +174,11 @@ _RUN_COLUMNS = "phase, block, input, config, elapsed_s, failure, digest, metrics
 
 
 def _stored(row: tuple[Any, ...]) -> StoredRun:
+    phase, block, input_, config, elapsed_s, failure, digest, metrics, extra, series = row
     return StoredRun(
-        *row[:7], json.loads(row[7]), json.loads(row[8]), json.loads(row[9]) if row[9] else None
-    )
+        phase, block, input_, config, elapsed_s, failure, digest,
+        json.loads(metrics), json.loads(extra), json.loads(series) if series else None,
+    )  # fmt: skip
 
 
 def _connect(path: Path, read_only: bool) -> sqlite3.Connection:

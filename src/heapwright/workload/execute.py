@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -81,9 +82,7 @@ class Executor:
             if file.server is not None:
                 run, trouble = _run_server(command, self.options, env, self.workload.cwd, file.server, keep)
             else:
-                run = run_metered(
-                    command, self.options, env=env, cwd=self.workload.cwd, stdin=stdin, keep=keep
-                )
+                run = run_metered(command, self.options, env=env, cwd=self.workload.cwd, stdin=stdin, keep=keep)
                 trouble = ""
             failure = trouble or self._failure(run)
             digest = "" if failure else self._digest(input_, run, output)
@@ -210,7 +209,9 @@ def _run_server(
     trouble, load_s = "", None
     try:
         if not _wait_ready(server, thread, cwd, env):
-            trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else "ended before it was ready"
+            trouble = (
+                f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else "ended before it was ready"
+            )
         else:
             began = time.monotonic()
             try:
@@ -284,10 +285,8 @@ def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> Non
     for number, patience in ((signal.Signals[server.stop], 10.0), (signal.SIGKILL, 10.0)):
         text = Path(pid_file).read_text().strip()
         if thread.is_alive() and text.isdigit():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(int(text), number)
-            except ProcessLookupError:
-                pass
         thread.join(patience)
         if not thread.is_alive():
             return
