@@ -65,7 +65,7 @@ def need_command(args: argparse.Namespace) -> list[str]:
     Raises:
         UsageError: there are none.
     """
-    if not args.command:
+    if not args.command or not args.command[0]:
         raise UsageError("there is no command to run", "put it after --, for example: -- ./prog args")
     words: list[str] = args.command
     return words

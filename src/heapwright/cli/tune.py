@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_measuring_options, add_output_options, need_command, positive, write_json
-from heapwright.errors import INTERRUPTED, UsageError, unknown
+from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError, unknown
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -163,6 +163,9 @@ def run(args: argparse.Namespace) -> int:
                     f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n"
                 )
                 return INTERRUPTED
+            except HeapwrightError:
+                store.remove_if_empty()  # a command that fails at once leaves nothing behind
+                raise
         view = view_of(store)
     _finish(args, view, report)
     return 0

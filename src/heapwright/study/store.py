@@ -81,6 +81,13 @@ class Store:
         if self._lock is not None:
             os.close(self._lock)
 
+    def remove_if_empty(self) -> None:
+        """Removes the file if no run was ever stored in it."""
+        if self._db.execute("SELECT count(*) FROM run").fetchone()[0]:
+            return
+        self._db.close()  # takes the -wal and -shm files along
+        self.path.unlink(missing_ok=True)
+
     def __enter__(self) -> Store:
         return self
 
