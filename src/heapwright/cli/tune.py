@@ -154,18 +154,16 @@ def run(args: argparse.Namespace) -> int:
     with store:
         from heapwright.report.progress import make_progress
 
-        with make_progress(quiet=args.quiet) as progress:
-            progress.note(f"study: {path}")
-            try:
+        try:
+            with make_progress(quiet=args.quiet) as progress:
+                progress.note(f"study: {path}")
                 Journey(store, workload, allocator, options, progress).run()
-            except KeyboardInterrupt:
-                sys.stderr.write(
-                    f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n"
-                )
-                return INTERRUPTED
-            except HeapwrightError:
-                store.remove_if_empty()  # a command that fails at once leaves nothing behind
-                raise
+        except KeyboardInterrupt:
+            sys.stderr.write(f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n")
+            return INTERRUPTED
+        except HeapwrightError:
+            store.remove_if_empty()  # a command that fails at once leaves nothing behind
+            raise
         view = view_of(store)
     _finish(args, view, report)
     return 0

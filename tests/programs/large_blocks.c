@@ -1,0 +1,20 @@
+/* A planted gain: 40 MiB blocks are above the 32 MiB that glibc's mmap threshold adapts to, so by default each is
+ * mapped, faulted in page by page and unmapped again. With mmap_threshold above the block and trim_threshold above
+ * that, the first block's memory serves all the others. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(void) {
+  unsigned long sum = 0;
+  for (int round = 0; round < 12; ++round) {
+    const size_t size = 40UL << 20;
+    char* block = malloc(size);
+    if (block == NULL) return 1;
+    memset(block, round, size);
+    sum += (unsigned char)block[size / 2];
+    free(block);
+  }
+  printf("%lu\n", sum);
+  return 0;
+}

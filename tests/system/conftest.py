@@ -1,0 +1,84 @@
+"""The installed command on real programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PROGRAMS = Path(__file__).parent.parent / "programs"
+
+
+class Done(NamedTuple):
+    """An ended command."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Heapwright:
+    """Runs the installed `heapwright` in one directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = Path(sys.executable).parent / "heapwright"
+
+    def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Starts it in a process group of its own, as a terminal would."""
+        return subprocess.Popen(
+            [self.path, *words],
+            cwd=self.folder,
+            env={**environment(), **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __call__(self, *words: str, env: Mapping[str, str] | None = None) -> Done:
+        """Runs it to its end."""
+        process = self.start(*words, env=env)
+        try:
+            out, err = process.communicate(timeout=240)
+        finally:
+            process.kill()
+        return Done(process.returncode, out, err)
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would change allocators or output."""
+    drop = ("GLIBC_TUNABLES", "MALLOC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "HEAPWRIGHT_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(drop)}
+
+
+@pytest.fixture
+def heapwright(tmp_path: Path) -> Heapwright:
+    """The installed command, working in a fresh directory."""
+    found = Heapwright(tmp_path)
+    assert found.path.exists(), "run 'make build' first"
+    return found
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Builds a test program once; gives its path."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("programs")
+
+    def build(name: str) -> str:
+        path = folder / name
+        if not path.exists():
+            subprocess.run([compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-o", path, PROGRAMS / f"{name}.c"], check=True)
+        return str(path)
+
+    return build

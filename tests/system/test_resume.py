@@ -1,0 +1,137 @@
+"""Nothing lost and nothing run twice: a study killed at random moments ends as an undisturbed one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Heapwright
+
+# What maps and how much is the same in every run under the same settings, so even an adaptive search must take
+# the same course again.
+OPTIONS = ["--minimize", "peak_heap,mapping_calls", "--budget", "50", "--pairs", "6:6", "--seed", "7"]
+KILLS = 10
+
+
+def evaluations(study: Path) -> list[tuple[Any, ...]]:
+    """Every run in the order made: where it stands, its configuration, what was measured."""
+    with contextlib.closing(sqlite3.connect(study)) as db:
+        return db.execute(
+            "SELECT phase, block, input, env, settings, failure, digest,"
+            " json_extract(metrics, '$.peak_heap_bytes'), json_extract(metrics, '$.mapping_calls')"
+            " FROM run JOIN config ON config.id = run.config ORDER BY run.id"
+        ).fetchall()
+
+
+def counting(program: str, log: Path) -> list[str]:
+    """The command, noting each of its starts."""
+    return ["sh", "-c", 'echo >>"$0"; exec "$1"', str(log), program]
+
+
+def starts(log: Path) -> int:
+    return len(log.read_text().splitlines())
+
+
+@pytest.mark.parametrize("method", ["nsga2", "sobol", "grid"])
+def test_killed_ten_times_it_ends_as_if_undisturbed(
+    method: str, heapwright: Heapwright, program: Callable[[str], str]
+) -> None:
+    log = heapwright.folder / "starts"
+    command = ["--", *counting(program("mapping_calls"), log)]
+    words = ["tune", "--method", method, *OPTIONS]
+    words += ["--params", "mmap_threshold,top_pad"] if method == "grid" else []
+    began = time.monotonic()
+    undisturbed = heapwright(*words, "--study", "undisturbed.study", *command)
+    assert undisturbed.status == 0, undisturbed.err
+    took = time.monotonic() - began
+    expected = evaluations(heapwright.folder / "undisturbed.study")
+    assert len(expected) == starts(log)
+    log.unlink()
+
+    moments = random.Random(f"kill {method}")
+    killed = 0
+    for _ in range(KILLS):
+        process = heapwright.start(*words, "--study", "killed.study", *command)
+        # Over the whole length at first, so that every phase is met; starting up is most of a short study's time.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=moments.uniform(0.3, 1.0) * took / 2)
+        if process.poll() is None:
+            process.kill()
+            killed += 1
+        process.communicate()
+    assert killed >= KILLS // 2, "the machine was too quick to be interrupted"
+    assert heapwright(*words, "--study", "killed.study", *command).status == 0
+
+    assert evaluations(heapwright.folder / "killed.study") == expected
+    # At most the run under way at each kill was made again.
+    assert len(expected) <= starts(log) <= len(expected) + killed
+
+
+def test_a_kill_takes_the_target_along(heapwright: Heapwright) -> None:
+    pid_file = heapwright.folder / "pid"
+    process = heapwright.start("tune", "--", "sh", "-c", f"echo $$ >{pid_file}; sleep 1000")
+    wait_for(lambda: pid_file.exists() and pid_file.read_text().strip() != "")
+    target = int(pid_file.read_text())
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not alive(target))
+
+
+def test_ctrl_c_keeps_everything(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+    command = ["tune", *OPTIONS, "--study", "s.study", "--", program("mapping_calls")]
+    study = heapwright.folder / "s.study"
+    process = heapwright.start(*command)
+    wait_for(lambda: study.exists() and runs(study) >= 20)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == (
+        "heapwright: interrupted; what was measured is in s.study, the same command goes on"
+    )
+    before = evaluations(study)
+    assert len(before) >= 20
+    assert heapwright(*command).status == 0
+    assert evaluations(study)[: len(before)] == before
+
+
+def test_a_finished_study_measures_nothing_again(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+    log = heapwright.folder / "starts"
+    command = ["tune", *OPTIONS, "--study", "s.study", "--json", "-", "--", *counting(program("mapping_calls"), log)]
+    first = heapwright(*command)
+    assert first.status == 0, first.err
+    made = starts(log)
+    again = heapwright(*command)
+    assert (again.status, again.out, starts(log)) == (0, first.out, made)
+
+
+def runs(study: Path) -> int:
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{study}?mode=ro", uri=True)) as db:
+            return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
+    except sqlite3.OperationalError:  # not made yet
+        return 0
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
