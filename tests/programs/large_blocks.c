@@ -12,6 +12,7 @@ int main(void) {
     char* block = malloc(size);
     if (block == NULL) return 1;
     memset(block, round, size);
+    __asm__ volatile("" : : "r"(block) : "memory");
     sum += (unsigned char)block[size / 2];
     free(block);
   }

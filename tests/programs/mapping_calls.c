@@ -14,6 +14,7 @@ int main(void) {
     blocks[slot] = malloc(size);
     if (blocks[slot] == NULL) return 1;
     memset(blocks[slot], round, size);
+    __asm__ volatile("" : : "r"(blocks[slot]) : "memory");
     sum += size;
   }
   for (int slot = 0; slot < 64; ++slot) free(blocks[slot]);

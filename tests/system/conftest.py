@@ -78,7 +78,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     def build(name: str) -> str:
         path = folder / name
         if not path.exists():
-            subprocess.run([compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-o", path, PROGRAMS / f"{name}.c"], check=True)
+            warnings = ["-Wall", "-Wextra", "-Werror"]
+            subprocess.run([compiler, "-O1", *warnings, "-o", path, PROGRAMS / f"{name}.c"], check=True)
         return str(path)
 
     return build

@@ -88,8 +88,8 @@ class Blocks:
         self.executor = executor
         self.seed = seed
         self.progress = progress
-        self.reference_digests: dict[str, str] = {}
-        self.unstable_output: set[str] = set()
+        self._reference_digests: dict[str, str] = {}
+        self._unstable_output: set[str] = set()
         self.spent_s = 0.0
         self.unusable: dict[int, str] = {}
 
@@ -123,6 +123,8 @@ class Blocks:
         if run is None:
             run, started = self._fresh(phase, block, input_, config, pad)
             self.store.add_run(run, started)
+        if config.is_default:
+            self._learn_output(run)
         self.spent_s += run.elapsed_s
         self.progress.ran(fresh)
         return run
@@ -134,7 +136,7 @@ class Blocks:
             if failure:  # known not to take effect: nothing to measure
                 return _stored(phase, block, input_, config, None, 0.0, failure), started
             outcome = self.executor.run(input_, config.env, pad + attempt)
-            failure = outcome.failure or self._changed_output(input_, outcome)
+            failure = outcome.failure or self._changed_output(input_, config, outcome)
             run = _stored(phase, block, input_, config, outcome, time.monotonic() - began, failure)
             if not failure or not config.is_default:
                 return run, started
@@ -148,11 +150,18 @@ class Blocks:
             f"its last words: {last[0][:200]}" if last else "run it by hand first; it must succeed and end",
         )
 
-    def _changed_output(self, input_: Input, outcome: Outcome) -> str:
-        reference = self.reference_digests.get(input_.name)
-        if reference is None or input_.name in self.unstable_output or outcome.digest == reference:
+    def _learn_output(self, run: StoredRun) -> None:
+        """The default's first output is the reference; one that changes by itself cannot be compared."""
+        reference = self._reference_digests.setdefault(run.input, run.digest)
+        if run.digest != reference and run.input not in self._unstable_output:
+            self._unstable_output.add(run.input)
+            self.progress.note("the default's output differs from run to run: equal output is not required")
+
+    def _changed_output(self, input_: Input, config: Config, outcome: Outcome) -> str:
+        if config.is_default or input_.name in self._unstable_output:
             return ""
-        return "its output differs from the default's"
+        same = outcome.digest == self._reference_digests.get(input_.name, outcome.digest)
+        return "" if same else "its output differs from the default's"
 
 
 def _stored(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from heapwright.metrics import METRICS
@@ -47,12 +48,23 @@ def is_proven(pick: Pick, objectives: Sequence[str]) -> bool:
     return any(c.verdict == "better" for m, c in pick.confirmed.items() if m in objectives)
 
 
+# A loss weighs three times a gain of its size: who asks for a faster program does not expect a larger one.
+_LOSS_WEIGHT = 3.0
+
+
 def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick | None:
-    """The pick a study speaks for: balanced if it only gains, else one that only gains, else one that trades."""
+    """The pick a study speaks for: of those with a proven gain, the one whose gains most outweigh its losses.
+
+    Counted are the objectives' log ratios that were shown to differ; of equals the balanced pick comes first.
+    """
     order: list[PickName] = ["balanced", *(n for n in PICK_NAMES if n != "balanced")]
     proven = [picks[n] for n in order if n in picks and is_proven(picks[n], objectives)]
-    clean = [p for p in proven if not any(p.confirmed[m].verdict == "worse" for m in objectives if m in p.confirmed)]
-    return next(iter(clean or proven), None)
+    return min(proven, key=lambda pick: _weighed(pick, objectives), default=None)
+
+
+def _weighed(pick: Pick, objectives: Sequence[str]) -> float:
+    shown = [c for m in objectives if (c := pick.confirmed.get(m)) and c.verdict in ("better", "worse")]
+    return sum(math.log(c.ratio) * (_LOSS_WEIGHT if c.verdict == "worse" else 1.0) for c in shown)
 
 
 def study_claim(picks: Mapping[PickName, Pick], objectives: Sequence[str], confirmed: bool) -> str:

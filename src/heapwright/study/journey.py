@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 
 from heapwright.allocators.probe import effective_glibc
 from heapwright.allocators.registry import Allocator
@@ -52,7 +51,8 @@ class Journey:
         self.progress = progress
         self.default = store.config(allocator.name, {}, {})
         self.configs: dict[int, Config] = {self.default.id: self.default}
-        self.blocks = Blocks(store, self._executor(workload.file.timeout), options.seed, progress)
+        executor = self._executor(options.timeout or workload.file.timeout)
+        self.blocks = Blocks(store, executor, options.seed, progress)
         self.space: Space | None = None
 
     def run(self) -> None:
@@ -106,8 +106,7 @@ class Journey:
         for input_, count in plan:
             for block in range(count):
                 runs += self.blocks.measure("calibrate", block, [self.default], [input_])
-                self._check_digest(runs[-1])
-        self._check_objectives(runs)
+                self._check_objectives(runs[-1])
         walls = [r.metrics["wall_s"] or 0.0 for r in runs]
         timeout = self.options.timeout or self.workload.file.timeout or max(10.0, 10 * max(walls))
         self.blocks.executor = self._executor(timeout)
@@ -125,15 +124,10 @@ class Journey:
                 self.progress.note(f"{label} varies by {noise:.0%} between runs of the default: a noisy machine")
         return space
 
-    def _check_digest(self, run: StoredRun) -> None:
-        """Learns the reference output; one that changes by itself cannot be compared."""
-        reference = self.blocks.reference_digests.setdefault(run.input, run.digest)
-        if run.digest != reference and run.input not in self.blocks.unstable_output:
-            self.blocks.unstable_output.add(run.input)
-
-    def _check_objectives(self, runs: Sequence[StoredRun]) -> None:
+    def _check_objectives(self, run: StoredRun) -> None:
         for key in self.options.objectives:
-            if any(r.metrics.get(key) is None for r in runs):
+            if run.metrics.get(key) is None:
+                self.store.forget_runs()  # without an objective they are of no use to anyone
                 hint = {
                     "instructions": "count them with --instructions=callgrind",
                     "massif_peak_bytes": "it needs --massif-compat",

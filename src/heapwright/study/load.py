@@ -222,8 +222,9 @@ def _warnings(
 ) -> list[str]:
     found: dict[str, None] = {}
     digests: dict[str, set[str]] = {}
-    for run in calibrated:
-        digests.setdefault(run.input, set()).add(run.digest)
+    for run in runs:
+        if run.config == 1:
+            digests.setdefault(run.input, set()).add(run.digest)
     for name, seen in digests.items():
         if len(seen) > 1:
             on = f" on input '{name}'" if name != "default" else ""

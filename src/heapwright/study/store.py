@@ -166,6 +166,11 @@ class Store:
         rows = self._db.execute(f"SELECT {_RUN_COLUMNS} FROM run WHERE phase LIKE ? ORDER BY id", (phase,)).fetchall()
         return [_stored(row) for row in rows]
 
+    def forget_runs(self) -> None:
+        """Removes all runs."""
+        with self._saving():
+            self._db.execute("DELETE FROM run")
+
     @contextmanager
     def _saving(self) -> Iterator[None]:
         """A transaction; a full disk or a lost file becomes one clear line and the study stays as it was."""

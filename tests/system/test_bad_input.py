@@ -1,0 +1,214 @@
+"""Bad input gets one clear line: what is wrong, what to do. Status 2 for usage, 1 for failure."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Heapwright
+
+CASES = {
+    "command not found": (["tune", "--", "no-such-program"], 2, r"command not found: no-such-program"),
+    "path not found": (["tune", "--", "./no-such"], 2, r"command not found: \./no-such \(looked in /"),
+    "forgotten ./": (["tune", "--", "plain.txt"], 2, r"command not found: plain\.txt \(did you mean \./plain\.txt"),
+    "not executable": (["tune", "--", "./plain.txt"], 2, r"not executable: \./plain\.txt \(chmod \+x \./plain\.txt\)"),
+    "a directory": (["tune", "--", "./folder"], 2, r"not a program: \./folder is a directory"),
+    "no command": (["tune"], 2, r"no command to run \(put it after --"),
+    "nothing after --": (["tune", "--"], 2, r"no command to run"),
+    "empty command": (["tune", "--", ""], 2, r"no command to run"),
+    "measure, empty command": (["measure", "--", ""], 2, r"no command to run"),
+    "measure, not found": (["measure", "--", "no-such-program"], 2, r"command not found"),
+    "unknown metric": (["tune", "--minimize", "peek_rss", "--", "true"], 2, r"'peek_rss' \(did you mean 'peak_rss'"),
+    "unknown parameter": (["tune", "--params", "mxfats", "--", "true"], 2, r"'mxfats' \(did you mean 'mxfast'"),
+    "unknown allocator": (["tune", "--allocators", "glibcc", "--", "true"], 2, r"'glibcc' \(did you mean 'glibc'"),
+    "unknown method": (["tune", "--method", "nsga", "--", "true"], 2, r"'nsga' \(did you mean 'nsga2'"),
+    "unknown verb": (["tuna", "--", "true"], 2, r"invalid choice: 'tuna'"),
+    "unknown option": (["tune", "--bugdet", "3", "--", "true"], 2, r"unrecognized arguments: --bugdet"),
+    "budget": (["tune", "--budget", "soon", "--", "true"], 2, r"'soon' is neither a count nor a time \(for example"),
+    "seed": (["tune", "--seed", "0", "--", "true"], 2, r"'0' is not a whole number from 1"),
+    "margin": (["tune", "--margin", "x", "--", "true"], 2, r"'x' is not a percentage"),
+    "pairs": (["tune", "--pairs", "2", "--", "true"], 2, r"'2' is not MIN or MIN:MAX with MIN at least 6"),
+    "timeout": (["tune", "--timeout", "-1", "--", "true"], 2, r"'-1' is not a number of seconds above 0"),
+    "runs": (["measure", "-n", "none", "--", "true"], 2, r"'none' is not a whole number"),
+    "command for a verb without": (["doctor", "--", "true"], 2, r"'doctor' takes no command after --"),
+    "no such workload": (["tune", "--workload", "no.toml"], 2, r"cannot read no\.toml: No such file"),
+    "workload: not TOML": (["tune", "--workload", "broken.toml"], 2, r"broken\.toml:2: not TOML"),
+    "workload: wrong type": (["tune", "--workload", "type.toml"], 2, r"type\.toml:2: timeout: "),
+    "workload: unknown key": (["tune", "--workload", "key.toml"], 2, r"key\.toml:3: .*'output\.compere'.*'compare'"),
+    "workload and command": (["tune", "--workload", "type.toml", "--", "true"], 2, r"cannot both be given"),
+    "space: unknown key": (["tune", "--space", "space.toml", "--", "true"], 2, r"space\.toml:4: .*'lowest'|.*lowest"),
+    "no such study": (["report", "no.study"], 1, r"no such study: no\.study \('heapwright tune -- CMD' makes one\)"),
+    "not a study": (["apply", "plain.txt"], 1, r"plain\.txt is not a heapwright study"),
+    "tune onto something else": (["tune", "--study", "plain.txt", "--", "true"], 1, r"is not a heapwright study"),
+    "run without study": (["run", "no.study", "--", "true"], 1, r"no such study"),
+    "no such folder": (["tune", "--study", "no/x.study", "--", "true"], 1, r"cannot open the study no/x\.study"),
+    "metric that cannot be had": (
+        ["tune", "--minimize", "massif_peak", "--", "true"],
+        1,
+        r"cannot be measured here \(it needs --massif-compat\)",
+    ),
+}
+
+
+@pytest.fixture
+def folder(heapwright: Heapwright) -> Path:
+    (heapwright.folder / "plain.txt").write_text("plain text\n")
+    (heapwright.folder / "folder").mkdir()
+    (heapwright.folder / "broken.toml").write_text('command = ["true"]\ntimeout = \n')
+    (heapwright.folder / "type.toml").write_text('command = ["true"]\ntimeout = "soon"\n')
+    (heapwright.folder / "key.toml").write_text('command = ["true"]\n[output]\ncompere = "stdout"\n')
+    space = '[allocator]\nname = "mine"\n[[param]]\nlowest = 1\nkey = "k"\nexplain = "e"\n'
+    (heapwright.folder / "space.toml").write_text(space)
+    return heapwright.folder
+
+
+def one_line(err: str) -> str:
+    """The last line of stderr, where the error must stand; progress may come before it, a traceback never."""
+    assert "Traceback" not in err
+    lines = err.splitlines()
+    assert lines, "nothing was said"
+    assert lines[-1].startswith("heapwright: ")
+    return lines[-1]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_clear_line(case: str, heapwright: Heapwright, folder: Path) -> None:
+    words, status, message = CASES[case]
+    before = sorted(folder.iterdir())
+    done = heapwright(*words)
+    assert done.status == status, done.err
+    assert re.search(message, one_line(done.err)), done.err
+    assert done.out == ""
+    assert sorted(folder.iterdir()) == before, "it left something behind"
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo no such config >&2; exit 3", r"fails by itself, with nothing changed: exit status 3 .*no such config"),
+        ("kill -SEGV $$", r"fails by itself, with nothing changed: killed by SIGSEGV"),
+        ("sleep 60", r"fails by itself, with nothing changed: timed out after 1 s"),
+    ],
+)
+def test_a_default_that_fails(script: str, message: str, heapwright: Heapwright) -> None:
+    done = heapwright("tune", "--timeout", "1", "--", "sh", "-c", script)
+    assert done.status == 1
+    assert re.search(message, one_line(done.err))
+    assert list(heapwright.folder.iterdir()) == []
+
+
+@pytest.fixture
+def study(heapwright: Heapwright, program: Callable[[str], str]) -> Path:
+    """A short finished study of moody.c."""
+    words = ["tune", "--budget", "1", "--pairs", "6:6", "--method", "sobol", "--minimize", "peak_heap"]
+    done = heapwright(*words, "--study", "s.study", "--", program("moody"))
+    assert done.status == 0, done.err
+    return heapwright.folder / "s.study"
+
+
+def test_a_study_of_something_else(heapwright: Heapwright, program: Callable[[str], str], study: Path) -> None:
+    before = study.read_bytes()
+
+    def refused(message: str, *words: str, **env: str) -> None:
+        done = heapwright("tune", "--study", "s.study", *words, env=env)
+        assert done.status == 1
+        assert re.search(message, one_line(done.err)), done.err
+
+    moody = program("moody")
+    refused(r"s\.study is a study of another command: command was .*moody, is .*moody more", "--", moody, "more")
+    refused(r"begun with objectives peak_heap_bytes, not wall_s", "--minimize", "wall", "--", moody)
+    refused(r"begun with seed 1, not 2", "--seed", "2", "--", moody)
+    refused(r"measured with .* in the environment", "--", moody, GLIBC_TUNABLES="glibc.malloc.mxfast=0")
+    (heapwright.folder / "space.toml").write_text(
+        '[allocator]\nname = "glibc"\nenv = "X"\n[[param]]\nkey = "k"\nexplain = "e"\ntype = "bool"\n'
+    )
+    refused(r"searches another parameter space", "--space", "space.toml", "--", moody)
+    with sqlite3.connect(study) as db:
+        db.execute("PRAGMA user_version = 99")
+    refused(r"was made by heapwright \S+ \(study format 99\); this is .* \(use that version, or", "--", moody)
+    with sqlite3.connect(study) as db:
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    assert study.read_bytes()[100:] == before[100:], "a refused study was changed"
+
+
+def test_two_at_once(heapwright: Heapwright, study: Path, program: Callable[[str], str]) -> None:
+    import fcntl
+
+    with study.open("rb+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = heapwright("tune", "--study", "s.study", "--", program("moody"))
+    assert done.status == 1
+    assert "in use by another heapwright" in one_line(done.err)
+
+
+@pytest.fixture
+def small_disk(heapwright: Heapwright) -> Iterator[Path]:
+    disk = heapwright.folder / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "small", disk]).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_full_disk_loses_nothing(heapwright: Heapwright, small_disk: Path, program: Callable[[str], str]) -> None:
+    words = ["tune", "--budget", "40", "--method", "sobol", "--pairs", "6:6", "--study", "disk/s.study"]
+    done = heapwright(*words, "--", program("moody"))
+    assert done.status == 1
+    message = r"cannot write the study disk/s\.study: .*full \(free some space and give the same command again"
+    assert re.search(message, one_line(done.err)), done.err
+    with sqlite3.connect(f"file:{small_disk}/s.study?mode=ro", uri=True) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        kept = db.execute("SELECT id, phase, block, config, metrics FROM run ORDER BY id").fetchall()
+    db.close()
+    assert kept
+    subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
+    assert heapwright(*words, "--", program("moody")).status == 0
+    with sqlite3.connect(small_disk / "s.study") as db:
+        now = db.execute("SELECT id, phase, block, config, metrics FROM run ORDER BY id").fetchall()
+    db.close()
+    assert now[: len(kept)] == kept
+
+
+def test_a_full_disk_for_the_report(heapwright: Heapwright, small_disk: Path, study: Path) -> None:
+    assert study.exists()
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "fill").write_bytes(b"x" * (1 << 20))
+    done = heapwright("report", "s.study", "-o", "disk/r.html")
+    assert done.status == 1
+    assert re.search(r"No space left", one_line(done.err))
+    assert [p.name for p in small_disk.iterdir()] == ["fill"]
+
+
+def test_no_permission_for_the_meter(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+    (heapwright.folder / "meter").write_text("not a program")
+    done = heapwright("measure", "--", program("moody"), env={"HEAPWRIGHT_METER": str(heapwright.folder / "meter")})
+    assert done.status == 1
+    assert re.search(r"the meter is not at .*meter \(run 'make build'", one_line(done.err))
+
+
+def test_no_permission_to_write(heapwright: Heapwright) -> None:
+    """As an unprivileged user in a directory of root's."""
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0 or setpriv is None:
+        pytest.skip("needs root and setpriv")
+    locked = heapwright.folder / "locked"
+    locked.mkdir(mode=0o755)
+    words: list[str | Path] = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", heapwright.path]
+    words += ["tune", "--study", locked / "s.study", "--", "/bin/true"]
+    for parent in [heapwright.folder, *heapwright.folder.parents]:  # pytest's own folders are closed to others
+        if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if "Permission denied" in done.stderr and "locked" not in done.stderr:
+        pytest.skip("heapwright itself stands where others may not read")
+    assert done.returncode == 1
+    assert re.search(r"cannot open the study .*locked/s\.study: Permission denied", one_line(done.stderr))
