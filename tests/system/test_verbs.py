@@ -1,0 +1,188 @@
+"""measure, apply, run, report, doctor, allocators: each verb alone, as its user would."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.metrics import METRICS, NUMERIC
+
+from .conftest import Heapwright, environment
+
+VERBS = ("tune", "measure", "apply", "run", "report", "doctor", "allocators")
+
+
+@pytest.fixture
+def study(heapwright: Heapwright, program: Callable[[str], str]) -> Path:
+    """A finished study with one setting that certainly helps."""
+    words = ["tune", "--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
+    done = heapwright(*words, "--study", "s.study", "--", program("mapping_calls"))
+    assert done.status == 0, done.err
+    return heapwright.folder / "s.study"
+
+
+def measured(heapwright: Heapwright, *words: str) -> dict[str, Any]:
+    done = heapwright("measure", "--json", "-", *words)
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+# help
+
+
+def test_help_names_every_verb(heapwright: Heapwright) -> None:
+    done = heapwright("--help")
+    assert (done.status, done.err) == (0, "")
+    for verb in VERBS:
+        assert re.search(rf"^    {verb}\s", done.out, re.M), verb
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_has_help_with_an_example(verb: str, heapwright: Heapwright) -> None:
+    done = heapwright(verb, "--help")
+    assert (done.status, done.err) == (0, "")
+    assert re.search(rf"examples?:\n  .*heapwright {verb}", done.out), done.out
+
+
+def test_help_imports_nothing_heavy(heapwright: Heapwright) -> None:
+    # What makes a command slow to start; timings are not asserted, their cause is.
+    code = "import sys, heapwright.cli.main as m\ntry:\n m.main(['--help'])\nexcept SystemExit:\n pass\n"
+    code += "print(sorted({'numpy', 'scipy', 'pymoo', 'matplotlib', 'rich', 'jinja2'} & set(sys.modules)))"
+    python = str(heapwright.path.parent / "python")
+    out = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=environment()).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+# measure
+
+
+def test_measure_gives_every_metric_of_the_contract(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+    found = measured(heapwright, "-n", "3", "--", program("large_blocks"))
+    assert found["schema_version"] == 1
+    assert found["meter"] in ("notify", "ptrace", "poll")
+    assert len(found["runs"]) == 3
+    for run in found["runs"]:
+        assert set(METRICS) <= set(run)
+        assert 40 << 20 < run["peak_rss_bytes"] < 60 << 20
+        assert run["cpu_s"] == pytest.approx(run["user_s"] + run["sys_s"])
+        assert run["mean_rss_bytes"] <= run["peak_rss_bytes"] <= run["peak_vm_bytes"]
+        assert run["output_sha256"] == hashlib.sha256(b"66\n").hexdigest()
+    for metric in NUMERIC:
+        values = [r[metric] for r in found["runs"]]
+        summary = found["summary"][metric]
+        if None in values:
+            assert summary is None, metric
+        else:
+            assert set(summary) == {"median", "min", "max", "mad"}
+            assert (summary["min"], summary["max"]) == (min(values), max(values))
+
+
+def test_measure_passes_output_and_status_on(heapwright: Heapwright) -> None:
+    done = heapwright("measure", "-q", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.status, done.out, done.err) == (7, "out\n", "err\n")
+    done = heapwright("measure", "-q", "--", "sh", "-c", "kill -TERM $$")
+    assert done.status == 128 + 15
+
+
+def test_measure_prints_a_table_with_units(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+    done = heapwright("measure", "--", program("large_blocks"))
+    assert done.status == 0
+    assert re.search(r"^peak resident memory +4\d\.\d MiB$", done.out, re.M), done.out
+    assert re.search(r"^Massif peak +n/a$", done.out, re.M)
+
+
+def test_words_after_the_dashes_are_the_targets(heapwright: Heapwright) -> None:
+    done = heapwright("measure", "-q", "--", "printf", "%s|", "--json", "--", "a b", "$HOME", "*")
+    assert done.out == "--json|--|a b|$HOME|*|"
+
+
+def test_stdin_is_empty(heapwright: Heapwright) -> None:
+    assert heapwright("measure", "-q", "--", "cat").out == ""
+
+
+def test_instructions_by_callgrind(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+    found = measured(heapwright, "--instructions", "callgrind", "--", program("moody"))
+    # Four times 8 MiB set byte by byte or 64 at a time, and a start-up of some 100,000.
+    assert 1e5 < found["runs"][0]["instructions"] < 1e8
+
+
+# apply, run, report
+
+
+def test_what_is_pasted_takes_effect(heapwright: Heapwright, study: Path, program: Callable[[str], str]) -> None:
+    command = program("mapping_calls")
+    plain = measured(heapwright, "--", command)["runs"][0]["mapping_calls"]
+    env = heapwright("apply", study.name)
+    assert env.status == 0
+    settings = re.search(r"^export GLIBC_TUNABLES=(\S+)$", env.out, re.M)
+    assert settings
+    tuned = measured(heapwright, "--", "env", f"GLIBC_TUNABLES={settings[1]}", command)["runs"][0]["mapping_calls"]
+    # env's own few calls count too: it is the same process.
+    assert tuned < plain - 20
+
+    wrapper = heapwright.folder / "wrapper"
+    wrapper.write_text(heapwright("apply", study.name, "--format", "shell").out)
+    wrapper.chmod(0o755)
+    assert measured(heapwright, "--", "./wrapper", command)["runs"][0]["mapping_calls"] < plain - 20
+    assert measured(heapwright, "--", "./wrapper")["runs"][0]["mapping_calls"] < plain - 20  # alone: the tuned command
+
+    ran = heapwright("run", study.name, "--", "sh", "-c", "echo $GLIBC_TUNABLES; exit 5")
+    assert (ran.status, ran.out) == (5, f"{settings[1]}\n")
+    own = {"GLIBC_TUNABLES": "glibc.malloc.mxfast=0"}
+    ran = heapwright("run", study.name, "--", "sh", "-c", "echo $GLIBC_TUNABLES", env=own)
+    assert ran.out == f"glibc.malloc.mxfast=0:{settings[1]}\n"
+
+
+@pytest.mark.parametrize("fmt", ["env", "shell", "systemd", "docker", "slurm", "json"])
+def test_every_format_says_what_was_proven(fmt: str, heapwright: Heapwright, study: Path) -> None:
+    done = heapwright("apply", study.name, "--format", fmt)
+    assert (done.status, done.err) == (0, "")
+    assert "glibc.malloc.top_pad=" in done.out
+    assert "fresh interleaved pairs" in done.out
+
+
+def test_a_study_without_that_pick(heapwright: Heapwright, study: Path) -> None:
+    done = heapwright("apply", study.name, "--pick", "memory")
+    assert done.status == 1
+    assert re.fullmatch(r"heapwright: s\.study has no 'memory' pick \(it has: .*\)\n", done.err)
+
+
+def test_a_report_is_made_again_and_read_back(heapwright: Heapwright, study: Path) -> None:
+    done = heapwright("report", study.name, "-o", "r.html")
+    assert (done.status, done.out) == (0, "r.html\n")
+    extracted = heapwright("report", "--extract", "r.html")
+    assert extracted.status == 0
+    assert "top_pad" in extracted.out
+    json.loads(extracted.out)
+
+
+# doctor, allocators
+
+
+def test_doctor_tells_what_works(heapwright: Heapwright) -> None:
+    done = heapwright("doctor", "--json", "d.json")
+    assert done.status == 0
+    assert "glibc" in done.out
+    checks = json.loads((heapwright.folder / "d.json").read_text())["checks"]
+    assert {"meter: notify", "meter: ptrace", "meter: poll", "hardware counters"} <= {c["name"] for c in checks}
+    for check in checks:
+        assert check["works"] or check["remedy"] or check["detail"], check
+
+
+def test_allocators_lists_every_setting(heapwright: Heapwright) -> None:
+    done = heapwright("allocators", "--json", "-")
+    (glibc,) = json.loads(done.out)["allocators"]
+    assert {"name", "version", "path", "bundled", "preload", "parameters"} <= set(glibc)
+    assert glibc["name"] == "glibc"
+    assert not glibc["bundled"]
+    assert Path(glibc["path"]).exists()
+    listed = {p["key"] for p in glibc["parameters"]} | {s["key"] for s in glibc["not_searched"]}
+    assert {"mmap_threshold", "trim_threshold", "top_pad", "mmap_max", "arena_max", "tcache_count"} <= listed
+    assert heapwright("allocators").out.startswith("glibc 2.")
