@@ -1,0 +1,147 @@
+"""What the meter costs: five programs bare and metered, in interleaved pairs. Prints a Markdown table.
+
+    .venv/bin/python tools/meter_cost.py [--pairs 21] [--backend notify]
+
+Both sides are timed from outside, so the meter's own start and end count against it, and so does its CPU time.
+Printed is the median of the pairs' ratios with the 95 % bootstrap interval of that median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import bootstrap
+
+from heapwright.measure.meter import meter_path
+
+_PERL = 'my %h; $h{"key ".($_*7919%300000)} .= "x"x($_%13) for 1..2500000; print scalar(keys %h), "\\n";'
+_PYTHON = """
+import json
+rows = [{"id": i, "name": "n%d" % i, "tags": ["a", "b", str(i)], "value": i / 7} for i in range(60000)]
+for _ in range(8):
+    rows = json.loads(json.dumps(rows))
+print(len(rows))
+"""
+_STL = """
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+template <int N> struct Row { std::map<std::string, std::vector<std::variant<int, std::string>>> cells; };
+template <int N> std::size_t fill(const std::string& text) {
+  Row<N> row;
+  std::regex words("[a-z]+");
+  for (std::sregex_iterator i(text.begin(), text.end(), words), end; i != end; ++i)
+    row.cells[i->str()].emplace_back(N);
+  std::unordered_map<std::string, std::function<int()>> calls;
+  for (auto& [key, value] : row.cells) calls[key] = [n = value.size()] { return int(n); };
+  std::ostringstream out;
+  for (auto& [key, call] : calls) out << key << call();
+  return out.str().size();
+}
+int main() { std::cout << fill<1>("a b") + fill<2>("c d") + fill<3>("e f") + fill<4>("g h") << std::endl; }
+"""
+_CHURN = """
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <vector>
+static std::uint64_t churn(std::uint64_t seed) {
+  std::vector<std::vector<char>> live(2000);
+  std::uint64_t sum = 0;
+  for (int i = 0; i < 40000000; ++i) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    std::size_t size = 16 + (seed >> 33) % 600;
+    if (seed % 4096 == 0) size *= 1000;
+    auto& slot = live[(seed >> 40) % live.size()];
+    slot = std::vector<char>(size, char(i));
+    sum += slot[size / 2];
+  }
+  return sum;
+}
+int main() {
+  std::uint64_t sums[2];
+  std::thread other([&] { sums[1] = churn(2); });
+  sums[0] = churn(1);
+  other.join();
+  std::printf("%d\\n", int(sums[0] + sums[1]));
+}
+"""
+
+
+def prepare(folder: Path) -> dict[str, list[str]]:
+    """Writes and builds what the programs need; their commands by name."""
+    rng = random.Random(1)
+    with (folder / "lines").open("w") as file:
+        while file.tell() < 30_000_000:
+            file.writelines(f"{rng.getrandbits(48):012x} {i % 997} some text of a line\n" for i in range(10_000))
+    (folder / "stl.cpp").write_text(_STL)
+    (folder / "churn.cpp").write_text(_CHURN)
+    subprocess.run(["g++", "-O2", "-pthread", "-o", folder / "churn", folder / "churn.cpp"], check=True)
+    return {
+        "sort of a 30 MB file": ["sort", "-o", f"{folder}/sorted", f"{folder}/lines"],
+        "perl, a hash of 300,000 keys": ["perl", "-e", _PERL],
+        "g++ -c of an STL-heavy file": ["g++", "-O1", "-c", "-o", f"{folder}/stl.o", f"{folder}/stl.cpp"],
+        "python, json there and back": ["/usr/bin/python3", "-c", _PYTHON],
+        "C++ churn, 2 threads": [f"{folder}/churn"],
+    }
+
+
+def run(command: list[str]) -> tuple[float, float]:
+    """Wall and CPU seconds of a command, seen from outside."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"})
+    wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def show(ratios: list[float]) -> str:
+    """'1.004 [0.998, 1.011]'."""
+    found = bootstrap((np.array(ratios),), np.median, method="percentile", rng=np.random.default_rng(1))
+    low, high = found.confidence_interval
+    return f"{np.median(ratios):.3f} [{low:.3f}, {high:.3f}]"
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=21)
+    parser.add_argument("--backend", default="notify", choices=("notify", "ptrace", "poll"))
+    args = parser.parse_args()
+    order = random.Random(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        meter = [str(meter_path()), "--backend", args.backend, "--output", f"{folder}/ledger", "--"]
+        print(f"| program | wall time, metered / bare ({args.backend}) | CPU time | bare |")
+        print("|---|---|---|---|")
+        for title, command in prepare(folder).items():
+            run(command)
+            walls, cpus, bare_walls = [], [], []
+            for _ in range(args.pairs):
+                sides = [("bare", command), ("metered", [*meter, *command])]
+                order.shuffle(sides)
+                took = {side: run(words) for side, words in sides}
+                walls.append(took["metered"][0] / took["bare"][0])
+                cpus.append(took["metered"][1] / took["bare"][1])
+                bare_walls.append(took["bare"][0])
+            print(f"| {title} | {show(walls)} | {show(cpus)} | {np.median(bare_walls):.2f} s |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
