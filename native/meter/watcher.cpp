@@ -16,8 +16,9 @@ namespace {
 constexpr std::size_t kMaxThreads = 512;  // descriptors kept open
 constexpr double kScanEvery = 0.1;
 // Looking may cost one part in so many of the time.
-constexpr double kScanShare = 100;
-constexpr double kCountShare = 200;
+constexpr double kScanShare = 400;
+constexpr double kCountShare = 1000;
+constexpr double kRefreshShare = 400;
 
 // Whether a process still runs on its parent's memory.
 bool shares_memory(pid_t process, const Stat& stat) {
@@ -262,6 +263,8 @@ void Watcher::scan(double time) {
 }
 
 void Watcher::tick(double time) {
+  const bool refreshing = time >= next_refresh_;
+  double spent = 0;
   if (time >= next_scan_ || (forked_ && time + kScanEvery >= next_scan_)) {
     scan(time);
   }
@@ -277,9 +280,16 @@ void Watcher::tick(double time) {
         dead.push_back(process);
       }
     } else if (!state.uncounted && !state.ending) {
-      refresh(process, state);
+      if (refreshing) {
+        const double began = now();
+        refresh(process, state);
+        spent += now() - began;
+      }
       count_mappings(process, time);
     }
+  }
+  if (refreshing) {
+    next_refresh_ = time + kRefreshShare * spent;
   }
   for (const pid_t process : dead) {
     gone(process, time);

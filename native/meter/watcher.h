@@ -91,6 +91,7 @@ class Watcher {
   bool forked_ = false;
   double next_scan_ = 0;
   double next_count_ = 0;
+  double next_refresh_ = 0;
 };
 
 }  // namespace heapwright::meter
