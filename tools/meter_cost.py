@@ -127,7 +127,8 @@ def main() -> None:
     order = random.Random(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        meter = [str(meter_path()), "--backend", args.backend, "--output", f"{folder}/ledger", "--"]
+        ledger = folder / "ledger"
+        meter = [str(meter_path()), "--backend", args.backend, "--output", str(ledger), "--"]
         print(f"| program | wall time, metered / bare ({args.backend}) | CPU time | bare |")
         print("|---|---|---|---|")
         for title, command in prepare(folder).items():
@@ -136,6 +137,7 @@ def main() -> None:
             for _ in range(args.pairs):
                 sides = [("bare", command), ("metered", [*meter, *command])]
                 order.shuffle(sides)
+                ledger.unlink(missing_ok=True)  # as in use: some file systems flush when a file is replaced
                 took = {side: run(words) for side, words in sides}
                 walls.append(took["metered"][0] / took["bare"][0])
                 cpus.append(took["metered"][1] / took["bare"][1])
