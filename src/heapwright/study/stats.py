@@ -1,8 +1,7 @@
 """The statistics of a confirmation: ratios with intervals, a rank check, correction for looking often.
 
 Costs are log ratios of a candidate to the default measured beside it in the same block, so slow drift of the
-machine cancels (measured: with drift, unpaired runs give 35 % false positives, randomised pairs 4.9 %; see
-docs/method.md).
+machine cancels; docs/method.md shows what comes of it otherwise (tools/false_claims.py).
 """
 
 from __future__ import annotations
