@@ -22,7 +22,7 @@ from heapwright.report.terminal import interval, percent
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.load import measure_command
-from heapwright.study.view import PICK_NAMES, Config, StudyView
+from heapwright.study.view import Config, Pick, StudyView
 
 MAX_ROWS = 300  # evaluations listed; the Pareto front and what failed always are
 _DATA = re.compile(r'<script type="application/json" id="heapwright-data">(.*?)</script>', re.DOTALL)
@@ -123,10 +123,9 @@ def _study(view: StudyView, anchor: str) -> dict[str, Any]:
         "claim": view.claim,
         "trade": proven and any(c.verdict == "worse" for c in pick.confirmed.values()) if pick else False,
         "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
-        "paste_pick": pick.name if pick else "",
-        "picks": [_pick(view, name) for name in PICK_NAMES if name in view.picks],
+        "paste_pick": next((n for n, p in view.distinct_picks() if pick and p.config.id == pick.config.id), ""),
+        "picks": [_pick(view, label, pick) for label, pick in view.distinct_picks()],
         "plots": {k: Markup(v) for k, v in plots.items()},
-        "other_picks": [n for n in view.picks if pick is None or n != pick.name],
         "hazards": view.hazards,
         "warnings": view.warnings,
         "baseline": [_baseline(view, key) for key in NUMERIC],
@@ -154,12 +153,13 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _pick(view: StudyView, name: Any) -> dict[str, Any]:
-    pick = view.picks[name]
+def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
     best = headline(view.picks, view.objectives)
     rows = []
     for key, c in pick.confirmed.items():
         metric = METRICS[key]
+        if key not in view.objectives and not (c.default_median or c.pick_median):
+            continue  # nothing of it in either: not worth a row
         rows.append(
             {
                 "label": metric.label,
@@ -174,8 +174,9 @@ def _pick(view: StudyView, name: Any) -> dict[str, Any]:
             }
         )
     return {
-        "name": name,
-        "headline": best is not None and best.name == name,
+        "name": label,
+        "anchor": pick.name,
+        "headline": best is not None and best.config.id == pick.config.id,
         "claim": pick.claim,
         "rows": rows,
         "objectives": sum(r["objective"] for r in rows),
@@ -183,7 +184,7 @@ def _pick(view: StudyView, name: Any) -> dict[str, Any]:
         "dropped": [{"key": d.key, "value": d.value} for d in pick.dropped],
         "number": pick.searched.number,
         "command": measure_command(pick.config, view.command),
-        "apply": shlex.join(["heapwright", "apply", view.path, "--pick", name]),
+        "apply": shlex.join(["heapwright", "apply", view.path, "--pick", pick.name]),
     }
 
 
@@ -208,7 +209,7 @@ def _baseline(view: StudyView, key: str) -> dict[str, str]:
         **row,
         "median": metric.show(summary.median),
         "range": f"{metric.show(summary.min)} … {metric.show(summary.max)}",
-        "noise": f"{100 * view.noise.get(key, 0.0):.1f} %",
+        "noise": f"{100 * view.noise.get(key, 0.0):.1f}%",
     }
 
 

@@ -121,7 +121,7 @@ def pareto_svg(view: StudyView) -> str:
             axes.plot([x], [y], marker, color=colour, markersize=size, gid=gid, label=name, linestyle="none")
             tips[gid] = (
                 f"#{e.number}: {describe(e.config.settings)}\n"
-                f"{METRICS[y_key].label} {y:+.1f} %, {METRICS[x_key].label} {x:+.1f} %, {e.runs} runs"
+                f"{METRICS[y_key].label} {y:+.1f}%, {METRICS[x_key].label} {x:+.1f}%, {e.runs} runs"
             )
 
     draw(dominated, _DOMINATED, "o", 3.5, "searched")
@@ -130,7 +130,8 @@ def pareto_svg(view: StudyView) -> str:
         axes.step(xs, ys, where="post", color=_FRONT, linewidth=1)
     draw(members, _FRONT, "o", 6, "Pareto front (search)")
     axes.plot([0], [0], MARKER["default"], color=COLOUR["default"], markersize=8, label="default", linestyle="none")
-    for name, pick in view.picks.items():
+    for label, pick in view.distinct_picks():
+        name = pick.name
         cx, cy = pick.confirmed.get(x_key), pick.confirmed.get(y_key)
         if cx is None or cy is None:
             continue
@@ -144,18 +145,19 @@ def pareto_svg(view: StudyView) -> str:
             color=COLOUR[name],
             markersize=8,
             capsize=2,
-            label=f"{name} pick, confirmed",
+            label=f"{label} pick, confirmed",
         )
     axes.set_xlabel(f"{METRICS[x_key].label}, % change against the default")
     axes.set_ylabel(f"{METRICS[y_key].label}, % change")
     axes.legend(fontsize=9)
-    text = f"{len(shown)} settings; left and down is better; the picks with their confirmed 95 % intervals."
+    text = f"{len(shown)} settings; left and down is better; the picks with their confirmed 95% intervals."
     return _svg(figure, "Pareto front", text, tips)
 
 
 def forest_svg(view: StudyView) -> str:
     """Every confirmed pick and objective as an interval around its ratio."""
-    rows = [(n, k, p.confirmed[k]) for n, p in view.picks.items() for k in view.objectives if k in p.confirmed]
+    picks = view.distinct_picks()
+    rows = [(n, p.name, k, p.confirmed[k]) for n, p in picks for k in view.objectives if k in p.confirmed]
     if not rows:
         return ""
     figure, axes = _figure(7.2, 0.7 + 0.34 * len(rows))
@@ -163,16 +165,16 @@ def forest_svg(view: StudyView) -> str:
     axes.axvspan(-margin, margin, color=_FAINT, alpha=0.5, linewidth=0)
     axes.axvline(0, color=_TEXT, linewidth=0.8)
     tips: dict[str, str] = {}
-    for i, (name, key, c) in enumerate(reversed(rows)):
+    for i, (label, name, key, c) in enumerate(reversed(rows)):
         x, low, high = _change(c.ratio), _change(c.low), _change(c.high)
         axes.plot([low, high], [i, i], color=COLOUR[name], linewidth=2, gid=f"f{i}")
         axes.plot([x], [i], MARKER[name], color=COLOUR[name], markersize=7)
-        tips[f"f{i}"] = f"{name} pick, {METRICS[key].label}: {x:+.1f} % [{low:+.1f}, {high:+.1f}], {c.verdict}"
-    axes.set_yticks(range(len(rows)), [f"{n}: {METRICS[k].short}" for n, k, _ in reversed(rows)])
+        tips[f"f{i}"] = f"{label} pick, {METRICS[key].label}: {x:+.1f}% [{low:+.1f}, {high:+.1f}], {c.verdict}"
+    axes.set_yticks(range(len(rows)), [f"{n}: {METRICS[k].short}" for n, _, k, _ in reversed(rows)])
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("% change against the default, 95 % interval; the grey band is the equivalence margin")
-    return _svg(figure, "Confirmed changes", "Left of zero is better.", tips)
+    axes.set_xlabel("% change against the default")
+    return _svg(figure, "Confirmed changes", "95% intervals; left of zero is better.", tips)
 
 
 def memory_svg(view: StudyView) -> str:
@@ -188,9 +190,9 @@ def memory_svg(view: StudyView) -> str:
         if config in drawn:
             continue
         drawn.add(config)
-        same: list[str] = [n for n, p in view.picks.items() if p.config.id == config] or [name]
+        label = next((label for label, p in view.distinct_picks() if p.config.id == config), name)
         style: dict[str, Any] = {"color": COLOUR[name], "linewidth": 1.4}
-        axes.plot(series.t, [v / scale for v in series.rss], label=", ".join(same), **style)
+        axes.plot(series.t, [v / scale for v in series.rss], label=label, **style)
         axes.plot(series.t, [v / scale for v in series.heap], linestyle=(0, (3, 2)), alpha=0.7, **style)
     axes.set_xlabel("seconds since the start; solid: resident, dashed: mapped heap")
     axes.set_ylabel(unit)

@@ -19,8 +19,8 @@ _STYLES = {"better": "green", "worse": "red", "same": "", "unproven": "yellow"}
 
 
 def percent(ratio: float) -> str:
-    """0.828 → '−17.2 %'."""
-    return f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
+    """0.828 → '−17.2%'."""
+    return f"{100 * (ratio - 1):+.1f}%".replace("-", "−")
 
 
 def interval(c: Confirmation) -> str:
@@ -82,11 +82,10 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
 
 
 def _confirmation(view: StudyView) -> Table:
-    table = _table("pick", "metric", "default", "pick", "change", "95 % interval", "verdict")
+    table = _table("pick", "metric", "default", "pick", "change", "95% interval", "verdict")
     for column in table.columns[2:6]:
         column.justify = "right"
-    for name, pick in view.picks.items():
-        label: str = name
+    for label, pick in view.distinct_picks():
         for key in view.objectives:
             c = pick.confirmed.get(key)
             if c is None:

@@ -12,15 +12,15 @@ NOTHING = "No proven improvement: keep the default."
 
 
 def effect(c: Confirmation) -> str:
-    """'CPU time 17.2 % lower [15.9, 18.4]', 'peak resident memory unchanged (+0.1 % [−0.2, +0.3])'."""
+    """'CPU time 17.2% lower [15.9, 18.4]', 'peak resident memory unchanged (+0.1% [−0.2, +0.3])'."""
     label = METRICS[c.metric].label
     change, low, high = (100 * (x - 1) for x in (c.ratio, c.low, c.high))
     if c.verdict == "better":
-        return f"{label} {-change:.1f} % lower [{-high:.1f}, {-low:.1f}]"
+        return f"{label} {-change:.1f}% lower [{-high:.1f}, {-low:.1f}]"
     if c.verdict == "worse":
-        return f"{label} {change:.1f} % higher [{low:.1f}, {high:.1f}]"
+        return f"{label} {change:.1f}% higher [{low:.1f}, {high:.1f}]"
     state = "unchanged" if c.verdict == "same" else "not shown to change"
-    return f"{label} {state} ({change:+.1f} % [{low:+.1f}, {high:+.1f}])".replace("-", "−")
+    return f"{label} {state} ({change:+.1f}% [{low:+.1f}, {high:+.1f}])".replace("-", "−")
 
 
 def pick_claim(confirmed: Mapping[str, Confirmation], objectives: Sequence[str], inputs: int, margin: float) -> str:
@@ -40,7 +40,7 @@ def _basis(tested: Sequence[Confirmation], inputs: int, margin: float) -> str:
     over = f" on {inputs} inputs" if inputs > 1 else ""
     ps = [c.p for c in tested if c.verdict in ("better", "worse") and c.p is not None]
     p = f", Holm-adjusted p {'< 0.001' if max(ps) < 0.001 else f'= {max(ps):.3f}'}" if ps else ""
-    return f"95 % intervals from {pairs} fresh interleaved pairs{over}{p}, margin ±{100 * margin:g} %"
+    return f"95% intervals from {pairs} fresh interleaved pairs{over}{p}, margin ±{100 * margin:g}%"
 
 
 def is_proven(pick: Pick, objectives: Sequence[str]) -> bool:

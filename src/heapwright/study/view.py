@@ -183,3 +183,11 @@ class StudyView:
     explanations: dict[str, str]
     phase: str
     wall_s: float
+
+    def distinct_picks(self) -> list[tuple[str, Pick]]:
+        """The picks by configuration; two names for one setting become 'time and balanced'."""
+        names: dict[int, list[PickName]] = {}
+        for name in PICK_NAMES:
+            if name in self.picks:
+                names.setdefault(self.picks[name].config.id, []).append(name)
+        return [(" and ".join(same), self.picks[same[0]]) for same in names.values()]
