@@ -26,7 +26,18 @@ bool parse_number(const char* text, double low, double high, double& value) {
   return errno == 0 && end != text && *end == '\0' && std::isfinite(value) && value >= low && value <= high;
 }
 
-enum Flag : std::uint8_t { kOutput = 1, kBackend, kInterval, kMassif, kSeries, kTimeout, kGrace, kDie, kWait, kProbe };
+enum Flag : std::uint8_t {
+  kOutput = 1,
+  kBackend,
+  kInterval,
+  kMassif,
+  kSeries,
+  kTimeout,
+  kGrace,
+  kDie,
+  kWait,
+  kProbe
+};
 
 bool apply(int flag, const char* text, Options& options) {
   double number = 0;

@@ -161,7 +161,11 @@ bool write_whole(const std::string& path, const std::string& text) {
     }
     done += static_cast<std::size_t>(size);
   }
-  return close(file) == 0 && rename(draft.c_str(), path.c_str()) == 0;
+  if (close(file) != 0 || rename(draft.c_str(), path.c_str()) != 0) {
+    unlink(draft.c_str());
+    return false;
+  }
+  return true;
 }
 
 }  // namespace heapwright::meter

@@ -1,0 +1,100 @@
+// The JSON the meter writes: null for what is not known, whole files only.
+#include "outcome.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace heapwright::meter {
+namespace {
+
+std::string read(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(Json, StringsAreEscaped) {
+  EXPECT_EQ(quoted("plain"), "\"plain\"");
+  EXPECT_EQ(quoted("a \"b\" \\ c"), R"("a \"b\" \\ c")");
+  EXPECT_EQ(quoted("line\nbell\a"), R"("line\u000abell\u0007")");
+  EXPECT_EQ(quoted("\u00b5"), "\"\u00b5\"");
+}
+
+TEST(Json, WhatABackEndCannotKnowIsNull) {
+  Ledger ledger;
+  const Watcher watcher(ledger);
+  Outcome outcome;
+  outcome.backend = Backend::kPoll;
+  outcome.end = 1;
+  const auto text = to_json(outcome, ledger, watcher);
+  EXPECT_NE(text.find("\"mapping_calls\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"returned_bytes\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"instructions\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"massif_peak_bytes\": null"), std::string::npos);
+  EXPECT_EQ(text.find("\"series\""), std::string::npos);
+  outcome.backend = Backend::kNotify;
+  EXPECT_NE(to_json(outcome, ledger, watcher).find("\"mapping_calls\": 0"), std::string::npos);
+}
+
+TEST(Json, ADeathBySignalIsNoExitCode) {
+  Ledger ledger;
+  const Watcher watcher(ledger);
+  Outcome outcome;
+  outcome.status = 11;
+  auto text = to_json(outcome, ledger, watcher);
+  EXPECT_NE(text.find("\"exit_code\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"signal\": 11"), std::string::npos);
+  outcome.status = 3 << 8;
+  text = to_json(outcome, ledger, watcher);
+  EXPECT_NE(text.find("\"exit_code\": 3"), std::string::npos);
+  EXPECT_NE(text.find("\"signal\": null"), std::string::npos);
+}
+
+TEST(Outcome, AddsTimesAndKeepsTheLargestResidentSize) {
+  Outcome outcome;
+  rusage usage{};
+  usage.ru_utime = {.tv_sec = 1, .tv_usec = 500000};
+  usage.ru_maxrss = 100;
+  usage.ru_minflt = 7;
+  outcome.add(usage);
+  usage.ru_maxrss = 40;
+  outcome.add(usage);
+  EXPECT_DOUBLE_EQ(outcome.user_s, 3.0);
+  EXPECT_EQ(outcome.max_rss, 100U * 1024);
+  EXPECT_EQ(outcome.minor_faults, 14U);
+}
+
+class WriteWhole : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "heapwright-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+  std::filesystem::path folder;
+};
+
+TEST_F(WriteWhole, ReplacesAFileAndLeavesNoDraft) {
+  const auto path = folder / "report";
+  ASSERT_TRUE(write_whole(path, "first, longer"));
+  ASSERT_TRUE(write_whole(path, "second"));
+  EXPECT_EQ(read(path), "second");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+}
+
+TEST_F(WriteWhole, FailsWithoutTouchingWhatIsThere) {
+  EXPECT_FALSE(write_whole(folder / "no" / "report", "text"));
+  const auto path = folder / "taken";
+  std::filesystem::create_directory(path);
+  EXPECT_FALSE(write_whole(path, "text"));  // a directory cannot be replaced
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+}
+
+}  // namespace
+}  // namespace heapwright::meter

@@ -1,0 +1,71 @@
+// Thread stacks told from other mappings by what a thread library does around them.
+#include "stacks.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+namespace heapwright::meter {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kGuard = 4096;
+constexpr std::uint64_t kAt = 0x7f0000000000;
+constexpr std::uint64_t kGuardInstall = 102;
+
+CallArguments call(Call which, std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0,
+                   std::uint64_t d = 0) {
+  return {.call = which, .values = {a, b, c, d, 0, 0}};
+}
+
+CallArguments map_stack(std::uint64_t length) {
+  return call(Call::kMmap, 0, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK);
+}
+
+TEST(ThreadStacks, GlibcMapsThenOpensTheUpperPart) {
+  ThreadStacks stacks;
+  stacks.called(1, map_stack(8 * kMiB));
+  EXPECT_EQ(stacks.bytes(), 0U);
+  stacks.called(1, call(Call::kMprotect, kAt + kGuard, 8 * kMiB - kGuard, PROT_READ | PROT_WRITE));
+  EXPECT_EQ(stacks.bytes(), 8 * kMiB - kGuard);
+  stacks.called(2, call(Call::kMunmap, kAt, 8 * kMiB));
+  EXPECT_EQ(stacks.bytes(), 0U);
+}
+
+TEST(ThreadStacks, NewerGlibcInstallsAGuardInstead) {
+  ThreadStacks stacks;
+  stacks.called(1, map_stack(2 * kMiB));
+  stacks.called(1, call(Call::kMadvise, kAt, kGuard, kGuardInstall));
+  EXPECT_EQ(stacks.bytes(), 2 * kMiB);
+}
+
+TEST(ThreadStacks, TheCallAfterMustComeFromTheSameThread) {
+  ThreadStacks stacks;
+  stacks.called(1, map_stack(2 * kMiB));
+  stacks.called(2, call(Call::kMprotect, kAt, kMiB, PROT_READ | PROT_WRITE));
+  EXPECT_EQ(stacks.bytes(), 0U);
+  stacks.called(1, call(Call::kMprotect, kAt + kGuard, 2 * kMiB - kGuard, PROT_READ | PROT_WRITE));
+  EXPECT_EQ(stacks.bytes(), 2 * kMiB - kGuard);
+}
+
+TEST(ThreadStacks, OrdinaryMappingsAreNoStacks) {
+  ThreadStacks stacks;
+  stacks.called(1, call(Call::kMmap, 0, kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
+  stacks.called(1, call(Call::kMprotect, kAt, kMiB, PROT_READ | PROT_WRITE));
+  EXPECT_EQ(stacks.bytes(), 0U);
+  stacks.called(1, map_stack(kMiB));
+  stacks.called(1, call(Call::kMunmap, kAt, kMiB));  // something else came between
+  stacks.called(1, call(Call::kMprotect, kAt, kMiB, PROT_READ | PROT_WRITE));
+  EXPECT_EQ(stacks.bytes(), 0U);
+}
+
+TEST(ThreadStacks, AStackInTheSamePlaceReplacesTheOld) {
+  ThreadStacks stacks;
+  for (int round = 0; round < 3; ++round) {
+    stacks.called(1, map_stack(kMiB));
+    stacks.called(1, call(Call::kMprotect, kAt + kGuard, kMiB - kGuard, PROT_READ | PROT_WRITE));
+    EXPECT_EQ(stacks.bytes(), kMiB - kGuard);
+  }
+}
+
+}  // namespace
+}  // namespace heapwright::meter
