@@ -36,21 +36,25 @@ void Ledger::sample(pid_t process, double time, const Memory& memory) {
     const auto after = static_cast<double>(memory.rss);
     area_rss_ += span * (after >= before ? (before + after) / 2 : after);
     area_heap_ += span * static_cast<double>(memory.heap);
-    if (entry.releasing && memory.rss < entry.last.rss) {
+    if (!entry.releasing.empty() && memory.rss < entry.last.rss) {
       returned_ += entry.last.rss - memory.rss;
     }
   }
   replace(total_, entry.last, memory);
   entry.last = memory;
   entry.time = time;
-  entry.releasing = false;
   raise_peaks();
 }
 
-void Ledger::releasing(pid_t process) {
-  const auto at = entries_.find(process);
-  if (at != entries_.end()) {
-    at->second.releasing = true;
+void Ledger::releasing(pid_t process, pid_t thread) {
+  if (const auto at = entries_.find(process); at != entries_.end()) {
+    at->second.releasing.insert(thread);
+  }
+}
+
+void Ledger::released(pid_t process, pid_t thread) {
+  if (const auto at = entries_.find(process); at != entries_.end()) {
+    at->second.releasing.erase(thread);
   }
 }
 

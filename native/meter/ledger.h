@@ -7,7 +7,10 @@
 //              for one thread.
 //   rss        also grows by page faults between readings, and falls at calls. A rise is taken as a straight
 //              line, a fall as having happened at the previous reading (the call it was taken before).
-//   returned   is a fall of rss from the reading at a releasing call to the next reading.
+//   returned   are falls of rss while a releasing call is under way: from the reading at its entry to the
+//   same
+//              thread's next call. Ticks and other threads may read in between, before or after it took
+//              effect.
 //   totals     are sums over live processes of their latest reading. A process that shares its memory with
 //              its parent (vfork, before exec) is not counted.
 //
@@ -18,6 +21,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 namespace heapwright::meter {
@@ -41,8 +45,10 @@ class Ledger {
   void start(double time) { start_ = time; }
   // A reading of a process; the first makes it known.
   void sample(pid_t process, double time, const Memory& memory);
-  // The process is at the entry of a call that may give memory back: the next fall counts.
-  void releasing(pid_t process);
+  // The thread is at the entry of a call that may give memory back: falls count from now on ...
+  void releasing(pid_t process, pid_t thread);
+  // ... until it is back, which its next call shows.
+  void released(pid_t process, pid_t thread);
   void lazily_returned(std::uint64_t length) { returned_lazily_ += length; }
   // The process, or its program image, has gone; it stayed as last read until now.
   void gone(pid_t process, double time);
@@ -63,7 +69,7 @@ class Ledger {
   struct Entry {
     double time = 0;
     Memory last;
-    bool releasing = false;
+    std::set<pid_t> releasing;  // threads
   };
 
   [[nodiscard]] double mean(double area, double end) const {

@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace heapwright::meter {
 namespace {
 
@@ -10,7 +12,20 @@ constexpr std::uint64_t kGuardInstall = 102;  // MADV_GUARD_INSTALL, Linux 6.13
 
 }  // namespace
 
+void ThreadStacks::reading(std::uint64_t data) {
+  data_ = data;
+  if (leaving_bytes_ != 0 && data + leaving_bytes_ <= data_before_) {
+    leaving_.clear();
+    leaving_bytes_ = 0;
+  }
+}
+
 void ThreadStacks::called(pid_t thread, const CallArguments& call) {
+  if (const auto left = leaving_.find(thread); left != leaving_.end()) {
+    leaving_bytes_ -= left->second;
+    data_before_ -= std::min(data_before_, left->second);
+    leaving_.erase(left);
+  }
   const auto& [first, second, third, fourth, fifth, sixth] = call.values;
   (void)fifth;
   (void)sixth;
@@ -36,7 +51,11 @@ void ThreadStacks::called(pid_t thread, const CallArguments& call) {
       }
       break;
     case Call::kMunmap:
-      unmap(first, second);
+      if (const std::uint64_t bytes = unmap(first, second); bytes != 0) {
+        data_before_ = leaving_.empty() ? data_ : data_before_;
+        leaving_[thread] = bytes;
+        leaving_bytes_ += bytes;
+      }
       break;
     default:
       break;
@@ -49,11 +68,13 @@ void ThreadStacks::add(std::uint64_t address, const Stack& stack) {
   bytes_ += stack.writable;
 }
 
-void ThreadStacks::unmap(std::uint64_t address, std::uint64_t length) {
+std::uint64_t ThreadStacks::unmap(std::uint64_t address, std::uint64_t length) {
+  const std::uint64_t before = bytes_;
   for (auto at = stacks_.lower_bound(address); at != stacks_.end() && at->first < address + length;) {
     bytes_ -= at->second.writable;
     at = stacks_.erase(at);
   }
+  return before - bytes_;
 }
 
 }  // namespace heapwright::meter

@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t kMaxThreads = 512;  // descriptors kept open
 constexpr double kScanEvery = 0.1;
 // Looking may cost one part in so many of the time.
-constexpr double kScanShare = 400;
+constexpr double kScanShare = 100;
+constexpr double kPollScanShare = 25;
 constexpr double kCountShare = 1000;
 constexpr double kRefreshShare = 400;
 
@@ -167,6 +168,7 @@ bool Watcher::sample(pid_t process, const Statm& memory, double time) {
     state.exec_pending = false;
   }
   if (!state.uncounted) {
+    state.stacks.reading(memory.data);
     const std::uint64_t stacks = std::min(memory.data, state.stack + state.stacks.bytes());
     ledger_.sample(process, time, {.vm = memory.vm, .rss = memory.rss, .heap = memory.data - stacks});
   }
@@ -183,6 +185,10 @@ void Watcher::called(pid_t thread, const CallArguments& call, double time) {
   }
   if (!at->second.ending && !at->second.uncounted) {
     at->second.stacks.called(thread, call);
+  }
+  ledger_.released(process, thread);
+  if (gives_back(call)) {
+    ledger_.releasing(process, thread);
   }
   call_effects(process, at->second, call, time);
 }
@@ -216,9 +222,7 @@ void Watcher::call_effects(pid_t process, Process& state, const CallArguments& c
           "the program asks for seccomp strict mode, which fails under our filter: use --meter poll");
       break;
     default:
-      if (gives_back(call)) {
-        ledger_.releasing(process);
-      } else if (call.call == Call::kMadvise && call.values[2] == MADV_FREE) {
+      if (call.call == Call::kMadvise && call.values[2] == MADV_FREE) {
         ledger_.lazily_returned(call.values[1]);
       }
       break;
@@ -259,7 +263,10 @@ void Watcher::scan(double time) {
     }
   }
   forked_ = false;
-  next_scan_ = time + std::max(kScanEvery, kScanShare * (now() - began));
+  // Who sees calls has seen most processes already; polling sees them only here.
+  const bool polling = mapping_calls_ == 0;
+  const double spent = now() - began;
+  next_scan_ = time + (polling ? kPollScanShare * spent : std::max(kScanEvery, kScanShare * spent));
 }
 
 void Watcher::tick(double time) {

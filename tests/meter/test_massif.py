@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-PROGRAMS = Path(__file__).parent.parent / "programs"
 PAGE = 4096
 
 # vgpreload_core.so (20,480 + 4,096 + 4,096 + 8,192) and the page Valgrind keeps below the first stack pointer on
@@ -62,32 +61,6 @@ def environment(case: Case) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "MALLOC_ARENA_MAX": str(case.arenas), **padding}
 
 
-@pytest.fixture(scope="session")
-def meter() -> Path:
-    named = os.environ.get("HEAPWRIGHT_METER")
-    return Path(named or Path(__file__).parents[2] / "build/native/native/meter/heapwright-meter")
-
-
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Builds a test program once."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("programs")
-
-    def build(name: str) -> Path:
-        path = folder / f"massif_{name}"
-        if not path.exists():
-            source = PROGRAMS / f"massif_{name}.c"
-            subprocess.run(
-                [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, source, "-ldl"], check=True
-            )
-        return path
-
-    return build
-
-
 def run_meter(meter: Path, report: Path, case: Case, path: Path, *options: str) -> dict[str, Any]:
     command: list[str | Path] = [meter, "--output", report, *options, "--", path]
     subprocess.run(command, env=environment(case), check=True, timeout=120)
@@ -108,16 +81,16 @@ def massif_peak(out: Path, case: Case, path: Path) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_equals_massif(case: Case, meter: Path, program: Callable[[str], Path], tmp_path: Path) -> None:
-    path = program(case.program)
+def test_equals_massif(case: Case, meter: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+    path = program(f"massif_{case.program}")
     ledger = run_meter(meter, tmp_path / "meter.json", case, path, "--massif-compat")
     assert ledger["meter"] == "ptrace"
     assert massif_peak(tmp_path / "massif.out", case, path) - ledger["massif_peak_bytes"] == MASSIF_CONSTANT
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.padding and case.arenas == 1], ids=str)
-def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[[str], Path], tmp_path: Path) -> None:
-    path = program(case.program)
+def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+    path = program(f"massif_{case.program}")
     by_ptrace, by_notify = (
         run_meter(meter, tmp_path / f"{backend}.json", case, path, "--backend", backend)
         for backend in ("ptrace", "notify")
@@ -141,9 +114,9 @@ def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[[s
 @pytest.mark.parametrize("options", [("--backend", "ptrace"), ("--massif-compat",)], ids=" ".join)
 @pytest.mark.parametrize("name", ["exec_thread", "signals"])
 def test_tracing_changes_nothing(
-    name: str, options: tuple[str, ...], meter: Path, program: Callable[[str], Path], tmp_path: Path
+    name: str, options: tuple[str, ...], meter: Path, program: Callable[..., Path], tmp_path: Path
 ) -> None:
-    ledger = run_meter(meter, tmp_path / "meter.json", Case(name), program(name), *options)
+    ledger = run_meter(meter, tmp_path / "meter.json", Case(name), program(f"massif_{name}"), *options)
     assert (ledger["meter"], ledger["exit_code"], ledger["signal"]) == ("ptrace", 0, None)
 
 

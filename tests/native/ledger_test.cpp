@@ -42,16 +42,19 @@ TEST(Ledger, OnlyAFallAtAReleasingCallIsReturned) {
   ledger.sample(1, 0, all(100));
   ledger.sample(1, 1, all(60));  // reclaimed by the kernel: nobody gave it back
   EXPECT_EQ(ledger.returned(), 0U);
-  ledger.releasing(1);
+  ledger.releasing(1, 1);
+  ledger.sample(1, 2, all(60));  // a tick, before the call took effect
   ledger.sample(1, 2, all(25));
   EXPECT_EQ(ledger.returned(), 35U);
-  ledger.releasing(1);
+  ledger.released(1, 1);
+  ledger.releasing(1, 1);
   ledger.sample(1, 3, all(40));  // grew meanwhile
+  ledger.released(1, 1);
   ledger.sample(1, 4, all(10));  // the call before was no releasing one
   EXPECT_EQ(ledger.returned(), 35U);
   ledger.gone(1, 5);  // what dies gives nothing back
   EXPECT_EQ(ledger.returned(), 35U);
-  ledger.releasing(7);  // unknown: nothing happens
+  ledger.releasing(7, 7);  // unknown: nothing happens
   EXPECT_EQ(ledger.live(), 0U);
 }
 

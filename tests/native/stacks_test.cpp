@@ -28,6 +28,25 @@ TEST(ThreadStacks, GlibcMapsThenOpensTheUpperPart) {
   stacks.called(1, call(Call::kMprotect, kAt + kGuard, 8 * kMiB - kGuard, PROT_READ | PROT_WRITE));
   EXPECT_EQ(stacks.bytes(), 8 * kMiB - kGuard);
   stacks.called(2, call(Call::kMunmap, kAt, 8 * kMiB));
+  stacks.called(2, call(Call::kBrk, 0));
+  EXPECT_EQ(stacks.bytes(), 0U);
+}
+
+TEST(ThreadStacks, AStackCountsUntilItIsSeenToBeGone) {
+  ThreadStacks stacks;
+  for (const std::uint64_t at : {kAt, 2 * kAt}) {
+    stacks.called(1, map_stack(kMiB));
+    stacks.called(1, call(Call::kMprotect, at + kGuard, kMiB - kGuard, PROT_READ | PROT_WRITE));
+  }
+  stacks.reading(5 * kMiB);
+  stacks.called(1, call(Call::kMunmap, kAt, kMiB));
+  stacks.reading(5 * kMiB);  // another thread's call came before the munmap took effect
+  stacks.called(2, call(Call::kMunmap, 2 * kAt, kMiB));
+  EXPECT_EQ(stacks.bytes(), 2 * (kMiB - kGuard));
+  stacks.reading(5 * kMiB - (kMiB - kGuard));  // one has gone; whose is not known
+  stacks.called(1, call(Call::kBrk, 0));
+  EXPECT_EQ(stacks.bytes(), kMiB - kGuard);
+  stacks.reading(5 * kMiB - 2 * (kMiB - kGuard));
   EXPECT_EQ(stacks.bytes(), 0U);
 }
 

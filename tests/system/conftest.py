@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-PROGRAMS = Path(__file__).parent.parent / "programs"
 
 
 class Done(NamedTuple):
@@ -65,21 +62,3 @@ def heapwright(tmp_path: Path) -> Heapwright:
     found = Heapwright(tmp_path)
     assert found.path.exists(), "run 'make build' first"
     return found
-
-
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """Builds a test program once; gives its path."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("programs")
-
-    def build(name: str) -> str:
-        path = folder / name
-        if not path.exists():
-            warnings = ["-Wall", "-Wextra", "-Werror"]
-            subprocess.run([compiler, "-O1", *warnings, "-o", path, PROGRAMS / f"{name}.c"], check=True)
-        return str(path)
-
-    return build

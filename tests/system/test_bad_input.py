@@ -105,15 +105,15 @@ def test_a_default_that_fails(script: str, message: str, heapwright: Heapwright)
 
 
 @pytest.fixture
-def study(heapwright: Heapwright, program: Callable[[str], str]) -> Path:
+def study(heapwright: Heapwright, program: Callable[..., Path]) -> Path:
     """A short finished study of moody.c."""
     words = ["tune", "--budget", "1", "--pairs", "6:6", "--method", "sobol", "--minimize", "peak_heap"]
-    done = heapwright(*words, "--study", "s.study", "--", program("moody"))
+    done = heapwright(*words, "--study", "s.study", "--", str(program("moody")))
     assert done.status == 0, done.err
     return heapwright.folder / "s.study"
 
 
-def test_a_study_of_something_else(heapwright: Heapwright, program: Callable[[str], str], study: Path) -> None:
+def test_a_study_of_something_else(heapwright: Heapwright, program: Callable[..., Path], study: Path) -> None:
     before = study.read_bytes()
 
     def refused(message: str, *words: str, **env: str) -> None:
@@ -121,7 +121,7 @@ def test_a_study_of_something_else(heapwright: Heapwright, program: Callable[[st
         assert done.status == 1
         assert re.search(message, one_line(done.err)), done.err
 
-    moody = program("moody")
+    moody = str(program("moody"))
     refused(r"s\.study is a study of another command: command was .*moody, is .*moody more", "--", moody, "more")
     refused(r"begun with objectives peak_heap_bytes, not wall_s", "--minimize", "wall", "--", moody)
     refused(r"begun with seed 1, not 2", "--seed", "2", "--", moody)
@@ -139,12 +139,12 @@ def test_a_study_of_something_else(heapwright: Heapwright, program: Callable[[st
     assert study.read_bytes()[100:] == before[100:], "a refused study was changed"
 
 
-def test_two_at_once(heapwright: Heapwright, study: Path, program: Callable[[str], str]) -> None:
+def test_two_at_once(heapwright: Heapwright, study: Path, program: Callable[..., Path]) -> None:
     import fcntl
 
     with study.open("rb+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        done = heapwright("tune", "--study", "s.study", "--", program("moody"))
+        done = heapwright("tune", "--study", "s.study", "--", str(program("moody")))
     assert done.status == 1
     assert "in use by another heapwright" in one_line(done.err)
 
@@ -159,9 +159,9 @@ def small_disk(heapwright: Heapwright) -> Iterator[Path]:
     subprocess.run(["umount", disk], check=True)
 
 
-def test_a_full_disk_loses_nothing(heapwright: Heapwright, small_disk: Path, program: Callable[[str], str]) -> None:
+def test_a_full_disk_loses_nothing(heapwright: Heapwright, small_disk: Path, program: Callable[..., Path]) -> None:
     words = ["tune", "--budget", "40", "--method", "sobol", "--pairs", "6:6", "--study", "disk/s.study"]
-    done = heapwright(*words, "--", program("moody"))
+    done = heapwright(*words, "--", str(program("moody")))
     assert done.status == 1
     message = r"cannot write the study disk/s\.study: .*full \(free some space and give the same command again"
     assert re.search(message, one_line(done.err)), done.err
@@ -171,7 +171,7 @@ def test_a_full_disk_loses_nothing(heapwright: Heapwright, small_disk: Path, pro
     db.close()
     assert kept
     subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
-    assert heapwright(*words, "--", program("moody")).status == 0
+    assert heapwright(*words, "--", str(program("moody"))).status == 0
     with sqlite3.connect(small_disk / "s.study") as db:
         now = db.execute("SELECT id, phase, block, config, metrics FROM run ORDER BY id").fetchall()
     db.close()
@@ -188,9 +188,11 @@ def test_a_full_disk_for_the_report(heapwright: Heapwright, small_disk: Path, st
     assert [p.name for p in small_disk.iterdir()] == ["fill"]
 
 
-def test_no_permission_for_the_meter(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+def test_no_permission_for_the_meter(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     (heapwright.folder / "meter").write_text("not a program")
-    done = heapwright("measure", "--", program("moody"), env={"HEAPWRIGHT_METER": str(heapwright.folder / "meter")})
+    done = heapwright(
+        "measure", "--", str(program("moody")), env={"HEAPWRIGHT_METER": str(heapwright.folder / "meter")}
+    )
     assert done.status == 1
     assert re.search(r"the meter is not at .*meter \(run 'make build'", one_line(done.err))
 

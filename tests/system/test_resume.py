@@ -44,10 +44,10 @@ def starts(log: Path) -> int:
 
 @pytest.mark.parametrize("method", ["nsga2", "sobol", "grid"])
 def test_killed_ten_times_it_ends_as_if_undisturbed(
-    method: str, heapwright: Heapwright, program: Callable[[str], str]
+    method: str, heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:
     log = heapwright.folder / "starts"
-    command = ["--", *counting(program("mapping_calls"), log)]
+    command = ["--", *counting(str(program("mapping_calls")), log)]
     words = ["tune", "--method", method, *OPTIONS]
     words += ["--params", "mmap_threshold,top_pad"] if method == "grid" else []
     began = time.monotonic()
@@ -87,8 +87,8 @@ def test_a_kill_takes_the_target_along(heapwright: Heapwright) -> None:
     wait_for(lambda: not alive(target))
 
 
-def test_ctrl_c_keeps_everything(heapwright: Heapwright, program: Callable[[str], str]) -> None:
-    command = ["tune", *OPTIONS, "--study", "s.study", "--", program("mapping_calls")]
+def test_ctrl_c_keeps_everything(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    command = ["tune", *OPTIONS, "--study", "s.study", "--", str(program("mapping_calls"))]
     study = heapwright.folder / "s.study"
     process = heapwright.start(*command)
     wait_for(lambda: study.exists() and runs(study) >= 20)
@@ -105,9 +105,18 @@ def test_ctrl_c_keeps_everything(heapwright: Heapwright, program: Callable[[str]
     assert evaluations(study)[: len(before)] == before
 
 
-def test_a_finished_study_measures_nothing_again(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+def test_a_finished_study_measures_nothing_again(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     log = heapwright.folder / "starts"
-    command = ["tune", *OPTIONS, "--study", "s.study", "--json", "-", "--", *counting(program("mapping_calls"), log)]
+    command = [
+        "tune",
+        *OPTIONS,
+        "--study",
+        "s.study",
+        "--json",
+        "-",
+        "--",
+        *counting(str(program("mapping_calls")), log),
+    ]
     first = heapwright(*command)
     assert first.status == 0, first.err
     made = starts(log)

@@ -50,8 +50,8 @@ def rows(study: Path, query: str) -> list[tuple[Any, ...]]:
         return db.execute(query).fetchall()
 
 
-def test_a_planted_gain_is_found_and_confirmed(heapwright: Heapwright, program: Callable[[str], str]) -> None:
-    path = program("large_blocks")
+def test_a_planted_gain_is_found_and_confirmed(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    path = str(program("large_blocks"))
     found = result(heapwright("tune", "--budget", "36", "--study", "s.study", "--json", "-", "--", path))
     pick = found["picks"]["time"]
     cpu = pick["confirmed"]["cpu_s"]
@@ -71,10 +71,10 @@ def test_a_planted_gain_is_found_and_confirmed(heapwright: Heapwright, program: 
 
 @pytest.mark.parametrize("program_name", ["mapping_calls"])
 def test_two_names_for_the_default_claim_nothing(
-    program_name: str, heapwright: Heapwright, program: Callable[[str], str]
+    program_name: str, heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:
     (heapwright.folder / "nothing.toml").write_text(NOTHING)
-    words = ["--space", "nothing.toml", "--budget", "2", "--json", "-", "--", program(program_name)]
+    words = ["--space", "nothing.toml", "--budget", "2", "--json", "-", "--", str(program(program_name))]
     claims = []
     for seed in ("1", "2"):
         found = result(heapwright("tune", "--seed", seed, "--study", f"{seed}.study", *words))
@@ -87,12 +87,10 @@ def test_two_names_for_the_default_claim_nothing(
         pytest.fail(f"claimed a gain where there is none: {claims}")
 
 
-def test_what_fails_or_changes_the_output_is_no_candidate(
-    heapwright: Heapwright, program: Callable[[str], str]
-) -> None:
+def test_what_fails_or_changes_the_output_is_no_candidate(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     (heapwright.folder / "moods.toml").write_text(MOODS)
     words = ["tune", "--space", "moods.toml", "--method", "grid", "--minimize", "peak_rss", "--timeout", "2"]
-    found = result(heapwright(*words, "--study", "s.study", "--json", "-", "--", program("moody")))
+    found = result(heapwright(*words, "--study", "s.study", "--json", "-", "--", str(program("moody"))))
     failures = dict(
         rows(
             heapwright.folder / "s.study",
@@ -117,11 +115,11 @@ def test_what_fails_or_changes_the_output_is_no_candidate(
 
 
 def test_an_output_that_is_never_the_same_is_said_and_not_required(
-    heapwright: Heapwright, program: Callable[[str], str]
+    heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:
     (heapwright.folder / "moods.toml").write_text(MOODS.replace('"crash", "fail", "hang", ', ""))
     words = ["tune", "--space", "moods.toml", "--method", "grid", "--minimize", "peak_rss", "--pairs", "6:6"]
-    command = ["sh", "-c", 'echo $$; "$0"', program("moody")]
+    command = ["sh", "-c", 'echo $$; "$0"', str(program("moody"))]
     found = result(heapwright(*words, "--study", "s.study", "--json", "-", "--", *command))
     assert found["infeasible"] == 0
     assert any("output differs from run to run" in w for w in found["warnings"])
@@ -142,8 +140,8 @@ split = "test"
 """
 
 
-def test_search_on_train_and_confirmation_on_test_inputs(heapwright: Heapwright, program: Callable[[str], str]) -> None:
-    (heapwright.folder / "w.toml").write_text(WORKLOAD.replace("{program}", program("moody")))
+def test_search_on_train_and_confirmation_on_test_inputs(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    (heapwright.folder / "w.toml").write_text(WORKLOAD.replace("{program}", str(program("moody"))))
     (heapwright.folder / "moods.toml").write_text(MOODS)
     words = ["tune", "--workload", "w.toml", "--space", "moods.toml", "--method", "grid", "--timeout", "2"]
     words += ["--minimize", "peak_rss", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
@@ -181,17 +179,17 @@ def test_a_server_is_started_loaded_and_stopped(heapwright: Heapwright) -> None:
     assert {f for (f,) in rows(heapwright.folder / "s.study", "SELECT DISTINCT failure FROM run")} == {""}
 
 
-def test_a_time_budget_ends_the_search(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+def test_a_time_budget_ends_the_search(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     words = ["tune", "--budget", "3s", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
-    found = result(heapwright(*words, "--", program("mapping_calls")))
+    found = result(heapwright(*words, "--", str(program("mapping_calls"))))
     assert found["evaluations"] > 0
     (searched,) = rows(heapwright.folder / "s.study", "SELECT sum(elapsed_s) FROM run WHERE phase = 'search'")[0]
     assert searched < 3
 
 
-def test_the_json_keeps_its_contract(heapwright: Heapwright, program: Callable[[str], str]) -> None:
+def test_the_json_keeps_its_contract(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     words = ["tune", "--budget", "6", "--pairs", "6:6", "--study", "s.study", "--json", "r.json"]
-    done = heapwright(*words, "--", program("large_blocks"))
+    done = heapwright(*words, "--", str(program("large_blocks")))
     assert done.status == 0, done.err
     found = json.loads((heapwright.folder / "r.json").read_text())
     assert found["schema_version"] == 1

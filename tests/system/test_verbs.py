@@ -20,10 +20,10 @@ VERBS = ("tune", "measure", "apply", "run", "report", "doctor", "allocators")
 
 
 @pytest.fixture
-def study(heapwright: Heapwright, program: Callable[[str], str]) -> Path:
+def study(heapwright: Heapwright, program: Callable[..., Path]) -> Path:
     """A finished study with one setting that certainly helps."""
     words = ["tune", "--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
-    done = heapwright(*words, "--study", "s.study", "--", program("mapping_calls"))
+    done = heapwright(*words, "--study", "s.study", "--", str(program("mapping_calls")))
     assert done.status == 0, done.err
     return heapwright.folder / "s.study"
 
@@ -63,8 +63,8 @@ def test_help_imports_nothing_heavy(heapwright: Heapwright) -> None:
 # measure
 
 
-def test_measure_gives_every_metric_of_the_contract(heapwright: Heapwright, program: Callable[[str], str]) -> None:
-    found = measured(heapwright, "-n", "3", "--", program("large_blocks"))
+def test_measure_gives_every_metric_of_the_contract(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    found = measured(heapwright, "-n", "3", "--", str(program("large_blocks")))
     assert found["schema_version"] == 1
     assert found["meter"] in ("notify", "ptrace", "poll")
     assert len(found["runs"]) == 3
@@ -91,8 +91,8 @@ def test_measure_passes_output_and_status_on(heapwright: Heapwright) -> None:
     assert done.status == 128 + 15
 
 
-def test_measure_prints_a_table_with_units(heapwright: Heapwright, program: Callable[[str], str]) -> None:
-    done = heapwright("measure", "--", program("large_blocks"))
+def test_measure_prints_a_table_with_units(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    done = heapwright("measure", "--", str(program("large_blocks")))
     assert done.status == 0
     assert re.search(r"^peak resident memory +4\d\.\d MiB$", done.out, re.M), done.out
     assert re.search(r"^Massif peak +n/a$", done.out, re.M)
@@ -107,8 +107,8 @@ def test_stdin_is_empty(heapwright: Heapwright) -> None:
     assert heapwright("measure", "-q", "--", "cat").out == ""
 
 
-def test_instructions_by_callgrind(heapwright: Heapwright, program: Callable[[str], str]) -> None:
-    found = measured(heapwright, "--instructions", "callgrind", "--", program("moody"))
+def test_instructions_by_callgrind(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    found = measured(heapwright, "--instructions", "callgrind", "--", str(program("moody")))
     # Four times 8 MiB set byte by byte or 64 at a time, and a start-up of some 100,000.
     assert 1e5 < found["runs"][0]["instructions"] < 1e8
 
@@ -116,8 +116,8 @@ def test_instructions_by_callgrind(heapwright: Heapwright, program: Callable[[st
 # apply, run, report
 
 
-def test_what_is_pasted_takes_effect(heapwright: Heapwright, study: Path, program: Callable[[str], str]) -> None:
-    command = program("mapping_calls")
+def test_what_is_pasted_takes_effect(heapwright: Heapwright, study: Path, program: Callable[..., Path]) -> None:
+    command = str(program("mapping_calls"))
     plain = measured(heapwright, "--", command)["runs"][0]["mapping_calls"]
     env = heapwright("apply", study.name)
     assert env.status == 0

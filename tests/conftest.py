@@ -1,0 +1,44 @@
+"""What every test may need: the native meter, and programs of ours built once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROGRAMS = ROOT / "tests/programs"
+
+
+@pytest.fixture(scope="session")
+def meter() -> Path:
+    """The native meter: $HEAPWRIGHT_METER, the one built for tests, or the installed one."""
+    candidates = [
+        Path(os.environ.get("HEAPWRIGHT_METER", "")),
+        ROOT / "build/native/native/meter/heapwright-meter",
+        Path(str(files("heapwright"))) / "_native/heapwright-meter",
+    ]
+    return next(path for path in candidates if path.is_file())
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Builds tests/programs/NAME.c once, with more compiler options if given."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("programs")
+
+    def build(name: str, *options: str) -> Path:
+        path = folder / "".join([name, *options])
+        if not path.exists():
+            words = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", *options]
+            subprocess.run([*words, "-o", path, PROGRAMS / f"{name}.c", "-ldl"], check=True)
+        return path
+
+    return build

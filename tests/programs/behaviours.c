@@ -1,0 +1,188 @@
+/* Processes that are hard to meter, by name: behaviours NAME [ARGUMENT]. Each exits 0 if everything went as it would
+ * without a meter. MiB figures are what tests/meter/test_backends.py expects. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIB (1UL << 20)
+
+static char* map(size_t size) {
+  char* block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED) exit(90);
+  return block;
+}
+
+static char* touched(size_t size) {
+  char* block = map(size);
+  memset(block, 1, size);
+  return block;
+}
+
+static void wait_ms(long ms) {
+  struct timespec left = {ms / 1000, ms % 1000 * 1000000};
+  while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
+
+static int waited(pid_t child) {
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) return 91;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 92;
+}
+
+/* 64 MiB in the parent, 32 more in the child, at the same time. */
+static int behave_fork(void) {
+  touched(64 * MIB);
+  const pid_t child = fork();
+  if (child == 0) {
+    touched(32 * MIB);
+    wait_ms(200);
+    _exit(0);
+  }
+  return waited(child);
+}
+
+/* A vfork child runs on its parent's 64 MiB: they are there once. */
+static int behave_vfork(void) {
+  touched(64 * MIB);
+  for (int round = 0; round < 3; ++round) {
+    const pid_t child = vfork();
+    if (child == 0) {
+      execl("/bin/sleep", "sleep", "0.05", (char*)NULL);
+      _exit(93);
+    }
+    if (waited(child) != 0) return 1;
+  }
+  return 0;
+}
+
+/* Four program images in one process; the first has 64 MiB. */
+static int behave_exec(const char* self, const char* left) {
+  const int times = left == NULL ? 3 : atoi(left);
+  if (times == 3) touched(64 * MIB);
+  if (times == 0) return 0;
+  char next[12];
+  snprintf(next, sizeof next, "%d", times - 1);
+  execl(self, self, "exec", next, (char*)NULL);
+  return 1;
+}
+
+static void* idle(void* unused) {
+  wait_ms(60);
+  return unused;
+}
+
+/* Four threads with stacks of 64 MiB: address space, not heap. */
+static int behave_threads(void) {
+  pthread_t threads[4];
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 64 * MIB);
+  for (int i = 0; i < 4; ++i) {
+    if (pthread_create(&threads[i], &attributes, idle, NULL) != 0) return 1;
+  }
+  for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
+  return 0;
+}
+
+/* Detaches itself as daemons do; what it maps it maps when its parent has gone. */
+static int behave_daemon(const char* mark) {
+  const pid_t first = fork();
+  if (first != 0) return waited(first);
+  setsid();
+  if (fork() != 0) _exit(0);
+  wait_ms(50);
+  touched(48 * MIB);
+  wait_ms(50);
+  if (mark != NULL) close(open(mark, O_CREAT | O_WRONLY, 0644));
+  _exit(0);
+}
+
+/* Half of the time 64 MiB, half of it nothing. */
+static int behave_steps(void) {
+  char* block = touched(64 * MIB);
+  wait_ms(300);
+  munmap(block, 64 * MIB);
+  wait_ms(300);
+  return 0;
+}
+
+/* 32 MiB given back in each way there is; 16 MiB lazily. */
+static int behave_returns(void) {
+  munmap(touched(32 * MIB), 32 * MIB);
+  char* block = touched(32 * MIB);
+  if (madvise(block, 32 * MIB, MADV_DONTNEED) != 0) return 1;
+  char* top = sbrk(32 * MIB);
+  memset(top, 1, 32 * MIB);
+  if (sbrk(-(long)(32 * MIB)) == (void*)-1) return 1;
+  block = touched(16 * MIB);
+  if (madvise(block, 16 * MIB, MADV_FREE) != 0) return 1;
+  return 0;
+}
+
+/* Prints what the kernel says of it, as its last act: VmPeak and ru_maxrss in KiB. */
+static int behave_peaks(void) {
+  munmap(touched(40 * MIB), 40 * MIB);
+  map(100 * MIB);
+  char text[4096];
+  const int file = open("/proc/self/status", O_RDONLY);
+  const ssize_t size = read(file, text, sizeof text - 1);
+  if (size <= 0) return 1;
+  text[size] = '\0';
+  const char* peak = strstr(text, "VmPeak:");
+  if (peak == NULL) return 1;
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  char line[64];
+  const int length = snprintf(line, sizeof line, "%ld %ld\n", atol(peak + 7), usage.ru_maxrss);
+  return write(1, line, (size_t)length) == length ? 0 : 1;
+}
+
+/* Forbids itself a call, as sandboxes do, and sees that just that call is forbidden. */
+static int behave_filter(unsigned flags) {
+  struct sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {4, rules};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 1;
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program) < 0) return 2;
+  if (syscall(SYS_getppid) != -1 || errno != EPERM) return 3;
+  touched(32 * MIB);
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  const char* name = argc > 1 ? argv[1] : "";
+  const char* argument = argc > 2 ? argv[2] : NULL;
+  if (strcmp(name, "fork") == 0) return behave_fork();
+  if (strcmp(name, "vfork") == 0) return behave_vfork();
+  if (strcmp(name, "exec") == 0) return behave_exec(argv[0], argument);
+  if (strcmp(name, "threads") == 0) return behave_threads();
+  if (strcmp(name, "daemon") == 0) return behave_daemon(argument);
+  if (strcmp(name, "steps") == 0) return behave_steps();
+  if (strcmp(name, "returns") == 0) return behave_returns();
+  if (strcmp(name, "peaks") == 0) return behave_peaks();
+  if (strcmp(name, "filter") == 0) return behave_filter(0);
+  if (strcmp(name, "listener") == 0) return behave_filter(SECCOMP_FILTER_FLAG_NEW_LISTENER);
+  if (strcmp(name, "signal") == 0) return raise(atoi(argument)), pause(), 1;
+  return 99;
+}
