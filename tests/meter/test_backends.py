@@ -11,12 +11,13 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from ..processes import alive, wait_for
 
 MIB = 1 << 20
 SMALL = 6 * MIB  # what a small C program has besides what it asks for
@@ -351,17 +352,3 @@ def open_to_others(path: Path) -> None:
         with contextlib.suppress(PermissionError):
             if folder != Path("/"):
                 folder.chmod(folder.stat().st_mode | 0o055)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -13,12 +13,13 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from ..processes import alive, wait_for
 
 PAGE = 4096
 
@@ -132,17 +133,3 @@ def test_a_killed_meter_takes_its_tracees_along(meter: Path, tmp_path: Path) -> 
         wait_for(lambda: not alive(target))
     finally:
         running.kill()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ..processes import alive, wait_for
 from .conftest import Heapwright
 
 # What maps and how much is the same in every run under the same settings, so even an adaptive search must take
@@ -130,17 +131,3 @@ def runs(study: Path) -> int:
             return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
     except sqlite3.OperationalError:  # not made yet
         return 0
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
