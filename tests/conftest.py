@@ -9,10 +9,15 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "tests/programs"
+
+# The machine may be slow and busy, and a test that fails must fail again.
+hypothesis.settings.register_profile("heapwright", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("heapwright")
 
 
 @pytest.fixture(scope="session")

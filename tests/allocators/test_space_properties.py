@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.allocators.registry import bundled_space
-from heapwright.allocators.space import Context, ParamSpec, Point, Space, SpaceFile, build_space
+from heapwright.allocators.space import Context, ParamSpec, Point, Space, build_space
 
-from .spaces import TUNABLES, number, small_space
-
-settings.register_profile("heapwright", deadline=None, max_examples=100)
-settings.load_profile("heapwright")
+from .spaces import number, small_space
 
 KEYS = ("alpha", "alpha_two", "beta", "gamma", "delta")
 

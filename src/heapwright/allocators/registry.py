@@ -8,9 +8,8 @@ from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from heapwright.allocators.space import Context, Space, SpaceFile, build_space
+from heapwright.allocators.space import Context, Space, SpaceFile, build_space, load_space_file
 from heapwright.errors import HeapwrightError, UsageError, unknown
-from heapwright.tomlfile import load_toml
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def _glibc_path() -> str | None:
 def bundled_space(name: str) -> SpaceFile:
     """The parameter-space file that comes with heapwright for this allocator."""
     with as_file(files("heapwright.allocators") / "spaces" / f"{name}.toml") as path:
-        return load_toml(path, SpaceFile)
+        return load_space_file(path)
 
 
 def find_allocators() -> dict[str, Allocator]:
@@ -93,7 +92,7 @@ def allocator_from_file(path: Path) -> Allocator:
     Raises:
         UsageError: the file cannot be used; file, line and key are named.
     """
-    file = load_toml(path, SpaceFile)
+    file = load_space_file(path)
     if not file.param:
         raise UsageError(f"{path}: param: there is no [[param]] to search")
     version = glibc_version() if file.allocator.name == "glibc" else None

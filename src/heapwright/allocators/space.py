@@ -22,10 +22,11 @@ from typing import Literal
 import msgspec
 
 from heapwright.errors import UsageError, unknown
-from heapwright.tomlfile import load_toml
+from heapwright.tomlfile import key_line, load_toml
 
 Point = tuple[int, ...]
 Safety = Literal["yes", "expert", "no"]
+MOST_LEVELS = 10_000  # of one parameter: more is a slip of the pen, not a search
 
 
 class Requires(msgspec.Struct, forbid_unknown_fields=True):
@@ -232,32 +233,91 @@ class Space:
         return Space(self.allocator, gates, params, self.skipped)
 
 
+def load_space_file(path: Path) -> SpaceFile:
+    """Reads a parameter-space file and checks what can be checked on any machine.
+
+    Raises:
+        UsageError: the file cannot be read, or contradicts itself; file, line and key are named.
+    """
+    file = load_toml(path, SpaceFile)
+    text = path.read_text(encoding="utf-8")
+
+    def fail(keys: list[str], what: str) -> UsageError:
+        line = key_line(text, keys)
+        where = ".".join(k for k in keys if not k.isdigit())
+        return UsageError(f"{path}{f':{line}' if line else ''}: {where}: {what}")
+
+    gates = {g.key for g in file.gate}
+    shared = {spec.key for spec in file.param if not spec.env}
+    for number, spec in enumerate(file.param):
+        place = ["param", str(number)]
+        if spec.gate and spec.gate not in gates:
+            error = unknown("gate", spec.gate, gates)
+            raise fail([*place, "gate"], f"{error.message} ({error.hint})" if gates else error.message)
+        if not (spec.env or file.allocator.env):
+            raise fail([*place, "env"], f"neither '{spec.key}' nor the allocator names a variable")
+        if any(spec.env and other.key != spec.key and _variable(file, other) == spec.env for other in file.param):
+            raise fail(
+                [*place, "env"], f"another setting writes {spec.env} too; name it as the allocator's env instead"
+            )
+        where = [*place, "pair"] if spec.pair else ["allocator", "pair"]
+        trouble = _pair_trouble(spec.pair or file.allocator.pair, 0 if spec.env else len(shared))
+        if trouble:
+            raise fail(where, trouble)
+        for expert in (False, True):
+            try:
+                _levels(spec, Context(expert=expert))
+            except _RangeError as wrong:
+                raise fail([*place, wrong.field], f"'{spec.key}': {wrong.what}") from None
+    if shared and not file.allocator.join:
+        raise fail(["allocator", "join"], "is empty; give what stands between two settings")
+    return file
+
+
+def _variable(file: SpaceFile, spec: ParamSpec) -> str:
+    """The environment variable a setting is written into."""
+    return spec.env or file.allocator.env
+
+
+def _pair_trouble(pair: str, sharing: int) -> str:
+    """What is wrong with how a setting is written, in a variable that so many settings share (0: its own)."""
+    try:
+        start = pair.format(key="KEY", value="")
+    except (LookupError, ValueError):
+        return f"'{pair}' may hold {{key}} and {{value}} and no other brace"
+    if "{value}" not in pair:
+        return f"'{pair}' must hold {{value}}"
+    if sharing and (not pair.endswith("{value}") or pair.count("{value}") > 1):
+        return f"'{pair}' must end with {{value}}"
+    if sharing > 1 and "KEY" not in start:
+        return f"'{pair}' must hold {{key}}: several settings share one variable"
+    return ""
+
+
 def load_space(path: Path, context: Context) -> Space:
     """Reads a parameter-space file and keeps what applies in this context.
 
     Raises:
         UsageError: the file cannot be read, or contradicts itself; file, line and key are named.
     """
-    return build_space(load_toml(path, SpaceFile), context, str(path))
+    return build_space(load_space_file(path), context, str(path))
 
 
 def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Space:
-    """The part of a parsed file that applies in this context; the rest stands in `skipped` with its reason."""
-    gates = {g.key for g in file.gate}
+    """The part of a checked file that applies in this context; the rest stands in `skipped` with its reason."""
     params: dict[str, Param] = {}
     skipped: list[tuple[str, str]] = []
     for spec in file.param:
-        if spec.gate and spec.gate not in gates:
-            raise UsageError(f"{origin}: {spec.key}: gate: {unknown('gate', spec.gate, gates).message}")
-        if not (spec.env or file.allocator.env):
-            raise UsageError(f"{origin}: {spec.key}: env: neither the parameter nor the allocator names one")
         why = _inapplicable(spec, context)
         if why:
             skipped.append((spec.key, why))
             continue
         if spec.key in params:
             raise UsageError(f"{origin}: {spec.key}: stands twice for the same version")
-        levels, specials = _levels(spec, context, origin)
+        try:
+            levels, specials = _levels(spec, context)
+        except _RangeError as wrong:
+            raise UsageError(f"{origin}: {spec.key}: {wrong.field}: {wrong.what}") from None
         params[spec.key] = Param(spec, levels, specials)
     used = tuple(g for g in file.gate if any(p.spec.gate == g.key for p in params.values()))
     return Space(file.allocator, used, tuple(params.values()), tuple(skipped))
@@ -284,30 +344,45 @@ def version_key(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", text)[:3])
 
 
-def _levels(spec: ParamSpec, context: Context, origin: str) -> tuple[tuple[str, ...], int]:
+class _RangeError(Exception):
+    """A parameter whose levels make no sense: which key of its table, and why."""
+
+    def __init__(self, field: str, what: str) -> None:
+        super().__init__(what)
+        self.field, self.what = field, what
+
+
+def _levels(spec: ParamSpec, context: Context) -> tuple[tuple[str, ...], int]:
     """The texts a parameter may take, specials first."""
-    specials = tuple(str(s) for s in spec.specials)
     if spec.type == "bool":
         return ("1", "0") if not spec.values else tuple(str(v) for v in spec.values), 0
     if spec.type == "enum":
         if not spec.values:
-            raise UsageError(f"{origin}: {spec.key}: values: an enum needs its values")
+            raise _RangeError("values", "an enum needs its values")
         return tuple(str(v) for v in spec.values), 0
     low = spec.expert_low if context.expert and spec.expert_low is not None else spec.low
     high = spec.expert_high if context.expert and spec.expert_high is not None else spec.high
     if spec.high_per_core is not None:
         high = spec.high_per_core * context.cores
-    if low is None or high is None or high < low:
-        raise UsageError(f"{origin}: {spec.key}: low, high: an int needs a range with low <= high")
+    if low is None or high is None:
+        raise _RangeError("low" if low is None else "high", "an int needs a range, low and high")
+    if high < low:
+        raise _RangeError("low", f"{low} is above high, {high}")
     if spec.step <= 0:
-        raise UsageError(f"{origin}: {spec.key}: step: must be positive")
+        raise _RangeError("step", "must be positive")
     if spec.scale == "linear":
-        numbers = list(range(low, high + 1, max(1, round(spec.step))))
+        step = max(1, round(spec.step))
+        count = (high - low) // step + 1
+    elif low < 1:
+        raise _RangeError("low", "a log2 scale starts at 1 (put 0 in specials)")
     else:
-        if low < 1:
-            raise UsageError(f"{origin}: {spec.key}: low: a log2 scale starts at 1 (put 0 in specials)")
-        first, last = math.log2(low), math.log2(high)
-        count = math.floor((last - first) / spec.step + 1e-9) + 1
-        numbers = [round(2 ** (first + i * spec.step)) for i in range(count)]
+        count = math.floor((math.log2(high) - math.log2(low)) / spec.step + 1e-9) + 1
+    if count > MOST_LEVELS:
+        raise _RangeError("step", f"gives {count} values; take a larger step, or scale = 'log2'")
+    if spec.scale == "linear":
+        numbers = [low + i * step for i in range(count)]
+    else:
+        numbers = [round(2 ** (math.log2(low) + i * spec.step)) for i in range(count)]
+    specials = tuple(dict.fromkeys(str(s) for s in spec.specials))
     texts = dict.fromkeys([*specials, *(str(n) for n in numbers)])
     return tuple(texts), len(specials)
