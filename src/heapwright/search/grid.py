@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from heapwright.allocators.space import Point
 from heapwright.search.protocol import Setup, Told
 
+_MOST = 10_000  # points where only time is limited: every level of every glibc setting would be 10^12
+
 
 def thin(levels: int, keep: int) -> list[int]:
     """`keep` of the levels 1 … levels, evenly spread, ends included."""
@@ -26,7 +28,8 @@ class Grid:
         space = setup.space
         sizes = [len(p.levels) for p in space.params]
         keep = max(sizes, default=0)
-        while setup.budget and keep > 1 and math.prod(min(keep, n) for n in sizes) > setup.budget:
+        most = setup.budget or _MOST
+        while keep > 1 and math.prod(min(keep, n) for n in sizes) > most:
             keep -= 1
         axes = [thin(n, min(keep, n)) for n in sizes]
         gates = [(1,)] * len(space.gates)

@@ -79,6 +79,8 @@ class Nsga2:
 
     def tell(self, told: Sequence[Told]) -> None:
         """The generation's costs; infeasible ones break the constraint."""
+        if not told:  # after the last generation
+            return
         costs = np.array([t.costs or (_NO_COST,) * self._objectives for t in told], dtype=float)
         broken = np.array([[0.0 if t.costs is not None else 1.0] for t in told])
         for individual, f, g in zip(self._asked, costs, broken, strict=True):

@@ -1,0 +1,140 @@
+"""One suite for every search method: what the protocol promises."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from heapwright.allocators.registry import bundled_space
+from heapwright.allocators.space import Context, ParamSpec, Point, Space, build_space
+from heapwright.errors import UsageError
+from heapwright.search.protocol import METHODS, Setup, Told, make_strategy
+
+from ..allocators.spaces import number, small_space, toy_space
+
+RANDOM = [m for m in METHODS if m != "grid"]
+
+SPACES = {
+    "mixed": toy_space(),
+    "glibc": build_space(bundled_space("glibc"), Context("2.36", 2, True, False)),
+    "one parameter": small_space(number("only", 1, 64)),
+    "one switch": small_space(ParamSpec("only", "e", type="bool")),
+    "one value": small_space(number("only", 4, 4)),
+    "one gated value": small_space(number("only", 4, 4, gate="g"), gates=("g",)),
+    "no gates": small_space(number("a"), number("b", specials=[0]), ParamSpec("c", "e", type="bool")),
+    "specials alone": small_space(ParamSpec("only", "e", low=1, high=1, specials=[0, 1])),
+}
+
+
+def take(
+    method: str, space: Space, *, objectives: int = 2, budget: int = 60, seed: int = 1, infeasible: float = 0.0
+) -> list[list[Point]]:
+    """The batches a strategy asks for, told costs that depend on the point alone."""
+    strategy = make_strategy(method, Setup(space, objectives, budget, seed))
+    batches: list[list[Point]] = []
+    while sum(map(len, batches)) < budget and len(batches) < 60:
+        points = strategy.ask()
+        if not points:
+            break
+        batches.append(points)
+        strategy.tell([Told(p, cost(p, objectives, infeasible)) for p in points])
+    return batches
+
+
+def cost(point: Point, objectives: int, infeasible: float) -> tuple[float, ...] | None:
+    rng = random.Random(str(point))
+    return None if rng.random() < infeasible else tuple(rng.gauss(0, 0.1) for _ in range(objectives))
+
+
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_points_are_normal_points_of_the_space(method: str, name: str) -> None:
+    space = SPACES[name]
+    batches = take(method, space)
+    assert batches
+    for point in itertools.chain(*batches):
+        assert len(point) == len(space.sizes)
+        assert all(isinstance(v, int) and 0 <= v <= n for v, n in zip(point, space.sizes, strict=True))
+        assert space.normalise(point) == point
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_some_point_is_not_the_default(method: str, name: str) -> None:
+    assert any(p != SPACES[name].default for p in itertools.chain(*take(method, SPACES[name])))
+
+
+@pytest.mark.parametrize("objectives", [1, 2, 3])
+def test_the_same_seed_and_costs_give_the_same_points(method: str, objectives: int) -> None:
+    space = SPACES["mixed"]
+    first, again = (take(method, space, objectives=objectives, infeasible=0.2) for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize("method", RANDOM)
+def test_another_seed_gives_other_points(method: str) -> None:
+    assert take(method, SPACES["mixed"], seed=1) != take(method, SPACES["mixed"], seed=2)
+
+
+def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
+    import numpy as np
+
+    def once(noise: int) -> list[list[Point]]:
+        random.seed(noise)
+        np.random.seed(noise)
+        return take(method, SPACES["mixed"], budget=120)
+
+    assert once(1) == once(2)
+
+
+def test_what_fails_is_never_in_the_way(method: str) -> None:
+    batches = take(method, SPACES["mixed"], infeasible=0.5, budget=100)
+    assert sum(map(len, batches)) >= 50
+
+
+def test_everything_may_fail(method: str) -> None:
+    assert take(method, SPACES["mixed"], infeasible=1.0)
+
+
+@pytest.mark.parametrize("name", ["one switch", "one value", "one gated value", "specials alone"])
+def test_a_tiny_space_is_covered_and_then_done(method: str, name: str) -> None:
+    """What can be set is asked for; after that only what was seen before, or nothing, and never an error."""
+    space = SPACES[name]
+    strategy = make_strategy(method, Setup(space, 2, 40, 1))
+    seen: set[Point] = set()
+    for _ in range(30):
+        points = strategy.ask()
+        seen.update(points)
+        strategy.tell([Told(p, cost(p, 2, 0)) for p in points])
+    everything = {space.normalise((1,) * len(space.gates) + (k,)) for k in range(1, space.sizes[-1] + 1)}
+    assert everything <= seen
+
+
+@pytest.mark.parametrize("method", ["grid", "nsga2"])
+def test_after_the_last_point_there_is_nothing(method: str) -> None:
+    strategy = make_strategy(method, Setup(SPACES["one switch"], 1, 40, 1))
+    answers = []
+    for _ in range(30):
+        points = strategy.ask()
+        answers.append(len(points))
+        strategy.tell([Told(p, cost(p, 1, 0)) for p in points])
+    assert answers[-1] == 0
+    assert 0 not in answers[: answers.index(0)]
+    assert set(answers[answers.index(0) :]) == {0}
+
+
+def test_equal_costs_everywhere_are_no_trouble(method: str) -> None:
+    strategy = make_strategy(method, Setup(SPACES["mixed"], 2, 96, 1))
+    for _ in range(4):
+        strategy.tell([Told(p, (0.0, 0.0)) for p in strategy.ask()])
+
+
+def test_an_unknown_method_says_the_nearest() -> None:
+    with pytest.raises(UsageError, match="unknown method 'sobel'") as caught:
+        make_strategy("sobel", Setup(SPACES["mixed"], 2, 96, 1))
+    assert caught.value.hint == "did you mean 'sobol'?"
