@@ -89,6 +89,10 @@ std::optional<Stat> read_stat(pid_t pid) {
   if (name_end == std::string::npos || name_end + 4 >= text.size()) {
     return std::nullopt;
   }
+  const char state = text[name_end + 2];
+  if (state == 'Z' || state == 'X') {
+    return std::nullopt;  // dead, only not buried
+  }
   // After ") S ": field 4 (ppid) onwards; 9 is flags, 28 is startstack.
   const char* at = text.c_str() + name_end + 4;
   Stat stat;

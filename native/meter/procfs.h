@@ -32,7 +32,7 @@ struct Stat {
 
 // Opens /proc/TID/statm; stays bound to that very task, whatever becomes of the number. -1 if it has gone.
 int open_statm(pid_t tid);
-// nullopt when the task has gone or has no memory any more.
+// nullopt when the task has gone or is a zombie, and so has no memory any more.
 std::optional<Statm> read_statm(int file);
 std::optional<Status> read_status(pid_t pid);
 std::optional<Stat> read_stat(pid_t pid);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 namespace heapwright::meter {
@@ -87,7 +88,11 @@ void Watcher::discover(pid_t process) {
   if (ignored_.contains(process)) {
     return;
   }
-  if (const auto stat = read_stat(process)) {
+  const int statm = open_statm(process);
+  const bool has_memory =
+      read_statm(statm).has_value();  // else it is dying and may have been counted already
+  close(statm);
+  if (const auto stat = read_stat(process); stat && has_memory) {
     adopt(process, shares_memory(process, *stat));
   }
 }
@@ -269,37 +274,51 @@ void Watcher::scan(double time) {
   next_scan_ = time + (polling ? kPollScanShare * spent : std::max(kScanEvery, kScanShare * spent));
 }
 
-void Watcher::tick(double time) {
-  const bool refreshing = time >= next_refresh_;
-  double spent = 0;
-  if (time >= next_scan_ || (forked_ && time + kScanEvery >= next_scan_)) {
-    scan(time);
-  }
+// Readings of all known processes; those that have gone leave the ledger at once, so that no total holds both
+// them and what came after them.
+std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
+  std::vector<std::pair<pid_t, Statm>> readings;
   std::vector<pid_t> dead;
-  for (auto& [process, state] : processes_) {
+  for (const auto& [process, state] : processes_) {
     const auto thread = threads_.find(process);
-    const auto memory = thread == threads_.end() ? std::nullopt : read_statm(thread->second.statm);
-    if (!memory || !sample(process, *memory, time)) {
-      // A leader that called pthread_exit has no memory of its own to read; its threads' calls are still
-      // seen.
-      const auto status = read_status(process);
-      if (!status || status->threads <= 1) {
-        dead.push_back(process);
-      }
-    } else if (!state.uncounted && !state.ending) {
-      if (refreshing) {
-        const double began = now();
-        refresh(process, state);
-        spent += now() - began;
-      }
-      count_mappings(process, time);
+    if (const auto memory = thread == threads_.end() ? std::nullopt : read_statm(thread->second.statm)) {
+      readings.emplace_back(process, *memory);
+      continue;
     }
-  }
-  if (refreshing) {
-    next_refresh_ = time + kRefreshShare * spent;
+    // A leader that called pthread_exit has no memory of its own to read; its threads' calls are still seen.
+    const auto status = read_status(process);
+    if (!status || status->threads <= 1) {
+      dead.push_back(process);
+    }
   }
   for (const pid_t process : dead) {
     gone(process, time);
+  }
+  return readings;
+}
+
+void Watcher::tick(double time) {
+  const auto readings = read_all(time);
+  if (time >= next_scan_ || (forked_ && time + kScanEvery >= next_scan_)) {
+    scan(time);
+  }
+  const bool refreshing = time >= next_refresh_;
+  double spent = 0;
+  for (const auto& [process, memory] : readings) {
+    const auto at = processes_.find(process);
+    if (at == processes_.end() || !sample(process, memory, time) || at->second.uncounted ||
+        at->second.ending) {
+      continue;
+    }
+    if (refreshing) {
+      const double began = now();
+      refresh(process, at->second);
+      spent += now() - began;
+    }
+    count_mappings(process, time);
+  }
+  if (refreshing) {
+    next_refresh_ = time + kRefreshShare * spent;
   }
   ledger_.tick(time);
 }

@@ -17,6 +17,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "calls.h"
 #include "ledger.h"
@@ -70,6 +72,7 @@ class Watcher {
 
   std::optional<Statm> read_thread(pid_t thread, pid_t& process);
   void discover(pid_t process);
+  std::vector<std::pair<pid_t, Statm>> read_all(double time);
   bool sample(pid_t process, const Statm& memory, double time);
   void refresh(pid_t process, Process& state);
   void new_image(pid_t process, Process& state, const Stat& stat, double time);

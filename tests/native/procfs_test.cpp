@@ -59,6 +59,9 @@ TEST(Procfs, AChildIsSeenAndItsDeathToo) {
   ASSERT_GE(file, 0);
   EXPECT_TRUE(read_statm(file));
   kill(child, SIGKILL);
+  siginfo_t info{};
+  waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+  EXPECT_FALSE(read_stat(child));  // a zombie
   waitpid(child, nullptr, 0);
   EXPECT_FALSE(read_statm(file));  // whoever has the number now, this descriptor is not theirs
   EXPECT_FALSE(read_status(child));

@@ -13,6 +13,7 @@ static void note(int signal) { got = signal; }
 static void child(void) {
   signal(SIGUSR1, note);
   while (!got) usleep(1000);
+  usleep(100000); /* so that the parent sees it go on before it sees it end */
   free(malloc(1UL << 20));
   _exit(7);
 }
