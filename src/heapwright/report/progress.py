@@ -8,6 +8,7 @@ import time
 from typing import Self
 
 _PLAIN_EVERY_S = 10.0
+_OPEN_END = ("minify", "confirm")  # phases that end when the data allow
 _TITLES = {
     "calibrate": "measuring the default",
     "search": "searching",
@@ -54,6 +55,7 @@ class Plain(Silent):
         self._total: int | None = None
         self._began = self._spoke = time.monotonic()
         self._best = ""
+        self._open_end = False
 
     def __exit__(self, *_: object) -> None:
         self._end()
@@ -62,6 +64,7 @@ class Plain(Silent):
         """Says what begins and how many runs it may take."""
         self._end()
         self._title, self._total, self._done, self._kept = title(name), runs, 0, 0
+        self._open_end = name.partition(".")[0] in _OPEN_END
         self._began = self._spoke = time.monotonic()
 
     def ran(self, fresh: bool) -> None:
@@ -81,7 +84,7 @@ class Plain(Silent):
         self._say(text)
 
     def _of(self) -> str:
-        return f" of {'at most ' if 'confirm' in self._title else ''}{self._total}" if self._total else ""
+        return f" of {'at most ' if self._open_end else ''}{self._total}" if self._total else ""
 
     def _eta(self) -> str:
         fresh = self._done - self._kept

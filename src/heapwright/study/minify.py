@@ -35,10 +35,14 @@ def minify(
         register: makes a configuration from settings.
         stop: whether the time for this phase is over; then the settings left stay.
     """
+    if stop():
+        return config
     settings = dict(config.settings)
     variants = {key: register({k: v for k, v in settings.items() if k != key}) for key in settings}
-    blocks.progress.phase(phase, (len(variants) + 1) * MINIFY_ROUNDS * len(inputs))
-    measured = _measure(phase, 0, config, list(variants.values()), blocks, inputs)
+    most = len(variants) + 1 + 2 * len(variants)  # each alone and the whole; then a whole and a part for each attempt
+    blocks.progress.phase(phase, most * MINIFY_ROUNDS * len(inputs))
+    first = blocks.first_block(phase, [config])
+    measured = _measure(phase, first, config, list(variants.values()), blocks, inputs)
     harm = {key: _harm(measured.get(v.id), objectives, margin) for key, v in variants.items()}
     kept = {key for key, (proven, _) in harm.items() if proven}
     by_value = sorted((key for key in settings if key not in kept), key=lambda key: -harm[key][1])
@@ -46,7 +50,7 @@ def minify(
         smaller = register({k: v for k, v in settings.items() if k in kept})
         if stop():
             return config
-        measured = _measure(phase, attempt * MINIFY_ROUNDS, config, [smaller], blocks, inputs)
+        measured = _measure(phase, first + attempt * MINIFY_ROUNDS, config, [smaller], blocks, inputs)
         proven, _ = _harm(measured.get(smaller.id), objectives, margin)
         if not proven:
             return smaller
