@@ -124,7 +124,7 @@ def _study(view: StudyView, anchor: str) -> dict[str, Any]:
         "trade": proven and any(c.verdict == "worse" for c in pick.confirmed.values()) if pick else False,
         "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
         "paste_pick": next((n for n, p in view.distinct_picks() if pick and p.config.id == pick.config.id), ""),
-        "picks": [_pick(view, label, pick) for label, pick in view.distinct_picks()],
+        "picks": sorted((_pick(view, *pick) for pick in view.distinct_picks()), key=lambda p: not p["headline"]),
         "plots": {k: Markup(v) for k, v in plots.items()},
         "hazards": view.hazards,
         "warnings": view.warnings,
