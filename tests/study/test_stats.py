@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heapwright.study.stats import (
@@ -112,6 +112,7 @@ def test_few_differences_among_many_equals_prove_nothing() -> None:
     assert signed_rank_p([0.1, 0.2] + [0.0] * 20) > 0.05
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(-1, 1), max_size=24))
 def test_p_is_a_probability_and_has_no_side(logs: list[float]) -> None:
     p = signed_rank_p(logs)

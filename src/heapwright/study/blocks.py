@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from heapwright.errors import HeapwrightError
+from heapwright.study.options import BLOCKS_APART
 from heapwright.study.stats import log_ratio
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Config
@@ -92,6 +93,19 @@ class Blocks:
         self._unstable_output: set[str] = set()
         self.spent_s = 0.0
         self.unusable: dict[int, str] = {}
+
+    def first_block(self, phase: str, configs: Sequence[Config]) -> int:
+        """The number of a phase's first block.
+
+        A phase that compares other configurations than last time, because the budget grew, begins anew: runs of
+        the default made days ago are no partners of fresh ones.
+        """
+        ids = [c.id for c in configs]
+        begun = self.store.get(f"begun.{phase}")
+        if begun is None or begun["configs"] != ids:
+            begun = {"configs": ids, "first": begun["first"] + BLOCKS_APART if begun else 0}
+            self.store.put({f"begun.{phase}": begun})
+        return int(begun["first"])
 
     def measure(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> list[StoredRun]:
         """One block: every configuration on every input. The first configuration is the reference.
@@ -176,7 +190,7 @@ def _stored(
     if outcome is None:
         return StoredRun(phase, block, input_.name, config.id, elapsed, failure, "", {}, {})
     run = outcome.run
-    keep_series = (phase, block) in (("confirm", 0), ("calibrate", 1)) and not failure
+    keep_series = (phase, block % BLOCKS_APART) in (("confirm", 0), ("calibrate", 1)) and not failure
     extra = {
         "exit_code": run.exit_code,
         "meter": run.meter,

@@ -32,8 +32,9 @@ def confirm(
     """
     blocks.progress.phase("confirm", options.pairs_max * len(configs) * len(inputs))
     runs: list[StoredRun] = []
+    first = blocks.first_block("confirm", configs)
     for block in range(options.pairs_max):
-        runs += blocks.measure("confirm", block, configs, inputs)
+        runs += blocks.measure("confirm", first + block, configs, inputs)
         done = block + 1
         if done < options.pairs_min or (done - options.pairs_min) % CONFIRM_LOOK:
             continue

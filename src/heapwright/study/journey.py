@@ -69,7 +69,9 @@ class Journey:
         self._phase("shortlist")
         candidates = self._shortlist(runs)
         picks = self._choose(candidates)
-        self.store.put({"searched": {name: c.config.id for name, c in picks.items()}})
+        searched = {name: c.config.id for name, c in picks.items()}
+        if searched != self.store.get("searched"):
+            self.store.put({"searched": searched, "picks": {}})
         self._phase("minify")
         final = self._minify(space, picks)
         self.store.put({"picks": {name: config.id for name, config in final.items()}})
@@ -223,7 +225,8 @@ class Journey:
         self.progress.phase("shortlist", rounds * (len(members) + 1) * len(self.workload.train))
         configs = [self.default, *(feasible[i].config for i in members)]
         again: list[StoredRun] = []
-        for block in range(rounds):
+        first = self.blocks.first_block("shortlist", configs) if members else 0
+        for block in range(first, first + rounds):
             again += self.blocks.measure("shortlist", block, configs, self.workload.train)
         shortlisted = {c.id for c in configs}
         relevant = [r for r in [*runs, *again] if r.config in shortlisted]

@@ -58,7 +58,9 @@ def view_of(store: Store) -> StudyView:
     evaluations, front = _evaluations(candidates, searched, options)
     space = msgspec.convert(meta["space"], SpaceFile)
     params = {p.key: p for p in space.param}
-    confirmed = judge([r for r in runs if r.phase == "confirm"], configs, default.id, options)
+    first = (store.get("begun.confirm") or {"first": 0})["first"]
+    fresh = [r for r in runs if r.phase == "confirm" and r.block >= first]
+    confirmed = judge(fresh, configs, default.id, options)
     picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta["identity"]))
     host = meta["host"] or {}
     return StudyView(
@@ -187,7 +189,7 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
     for pick in picks.values():
         names.setdefault(pick.config.id, []).append(pick.name)
     found: dict[str, Series] = {}
-    for run in sorted(runs, key=lambda r: r.phase != "confirm"):
+    for run in sorted(runs, key=lambda r: (r.phase != "confirm", -r.block)):
         for name in names.get(run.config, []):
             if run.series and name not in found:
                 found[name] = Series(*(run.series[k] for k in ("t", "rss", "heap", "vm")))

@@ -15,6 +15,7 @@ BLOCK = 5  # candidates beside one default
 SHORTLIST = 6  # front members measured again before the picks are chosen
 SHORTLIST_ROUNDS = 4
 MINIFY_ROUNDS = 5
+BLOCKS_APART = 1000  # blocks of a phase begun anew are numbered from the next thousand
 CONFIRM_LOOK = 5  # look at the intervals after every so many further pairs
 SEARCH_SHARE, MINIFY_SHARE = 0.5, 0.75  # of a time budget, spent at the end of that phase
 

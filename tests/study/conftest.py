@@ -1,0 +1,104 @@
+"""A study in a folder of its own, on a program that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.allocators.registry import Allocator
+from heapwright.report.progress import Silent
+from heapwright.study.journey import Journey
+from heapwright.study.load import load_view
+from heapwright.study.open import open_or_begin
+from heapwright.study.store import StoredRun, read_study
+from heapwright.study.view import StudyView
+from heapwright.workload.model import Input, Workload, WorkloadFile
+
+from .fakes import World, install, toy_allocator
+
+
+class Notes(Silent):
+    """Keeps what a study said."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.phases: list[tuple[str, int | None]] = []
+        self.fresh = 0
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def phase(self, name: str, runs: int | None) -> None:
+        self.phases.append((name, runs))
+
+    def ran(self, fresh: bool) -> None:
+        self.fresh += fresh
+
+
+@dataclass
+class Tuning:
+    """`tune` without its command line: the same study can be taken up again and again."""
+
+    path: Path
+    world: World
+    allocator: Allocator = field(default_factory=toy_allocator)
+    inputs: tuple[Input, ...] = (Input("default"),)
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: Notes = field(default_factory=Notes)
+
+    @property
+    def workload(self) -> Workload:
+        """What is tuned."""
+        return Workload(WorkloadFile(command=["true"], input=list(self.inputs)), self.path.parent, self.inputs)
+
+    def go(self, **options: Any) -> StudyView:
+        """The whole journey, or what is left of it."""
+        self.options |= options
+        self.notes = Notes()
+        store, opts = open_or_begin(self.path, self.workload, self.allocator, self.options, ["heapwright"])
+        with store:
+            Journey(store, self.workload, self.allocator, opts, self.notes).run()
+        return self.view()
+
+    def go_until_interrupted(self, runs: int) -> bool:
+        """Makes so many runs, then Ctrl-C; whether it came to that."""
+        self.world.interrupt_after = len(self.world.made) + runs
+        try:
+            self.go()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            self.world.interrupt_after = None
+        return False
+
+    def view(self) -> StudyView:
+        """What the study says now."""
+        return load_view(self.path)
+
+    def runs(self, phase: str = "%") -> list[StoredRun]:
+        """What is stored."""
+        with read_study(self.path) as store:
+            return store.runs(phase)
+
+    def course(self) -> list[tuple[Any, ...]]:
+        """Every run in order: where it stands, under which environment, what it measured."""
+        with read_study(self.path) as store:
+            return [
+                (r.phase, r.block, r.input, r.config, store.config_by_id(r.config).env, r.failure, r.metrics)
+                for r in store.runs()
+            ]
+
+
+@pytest.fixture
+def tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tuning]:
+    """Makes a `Tuning` on a world with these properties."""
+
+    def make(world: World, **more: Any) -> Tuning:
+        install(world, monkeypatch)
+        return Tuning(tmp_path / "s.study", world, **more)
+
+    return make

@@ -1,0 +1,190 @@
+"""The journey on programs whose truth is known: what is found, what is refused, what is never run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.search.protocol import METHODS
+from heapwright.study.claim import NOTHING
+from heapwright.workload.model import Input
+
+from ..allocators.spaces import number, threads_only
+from .conftest import Tuning
+from .fakes import Settings, World, toy_allocator
+
+SHORT: dict[str, Any] = {"method": "sobol", "evaluations": 16, "pairs_min": 6, "pairs_max": 6}
+
+
+def faster_without_cache(settings: Settings, _input: str) -> Mapping[str, float]:
+    return {"cpu_s": 0.85 if settings.get("cache") == "0" else 1.0}
+
+
+# what is found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_planted_gain_is_found_and_proven(method: str, tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=faster_without_cache, noise=0.01), options={"method": method, "evaluations": 60})
+    view = study.go()
+    assert view.phase == "done"
+    time = view.picks["time"]
+    assert time.config.settings == {"cache": "0"}, "minify should have dropped what does nothing"
+    confirmed = time.confirmed["cpu_s"]
+    assert confirmed.verdict == "better"
+    assert confirmed.low < 0.85 < confirmed.high
+    assert confirmed.pairs >= 10
+    assert time.confirmed["peak_rss_bytes"].verdict in ("same", "unproven")
+    assert view.claim.startswith("With toy's cache=0: CPU time 1")
+
+
+def test_minify_keeps_settings_that_only_help_together(tuning: Callable[..., Tuning]) -> None:
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        both = settings.get("cache") == "0" and settings.get("trim") == "1"
+        return {"cpu_s": 0.8 if both else 1.0}
+
+    study = tuning(World(effect=effect, noise=0.01), options={"method": "sobol", "evaluations": 40})
+    assert study.go().picks["time"].config.settings == {"cache": "0", "trim": "1"}
+
+
+def test_minify_does_not_lose_a_gain_that_two_settings_give_alike(tuning: Callable[..., Tuning]) -> None:
+    """Either does it: dropping one shows nothing, dropping both would lose all."""
+
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"cpu_s": 0.8 if settings.get("cache") == "0" or settings.get("trim") == "1" else 1.0}
+
+    study = tuning(World(effect=effect, noise=0.01), options={"method": "sobol", "evaluations": 40})
+    pick = study.go().picks["time"]
+    assert pick.confirmed["cpu_s"].verdict == "better"
+    assert len(pick.config.settings) == 1
+
+
+def test_where_nothing_has_an_effect_nothing_is_claimed(tuning: Callable[..., Tuning]) -> None:
+    for seed in range(1, 9):
+        study = tuning(World(noise=0.02), options={**SHORT, "pairs_min": 10, "pairs_max": 10, "seed": seed})
+        study.path = study.path.with_name(f"{seed}.study")
+        assert study.go().claim == NOTHING
+
+
+def test_with_no_noise_and_no_effect_there_is_no_pick(tuning: Callable[..., Tuning]) -> None:
+    view = tuning(World(), options=SHORT).go()
+    assert (view.picks, view.claim) == ({}, NOTHING)
+
+
+def test_memory_and_time_have_their_own_picks(tuning: Callable[..., Tuning]) -> None:
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        small = settings.get("trim") == "1"
+        fast = settings.get("cache") == "0"
+        memory = (0.7 if small else 1.0) * (1.2 if fast else 1.0)
+        return {"peak_rss_bytes": memory, "cpu_s": (1.3 if small else 1.0) * (0.6 if fast else 1.0)}
+
+    view = tuning(World(effect=effect), options={"method": "sobol", "evaluations": 30}).go()
+    assert view.picks["memory"].config.settings == {"trim": "1"}
+    assert view.picks["time"].config.settings == {"cache": "0"}
+    assert view.picks["balanced"].config.settings == {"trim": "1", "cache": "0"}
+
+
+# what is refused
+
+
+def test_what_fails_is_infeasible_and_never_picked(tuning: Callable[..., Tuning]) -> None:
+    world = World(effect=faster_without_cache, fails=lambda s: "killed by SIGSEGV" if s.get("cache") == "0" else "")
+    view = tuning(world, options={**SHORT, "evaluations": 30}).go()
+    bad = [e for e in view.evaluations if not e.feasible]
+    assert bad
+    assert all(e.config.settings.get("cache") == "0" and e.reason == "killed by SIGSEGV" for e in bad)
+    assert not any(e.on_front or e.ratios for e in bad)
+    assert all(p.config.settings.get("cache") != "0" for p in view.picks.values())
+
+
+def test_a_changed_output_is_infeasible(tuning: Callable[..., Tuning]) -> None:
+    world = World(effect=faster_without_cache, prints=lambda s, _n: "wrong" if s.get("cache") == "0" else "right")
+    view = tuning(world, options={**SHORT, "evaluations": 30}).go()
+    bad = [e for e in view.evaluations if e.config.settings.get("cache") == "0"]
+    assert bad
+    assert {e.reason for e in bad} == {"its output differs from the default's"}
+
+
+def test_an_output_that_changes_by_itself_is_not_compared(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(prints=lambda _s, n: f"at {n} o'clock"), options=SHORT)
+    view = study.go()
+    assert all(e.feasible for e in view.evaluations)
+    assert any("output differs from run to run" in n for n in study.notes.notes)
+    assert any("output differs from run to run" in w for w in view.warnings)
+
+
+def test_a_default_that_fails_says_so_in_one_line(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(fails=lambda _s: "exit status 3"), options=SHORT)
+    with pytest.raises(HeapwrightError) as caught:
+        study.go()
+    assert caught.value.message == "the command fails by itself, with nothing changed: exit status 3"
+    assert caught.value.hint == "its last words: the last words"
+    assert len(study.world.made) == 3, "it is tried three times"
+
+
+def test_a_default_that_fails_names_its_input(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(fails=lambda _s: "exit status 3"), inputs=(Input("big"),), options=SHORT)
+    with pytest.raises(HeapwrightError, match=r"^the command fails by itself on input 'big', with"):
+        study.go()
+
+
+def test_a_default_that_fails_once_is_forgiven(tuning: Callable[..., Tuning]) -> None:
+    world = World()
+    world.fails = lambda _s: "exit status 3" if len(world.made) == 4 else ""
+    study = tuning(world, options=SHORT)
+    assert study.go().phase == "done"
+    assert study.notes.notes[0] == "the default failed (exit status 3); trying again"
+    assert {r.failure for r in study.runs()} == {""}
+
+
+def test_an_objective_that_cannot_be_measured(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(), options={**SHORT, "objectives": ("instructions",)})
+    with pytest.raises(HeapwrightError, match=r"instructions \(instructions\) cannot be measured here") as caught:
+        study.go()
+    assert "--instructions=callgrind" in caught.value.hint
+    assert study.runs() == []
+
+
+def test_a_setting_the_loader_refuses_is_never_run(
+    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import msgspec
+
+    def effective(_program: str, settings: Settings, _env: Mapping[str, str]) -> Settings:
+        return {k: "7" if k == "trim" else v for k, v in settings.items()}
+
+    monkeypatch.setattr("heapwright.study.journey.effective_glibc", effective)
+    study = tuning(World(effect=faster_without_cache), options=SHORT)
+    file = study.allocator.file
+    probed = msgspec.structs.replace(file, allocator=msgspec.structs.replace(file.allocator, probe="ld.so"))
+    study.allocator = type(study.allocator)("toy", None, None, False, "", probed)
+    view = study.go()
+    refused = [e for e in view.evaluations if "trim" in e.config.settings]
+    assert refused
+    assert all(re.match(r"did not take effect: trim=[01]$", e.reason) for e in refused)
+    assert not any("trim" in settings for _, settings, _ in study.world.made)
+
+
+def test_an_allocator_with_nothing_to_set(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(threads=1), allocator=toy_allocator(number("arenas", requires=threads_only())), options=SHORT)
+    with pytest.raises(HeapwrightError, match="toy has no setting that applies to this program"):
+        study.go()
+
+
+def test_settings_for_threads_are_searched_where_there_are_threads(tuning: Callable[..., Tuning]) -> None:
+    allocator = toy_allocator(number("arenas", requires=threads_only()))
+    view = tuning(World(threads=4), allocator=allocator, options=SHORT).go()
+    assert {k for e in view.evaluations for k in e.config.settings} == {"arenas"}
+
+
+def test_only_the_parameters_asked_for(tuning: Callable[..., Tuning]) -> None:
+    view = tuning(World(), options={**SHORT, "params": ("pad", "trim")}).go()
+    assert {k for e in view.evaluations for k in e.config.settings} == {"pad", "trim"}
+    study = tuning(World(), options={**SHORT, "params": ("pads",)})
+    study.path = study.path.with_name("other.study")
+    with pytest.raises(UsageError, match="unknown parameter 'pads'"):
+        study.go()

@@ -1,0 +1,160 @@
+"""Inputs, budgets, time-outs: what is run where, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from heapwright.search.protocol import METHODS
+from heapwright.workload.model import Input
+
+from .conftest import Tuning
+from .fakes import Settings, World
+
+SHORT: dict[str, Any] = {"method": "sobol", "evaluations": 16, "pairs_min": 6, "pairs_max": 6}
+
+
+def faster(settings: Settings, _input: str) -> Mapping[str, float]:
+    return {"cpu_s": 0.8 if settings.get("cache") == "0" else 1.0}
+
+
+def inputs_of(study: Tuning, phase: str) -> set[str]:
+    return {r.input for r in study.runs(phase)}
+
+
+def test_the_search_sees_train_inputs_and_the_confirmation_test_inputs(tuning: Callable[..., Tuning]) -> None:
+    inputs = (Input("a"), Input("b"), Input("x", split="test"), Input("y", split="test"))
+    study = tuning(World(effect=faster), inputs=inputs, options=SHORT)
+    view = study.go()
+    assert inputs_of(study, "calibrate") == {"a", "b", "x", "y"}
+    for phase in ("search", "shortlist", "minify.%"):
+        assert inputs_of(study, phase) == {"a", "b"}, phase
+    assert inputs_of(study, "confirm") == {"x", "y"}
+    assert view.picks["time"].confirmed["cpu_s"].pairs == 12
+    assert "pairs on 2 inputs" in view.picks["time"].claim
+
+
+def test_without_test_inputs_all_are_used_for_both(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=faster), inputs=(Input("a"), Input("b")), options=SHORT)
+    study.go()
+    assert inputs_of(study, "search") == inputs_of(study, "confirm") == {"a", "b"}
+
+
+def test_every_block_holds_the_default_once_for_each_input(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=faster), inputs=(Input("a"), Input("b")), options=SHORT)
+    study.go()
+    blocks: dict[tuple[str, int, str], list[int]] = {}
+    for run in study.runs():
+        if not run.phase.startswith("minify"):  # there the pick itself is the reference
+            blocks.setdefault((run.phase, run.block, run.input), []).append(run.config)
+    assert all(configs.count(1) == 1 for configs in blocks.values())
+    assert all(len(c) <= 6 for (phase, _, _), c in blocks.items() if phase == "search")
+
+
+def test_the_default_stands_anywhere_in_its_block(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=faster), options={**SHORT, "evaluations": 100})
+    study.go()
+    blocks: dict[int, list[int]] = {}
+    for run in study.runs("search"):
+        blocks.setdefault(run.block, []).append(run.config)
+    assert len({configs.index(1) for configs in blocks.values()}) >= 4
+
+
+def test_padding_differs_from_run_to_run(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(), options=SHORT)
+    study.go()
+    pads = [pad for _, _, pad in study.world.made]
+    assert len(set(pads)) > 0.9 * len(pads)
+    assert all(0 <= pad <= 4096 for pad in pads)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("evaluations", [1, 7, 33])
+def test_no_more_evaluations_than_asked_for(method: str, evaluations: int, tuning: Callable[..., Tuning]) -> None:
+    view = tuning(World(noise=0.01), options={**SHORT, "method": method, "evaluations": evaluations}).go()
+    found = len(view.evaluations)
+    assert found <= evaluations
+    assert found == evaluations or method == "grid"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_setting_is_evaluated_twice(method: str, tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(noise=0.01), options={**SHORT, "method": method, "evaluations": 60})
+    view = study.go()
+    environments = [tuple(e.config.env.items()) for e in view.evaluations]
+    assert len(set(environments)) == len(environments)
+    searched = [r.config for r in study.runs("search") if r.config != 1]
+    assert len(set(searched)) == len(searched)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_space_smaller_than_the_budget_ends_the_search(method: str, tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(noise=0.01), options={**SHORT, "method": method, "evaluations": 500, "params": ("trim",)})
+    assert len(study.go().evaluations) == 2
+
+
+def test_a_time_budget_is_shared_out(tuning: Callable[..., Tuning]) -> None:
+    options = {"method": "nsga2", "evaluations": 0, "budget_s": 400.0, "pairs_min": 6, "pairs_max": 400}
+    study = tuning(World(effect=faster, noise=0.02, seconds=2.0), options=options)
+    study.go(margin=0.0)  # never narrow enough: only time ends the confirmation
+    ends: dict[str, float] = {}
+    spent = 0.0
+    for run in study.runs():
+        spent += run.elapsed_s
+        ends[run.phase.partition(".")[0]] = spent
+    block = 6 * 2.0
+    assert 200 <= ends["search"] < 200 + block
+    assert ends["minify"] < 300 + 5 * block  # what one pick takes is not cut short
+    assert 400 <= ends["confirm"] < 400 + 5 * 4 * 2.0
+    assert study.world.clock == spent
+
+
+def test_a_spent_budget_still_confirms(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=faster, seconds=10.0), options={"evaluations": 0, "budget_s": 150.0, "method": "sobol"})
+    view = study.go()
+    assert {r.block for r in study.runs("confirm")} == set(range(10))
+    assert view.picks["time"].confirmed["cpu_s"].pairs == 10
+
+
+def test_the_confirmation_goes_on_until_it_is_narrow(tuning: Callable[..., Tuning]) -> None:
+    noisy = tuning(World(effect=faster, noise=0.2), options={**SHORT, "pairs_min": 10, "pairs_max": 30})
+    noisy.go()
+    assert len({r.block for r in noisy.runs("confirm")}) == 30
+    calm = tuning(World(effect=faster, noise=0.001), options={**SHORT, "pairs_min": 10, "pairs_max": 30})
+    calm.path = calm.path.with_name("calm.study")
+    calm.go()
+    assert len({r.block for r in calm.runs("confirm")}) == 10
+
+
+def test_the_time_a_run_may_take(tuning: Callable[..., Tuning]) -> None:
+    def last_timeout(name: str, **options: Any) -> float:
+        study = tuning(World(extra={"wall_s": 4.0}), options={**SHORT, "evaluations": 1, **options})
+        study.path = study.path.with_name(f"{name}.study")
+        study.go()
+        return study.world.timeouts[-1]
+
+    assert last_timeout("own") == 40.0, "ten times the default's"
+    assert last_timeout("given", timeout=5.0) == 5.0
+
+
+def test_a_quick_program_may_take_ten_seconds(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(extra={"wall_s": 0.01}), options={**SHORT, "evaluations": 1})
+    study.go()
+    assert study.world.timeouts == [0.0, 10.0]
+
+
+def test_a_noisy_machine_is_said(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(noise=0.3), options={**SHORT, "evaluations": 1})
+    view = study.go()
+    assert any("CPU time varies by" in n and "noisy machine" in n for n in study.notes.notes)
+    assert any("CPU time varied by" in w for w in view.warnings)
+
+
+def test_many_mappings_are_a_hazard(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=faster, maps=60_000), options=SHORT)
+    limit = study.go().host["max_map_count"]
+    if limit is None or limit > 240_000:
+        pytest.skip("this kernel allows any number of mappings")
+    assert any("60000 memory mappings" in h for h in study.view().hazards)
