@@ -89,13 +89,11 @@ std::optional<Stat> read_stat(pid_t pid) {
   if (name_end == std::string::npos || name_end + 4 >= text.size()) {
     return std::nullopt;
   }
-  const char state = text[name_end + 2];
-  if (state == 'Z' || state == 'X') {
-    return std::nullopt;  // dead, only not buried
-  }
   // After ") S ": field 4 (ppid) onwards; 9 is flags, 28 is startstack.
   const char* at = text.c_str() + name_end + 4;
+  const char state = text[name_end + 2];
   Stat stat;
+  stat.dead = state == 'Z' || state == 'X';
   for (int field = 4; field <= 28; ++field) {
     char* end = nullptr;
     const std::uint64_t value = std::strtoull(at, &end, 10);
@@ -128,20 +126,28 @@ std::optional<std::uint64_t> count_maps(pid_t pid) {
   return lines;
 }
 
-std::vector<pid_t> children_of(pid_t pid) {
-  std::vector<pid_t> children;
+std::vector<pid_t> threads_of(pid_t pid) {
+  std::vector<pid_t> threads;
   std::array<char, 64> path{};
   (void)std::snprintf(path.data(), path.size(), "/proc/%d/task", pid);
   DIR* const tasks = opendir(path.data());
   if (tasks == nullptr) {
-    return children;
+    return threads;
   }
   while (const dirent* entry = readdir(tasks)) {
-    if (entry->d_name[0] == '.') {
-      continue;
+    if (entry->d_name[0] != '.') {
+      threads.push_back(static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10)));
     }
-    std::array<char, 300> name{};
-    (void)std::snprintf(name.data(), name.size(), "task/%s/children", entry->d_name);
+  }
+  closedir(tasks);
+  return threads;
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> children;
+  for (const pid_t thread : threads_of(pid)) {
+    std::array<char, 32> name{};
+    (void)std::snprintf(name.data(), name.size(), "task/%d/children", thread);
     const std::string text = slurp(open_proc(pid, name.data()));
     const char* at = text.c_str();
     char* end = nullptr;
@@ -150,7 +156,6 @@ std::vector<pid_t> children_of(pid_t pid) {
       at = end;
     }
   }
-  closedir(tasks);
   return children;
 }
 

@@ -26,18 +26,21 @@ struct Status {
 
 struct Stat {
   pid_t parent = 0;
+  bool dead = false;              // a zombie; threads may go on without it
   bool not_executed = false;      // forked and has not called exec since (PF_FORKNOEXEC)
   std::uint64_t start_stack = 0;  // tells one program image from the next
 };
 
 // Opens /proc/TID/statm; stays bound to that very task, whatever becomes of the number. -1 if it has gone.
 int open_statm(pid_t tid);
-// nullopt when the task has gone or is a zombie, and so has no memory any more.
+// nullopt when the task has gone or has no memory any more, as a zombie has none.
 std::optional<Statm> read_statm(int file);
 std::optional<Status> read_status(pid_t pid);
 std::optional<Stat> read_stat(pid_t pid);
 // How many mappings a process has. Reading takes time in proportion to them.
 std::optional<std::uint64_t> count_maps(pid_t pid);
+// The threads of a process, its leader among them even when only a zombie is left of that.
+std::vector<pid_t> threads_of(pid_t pid);
 // Direct children of all its threads; empty where the kernel does not tell.
 std::vector<pid_t> children_of(pid_t pid);
 // All descendants, not `pid` itself.

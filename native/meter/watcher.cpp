@@ -71,6 +71,7 @@ void Watcher::adopt(pid_t process, bool uncounted) {
     return;
   }
   ++seen_;
+  at->second.task = process;
   at->second.uncounted = uncounted;
   const int statm = open_statm(process);
   if (statm >= 0) {
@@ -80,7 +81,7 @@ void Watcher::adopt(pid_t process, bool uncounted) {
     if (const auto stat = read_stat(process)) {
       at->second.start_stack = stat->start_stack;
     }
-    refresh(process, at->second);
+    refresh(at->second);
   }
 }
 
@@ -92,7 +93,8 @@ void Watcher::discover(pid_t process) {
   const bool has_memory =
       read_statm(statm).has_value();  // else it is dying and may have been counted already
   close(statm);
-  if (const auto stat = read_stat(process); stat && has_memory) {
+  const auto stat = read_stat(process);
+  if (stat && ((has_memory && !stat->dead) || threads_of(process).size() > 1)) {
     adopt(process, shares_memory(process, *stat));
   }
 }
@@ -126,6 +128,21 @@ std::optional<Statm> Watcher::read_thread(pid_t thread, pid_t& process) {
   return read_statm(known->second.statm);
 }
 
+// Reads the memory of a process. A leader that called pthread_exit has none, while its threads go on with it.
+std::optional<Statm> Watcher::read_process(pid_t process, Process& state) {
+  pid_t owner = 0;
+  if (const auto memory = read_thread(state.task, owner); memory && owner == process) {
+    return memory;
+  }
+  for (const pid_t thread : threads_of(process)) {
+    if (const auto memory = read_thread(thread, owner); memory && owner == process) {
+      state.task = thread;
+      return memory;
+    }
+  }
+  return std::nullopt;
+}
+
 // Closes the descriptors of a process's threads, or (0) of all that are not leaders.
 void Watcher::forget_threads(pid_t process) {
   for (auto at = threads_.begin(); at != threads_.end();) {
@@ -139,8 +156,8 @@ void Watcher::forget_threads(pid_t process) {
   }
 }
 
-void Watcher::refresh(pid_t process, Process& state) {
-  if (const auto status = read_status(process)) {
+void Watcher::refresh(Process& state) {
+  if (const auto status = read_status(state.task); status && status->vm_peak != 0) {
     state.stack = status->stack;
     vm_peak_ = std::max(vm_peak_, status->vm_peak);
     max_threads_ = std::max(max_threads_, status->threads);
@@ -152,7 +169,7 @@ void Watcher::new_image(pid_t process, Process& state, const Stat& stat, double 
   state.uncounted = false;
   state.start_stack = stat.start_stack;
   state.stacks = ThreadStacks{};
-  refresh(process, state);
+  refresh(state);
 }
 
 // One reading into the ledger; false when the task has gone meanwhile.
@@ -167,7 +184,9 @@ bool Watcher::sample(pid_t process, const Statm& memory, double time) {
     if (!stat) {
       return false;
     }
-    if (!stat->not_executed && (state.uncounted || stat->start_stack != state.start_stack)) {
+    // A dead leader does not tell its stack; but an exec, whoever's, would have made it live again.
+    const bool moved = !stat->dead && stat->start_stack != state.start_stack;
+    if (!stat->not_executed && (state.uncounted || moved)) {
       new_image(process, state, *stat, time);
     }
     state.exec_pending = false;
@@ -202,15 +221,15 @@ void Watcher::call_effects(pid_t process, Process& state, const CallArguments& c
   switch (call.call) {
     case Call::kExit:
       if (!state.uncounted && !state.ending) {
-        refresh(process, state);
-        count_mappings(process, time);
+        refresh(state);
+        count_mappings(state, time);
       }
       state.ending = true;
       ledger_.gone(process, time);
       break;
     case Call::kExec:
       if (!state.uncounted) {
-        refresh(process, state);
+        refresh(state);
       }
       state.exec_pending = true;
       break;
@@ -248,12 +267,12 @@ void Watcher::gone(pid_t process, double time) {
 }
 
 // Counts the mappings of a process, unless that was done lately: it takes 1 ms for some 3,000 of them.
-void Watcher::count_mappings(pid_t process, double time) {
+void Watcher::count_mappings(const Process& state, double time) {
   if (time < next_count_) {
     return;
   }
   const double began = now();
-  if (const auto count = count_maps(process)) {
+  if (const auto count = count_maps(state.task)) {
     max_maps_ = std::max(max_maps_, *count);
   }
   next_count_ = time + kCountShare * (now() - began);
@@ -279,13 +298,11 @@ void Watcher::scan(double time) {
 std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
   std::vector<std::pair<pid_t, Statm>> readings;
   std::vector<pid_t> dead;
-  for (const auto& [process, state] : processes_) {
-    const auto thread = threads_.find(process);
-    if (const auto memory = thread == threads_.end() ? std::nullopt : read_statm(thread->second.statm)) {
+  for (auto& [process, state] : processes_) {
+    if (const auto memory = read_process(process, state)) {
       readings.emplace_back(process, *memory);
       continue;
     }
-    // A leader that called pthread_exit has no memory of its own to read; its threads' calls are still seen.
     const auto status = read_status(process);
     if (!status || status->threads <= 1) {
       dead.push_back(process);
@@ -312,10 +329,10 @@ void Watcher::tick(double time) {
     }
     if (refreshing) {
       const double began = now();
-      refresh(process, at->second);
+      refresh(at->second);
       spent += now() - began;
     }
-    count_mappings(process, time);
+    count_mappings(at->second, time);
   }
   if (refreshing) {
     next_refresh_ = time + kRefreshShare * spent;

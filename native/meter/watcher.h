@@ -58,6 +58,7 @@ class Watcher {
 
  private:
   struct Process {
+    pid_t task = 0;  // through which it is read
     bool uncounted = false;
     bool ending = false;        // at exit_group: what other threads still do does not count
     bool exec_pending = false;  // has called exec; whether it worked shows at the next reading
@@ -71,13 +72,14 @@ class Watcher {
   };
 
   std::optional<Statm> read_thread(pid_t thread, pid_t& process);
+  std::optional<Statm> read_process(pid_t process, Process& state);
   void discover(pid_t process);
   std::vector<std::pair<pid_t, Statm>> read_all(double time);
   bool sample(pid_t process, const Statm& memory, double time);
-  void refresh(pid_t process, Process& state);
+  void refresh(Process& state);
   void new_image(pid_t process, Process& state, const Stat& stat, double time);
   void call_effects(pid_t process, Process& state, const CallArguments& call, double time);
-  void count_mappings(pid_t process, double time);
+  void count_mappings(const Process& state, double time);
   void scan(double time);
   void forget_threads(pid_t process);
 

@@ -52,6 +52,7 @@ TEST(Procfs, AChildIsSeenAndItsDeathToo) {
   const auto stat = read_stat(child);
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->parent, getpid());
+  EXPECT_FALSE(stat->dead);
   EXPECT_TRUE(stat->not_executed);
   const auto children = descendants_of(getpid());
   EXPECT_NE(std::find(children.begin(), children.end(), child), children.end());
@@ -61,7 +62,10 @@ TEST(Procfs, AChildIsSeenAndItsDeathToo) {
   kill(child, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  EXPECT_FALSE(read_stat(child));  // a zombie
+  const auto zombie = read_stat(child);
+  ASSERT_TRUE(zombie);
+  EXPECT_TRUE(zombie->dead);
+  EXPECT_FALSE(read_statm(file));
   waitpid(child, nullptr, 0);
   EXPECT_FALSE(read_statm(file));  // whoever has the number now, this descriptor is not theirs
   EXPECT_FALSE(read_status(child));
