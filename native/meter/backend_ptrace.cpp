@@ -119,6 +119,11 @@ class PtraceRun : public TraceListener {
     if (call.arch != AUDIT_ARCH_I386 || call.number != kOldMmapI386) {
       arguments.values = call.arguments;
     }
+    if (arguments.call == Call::kOwnListener) {  // may live beside a tracer
+      context_.outcome.warnings.insert(
+          "the program installs a seccomp listener of its own: mapping calls that it watches are not seen");
+      arguments.call = Call::kNone;
+    }
     context_.watcher.called(thread, arguments, now());
     return follows(process) ? massif_.called(thread, arguments) : Resume::kRun;
   }

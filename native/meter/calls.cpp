@@ -117,11 +117,14 @@ std::vector<sock_filter> body(const Architecture& arch, const Number& entry, std
     return {load_argument(0), jump(BPF_JSET, CLONE_THREAD, 0, 1), allow, hit};
   }
   if (entry.call == Call::kOwnListener) {
+    const auto strict = statement(BPF_RET | BPF_K, action | static_cast<std::uint32_t>(Call::kOwnStrictMode));
     return {load_argument(0),
-            jump(BPF_JEQ, SECCOMP_SET_MODE_FILTER, 0, 3),
+            jump(BPF_JEQ, SECCOMP_SET_MODE_STRICT, 4, 0),
+            jump(BPF_JEQ, SECCOMP_SET_MODE_FILTER, 0, 4),
             load_argument(1),
-            jump(BPF_JSET, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, 1),
+            jump(BPF_JSET, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, 2),
             hit,
+            strict,
             allow};
   }
   if (entry.call == Call::kOwnStrictMode) {
@@ -145,8 +148,12 @@ Call classify(std::uint32_t arch, std::uint64_t number, std::uint64_t first_argu
     const std::uint64_t plain = arch == AUDIT_ARCH_X86_64 ? number & ~std::uint64_t{kX32Bit} : number;
     for (const auto& entry : architecture.numbers) {
       if (entry.number == plain) {
-        const bool thread = plain == architecture.clone && (first_argument & CLONE_THREAD) != 0;
-        return thread ? Call::kNone : entry.call;
+        if (plain == architecture.clone && (first_argument & CLONE_THREAD) != 0) {
+          return Call::kNone;
+        }
+        // seccomp(2) is for both; prctl(2) is stopped at for strict mode alone.
+        const bool strict = entry.call == Call::kOwnListener && first_argument == SECCOMP_SET_MODE_STRICT;
+        return strict ? Call::kOwnStrictMode : entry.call;
       }
     }
   }

@@ -125,8 +125,10 @@ void Outcome::add(const rusage& usage) {
 std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher& watcher) {
   Object json;
   json.raw("meter", quoted(backend_name(outcome.backend)));
+  std::set<std::string> all = outcome.warnings;
+  all.insert(watcher.warnings().begin(), watcher.warnings().end());
   std::string warnings = "[";
-  for (const auto& warning : watcher.warnings()) {
+  for (const auto& warning : all) {
     warnings += (warnings.size() > 1 ? ", " : "") + quoted(warning);
   }
   json.raw("warnings", warnings + "]");

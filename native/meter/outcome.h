@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "ledger.h"
@@ -27,6 +28,7 @@ struct Outcome {
   std::optional<std::uint64_t> instructions;
   std::optional<double> energy_j;
   std::optional<std::uint64_t> massif_peak;
+  std::set<std::string> warnings;  // beside the watcher's
 
   // Adds what wait4 said of a child of ours: it includes the children it waited for itself.
   void add(const rusage& usage);
