@@ -37,8 +37,8 @@ CallArguments arguments_of(const seccomp_data& data) {
 }
 
 // One notification: the reading, then the call goes on.
-void answer(int listener, Watcher& watcher) {
-  seccomp_notif request{};
+void answer(int listener, seccomp_notif& request, Watcher& watcher) {
+  std::memset(&request, 0, sizeof request);  // the kernel insists
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &request) != 0) {
     return;  // ENOENT: the caller was killed meanwhile
   }
@@ -87,7 +87,7 @@ bool run_notify(RunContext& context, std::string& error) {
       break;
     }
     if ((files[0].revents & POLLIN) != 0) {
-      answer(listener, watcher);
+      answer(listener, keeper.request(), watcher);
     } else if ((files[0].revents & POLLHUP) != 0) {
       files[0].fd = -1;  // the last filtered process has gone; only its burial is left
     }

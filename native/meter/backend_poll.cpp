@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 #include "backends.h"
+#include "keeper.h"
 #include "procfs.h"
 
 namespace heapwright::meter {
@@ -16,6 +18,15 @@ bool run_poll(RunContext& context, std::string& error) {
   Supervisor& supervisor = context.supervisor;
   if (!context.child.prepare(error)) {
     return false;
+  }
+  Keeper keeper;
+  if (context.options.die_with_parent) {
+    if (!keeper.start(context.options, -1, context.child.pid())) {
+      error = std::string("cannot start the keeper process: ") + std::strerror(errno);
+      return false;
+    }
+    supervisor.spare(keeper.pid());
+    context.watcher.ignore(keeper.pid());
   }
   const bool reads = context.outcome.backend != Backend::kNone;
   const int ticker = open_ticker(reads ? context.options.interval_ms : 1000);
@@ -39,6 +50,7 @@ bool run_poll(RunContext& context, std::string& error) {
     }
     supervisor.reap(context.watcher, context.outcome);
   }
+  keeper.dismiss(false);
   close(ticker);
   return true;
 }

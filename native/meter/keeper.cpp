@@ -2,16 +2,17 @@
 #include "keeper.h"
 
 #include <fcntl.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <set>
 
 #include "procfs.h"
 
@@ -19,6 +20,13 @@ namespace heapwright::meter {
 namespace {
 
 constexpr char kGoodbye = 'q';
+
+void let_go_on(int listener, std::uint64_t id) {
+  seccomp_notif_resp response{};
+  response.id = id;
+  response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+}
 
 // Answers every call until the last filtered process has gone.
 void serve(int listener, bool kill_callers) {
@@ -40,23 +48,48 @@ void serve(int listener, bool kill_callers) {
     if (kill_callers) {
       kill(static_cast<pid_t>(request.pid), SIGKILL);
     }
-    seccomp_notif_resp response{};
-    response.id = request.id;
-    response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+    let_go_on(listener, request.id);
   }
 }
 
-[[noreturn]] void keep(const Options& options, int listener, int pipe, pid_t root) {
+// Kills the root, if it still is who it was, and its descendants. Stopped first: what is stopped makes no
+// children, so that none is missed.
+void kill_tree(int root_file, pid_t root) {
+  if (root_file >= 0 && syscall(SYS_pidfd_send_signal, root_file, SIGSTOP, nullptr, 0) != 0) {
+    return;
+  }
+  std::set<pid_t> all{root};
+  kill(root, SIGSTOP);
+  for (bool more = true; more;) {
+    more = false;
+    for (const pid_t process : descendants_of(root)) {
+      if (all.insert(process).second) {
+        kill(process, SIGSTOP);
+        more = true;
+      }
+    }
+  }
+  for (const pid_t process : all) {
+    kill(process, SIGKILL);
+  }
+}
+
+[[noreturn]] void keep(const Options& options, int listener, int pipe, pid_t root,
+                       const seccomp_notif& taken) {
   setsid();  // a Ctrl-C at the terminal is not for us
   // Nothing of the target's may be held open: whoever reads its output waits for the end of file.
   constexpr int kListener = 0;
   constexpr int kPipe = 1;
+  constexpr int kRoot = 2;
+  const int root_file = static_cast<int>(syscall(SYS_pidfd_open, root, 0));
+  const int safe_root = fcntl(root_file, F_DUPFD, 10);
   const int safe_pipe = fcntl(pipe, F_DUPFD, 10);
   const int safe_listener = fcntl(listener, F_DUPFD, 10);
+  close(kListener);
   dup2(safe_listener, kListener);
   dup2(safe_pipe, kPipe);
-  syscall(SYS_close_range, 2U, ~0U, 0U);
+  dup2(safe_root, kRoot);
+  syscall(SYS_close_range, 3U, ~0U, 0U);
   char word = 0;
   ssize_t size = 0;
   do {
@@ -68,12 +101,14 @@ void serve(int listener, bool kill_callers) {
   const bool meter_died = size == 0;
   const bool kill_all = meter_died && options.die_with_parent;
   if (kill_all) {
-    for (const pid_t process : descendants_of(root)) {
-      kill(process, SIGKILL);
-    }
-    kill(root, SIGKILL);
+    kill_tree(safe_root < 0 ? -1 : kRoot, root);
   }
-  serve(kListener, kill_all);
+  if (listener >= 0) {
+    if (meter_died) {
+      let_go_on(kListener, taken.id);  // fails, and does no harm, if it was answered
+    }
+    serve(kListener, kill_all);
+  }
   _exit(0);
 }
 
@@ -83,9 +118,18 @@ Keeper::~Keeper() {
   if (pipe_ >= 0) {
     close(pipe_);
   }
+  if (request_ != nullptr) {
+    munmap(request_, sizeof *request_);
+  }
 }
 
 bool Keeper::start(const Options& options, int listener, pid_t root) {
+  void* const shared =
+      mmap(nullptr, sizeof *request_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) {
+    return false;
+  }
+  request_ = static_cast<seccomp_notif*>(shared);
   std::array<int, 2> pipe{};
   if (pipe2(pipe.data(), O_CLOEXEC) != 0) {
     return false;
@@ -93,13 +137,16 @@ bool Keeper::start(const Options& options, int listener, pid_t root) {
   pipe_ = pipe[1];
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
   if (pid_ == 0) {
-    keep(options, listener, pipe[0], root);
+    keep(options, listener, pipe[0], root, *request_);
   }
   close(pipe[0]);
   return pid_ > 0;
 }
 
-void Keeper::dismiss(bool leave_running) {
+void Keeper::dismiss(bool leave_running) const {
+  if (pipe_ < 0) {
+    return;
+  }
   const char word = leave_running ? 'c' : kGoodbye;
   (void)!write(pipe_, &word, 1);
 }

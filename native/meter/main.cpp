@@ -31,20 +31,25 @@ int fail(int status, const std::string& message) {
 }
 
 // The back end to use; kNone is never chosen by itself.
-bool choose(const Options& options, Backend& backend, std::string& error) {
+bool choose(const Options& options, Outcome& outcome, std::string& error) {
+  Backend& backend = outcome.backend;
   if (options.backend == Backend::kNone || options.backend == Backend::kPoll) {
     backend = options.backend;
     return true;
   }
   std::string why;
   if (options.backend == Backend::kAuto && !options.massif) {
+    std::string reasons;
     for (const Backend candidate : {Backend::kNotify, Backend::kPtrace}) {
       if (backend_works(candidate, why)) {
         backend = candidate;
         return true;
       }
+      reasons += (reasons.empty() ? "" : "; ") + why;
     }
     backend = Backend::kPoll;
+    outcome.warnings.insert(
+        "memory is only polled, so short peaks are missed and what is given back is not known: " + reasons);
     return true;
   }
   backend = options.massif ? Backend::kPtrace : options.backend;
@@ -82,7 +87,7 @@ int exec_failure(const Options& options, int problem) {
 int meter(const Options& options) {
   std::string error;
   Outcome outcome;
-  if (!choose(options, outcome.backend, error)) {
+  if (!choose(options, outcome, error)) {
     return fail(kFailed, error);
   }
   Supervisor supervisor(options);
@@ -91,8 +96,9 @@ int meter(const Options& options) {
     return fail(kFailed, "cannot take signals, or the caller has gone");
   }
   Spawned child;
-  if (!child.fork_child(options, filter_action(outcome.backend), mask, error)) {
-    return fail(child.pid() < 0 && errno == EACCES ? kCannotExecute : kNotFound, error);
+  if (const int status = child.fork_child(options, filter_action(outcome.backend), mask, error);
+      status != 0) {
+    return fail(status, error);
   }
   Ledger ledger(options.series);
   Watcher watcher(ledger);

@@ -104,17 +104,19 @@ Spawned::~Spawned() {
   }
 }
 
-bool Spawned::fork_child(const Options& options, std::uint32_t filter_action, const sigset_t& mask,
-                         std::string& error) {
+int Spawned::fork_child(const Options& options, std::uint32_t filter_action, const sigset_t& mask,
+                        std::string& error) {
   path_ = find_program(options.command[0]);
   if (path_.empty()) {
-    error = std::string("command not found: ") + options.command[0];
-    return false;
+    const bool there = errno == EACCES;
+    error = (there ? std::string("cannot execute ") + options.command[0] + ": " + std::strerror(EACCES)
+                   : std::string("command not found: ") + options.command[0]);
+    return there ? kCannotExecute : kNotFound;
   }
   std::array<int, 2> pair{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) {
     error = std::string("cannot make a socket pair: ") + std::strerror(errno);
-    return false;
+    return kFailed;
   }
   socket_ = pair[0];
   child_socket_ = pair[1];
@@ -123,23 +125,22 @@ bool Spawned::fork_child(const Options& options, std::uint32_t filter_action, co
   pid_ = fork();
   if (pid_ < 0) {
     error = std::string("cannot fork: ") + std::strerror(errno);
-    return false;
+    return kFailed;
   }
   if (pid_ == 0) {
     child(options, filter_action, mask, parent);
   }
   close(child_socket_);
   child_socket_ = -1;
-  return true;
+  return 0;
 }
 
 void Spawned::child(const Options& options, std::uint32_t filter_action, const sigset_t& mask,
                     pid_t parent) const {
-  if (options.die_with_parent) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) {
-      _exit(kFailed);
-    }
+  // While it waits: it holds our end of the socket pair too, and so would wait for a dead meter for ever.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) {
+    _exit(kFailed);
   }
   // Everything that allocates comes before the filter: our own mapping calls are not the target's.
   std::vector<sock_filter> filter;
@@ -162,6 +163,7 @@ void Spawned::child(const Options& options, std::uint32_t filter_action, const s
       close(result);
     }
   }
+  prctl(PR_SET_PDEATHSIG, 0);  // it would outlast the exec; from here on it is for the keeper, or the tracer
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execv(path_.c_str(), options.command.data());
   if (errno == ENOEXEC) {  // a script without its #! line, as shells and execvp run it

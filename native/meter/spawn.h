@@ -26,8 +26,9 @@ class Spawned {
 
   // Forks the child; it waits. `filter_action`: a SECCOMP_RET_* to watch calls with, 0 for no filter.
   // The child installs the filter when `prepare` lets it, so a tracer can seize it first.
-  bool fork_child(const Options& options, std::uint32_t filter_action, const sigset_t& mask,
-                  std::string& error);
+  // 0, or the status to exit with and one line in `error`.
+  int fork_child(const Options& options, std::uint32_t filter_action, const sigset_t& mask,
+                 std::string& error);
   // Lets the child install its filter and takes the listener (SECCOMP_RET_USER_NOTIF), or -1.
   bool prepare(std::string& error);
   // Lets the child exec.
