@@ -115,7 +115,7 @@ def _study(view: StudyView, anchor: str) -> dict[str, Any]:
     proven = pick is not None
     listed, left_out = _listed(view)
     # The pictures are our own SVG with everything from outside escaped (plots._svg).
-    plots = {"forest": forest_svg(view), "pareto": pareto_svg(view), "memory": memory_svg(view)}
+    draw = {"forest": forest_svg, "pareto": pareto_svg, "memory": memory_svg}
     return {
         "anchor": anchor,
         "title": shlex.join(view.command) or "study",
@@ -125,7 +125,7 @@ def _study(view: StudyView, anchor: str) -> dict[str, Any]:
         "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
         "paste_pick": next((n for n, p in view.distinct_picks() if pick and p.config.id == pick.config.id), ""),
         "picks": sorted((_pick(view, *pick) for pick in view.distinct_picks()), key=lambda p: not p["headline"]),
-        "plots": {k: Markup(v) for k, v in plots.items()},
+        "plots": {name: Markup(svg(view, anchor)) for name, svg in draw.items()},
         "hazards": view.hazards,
         "warnings": view.warnings,
         "baseline": [_baseline(view, key) for key in NUMERIC],

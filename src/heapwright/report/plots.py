@@ -67,8 +67,11 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _svg(figure: Figure, title: str, description: str, points: dict[str, str]) -> str:
-    """The figure as an inline <svg>, with a title and tooltips; `points` are gid → tooltip."""
+def _svg(figure: Figure, title: str, description: str, points: dict[str, str], anchor: str) -> str:
+    """The figure as an inline <svg>, with a title and tooltips; `points` are gid → tooltip.
+
+    Its ids begin with `anchor`, so that several stand on one page.
+    """
     from markupsafe import escape
 
     buffer = io.StringIO()
@@ -80,7 +83,7 @@ def _svg(figure: Figure, title: str, description: str, points: dict[str, str]) -
     # Namespaces are only for standalone files; inside HTML they are known, and xlink's old form is not needed.
     text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
     text = re.sub(r"(\d+\.\d)\d+", r"\1", text)
-    prefix = "p" + re.sub(r"\W", "", title)
+    prefix = anchor + "-" + re.sub(r"\W", "", title)
     text = re.sub(r'(id="|href="#|url\(#)(?!pt-)', rf"\g<1>{prefix}-", text)
     for sentinel, css in _COLOURS.items():
         text = text.replace(sentinel, css)
@@ -101,7 +104,7 @@ def _change(ratio: float) -> float:
     return 100 * (ratio - 1)
 
 
-def pareto_svg(view: StudyView) -> str:
+def pareto_svg(view: StudyView, anchor: str) -> str:
     """Objective against objective, in per cent of the default; empty with fewer than two objectives."""
     if len(view.objectives) < 2 or not view.evaluations:
         return ""
@@ -151,10 +154,10 @@ def pareto_svg(view: StudyView) -> str:
     axes.set_ylabel(f"{METRICS[y_key].label}, % change")
     axes.legend(fontsize=9)
     text = f"{len(shown)} settings; left and down is better; the picks with their confirmed 95% intervals."
-    return _svg(figure, "Pareto front", text, tips)
+    return _svg(figure, "Pareto front", text, tips, anchor)
 
 
-def forest_svg(view: StudyView) -> str:
+def forest_svg(view: StudyView, anchor: str) -> str:
     """Every confirmed pick and objective as an interval around its ratio."""
     picks = view.distinct_picks()
     rows = [(n, p.name, k, p.confirmed[k]) for n, p in picks for k in view.objectives if k in p.confirmed]
@@ -174,10 +177,10 @@ def forest_svg(view: StudyView) -> str:
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("% change against the default")
-    return _svg(figure, "Confirmed changes", "95% intervals; left of zero is better.", tips)
+    return _svg(figure, "Confirmed changes", "95% intervals; left of zero is better.", tips, anchor)
 
 
-def memory_svg(view: StudyView) -> str:
+def memory_svg(view: StudyView, anchor: str) -> str:
     """Resident memory and mapped heap over time, default and picks."""
     if not view.series:
         return ""
@@ -198,4 +201,4 @@ def memory_svg(view: StudyView) -> str:
     axes.set_ylabel(unit)
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=9)
-    return _svg(figure, "Memory over time", f"One run each; the highest point is {show_bytes(top)}.", {})
+    return _svg(figure, "Memory over time", f"One run each; the highest point is {show_bytes(top)}.", {}, anchor)

@@ -1,0 +1,139 @@
+"""Study views of every state a report can meet, built by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+from heapwright.metrics import NUMERIC
+from heapwright.study.claim import pick_claim, study_claim
+from heapwright.study.view import (
+    Config,
+    Confirmation,
+    Dropped,
+    Evaluation,
+    Pick,
+    PickName,
+    Series,
+    StudyView,
+    Summary,
+    Verdict,
+)
+
+OBJECTIVES = ["peak_rss_bytes", "cpu_s"]
+DEFAULT = Config(1, "glibc", {}, {})
+
+
+def config(number: int, **settings: str) -> Config:
+    """A configuration of glibc's."""
+    env = {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{k}={v}" for k, v in settings.items())}
+    return Config(number, "glibc", settings, env, dict(settings))
+
+
+def evaluation(number: int, at: Config, memory: float, cpu: float, reason: str = "", front: bool = False) -> Evaluation:
+    """One searched point; with a reason it is infeasible."""
+    ratios = {} if reason else {"peak_rss_bytes": memory, "cpu_s": cpu}
+    return Evaluation(number, at, 1, ratios, {}, not reason, reason, front)
+
+
+def confirmation(metric: str, ratio: float, verdict: Verdict, p: float | None = 0.008) -> Confirmation:
+    """A ratio with an interval of two per cent around it."""
+    return Confirmation(metric, ratio, ratio - 0.01, ratio + 0.01, p, 10, verdict, 1e8, 1e8 * ratio)
+
+
+def pick(name: PickName, at: Evaluation, memory: Confirmation, cpu: Confirmation) -> Pick:
+    """A confirmed pick."""
+    confirmed = {c.metric: c for c in (memory, cpu)}
+    confirmed["wall_s"] = confirmation("wall_s", 0.9, "unproven", None)
+    claim = pick_claim(confirmed, OBJECTIVES, 1, 0.005)
+    return Pick(name, at.config, at, [Dropped("mxfast", "0")], confirmed, claim)
+
+
+def view(searched: int = 60, **changes: Any) -> StudyView:
+    """A finished study whose time and balanced picks are the same setting."""
+    rng = random.Random(1)
+    points = [evaluation(i, config(i + 2, top_pad=str(4096 * i)), *rng_pair(rng)) for i in range(1, searched - 1)]
+    fast = evaluation(searched - 1, config(9001, mmap_threshold="134217728"), 1.05, 0.7, front=True)
+    small = evaluation(searched, config(9002, mmap_max="128"), 0.97, 1.3, front=True)
+    failed = evaluation(searched + 1, config(9003, arena_max="1"), 0, 0, "killed by SIGSEGV")
+    time_pick = pick("time", fast, confirmation("peak_rss_bytes", 1.05, "worse"), confirmation("cpu_s", 0.7, "better"))
+    picks: dict[PickName, Pick] = {
+        "memory": pick(
+            "memory", small, confirmation("peak_rss_bytes", 0.97, "better"), confirmation("cpu_s", 1.3, "worse")
+        ),
+        "time": time_pick,
+        "balanced": dataclasses.replace(time_pick, name="balanced"),
+    }
+    series = Series([0.0, 0.5, 1.0], [1e6, 9e6, 4e6], [2e6, 2e7, 2e7], [3e6, 4e7, 4e7])
+    found = StudyView(
+        path="out/spectrum.study",
+        created="2026-01-01T00:00:00+00:00",
+        version="0.1.0",
+        command=["./prog", "--fast", "a b"],
+        workload={},
+        reproduce=["heapwright", "tune", "--", "./prog", "--fast", "a b"],
+        options={"method": "nsga2", "margin": 0.005, "objectives": OBJECTIVES},
+        host={"cpu": "A CPU", "cores": 2, "governor": None},
+        meter="notify",
+        objectives=OBJECTIVES,
+        baseline={m: Summary(5, 100.0, 90.0, 110.0, 4.0) for m in NUMERIC if m != "energy_j"},
+        noise={"cpu_s": 0.02},
+        default=DEFAULT,
+        evaluations=[*points, fast, small, failed],
+        front=[fast.number, small.number],
+        picks=picks,
+        claim=study_claim(picks, OBJECTIVES, True),
+        series={"default": series, "memory": series, "time": series},
+        hazards=["A small threshold makes every such block a mapping."],
+        warnings=["CPU time varied by 7% between runs of the default."],
+        explanations={
+            "mmap_threshold": "Requests of at least this size get a mapping of their own. Default: 131072 B."
+        },
+        phase="done",
+        wall_s=73.0,
+    )
+    found = dataclasses.replace(found, **changes)
+    shown = {name: s for name, s in found.series.items() if name == "default" or name in found.picks}
+    return dataclasses.replace(found, series=shown)
+
+
+def rng_pair(rng: random.Random) -> tuple[float, float]:
+    """Memory and CPU ratios near one."""
+    return rng.uniform(0.98, 1.1), rng.uniform(0.8, 1.3)
+
+
+def unfinished() -> StudyView:
+    """Interrupted in the search."""
+    claim = study_claim({}, OBJECTIVES, False)
+    return view(phase="search", picks={}, claim=claim, series={}, hazards=[], warnings=[])
+
+
+def without_gain() -> StudyView:
+    """Searched and confirmed, and nothing was won."""
+    return view(picks={}, claim=study_claim({}, OBJECTIVES, True), hazards=[])
+
+
+def single_objective() -> StudyView:
+    """Only memory was minimised."""
+    full = view()
+    memory = full.picks["memory"]
+    confirmed = {"peak_rss_bytes": memory.confirmed["peak_rss_bytes"]}
+    picks: dict[PickName, Pick] = {"memory": dataclasses.replace(memory, confirmed=confirmed)}
+    return view(objectives=["peak_rss_bytes"], picks=picks, claim=study_claim(picks, ["peak_rss_bytes"], True))
+
+
+def nothing_yet() -> StudyView:
+    """Killed before its first run."""
+    return view(
+        2, phase="calibrate", picks={}, evaluations=[], front=[], baseline={}, noise={}, series={}, claim="Nothing yet."
+    )
+
+
+STATES = {
+    "proven": view,
+    "unfinished": unfinished,
+    "without gain": without_gain,
+    "single objective": single_objective,
+    "nothing yet": nothing_yet,
+}
