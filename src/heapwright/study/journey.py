@@ -90,8 +90,7 @@ class Journey:
             timeout=timeout,
             callgrind=self.options.callgrind,
         )
-        references = self.store.path.with_name(self.store.path.name + ".reference")
-        return Executor(self.workload, how, references)
+        return Executor(self.workload, how, self.store.references)
 
     def _over(self, share: float) -> bool:
         """Whether this share of a time budget is spent."""

@@ -47,6 +47,7 @@ def open_or_begin(
         stored = store.get("options")
         if stored is None:
             options = msgspec.convert(given, Options)
+            store.forget_references()
             store.put(
                 {
                     "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -108,7 +109,7 @@ def _resume(
 def _environment(allocator: Allocator) -> dict[str, str]:
     """What the user has set in the variables that settings are written into."""
     names = {p.env or allocator.file.allocator.env for p in allocator.file.param}
-    names |= {"MALLOC_ARENA_MAX", "LD_PRELOAD"}
+    names |= {"LD_PRELOAD", *(n for n in os.environ if n.startswith("MALLOC_"))}
     return {n: os.environ[n] for n in sorted(names - {""}) if n in os.environ}
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -80,6 +81,7 @@ class Store:
         self._db.close()
         if self._lock is not None:
             os.close(self._lock)
+            self._lock = None
 
     def remove_if_empty(self) -> None:
         """Removes the file if no run was ever stored in it."""
@@ -87,6 +89,16 @@ class Store:
             return
         self._db.close()  # takes the -wal and -shm files along
         self.path.unlink(missing_ok=True)
+        self.forget_references()
+
+    @property
+    def references(self) -> Path:
+        """The directory beside the study that keeps reference outputs for a comparing command."""
+        return self.path.with_name(f"{self.path.name}.reference")
+
+    def forget_references(self) -> None:
+        """Removes the reference outputs: those of a study that was deleted say nothing about a new one."""
+        shutil.rmtree(self.references, ignore_errors=True)
 
     def __enter__(self) -> Store:
         return self
@@ -193,16 +205,10 @@ def _stored(row: tuple[Any, ...]) -> StoredRun:
     )  # fmt: skip
 
 
-def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
-    try:
-        if read_only:
-            return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        connection = sqlite3.connect(path, timeout=10)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-    except sqlite3.DatabaseError as error:
-        raise _not_a_study(path, error) from None
-    return connection
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    """Opens for reading, also where SQLite may not make the files that WAL mode wants beside the study."""
+    alone = not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}", uri=True)
 
 
 def _not_a_study(path: Path, error: sqlite3.DatabaseError) -> HeapwrightError:
@@ -256,8 +262,11 @@ def open_study(path: Path) -> Store:
         ) from None
     db: sqlite3.Connection | None = None
     try:
-        db = _connect(path, read_only=False)
-        if not _check(path, db):
+        db = sqlite3.connect(path, timeout=10)
+        begun = _check(path, db)  # before anything is changed: it may be a database of something else
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        if not begun:
             with db:
                 db.executescript(
                     f"BEGIN; PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA}; {_TABLES} COMMIT;"
@@ -281,7 +290,11 @@ def read_study(path: Path) -> Store:
     """
     if not path.is_file():
         raise HeapwrightError(f"no such study: {path}", "'heapwright tune -- CMD' makes one")
-    db = _connect(path, read_only=True)
-    if not _check(path, db):
-        raise HeapwrightError(f"{path} holds no study yet")
+    db = _connect_read_only(path)
+    try:
+        if not _check(path, db):
+            raise HeapwrightError(f"{path} holds no study yet")
+    except HeapwrightError:
+        db.close()
+        raise
     return Store(path, db, None)

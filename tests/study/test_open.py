@@ -1,0 +1,225 @@
+"""Options, budgets, and which study a command may go on with: every refusal is one line with a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.measure.host import describe_host
+from heapwright.study.open import default_path, open_or_begin
+from heapwright.study.options import EXTENSIBLE, Options, conflicts, parse_budget
+from heapwright.workload.model import Input, Workload, WorkloadFile
+
+from ..allocators.spaces import number
+from .fakes import toy_allocator
+
+# budgets
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("96", (96, 0.0)),
+        (" 7 ", (7, 0.0)),
+        ("90s", (0, 90.0)),
+        ("15m", (0, 900.0)),
+        ("15min", (0, 900.0)),
+        ("2h", (0, 7200.0)),
+        ("1.5h", (0, 5400.0)),
+        ("1d", (0, 86400.0)),
+    ],
+)
+def test_budgets(text: str, expected: tuple[int, float]) -> None:
+    assert parse_budget(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "1h30m", "10 m", "5.5", "1e3", "10x", "m", "inf", "10m\n5", "0x10"])
+def test_budgets_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_budget(text)
+    assert f"'{text}' is neither a count nor a time" in caught.value.message
+    assert caught.value.hint == "for example 200, 90s, 15m or 2h"
+    assert caught.value.status == 2
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "0.0h"])
+def test_budgets_of_nothing(text: str) -> None:
+    with pytest.raises(UsageError, match="--budget must be"):
+        parse_budget(text)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_budget_or_a_usage_error(text: str) -> None:
+    try:
+        evaluations, seconds = parse_budget(text)
+    except UsageError:
+        return
+    assert (evaluations > 0) != (seconds > 0)
+
+
+# options
+
+
+def test_options_survive_the_store() -> None:
+    options = Options(objectives=("wall_s",), params=("a", "b"), seed=7, budget_s=60.0, evaluations=0)
+    assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(options)), Options, strict=False) == options
+
+
+def test_only_how_long_it_goes_on_may_change() -> None:
+    assert set(EXTENSIBLE) == {"evaluations", "budget_s", "pairs_max"}
+    stored = Options()
+    assert conflicts(stored, {"evaluations": 500, "budget_s": 9.0, "pairs_max": 99}) == []
+    assert conflicts(stored, {"seed": 2, "objectives": ("wall_s", "cpu_s")}) == [
+        "seed 1, not 2",
+        "objectives peak_rss_bytes,cpu_s, not wall_s,cpu_s",
+    ]
+    assert conflicts(stored, msgspec.structs.asdict(stored)) == []
+
+
+# taking a study up again
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Workload:
+    return Workload(WorkloadFile(command=["solver", "--fast"]), tmp_path, (Input("default"),))
+
+
+@pytest.fixture
+def begin(tmp_path: Path, workload: Workload, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Options]:
+    """Opens the one study of the test, with these options, and closes it."""
+    monkeypatch.delenv("TOY", raising=False)
+
+    def go(other: Workload | None = None, allocator: Any = None, **given: Any) -> Options:
+        allocator = allocator or toy_allocator()
+        store, options = open_or_begin(tmp_path / "s.study", other or workload, allocator, given, ["heapwright"])
+        store.close()
+        return options
+
+    return go
+
+
+def refused(message: str, go: Callable[..., Options], *words: Any, **more: Any) -> None:
+    with pytest.raises(HeapwrightError) as caught:
+        go(*words, **more)
+    assert message in caught.value.message
+    assert "\n" not in caught.value.message + caught.value.hint
+    assert "another file with --study" in caught.value.hint
+
+
+def test_options_left_out_are_those_it_was_begun_with(begin: Callable[..., Options]) -> None:
+    first = begin(seed=5, method="sobol", evaluations=10)
+    assert first == Options(seed=5, method="sobol", evaluations=10)
+    assert begin() == first
+    assert begin(method="sobol") == first
+
+
+def test_a_new_budget_replaces_the_old_one_of_either_kind(begin: Callable[..., Options]) -> None:
+    begin(evaluations=10)
+    assert begin(evaluations=20, budget_s=0.0) == Options(evaluations=20)
+    timed = begin(evaluations=0, budget_s=60.0)
+    assert (timed.evaluations, timed.budget_s) == (0, 60.0)
+    assert begin(budget_s=90.0) == Options(evaluations=0, budget_s=90.0)
+    assert begin(evaluations=5) == Options(evaluations=5)
+    assert begin() == Options(evaluations=5)
+
+
+def test_other_options_are_refused(begin: Callable[..., Options]) -> None:
+    begin()
+    refused("s.study was begun with seed 1, not 2", begin, seed=2)
+    refused("begun with method nsga2, not grid; margin 0.005, not 0.01", begin, method="grid", margin=0.01)
+    assert begin() == Options()
+
+
+def test_another_commands_study_is_refused(begin: Callable[..., Options], workload: Workload) -> None:
+    begin()
+    other = msgspec.structs.replace(workload.file, command=["solver", "--slow"])
+    refused(
+        "is a study of another command: command was solver --fast, is solver --slow",
+        begin, Workload(other, workload.cwd, workload.inputs),
+    )  # fmt: skip
+    other = msgspec.structs.replace(workload.file, env={"THREADS": "2"})
+    refused("of another command: env was {}, is {'THREADS': '2'}", begin, Workload(other, workload.cwd, ()))
+    refused("of another command: cwd was", begin, Workload(workload.file, Path("/"), workload.inputs))
+
+
+def test_a_long_command_does_not_make_a_long_message(begin: Callable[..., Options], workload: Workload) -> None:
+    begin()
+    other = msgspec.structs.replace(workload.file, command=["solver", *["word"] * 5000])
+    with pytest.raises(HeapwrightError) as caught:
+        begin(Workload(other, workload.cwd, workload.inputs))
+    assert len(caught.value.message) < 400
+
+
+def test_another_parameter_space_is_refused(begin: Callable[..., Options]) -> None:
+    begin()
+    refused("searches another parameter space than toy's is now", begin, allocator=toy_allocator(number("only")))
+
+
+def test_another_machine_is_refused(begin: Callable[..., Options], monkeypatch: pytest.MonkeyPatch) -> None:
+    begin()
+    here = describe_host()
+    monkeypatch.setattr("heapwright.study.open.describe_host", lambda: {**here, "cpu": "Z80", "kernel": "CP/M"})
+    refused(f"on another machine (cpu: {here['cpu']} then, Z80 now; kernel: ", begin)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("TOY", "toy.cache=3"), ("LD_PRELOAD", ""), ("MALLOC_ARENA_MAX", "2"), ("MALLOC_TOP_PAD_", "65536")],
+)
+def test_what_else_rules_malloc_must_be_as_it_was(
+    name: str, value: str, begin: Callable[..., Options], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    begin()
+    monkeypatch.setenv(name, value)
+    refused("in the environment, now it is", begin)
+    monkeypatch.delenv(name)
+    begin()
+
+
+def test_a_refusal_leaves_the_study_free(begin: Callable[..., Options]) -> None:
+    begin()
+    refused("seed", begin, seed=2)
+    begin()
+
+
+def test_old_reference_outputs_do_not_judge_a_new_study(begin: Callable[..., Options], tmp_path: Path) -> None:
+    references = tmp_path / "s.study.reference"
+    references.mkdir()
+    (references / "stale").write_text("of a study that was deleted")
+    begin()
+    assert not references.exists()
+    references.mkdir()
+    begin()
+    assert references.exists(), "those of a study that goes on stay"
+
+
+# where it is kept
+
+
+def test_the_same_command_finds_its_study_again(workload: Workload) -> None:
+    path = default_path(workload, toy_allocator())
+    assert path == default_path(workload, toy_allocator())
+    assert path.parent == Path()
+    assert path.name.startswith("heapwright-solver-")
+    assert path.suffix == ".study"
+    other = msgspec.structs.replace(workload.file, command=["solver", "--slow"])
+    assert path != default_path(Workload(other, workload.cwd, workload.inputs), toy_allocator())
+    assert path != default_path(Workload(workload.file, Path("/"), workload.inputs), toy_allocator())
+    assert path != default_path(workload, toy_allocator(number("only")))
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("/opt/my tool/bin/a b", "a-b"), ("./..", "program"), ("./-x", "x"), ("/bin/größe", "gr-e")]
+)
+def test_strange_programs_have_plain_file_names(command: str, name: str, workload: Workload) -> None:
+    file = msgspec.structs.replace(workload.file, command=[command])
+    found = default_path(Workload(file, workload.cwd, workload.inputs), toy_allocator())
+    assert found.name.startswith(f"heapwright-{name}-")
