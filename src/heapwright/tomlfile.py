@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
 
@@ -81,11 +81,16 @@ def _explain(path: Path, text: str, kind: type[T], message: str) -> UsageError:
         leaf = unknown("key", keys[-1], struct)
         return UsageError(f"{place}: {near.message}", leaf.hint)
     key = ".".join(k for k in keys if not k.isdigit())
+    value = re.fullmatch(r"Invalid enum value '(.*)'", what)
+    if value:
+        allowed = get_args(_struct_at(kind, keys[:-1]).get(keys[-1]))
+        error = unknown("value", value[1], map(str, allowed))
+        return UsageError(f"{place}: {key}: {error.message}", error.hint)
     return UsageError(f"{place}: {key + ': ' if key else ''}{what[:1].lower()}{what[1:]}")
 
 
-def _struct_at(kind: type[T], keys: list[str]) -> list[str]:
-    """The field names of the struct at a key path, for 'did you mean'."""
+def _struct_at(kind: type[T], keys: list[str]) -> dict[str, object]:
+    """The fields of the struct at a key path and their types, for 'did you mean'."""
     current: object = kind
     for key in keys:
         if key.isdigit():
@@ -96,6 +101,6 @@ def _struct_at(kind: type[T], keys: list[str]) -> list[str]:
             args = [a for a in getattr(inner, "__args__", ()) if a is not type(None)]
             inner = args[-1] if args else None
         if inner is None:
-            return []
+            return {}
         current = inner
-    return [f.encode_name for f in msgspec.structs.fields(current)]  # type: ignore[arg-type]
+    return {f.encode_name: f.type for f in msgspec.structs.fields(current)}  # type: ignore[arg-type]

@@ -142,7 +142,7 @@ class Journey:
         env = space.environment(settings, base) if settings else {}
         config = self.store.config(self.allocator.name, settings, env)
         if config.settings and not config.effective and space.allocator.probe == "ld.so":
-            effective = effective_glibc(self.workload.file.command[0], config.settings, env)
+            effective = effective_glibc(self.workload.program(), config.settings, env)
             if effective:
                 self.store.set_effective(config.id, effective)
                 config = self.store.config_by_id(config.id)

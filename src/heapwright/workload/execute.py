@@ -65,26 +65,26 @@ class Executor:
             HeapwrightError: set-up failed, or the command could not be started or measured.
         """
         file = self.workload.file
-        full = pad_environment({**os.environ, **file.env, **input_.env, **env}, pad)
-        self._helper("setup", file.setup, {**os.environ, **file.env, **input_.env})
+        plain = {**os.environ, **file.env, **input_.env}
+        self._helper("setup", file.setup, plain)
         try:
-            outcome = self._measured(input_, full)
+            outcome = self._measured(input_, pad_environment({**plain, **env}, pad), plain)
         finally:
-            self._helper("cleanup", file.cleanup, {**os.environ, **file.env, **input_.env})
+            self._helper("cleanup", file.cleanup, plain)
         return outcome
 
-    def _measured(self, input_: Input, env: dict[str, str]) -> Outcome:
+    def _measured(self, input_: Input, env: dict[str, str], plain: dict[str, str]) -> Outcome:
         file = self.workload.file
         command = self.workload.command(input_)
         stdin = Path(input_.stdin or file.stdin) if input_.stdin or file.stdin else None
         with tempfile.TemporaryFile() as output:
             keep = output if file.output.compare == "command" else None
             if file.server is not None:
-                run, trouble = _run_server(command, self.options, env, self.workload.cwd, file.server, keep)
+                run, trouble = _run_server(command, self.options, env, plain, self.workload.cwd, file.server, keep)
             else:
                 run = run_metered(command, self.options, env=env, cwd=self.workload.cwd, stdin=stdin, keep=keep)
                 trouble = ""
-            failure = trouble or self._failure(run)
+            failure = trouble or self._failure(run) or self._missing()
             digest = "" if failure else self._digest(input_, run, output)
         return Outcome(run, digest, failure)
 
@@ -104,6 +104,14 @@ class Executor:
         server = self.workload.file.server
         return 128 + signal.Signals[server.stop] if server else -1
 
+    def _missing(self) -> str:
+        """The first output file that is not there; a run without its output did not succeed."""
+        how = self.workload.file.output
+        for name in how.files if how.compare == "files" else []:
+            if not os.access(self.workload.cwd / name, os.R_OK) or (self.workload.cwd / name).is_dir():
+                return f"it left no file {name}"
+        return ""
+
     def _digest(self, input_: Input, run: Run, output: IO[bytes]) -> str:
         """What stands for this run's output: equal digests mean equal outputs."""
         how = self.workload.file.output
@@ -115,11 +123,8 @@ class Executor:
             case "files":
                 digest = hashlib.sha256()
                 for name in how.files:
-                    try:
-                        content = (self.workload.cwd / name).read_bytes()
-                    except OSError as error:
-                        return f"no {name}: {error.strerror}"
-                    digest.update(hashlib.sha256(content).digest())
+                    with (self.workload.cwd / name).open("rb") as content:
+                        digest.update(hashlib.file_digest(content, "sha256").digest())
                 return digest.hexdigest()
             case "command":
                 return self._compare(input_, output)
@@ -178,13 +183,15 @@ def _run_server(
     command: list[str],
     options: MeterOptions,
     env: dict[str, str],
+    plain: dict[str, str],
     cwd: Path,
     server: Server,
     keep: IO[bytes] | None,
 ) -> tuple[Run, str]:
     """Starts the server under the meter, waits until it is ready, loads it, stops it.
 
-    Memory, CPU and faults are the server's; wall time is the load's. The run and what went wrong, if anything.
+    Memory, CPU and faults are the server's; wall time is the load's. Load and ready check run in the `plain`
+    environment, without the settings on trial. The run and what went wrong, if anything.
     """
     import dataclasses
 
@@ -208,7 +215,7 @@ def _run_server(
     thread.start()
     trouble, load_s = "", None
     try:
-        if not _wait_ready(server, thread, cwd, env):
+        if not _wait_ready(server, thread, cwd, plain):
             trouble = (
                 f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else "ended before it was ready"
             )
@@ -218,6 +225,7 @@ def _run_server(
                 load = subprocess.run(
                     server.load,
                     cwd=cwd,
+                    env=plain,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -250,9 +258,8 @@ def _listening(port: int) -> bool:
         return False
 
 
-def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, env: dict[str, str]) -> bool:
+def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: dict[str, str]) -> bool:
     deadline = time.monotonic() + server.ready_timeout
-    plain = {k: v for k, v in os.environ.items() if k in env}
     while time.monotonic() < deadline and thread.is_alive():
         if server.ready_port and _listening(server.ready_port):
             return True
@@ -281,12 +288,16 @@ def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, env: dict[s
 
 
 def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> None:
-    """Asks the server to stop, by its signal; after ten seconds by SIGKILL."""
-    for number, patience in ((signal.Signals[server.stop], 10.0), (signal.SIGKILL, 10.0)):
-        text = Path(pid_file).read_text().strip()
-        if thread.is_alive() and text.isdigit():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(text), number)
-        thread.join(patience)
+    """Asks the server to stop, by its signal; after ten seconds by SIGKILL. It may not have started yet."""
+    for number in (signal.Signals[server.stop], signal.SIGKILL):
+        deadline = time.monotonic() + 10.0
+        sent = False
+        while thread.is_alive() and time.monotonic() < deadline:
+            text = Path(pid_file).read_text().strip()
+            if text.isdigit() and not sent:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(text), number)
+                sent = True
+            thread.join(max(0.0, deadline - time.monotonic()) if sent else 0.01)
         if not thread.is_alive():
             return

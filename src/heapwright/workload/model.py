@@ -118,6 +118,11 @@ class Workload:
             return [*words[:at], *input_.args, *words[at + 1 :]]
         return [*words, *input_.args]
 
+    def program(self) -> str:
+        """What is started: a path from our own working directory, or a name on PATH."""
+        word = self.file.command[0]
+        return str(self.cwd / word) if "/" in word else word
+
     def describe(self) -> str:
         """The command as people would type it."""
         return shlex.join(self.file.command)
@@ -190,11 +195,17 @@ def load_workload(path: Path) -> Workload:
         raise fail(["output", "command"], "compare = 'command' needs the comparing command")
     if file.timeout < 0:
         raise fail(["timeout"], "must not be negative")
+    if not file.success:
+        raise fail(["success"], "is empty; no run could ever succeed")
     if file.server is not None:
         if not file.server.load:
             raise fail(["server", "load"], "is empty; give the command that loads the server")
         if file.server.stop not in signal.Signals.__members__:
             raise fail(["server", "stop"], f"no such signal: {file.server.stop} (for example SIGTERM)")
+        if not 0 <= file.server.ready_port < 1 << 16:
+            raise fail(["server", "ready_port"], f"{file.server.ready_port} is no port")
+        if file.server.ready_timeout <= 0:
+            raise fail(["server", "ready_timeout"], "must be above 0")
     names = [i.name for i in file.input]
     for number, item in enumerate(file.input):
         if names.index(item.name) != number:

@@ -1,0 +1,283 @@
+"""Real small commands under the meter: which runs count, and what stands for their output."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from heapwright.errors import HeapwrightError
+from heapwright.measure.meter import MeterOptions
+from heapwright.workload.execute import Executor, Outcome, pad_environment
+from heapwright.workload.model import Input, Output, Server, Workload, WorkloadFile
+
+Make = Callable[..., Executor]
+
+
+@pytest.fixture
+def make(tmp_path: Path, meter: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """An executor of a shell script, in a fresh directory."""
+    monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
+
+    def build(script: str, timeout: float = 20.0, **file: Any) -> Executor:
+        definition = msgspec.structs.replace(WorkloadFile(command=["/bin/sh", "-c", script, "sh"]), **file)
+        workload = Workload(definition, tmp_path, (Input("default"),))
+        return Executor(workload, MeterOptions(timeout=timeout, series=20), tmp_path / "references")
+
+    return build
+
+
+def run(executor: Executor, input_: Input | None = None, pad: int = 0, **env: str) -> Outcome:
+    return executor.run(input_ or Input("default"), env, pad)
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# does a run count?
+
+
+def test_a_good_run(make: Make) -> None:
+    outcome = run(make("echo hello; echo aside >&2"))
+    assert (outcome.failure, outcome.digest) == ("", sha("hello\n"))
+    assert outcome.run.metrics["peak_rss_bytes"]
+    assert outcome.run.stderr_tail == "aside\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "failure"),
+    [
+        ("exit 3", "exit status 3"),
+        ("kill -SEGV $$", "killed by SIGSEGV"),
+        ("kill -KILL $$", "killed by SIGKILL"),
+        ("exit 255", "killed by signal 127"),
+        ("no-such-command", "exit status 127"),
+    ],
+)
+def test_runs_that_do_not_count(script: str, failure: str, make: Make) -> None:
+    outcome = run(make(f"echo partial; {script}"))
+    assert outcome.failure == failure
+    assert outcome.digest == "", "what a failed run printed stands for nothing"
+
+
+def test_statuses_that_count_as_success(make: Make) -> None:
+    executor = make("exit $WITH", success=[3, 4])
+    assert run(executor, WITH="3").failure == ""
+    assert run(executor, WITH="4").failure == ""
+    assert run(executor, WITH="0").failure == "exit status 0"
+
+
+def test_a_run_that_takes_too_long(make: Make) -> None:
+    outcome = run(make("sleep 60", timeout=0.3))
+    assert outcome.failure == "timed out after 0.3 s"
+    assert outcome.run.timed_out
+
+
+def test_a_command_that_is_gone(make: Make) -> None:
+    with pytest.raises(HeapwrightError, match="no-such-program"):
+        run(make("", command=["no-such-program"]))
+
+
+# what a run sees
+
+
+def test_variables_later_ones_win(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", "shell")
+    executor = make('echo "$A $B $C $D"', env={"B": "file", "C": "file", "D": "file"})
+    outcome = executor.run(Input("default", env={"C": "input", "D": "input"}), {"D": "setting"})
+    assert outcome.digest == sha("shell file input setting\n")
+
+
+def test_arguments_and_directory(make: Make, tmp_path: Path) -> None:
+    outcome = run(make('pwd; printf "%s|" "$@"'), Input("i", args=["a b", "*"]))
+    assert outcome.digest == sha(f"{tmp_path}\na b|*|")
+
+
+def test_stdin_of_the_input_before_that_of_the_file(make: Make, tmp_path: Path) -> None:
+    for name in ("file", "input"):
+        (tmp_path / name).write_text(name)
+    executor = make("cat", stdin=str(tmp_path / "file"))
+    assert run(executor).digest == sha("file")
+    assert run(executor, Input("i", stdin=str(tmp_path / "input"))).digest == sha("input")
+    assert run(make("cat")).digest == sha("")
+
+
+def test_the_padding_is_a_variable_of_that_length(make: Make) -> None:
+    assert run(make("echo ${#HEAPWRIGHT_PAD}"), pad=1234).digest == sha("1234\n")
+    assert pad_environment({"A": "1"}, 3) == {"A": "1", "HEAPWRIGHT_PAD": "xxx"}
+
+
+# set-up and clean-up
+
+
+def test_set_up_and_clean_up_surround_every_run(make: Make, tmp_path: Path) -> None:
+    executor = make(
+        "cat log",
+        setup=["sh", "-c", "echo set-up $WHO > log"],
+        cleanup=["sh", "-c", "echo clean-up $WHO >> log"],
+        env={"WHO": "me"},
+    )
+    assert run(executor, WHO="the setting on trial").digest == sha("set-up me\n")
+    assert (tmp_path / "log").read_text() == "set-up me\nclean-up me\n"
+
+
+def test_clean_up_also_after_a_failure(make: Make, tmp_path: Path) -> None:
+    assert run(make("exit 3", cleanup=["touch", "cleaned"])).failure == "exit status 3"
+    assert (tmp_path / "cleaned").exists()
+
+
+@pytest.mark.parametrize("what", ["setup", "cleanup"])
+def test_helpers_that_fail_end_the_study_in_one_line(what: str, make: Make) -> None:
+    with pytest.raises(HeapwrightError) as caught:
+        run(make("true", **{what: ["sh", "-c", "echo first >&2; echo no room >&2; exit 9"]}))
+    assert caught.value.message == f"the {what} command failed with status 9: no room"
+    with pytest.raises(HeapwrightError, match=f"^the {what} command does not start: .*no-such"):
+        run(make("true", **{what: ["no-such-program"]}))
+
+
+# what stands for the output
+
+
+def test_nothing_is_compared_where_nothing_should_be(make: Make) -> None:
+    assert run(make("date +%N", output=Output("none"))).digest == ""
+
+
+def test_files_stand_for_the_output(make: Make) -> None:
+    executor = make("echo $ONE > one; echo $TWO > two; date +%N", output=Output("files", ["one", "two"]))
+    first = run(executor, ONE="1", TWO="2").digest
+    assert run(executor, ONE="1", TWO="2").digest == first
+    assert run(executor, ONE="1", TWO="3").digest != first
+    assert run(executor, ONE="2", TWO="1").digest != first
+
+
+def test_a_run_that_left_no_file_failed(make: Make) -> None:
+    executor = make("[ -z $ONE ] || echo 1 > one", output=Output("files", ["one"]), setup=["rm", "-f", "one"])
+    assert run(executor, ONE="yes").failure == ""
+    assert run(executor).failure == "it left no file one"
+
+
+def test_a_command_compares(make: Make) -> None:
+    first_line = 'head -1 "$0" > a; head -1 "$1" > b; cmp -s a b'  # the second is the time of day
+    compare = ["sh", "-c", first_line, "{reference}", "{output}"]
+    executor = make("echo result $N; date +%N", output=Output("command", command=compare))
+    first = run(executor, N="1").digest
+    assert run(executor, N="1").digest == first
+    assert run(executor, N="2").digest == "differs (comparer's status 1)"
+    assert run(executor, N="1").digest == first, "the reference stays the first output"
+
+
+def test_every_input_has_its_own_reference(make: Make) -> None:
+    executor = make('echo "$@"', output=Output("command", command=["cmp", "-s", "{reference}", "{output}"]))
+    for name in ("a", "b/../c"):
+        assert run(executor, Input(name, args=[name])).digest == "same"
+        assert run(executor, Input(name, args=["other"])).digest.startswith("differs")
+
+
+def test_a_failed_run_is_no_reference(make: Make) -> None:
+    executor = make(
+        'echo "$OUT"; exit $STATUS', output=Output("command", command=["cmp", "-s", "{reference}", "{output}"])
+    )
+    run(executor, OUT="broken", STATUS="1")
+    run(executor, OUT="right", STATUS="0")
+    assert run(executor, OUT="right", STATUS="0").digest == "same"
+
+
+def test_a_comparer_that_is_not_there(make: Make) -> None:
+    executor = make("true", output=Output("command", command=["no-such-program"]))
+    run(executor)
+    with pytest.raises(HeapwrightError, match=r"the comparing command does not start: .*no-such-program"):
+        run(executor)
+
+
+# servers
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that is free now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+FETCH = "import sys, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}/').read()"
+HELD = "x = bytearray(64 << 20); import runpy; runpy.run_module('http.server', run_name='__main__', alter_sys=True)"
+
+
+def test_a_server_is_loaded_and_stopped(make: Make, port: int) -> None:
+    command = [sys.executable, "-c", HELD, "--bind", "127.0.0.1", str(port)]
+    server = Server([sys.executable, "-c", FETCH, str(port)], ready_port=port)
+    outcome = run(make("", command=command, server=server, output=Output("none")))
+    assert outcome.failure == ""
+    assert (outcome.run.metrics["peak_rss_bytes"] or 0) > 64 << 20, "memory is the server's"
+    assert outcome.run.exit_code == 128 + 15
+    with socket.socket() as again:  # it is gone: the port can be had
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
+
+
+SERVE = 'trap "echo bye; exit 0" TERM; touch up; while :; do sleep 0.02; done'
+
+
+def test_readiness_by_a_command_and_a_clean_end(make: Make) -> None:
+    server = Server(["true"], ready=["test", "-e", "up"])
+    outcome = run(make(SERVE, server=server, setup=["rm", "-f", "up"]))
+    assert (outcome.failure, outcome.digest) == ("", sha("bye\n"))
+
+
+def test_wall_time_is_the_loads(make: Make) -> None:
+    server = Server(["sleep", "0.3"], ready=["sh", "-c", "sleep 0.5; test -e up"])
+    outcome = run(make(SERVE, server=server, setup=["rm", "-f", "up"]))
+    assert outcome.run.series
+    assert 0.3 <= (outcome.run.metrics["wall_s"] or 0.0) < outcome.run.series["t"][-1], "waiting does not count"
+
+
+def test_a_server_without_a_ready_check_may_be_stopped_at_once(make: Make) -> None:
+    for _ in range(5):
+        outcome = run(make("exec sleep 60", server=Server(["true"]), output=Output("none")))
+        assert outcome.failure == ""
+
+
+def test_load_and_checks_see_the_workloads_variables_and_not_the_settings(make: Make, tmp_path: Path) -> None:
+    server = Server(["sh", "-c", 'echo "$WHO ${SETTING:-plain}" > seen'], ready=["sh", "-c", "test $WHO = input"])
+    executor = make(SERVE, server=server, env={"WHO": "file"})
+    assert run(executor, Input("i", env={"WHO": "input"}), SETTING="on trial").failure == ""
+    assert (tmp_path / "seen").read_text() == "input plain\n"
+
+
+def test_servers_that_fail(make: Make) -> None:
+    def failure(script: str, server: Server, timeout: float = 20.0) -> str:
+        return run(make(script, timeout, server=server, output=Output("none"))).failure
+
+    assert failure("exit 3", Server(["true"], ready=["false"])) == "ended before it was ready"
+    never = Server(["true"], ready=["false"], ready_timeout=0.2)
+    assert failure("exec sleep 60", never) == "not ready within 0.2 s"
+    assert failure("exec sleep 60", Server(["sh", "-c", "exit 4"])) == "the load command failed with status 4"
+    crashes = Server(["sleep", "0.3"], ready=["test", "-e", "up"])
+    assert failure("touch up; kill -ABRT $$", crashes) in ("killed by SIGABRT", "ended before it was ready")
+    assert failure("trap '' TERM; exec sleep 60", Server(["sleep", "60"]), 0.4) in (
+        "the load command timed out",
+        "timed out after 0.4 s",
+    )
+
+
+def test_a_load_that_does_not_start(make: Make) -> None:
+    with pytest.raises(HeapwrightError, match=r"the load command does not start: .*no-such-program"):
+        run(make("exec sleep 60", server=Server(["no-such-program"]), output=Output("none")))
+
+
+def test_a_port_in_use_is_said_before_anything_starts(make: Make, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(HeapwrightError, match=f"port {port} already answers before the server is started"):
+            run(make("touch started", server=Server(["true"], ready_port=port)))
+    assert not (tmp_path / "started").exists()
