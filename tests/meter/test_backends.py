@@ -1,87 +1,21 @@
 """Every back end on processes that are hard to meter: tests/programs/behaviours.c checks itself that nothing is
 different for it, here is checked that the ledger tells what happened.
-
-Figures are what the program does, in MiB, plus a few for the C library and the program itself.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
+import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from ..processes import alive, wait_for
+from ..processes import wait_for
+from .harness import MIB, SMALL, Meter
 
-MIB = 1 << 20
-SMALL = 6 * MIB  # what a small C program has besides what it asks for
-BACKENDS = ("notify", "ptrace", "poll")
-EXACT = ("notify", "ptrace")
-
-
-class Ran(NamedTuple):
-    status: int
-    out: str
-    err: str
-    ledger: dict[str, Any]
-
-
-class Meter:
-    """The native meter with one back end, and behaviours.c."""
-
-    def __init__(self, path: Path, backend: str, program: Path, folder: Path) -> None:
-        self.path, self.backend, self.program, self.folder = path, backend, program, folder
-        self.report = folder / "ledger.json"
-
-    def words(self, command: Sequence[str | Path], *options: str) -> list[str | Path]:
-        return [self.path, "--backend", self.backend, "--output", self.report, *options, "--", *command]
-
-    def run(self, *command: str | Path, options: Sequence[str] = (), **more: Any) -> Ran:
-        done = subprocess.run(
-            self.words(command, *options), capture_output=True, text=True, check=False, timeout=60, **more
-        )
-        ledger = json.loads(self.report.read_text()) if self.report.exists() else {}
-        return Ran(done.returncode, done.stdout, done.stderr, ledger)
-
-    def behave(self, *arguments: str, options: Sequence[str] = ()) -> dict[str, Any]:
-        """Runs behaviours.c and sees that it found nothing changed."""
-        ran = self.run(self.program, *arguments, options=options)
-        assert (ran.status, ran.err) == (0, "")
-        assert (ran.ledger["meter"], ran.ledger["exit_code"], ran.ledger["signal"]) == (self.backend, 0, None)
-        return ran.ledger
-
-
-@pytest.fixture(scope="session")
-def works(meter: Path) -> dict[str, Any]:
-    probed: dict[str, Any] = json.loads(subprocess.run([meter, "--probe"], capture_output=True, check=True).stdout)
-    return probed
-
-
-def make(meter: Path, backend: str, program: Callable[..., Path], folder: Path, works: dict[str, Any]) -> Meter:
-    if not works[backend]["works"]:
-        pytest.skip(f"{backend}: {works[backend]['why']}")
-    return Meter(meter, backend, program("behaviours"), folder)
-
-
-@pytest.fixture(params=BACKENDS)
-def any_meter(
-    request: pytest.FixtureRequest, meter: Path, program: Callable[..., Path], tmp_path: Path, works: dict[str, Any]
-) -> Meter:
-    return make(meter, request.param, program, tmp_path, works)
-
-
-@pytest.fixture(params=EXACT)
-def exact_meter(
-    request: pytest.FixtureRequest, meter: Path, program: Callable[..., Path], tmp_path: Path, works: dict[str, Any]
-) -> Meter:
-    return make(meter, request.param, program, tmp_path, works)
-
+COUNTED = MIB  # the kernel adds what each CPU counts of resident memory now and then: 32 pages or more are left out
 
 # Processes
 
@@ -146,71 +80,29 @@ def test_a_32_bit_child(any_meter: Meter, program: Callable[..., Path]) -> None:
         assert 96 * MIB <= ran.ledger["returned_bytes"] <= 96 * MIB + SMALL
 
 
-# How it ends
+def test_a_process_lives_on_without_its_first_thread(any_meter: Meter) -> None:
+    ledger = any_meter.behave("leaderless")
+    assert (ledger["processes"], ledger["max_threads"]) == (1, 2)
+    assert 64 * MIB <= ledger["peak_heap_bytes"] <= 64 * MIB + 3 * SMALL
+    # 64 MiB for 300 ms, seen as they are and not as a line from nothing.
+    assert ledger["mean_rss_bytes"] >= 0.8 * 0.3 / ledger["wall_s"] * 64 * MIB
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
-def test_death_by_signal(number: signal.Signals, any_meter: Meter) -> None:
-    ran = any_meter.run(any_meter.program, "signal", str(int(number)))
-    assert (ran.status, ran.ledger["exit_code"], ran.ledger["signal"]) == (0, None, int(number))
+def test_a_dead_child_that_nobody_waits_for_is_one_process(any_meter: Meter) -> None:
+    assert any_meter.behave("zombie")["processes"] in ((1, 2) if any_meter.backend == "poll" else (2,))
 
 
-def test_streams_and_status_are_the_targets(any_meter: Meter) -> None:
-    ran = any_meter.run("/bin/sh", "-c", "cat; echo err >&2; exit 41", input="in")
-    assert (ran.out, ran.err, ran.ledger["exit_code"]) == ("in", "err\n", 41)
+def test_many_short_processes_are_all_seen(exact_meter: Meter) -> None:
+    ran = exact_meter.run("/bin/sh", "-c", "i=0; while [ $i -lt 60 ]; do i=$((i+1)); /bin/true || exit 1; done")
+    assert (ran.ledger["exit_code"], ran.ledger["processes"]) == (0, 61)
+    assert ran.ledger["peak_rss_bytes"] < 4 * SMALL  # one after the other, never together
 
 
-def test_a_timeout_ends_the_whole_tree(any_meter: Meter) -> None:
-    pids = any_meter.folder / "pids"
-    script = f"trap '' TERM; (sleep 1000 & echo $! >>{pids}; wait) & echo $$ $! >>{pids}; wait; wait"
-    ran = any_meter.run("/bin/sh", "-c", script, options=["--timeout", "0.5", "--kill-grace", "0.2"])
-    assert ran.ledger["timed_out"] is True
-    assert ran.ledger["signal"] == signal.SIGKILL
-    left = [int(word) for word in pids.read_text().split()]
-    assert len(left) == 3
-    wait_for(lambda: not any(alive(pid) for pid in left))
-
-
-def test_the_parents_death_takes_all_along(any_meter: Meter) -> None:
-    pids = any_meter.folder / "pids"
-    script = f"sleep 1000 & echo $$ $! >{pids}.new; mv {pids}.new {pids}; wait"
-    words = any_meter.words(["/bin/sh", "-c", script], "--die-with-parent")
-    parent = subprocess.Popen(["python3", "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])", *words])
-    try:
-        wait_for(pids.exists)
-        left = [int(word) for word in pids.read_text().split()]
-        assert all(alive(pid) for pid in left)
-    finally:
-        parent.kill()
-        parent.wait()
-    wait_for(lambda: not any(alive(pid) for pid in left))
-
-
-def test_a_killed_meter_leaves_the_target_running(meter: Path, tmp_path: Path, works: dict[str, Any]) -> None:
-    """With notify: the keeper answers the calls that nobody else would answer any more."""
-    if not works["notify"]["works"]:
-        pytest.skip(works["notify"]["why"])
-    go, pid_file, out = tmp_path / "go", tmp_path / "pid", tmp_path / "out"
-    code = (
-        "import os, pathlib, sys, time\n"
-        "go, pid, out = map(pathlib.Path, sys.argv[1:])\n"
-        "pid.with_suffix('.new').write_text(str(os.getpid())); pid.with_suffix('.new').rename(pid)\n"
-        "while not go.exists(): time.sleep(0.01)\n"
-        "blocks = [bytearray(1 << 20) for _ in range(50)]\n"
-        "out.with_suffix('.new').write_text(str(sum(map(len, blocks)))); out.with_suffix('.new').rename(out)\n"
-    )
-    running = subprocess.Popen([meter, "--backend", "notify", "--", "python3", "-c", code, go, pid_file, out])
-    try:
-        wait_for(pid_file.exists)
-    finally:
-        running.kill()
-        running.wait()
-    target = int(pid_file.read_text())
-    assert alive(target)
-    go.touch()
-    wait_for(out.exists)
-    assert int(out.read_text()) == 50 * MIB
-    wait_for(lambda: not alive(target))
+# The programs check for themselves what their children and threads come to.
+@pytest.mark.parametrize("name", ["exec_thread", "signals"])
+def test_metering_changes_nothing(name: str, any_meter: Meter, program: Callable[..., Path]) -> None:
+    ran = any_meter.run(program(f"massif_{name}"))
+    assert (ran.status, ran.err, ran.ledger["exit_code"], ran.ledger["signal"]) == (0, "", 0, None)
 
 
 # What it had
@@ -227,12 +119,52 @@ def test_means_of_a_known_course(any_meter: Meter) -> None:
 
 def test_what_was_given_back(exact_meter: Meter) -> None:
     ledger = exact_meter.behave("returns")
-    assert 96 * MIB <= ledger["returned_bytes"] <= 96 * MIB + MIB
+    assert 96 * MIB - COUNTED <= ledger["returned_bytes"] <= 96 * MIB + COUNTED
     assert ledger["returned_lazily_bytes"] == 16 * MIB
 
 
-def test_polling_does_not_pretend_to_know(meter: Path, program: Callable[..., Path], tmp_path: Path) -> None:
-    ledger = Meter(meter, "poll", program("behaviours"), tmp_path).behave("returns")
+def test_what_was_given_back_in_rarer_ways(exact_meter: Meter) -> None:
+    ledger = exact_meter.behave("returns-rarely")
+    assert 80 * MIB - COUNTED <= ledger["returned_bytes"] <= 80 * MIB + COUNTED
+
+
+def test_every_mapping_call_is_counted(exact_meter: Meter) -> None:
+    """As strace counts them, which sees every call of every process from the exec on."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    log = exact_meter.folder / "strace"
+    calls = "trace=mmap,munmap,brk,mremap,mprotect,madvise"
+    strace: list[str | Path] = [
+        "strace",
+        "-f",
+        "-qq",
+        "-e",
+        calls,
+        "-e",
+        "signal=none",
+        "-o",
+        log,
+        exact_meter.program,
+        "returns-rarely",
+    ]
+    if subprocess.run(strace, check=False, capture_output=True).returncode != 0:
+        pytest.skip("strace does not work here")
+    assert exact_meter.behave("returns-rarely")["mapping_calls"] == len(log.read_text().splitlines())
+
+
+def test_mappings_are_counted(exact_meter: Meter) -> None:
+    assert 1000 <= exact_meter.behave("mappings")["max_maps"] <= 2100  # now and then, of 2000 at the end
+
+
+def test_polling_takes_the_interval_it_is_told(meter_with: Callable[[str], Meter]) -> None:
+    often, rarely = (
+        meter_with("poll").behave("zombie", options=["--interval-ms", interval])["samples"] for interval in ("1", "100")
+    )
+    assert rarely <= 4 < 20 <= often
+
+
+def test_polling_does_not_pretend_to_know(meter_with: Callable[[str], Meter]) -> None:
+    ledger = meter_with("poll").behave("returns")
     for unknown in ("returned_bytes", "returned_lazily_bytes", "mapping_calls"):
         assert ledger[unknown] is None
 
@@ -274,83 +206,3 @@ def test_a_series_has_the_peak(any_meter: Meter) -> None:
     assert series["t"] == sorted(series["t"])
     assert max(series["heap"]) >= 64 * MIB
     assert series["heap"][-1] < 64 * MIB
-
-
-# Beside others
-
-
-def test_a_program_with_a_filter_of_its_own(any_meter: Meter) -> None:
-    ledger = any_meter.behave("filter")
-    if any_meter.backend == "poll":  # it may end before it is first looked at
-        return
-    assert 32 * MIB <= ledger["peak_heap_bytes"] <= 32 * MIB + SMALL
-
-
-def test_a_program_with_a_listener_of_its_own(any_meter: Meter) -> None:
-    if any_meter.backend != "notify":
-        any_meter.behave("listener")
-        return
-    ran = any_meter.run(any_meter.program, "listener")  # the kernel allows one listener a process: this must be said
-    assert ran.ledger["exit_code"] == 2
-    assert ran.ledger["warnings"] == [
-        "the program installs a seccomp listener of its own, which cannot work beside ours: use --meter ptrace"
-    ]
-
-
-def test_a_meter_under_a_meter(meter: Path, any_meter: Meter, tmp_path: Path) -> None:
-    inner = tmp_path / "inner.json"
-    words: list[str | Path] = [meter, "--output", inner, "--", any_meter.program, "fork"]
-    ran = any_meter.run(*words)
-    assert (ran.status, ran.ledger["exit_code"]) == (0, 0)
-    assert 160 * MIB <= ran.ledger["peak_rss_bytes"] <= 160 * MIB + 2 * SMALL
-    found = json.loads(inner.read_text())
-    assert found["meter"] in BACKENDS
-    assert 160 * MIB <= found["peak_rss_bytes"] <= 160 * MIB + SMALL
-
-
-def test_it_needs_no_privilege(any_meter: Meter) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("these tests run without privilege already")
-    any_meter.folder.chmod(0o777)
-    open_to_others(any_meter.folder)
-    open_to_others(any_meter.program.parent)
-    ran = any_meter.run(any_meter.program, "fork", user=65534, group=65534, extra_groups=[])
-    assert (ran.status, ran.err) == (0, "")
-    assert 160 * MIB <= ran.ledger["peak_rss_bytes"] <= 160 * MIB + SMALL
-
-
-# What it cannot run
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "message"),
-    [
-        (["--", "no-such-program"], 127, "command not found: no-such-program"),
-        (["--", "./no-such"], 127, "command not found: ./no-such"),
-        (["--", "/etc"], 126, "cannot execute /etc: Permission denied"),
-        (["--", "/etc/passwd"], 126, "cannot execute /etc/passwd: Permission denied"),
-        (["--output", "/no/such/folder/report", "--", "true"], 1, "cannot write /no/such/folder/report"),
-        (["--backend", "best", "--", "true"], 2, "bad option: --backend best"),
-        ([], 2, "there is no command to run"),
-    ],
-)
-def test_one_clear_line(words: list[str], status: int, message: str, meter: Path) -> None:
-    done = subprocess.run([meter, *words], capture_output=True, text=True, check=False, timeout=20)
-    assert done.returncode == status
-    assert done.stderr.startswith(f"heapwright-meter: {message}")
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_script_without_its_interpreter(meter: Path, tmp_path: Path) -> None:
-    script = tmp_path / "script"
-    script.write_text("#!/no/such/interpreter\n")
-    script.chmod(0o755)
-    done = subprocess.run([meter, "--", script], capture_output=True, text=True, check=False, timeout=20)
-    assert (done.returncode, done.stderr) == (127, f"heapwright-meter: its interpreter is missing: {script}\n")
-
-
-def open_to_others(path: Path) -> None:
-    for folder in [path, *path.parents]:
-        with contextlib.suppress(PermissionError):
-            if folder != Path("/"):
-                folder.chmod(folder.stat().st_mode | 0o055)

@@ -136,6 +136,28 @@ static int behave_returns(void) {
   return 0;
 }
 
+/* 80 MiB given back in ways that are no munmap: by shrinking, by mapping over it, by punching a hole in shared memory. */
+static int behave_returns_rarely(void) {
+  char* block = touched(48 * MIB);
+  if (mremap(block, 48 * MIB, 16 * MIB, 0) != block) return 1;
+  block = touched(32 * MIB);
+  if (mmap(block, 32 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != block) return 2;
+  block = mmap(NULL, 16 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  memset(block, 1, 16 * MIB);
+  return madvise(block, 16 * MIB, MADV_REMOVE) == 0 ? 0 : 3;
+}
+
+/* Two thousand mappings that the kernel cannot join. */
+static int behave_mappings(void) {
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  char* block = map(2000 * page);
+  for (size_t i = 0; i < 1000; i += 1) {
+    if (mprotect(block + 2 * i * page, page, PROT_NONE) != 0) return 1;
+  }
+  wait_ms(300);
+  return 0;
+}
+
 /* Prints what the kernel says of it, as its last act: VmPeak and ru_maxrss in KiB. */
 static int behave_peaks(void) {
   munmap(touched(40 * MIB), 40 * MIB);
@@ -170,6 +192,72 @@ static int behave_filter(unsigned flags) {
   return 0;
 }
 
+/* Strict mode, by either call. A process under any filter is refused it; else nothing but read, write and exit is left,
+ * and exit_group would kill. */
+static int behave_strict(int by_prctl) {
+  touched(32 * MIB);
+  const long result = by_prctl ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0)
+                               : syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, NULL);
+  if (result != 0) return errno == EINVAL ? 5 : 6;
+  syscall(SYS_exit, 0);
+  return 7;
+}
+
+static void* outlive(void* unused) {
+  wait_ms(50); /* until the first thread has gone */
+  char* block = touched(64 * MIB);
+  wait_ms(300);
+  munmap(block, 64 * MIB);
+  wait_ms(300);
+  exit(0);
+  return unused;
+}
+
+/* The first thread ends, the process goes on without it: half of the time with 64 MiB. */
+static int behave_leaderless(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, outlive, NULL) != 0) return 1;
+  pthread_exit(NULL);
+}
+
+/* Dies of a signal, with 32 MiB. */
+static int behave_signal(int number) {
+  touched(32 * MIB);
+  wait_ms(50); /* for those who look now and then */
+  raise(number);
+  return 1;
+}
+
+/* A child that nobody waits for until long after its death. */
+static int behave_zombie(void) {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  wait_ms(300);
+  return waited(child);
+}
+
+/* Two threads in mapping calls all the time, until the file `go` is there. `mark` says that they have begun. */
+static const char* go;
+
+static void* map_until(void* unused) {
+  while (access(go, F_OK) != 0) {
+    for (int i = 0; i < 100; ++i) {
+      char* block = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (block == MAP_FAILED || munmap(block, MIB) != 0) exit(1);
+    }
+  }
+  return unused;
+}
+
+static int behave_busy(const char* mark) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, map_until, NULL) != 0) return 1;
+  dprintf(open(mark, O_CREAT | O_WRONLY, 0644), "%d", getpid());
+  map_until(NULL);
+  pthread_join(thread, NULL);
+  return 0;
+}
+
 int main(int argc, char** argv) {
   const char* name = argc > 1 ? argv[1] : "";
   const char* argument = argc > 2 ? argv[2] : NULL;
@@ -180,9 +268,16 @@ int main(int argc, char** argv) {
   if (strcmp(name, "daemon") == 0) return behave_daemon(argument);
   if (strcmp(name, "steps") == 0) return behave_steps();
   if (strcmp(name, "returns") == 0) return behave_returns();
+  if (strcmp(name, "returns-rarely") == 0) return behave_returns_rarely();
+  if (strcmp(name, "mappings") == 0) return behave_mappings();
   if (strcmp(name, "peaks") == 0) return behave_peaks();
   if (strcmp(name, "filter") == 0) return behave_filter(0);
   if (strcmp(name, "listener") == 0) return behave_filter(SECCOMP_FILTER_FLAG_NEW_LISTENER);
-  if (strcmp(name, "signal") == 0) return raise(atoi(argument)), pause(), 1;
+  if (strcmp(name, "strict") == 0) return behave_strict(0);
+  if (strcmp(name, "strict-prctl") == 0) return behave_strict(1);
+  if (strcmp(name, "leaderless") == 0) return behave_leaderless();
+  if (strcmp(name, "zombie") == 0) return behave_zombie();
+  if (strcmp(name, "busy") == 0 && argc == 4) return go = argv[3], behave_busy(argument);
+  if (strcmp(name, "signal") == 0) return behave_signal(atoi(argument));
   return 99;
 }

@@ -1,0 +1,44 @@
+"""The meter with each back end that works here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .harness import BACKENDS, EXACT, Meter
+
+Make = Callable[[str], Meter]
+
+
+@pytest.fixture(scope="session")
+def works(meter: Path) -> dict[str, Any]:
+    """What the meter's probe says of each back end."""
+    probed: dict[str, Any] = json.loads(subprocess.run([meter, "--probe"], capture_output=True, check=True).stdout)
+    return probed
+
+
+@pytest.fixture
+def meter_with(meter: Path, program: Callable[..., Path], tmp_path: Path, works: dict[str, Any]) -> Make:
+    """Makes the meter with the named back end; skips the test where that does not work."""
+
+    def make(backend: str) -> Meter:
+        if not works[backend]["works"]:
+            pytest.skip(f"{backend}: {works[backend]['why']}")
+        return Meter(meter, backend, program("behaviours"), tmp_path)
+
+    return make
+
+
+@pytest.fixture(params=BACKENDS)
+def any_meter(request: pytest.FixtureRequest, meter_with: Make) -> Meter:
+    return meter_with(request.param)
+
+
+@pytest.fixture(params=EXACT)
+def exact_meter(request: pytest.FixtureRequest, meter_with: Make) -> Meter:
+    return meter_with(request.param)

@@ -1,0 +1,216 @@
+"""How runs end: by themselves, by a signal, in time, with their parent, and when the meter itself is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..processes import alive, wait_for
+from .harness import MIB, SMALL, Meter
+
+# A shell that writes its own number and that of a child, which outlives it if nobody ends it.
+FAMILY = "sleep 1000 >/dev/null 2>&1 & echo $$ $! >{0}.new; mv {0}.new {0}; "
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Iterator[Path]:
+    """Where a target writes who it is; whoever is left at the end of a test is killed."""
+    path = tmp_path / "pids"
+    yield path
+    for pid in numbers(path) if path.exists() else []:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def numbers(path: Path) -> list[int]:
+    wait_for(path.exists)
+    return [int(word) for word in path.read_text().split()]
+
+
+def gone(processes: list[int]) -> bool:
+    return not any(alive(pid) for pid in processes)
+
+
+# By themselves
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
+def test_death_by_signal(number: signal.Signals, any_meter: Meter) -> None:
+    ran = any_meter.run(any_meter.program, "signal", str(int(number)))
+    assert (ran.status, ran.ledger["exit_code"], ran.ledger["signal"]) == (0, None, int(number))
+    # What it had until then is known all the same.
+    assert 32 * MIB <= ran.ledger["peak_rss_bytes"] <= 32 * MIB + SMALL
+    assert 32 * MIB <= ran.ledger["peak_heap_bytes"] <= 32 * MIB + SMALL
+
+
+def test_streams_and_status_are_the_targets(any_meter: Meter) -> None:
+    ran = any_meter.run("/bin/sh", "-c", "cat; echo err >&2; exit 41", input="in")
+    assert (ran.out, ran.err, ran.ledger["exit_code"]) == ("in", "err\n", 41)
+
+
+def test_the_output_ends_with_the_target(any_meter: Meter, pids: Path) -> None:
+    """Whoever reads it waits for the end of file, and nobody of ours may be in the way."""
+    ran = any_meter.run("/bin/sh", "-c", FAMILY.format(pids) + "echo done", options=["--wait", "root"])
+    assert (ran.status, ran.out, ran.ledger["exit_code"]) == (0, "done\n", 0)
+    _, child = numbers(pids)
+    if any_meter.backend == "ptrace":  # which can leave nobody behind
+        wait_for(lambda: gone([child]))
+    else:
+        assert alive(child)
+
+
+# In time
+
+
+def test_a_timeout_ends_the_whole_tree(any_meter: Meter, pids: Path) -> None:
+    script = f"trap '' TERM; (sleep 1000 & echo $! >>{pids}; wait) & echo $$ $! >>{pids}; wait; wait"
+    ran = any_meter.run("/bin/sh", "-c", script, options=["--timeout", "0.5", "--kill-grace", "0.2"])
+    assert (ran.ledger["timed_out"], ran.ledger["signal"]) == (True, signal.SIGKILL)
+    assert len(numbers(pids)) == 3
+    wait_for(lambda: gone(numbers(pids)))
+
+
+def test_a_timeout_asks_first(any_meter: Meter) -> None:
+    script = "trap 'exit 7' TERM; while :; do sleep 0.05; done"
+    ran = any_meter.run("/bin/sh", "-c", script, options=["--timeout", "0.3", "--kill-grace", "50"])
+    assert (ran.ledger["timed_out"], ran.ledger["exit_code"]) == (True, 7)
+
+
+def test_a_timeout_ends_what_is_stopped(any_meter: Meter) -> None:
+    ran = any_meter.run("/bin/sh", "-c", "kill -STOP $$", options=["--timeout", "0.3", "--kill-grace", "0.1"])
+    assert (ran.ledger["timed_out"], ran.ledger["signal"]) == (True, signal.SIGKILL)
+
+
+def test_in_time_is_no_timeout(any_meter: Meter) -> None:
+    assert any_meter.behave("zombie", options=["--timeout", "50"])["timed_out"] is False
+
+
+# Signals to the meter
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_are_passed_on(number: signal.Signals, any_meter: Meter, pids: Path) -> None:
+    name = number.name.removeprefix("SIG")
+    script = f"trap 'exit 9' {name}; echo $$ >{pids}.new; mv {pids}.new {pids}; while :; do sleep 0.05; done"
+    running = subprocess.Popen(any_meter.words(["/bin/sh", "-c", script]))
+    numbers(pids)
+    running.send_signal(number)
+    assert running.wait(timeout=60) == 0
+    assert json.loads(any_meter.report.read_text())["exit_code"] == 9
+
+
+def test_an_interrupt_is_left_to_the_target_and_a_second_is_not(any_meter: Meter, pids: Path) -> None:
+    """A terminal sends it to both; the target may have its own idea of it, but not for ever."""
+    running = subprocess.Popen(any_meter.words(["/bin/sh", "-c", FAMILY.format(pids) + "wait"]))
+    family = numbers(pids)
+    running.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(timeout=0.3)
+    assert all(alive(pid) for pid in family)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=60) == 0
+    assert json.loads(any_meter.report.read_text())["signal"] == signal.SIGKILL
+    wait_for(lambda: gone(family))
+
+
+def test_an_interrupt_ends_the_waiting_for_what_was_left(any_meter: Meter, pids: Path) -> None:
+    running = subprocess.Popen(
+        any_meter.words(["/bin/sh", "-c", FAMILY.format(pids) + "exit 5"]), stderr=subprocess.DEVNULL
+    )
+    shell, child = numbers(pids)
+    wait_for(lambda: not Path(f"/proc/{shell}").exists())
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=60) == 0
+    assert json.loads(any_meter.report.read_text())["exit_code"] == 5
+    if any_meter.backend == "ptrace":
+        wait_for(lambda: gone([child]))
+    else:
+        assert alive(child)
+
+
+# With the parent
+
+
+def test_the_parents_death_takes_all_along(any_meter: Meter, pids: Path) -> None:
+    words = any_meter.words(["/bin/sh", "-c", FAMILY.format(pids) + "wait"], "--die-with-parent")
+    parent = subprocess.Popen([sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])", *words])
+    try:
+        family = numbers(pids)
+        assert all(alive(pid) for pid in family)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_for(lambda: gone(family))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_target_of_ours_ends_when_we_say(number: signal.Signals, any_meter: Meter, pids: Path) -> None:
+    script = f"trap '' TERM INT; {FAMILY.format(pids)} wait"
+    running = subprocess.Popen(any_meter.words(["/bin/sh", "-c", script], "--die-with-parent"))
+    family = numbers(pids)
+    running.send_signal(number)
+    assert running.wait(timeout=60) == 0
+    assert json.loads(any_meter.report.read_text())["signal"] == signal.SIGKILL
+    wait_for(lambda: gone(family))
+
+
+# The meter's own death
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_a_killed_meter_leaves_no_call_unanswered(
+    moment: int, meter_with: Callable[[str], Meter], tmp_path: Path
+) -> None:
+    """With notify: also the call that the meter had taken and not yet answered when it was killed."""
+    metered = meter_with("notify")
+    mark, go = tmp_path / "mark", tmp_path / "go"
+    running = subprocess.Popen(metered.words([metered.program, "busy", str(mark), str(go)]))
+    wait_for(lambda: mark.exists() and mark.read_text() != "")
+    target = int(mark.read_text())
+    with contextlib.suppress(subprocess.TimeoutExpired):  # anywhere in its rounds
+        running.wait(timeout=0.003 * moment)
+    assert running.returncode is None
+    running.kill()
+    running.wait()
+    try:
+        assert alive(target)
+        go.touch()
+        wait_for(lambda: not alive(target), seconds=20)
+    finally:
+        if alive(target):
+            os.kill(target, signal.SIGKILL)
+
+
+def test_a_killed_meter_leaves_the_target_running(meter_with: Callable[[str], Meter], pids: Path) -> None:
+    """With notify, whose keeper answers the calls of new processes too; and with polling, of course."""
+    for backend in ("notify", "poll"):
+        pids.unlink(missing_ok=True)
+        out = pids.with_name(backend)
+        script = f"{FAMILY.format(pids)} while [ ! -e {out}.go ]; do sleep 0.02; done; /bin/true && echo well >{out}"
+        running = subprocess.Popen(meter_with(backend).words(["/bin/sh", "-c", script]))
+        family = numbers(pids)
+        running.kill()
+        running.wait()
+        assert all(alive(pid) for pid in family)
+        Path(f"{out}.go").touch()
+        wait_for(lambda path=out: path.exists() and path.read_text() == "well\n")  # type: ignore[misc]
+        wait_for(lambda shell=family[0]: not alive(shell))  # type: ignore[misc]
+        os.kill(family[1], signal.SIGKILL)
+
+
+def test_a_killed_meter_takes_along_what_is_tied_to_its_parent(any_meter: Meter, pids: Path) -> None:
+    running = subprocess.Popen(any_meter.words(["/bin/sh", "-c", FAMILY.format(pids) + "wait"], "--die-with-parent"))
+    family = numbers(pids)
+    assert all(alive(pid) for pid in family)
+    running.kill()
+    running.wait()
+    wait_for(lambda: gone(family))
