@@ -62,7 +62,7 @@ def judge(
     interval and never called better or worse.
     """
     candidates = {k: c for k, c in gather(runs, configs, default).items() if not c.failure}
-    tested = [(k, m) for k, c in candidates.items() for m in options.objectives if m in c.logs]
+    tested = [(k, m) for k, c in candidates.items() for m in options.objectives if _enough(c, m)]
     raw = [signed_rank_p([x for g in candidates[k].logs[m].values() for x in g]) for k, m in tested]
     adjusted = dict(zip(tested, holm(raw), strict=True))
     values = _values(runs)
@@ -80,9 +80,15 @@ def judge(
                 summarise(values[id_, metric]).median,
             )
             for metric in order
-            if candidate.logs.get(metric)
+            if _enough(candidate, metric)
         }
     return result
+
+
+def _enough(candidate: Candidate, metric: str) -> bool:
+    """Whether there are two ratios of every input; a count that is mostly zero has few or none."""
+    groups = candidate.logs.get(metric, {})
+    return min((len(g) for g in groups.values()), default=0) > 1
 
 
 def _values(runs: Sequence[StoredRun]) -> dict[tuple[int, str], list[float]]:
