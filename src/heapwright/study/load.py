@@ -201,16 +201,17 @@ def _hazards(
 ) -> list[str]:
     found: dict[str, None] = {}
     for pick in picks.values():
+        who = " and ".join(p.name for p in picks.values() if p.config.id == pick.config.id)
         for key, value in pick.config.settings.items():
             spec = params.get(key)
             low_enough = spec and (spec.hazard_below is None or (value.isdigit() and int(value) < spec.hazard_below))
             if spec and spec.hazard and low_enough:
-                found[f"{key}={value}: {spec.hazard}"] = None
+                found[f"{key}={value} ({who} pick): {spec.hazard}"] = None
         limit = host.get("max_map_count")
         most = max((r.extra.get("maps") or 0 for r in runs if r.config == pick.config.id), default=0)
         if limit and most >= _MAPS_SHARE * limit:
             found[
-                f"The {pick.name} pick had {most} memory mappings at once; the kernel allows {limit}"
+                f"The {who} pick had {most} memory mappings at once; the kernel allows {limit}"
                 " (vm.max_map_count), and a larger input may need more: then malloc fails."
             ] = None
     return list(found)
