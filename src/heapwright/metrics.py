@@ -57,7 +57,7 @@ class Metric:
             case "s":
                 return show_seconds(value)
             case "J":
-                return f"{value:.3g} J"
+                return f"{_three_digits(value)} J"
             case _:
                 return show_count(value)
 
@@ -65,29 +65,33 @@ class Metric:
 def show_bytes(value: float) -> str:
     """1536 → '1.5 KiB'."""
     size = float(value)
-    for unit in ("B", "KiB", "MiB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+    for unit, digits in (("B", 0), ("KiB", 1), ("MiB", 1)):
+        if abs(round(size, digits)) < 1024:
+            return f"{size:.{digits}f} {unit}"
         size /= 1024
     return f"{size:.2f} GiB"
 
 
 def show_seconds(value: float) -> str:
     """0.0123 → '12.3 ms'."""
-    if abs(value) < 1:
+    if abs(value) < 0.99995:
         return f"{value * 1e3:.1f} ms"
-    if abs(value) < 120:
+    if abs(value) < 119.995:
         return f"{value:.2f} s"
     return f"{value / 60:.1f} min"
 
 
 def show_count(value: float) -> str:
     """1234567 → '1.23 M'."""
-    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+    for limit, scale, unit in ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= limit:
-            scale = 1e3 if unit == " k" else limit
-            return f"{value / scale:.3g}{unit}"
+            return f"{_three_digits(value / scale)} {unit}"
     return f"{value:.0f}"
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits, more before the point, never an exponent."""
+    return f"{value:.3g}" if 1e-3 < abs(value) < 999.5 else f"{value:.0f}"
 
 
 _METER = "the meter: /proc/PID/statm at every mapping call and every 10 ms"

@@ -1,0 +1,125 @@
+"""Metrics: the contract's names, how they are found, how people see them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.errors import UsageError
+from heapwright.metrics import METRICS, NUMERIC, find_metric, parse_objectives, show_bytes, show_count, show_seconds
+
+CONTRACT = {
+    "wall_s", "user_s", "sys_s", "cpu_s", "peak_rss_bytes", "mean_rss_bytes", "peak_heap_bytes", "mean_heap_bytes",
+    "peak_vm_bytes", "returned_bytes", "returned_lazily_bytes", "release_rate", "massif_peak_bytes", "minor_faults",
+    "major_faults", "mapping_calls", "instructions", "energy_j", "exit_code", "output_sha256",
+}  # fmt: skip
+
+
+def test_the_metrics_are_those_of_the_contract() -> None:
+    assert set(METRICS) == CONTRACT
+    assert set(NUMERIC) == CONTRACT - {"exit_code", "output_sha256"}
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_every_metric_is_described(metric: object) -> None:
+    from heapwright.metrics import Metric
+
+    assert isinstance(metric, Metric)
+    assert metric.meaning.endswith(".")
+    assert metric.source
+    suffixes = {"B": ("_bytes",), "s": ("_s",), "J": ("_j",), "B/s": ("_rate",)}
+    assert metric.key.endswith(suffixes.get(metric.unit, ("",)))
+    assert metric.objective == (metric.kind != "output")
+
+
+def test_short_names_are_unambiguous() -> None:
+    shorts = [m.short for m in METRICS.values()]
+    assert len(set(shorts)) == len(shorts)
+    for metric in METRICS.values():
+        assert find_metric(metric.short) is find_metric(metric.key) is metric
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"), [("peek_rss", "peak_rss"), ("cpu_time", "cpu"), ("wal", "wall"), ("instruction", "instructions")]
+)
+def test_unknown_names_get_the_nearest(wrong: str, near: str) -> None:
+    with pytest.raises(UsageError, match=f"unknown metric '{wrong}'") as caught:
+        find_metric(wrong)
+    assert caught.value.hint == f"did you mean '{near}'?"
+
+
+def test_objectives_in_order_each_once() -> None:
+    assert [m.key for m in parse_objectives("cpu, peak_rss_bytes,,cpu_s")] == ["cpu_s", "peak_rss_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "--minimize names no metric"),
+        (" , ", "--minimize names no metric"),
+        ("exit_code", "'exit_code' cannot be minimised"),
+        ("cpu,output_sha256", "'output_sha256' cannot be minimised"),
+        ("cpu peak_rss", "unknown metric 'cpu peak_rss'"),
+    ],
+)
+def test_objectives_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_objectives(text)
+    assert caught.value.hint
+
+
+# what people see
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1048575, "1.0 MiB"), (1 << 20, "1.0 MiB"),
+     (-(3 << 20), "-3.0 MiB"), (1 << 30, "1.00 GiB"), (5 << 40, "5120.00 GiB")],
+)  # fmt: skip
+def test_bytes(value: float, shown: str) -> None:
+    assert show_bytes(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0.0 ms"), (0.0123, "12.3 ms"), (0.99996, "1.00 s"), (1, "1.00 s"), (119.9, "119.90 s"), (120, "2.0 min")],
+)
+def test_seconds(value: float, shown: str) -> None:
+    assert show_seconds(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (9999, "9999"), (12345, "12.3 k"), (999_400, "999 k"), (999_999, "1 M"), (1_234_567, "1.23 M"),
+     (999.9e6, "1 G"), (5e12, "5000 G"), (-20_000, "-20 k")],
+)  # fmt: skip
+def test_counts(value: float, shown: str) -> None:
+    assert show_count(value) == shown
+
+
+@given(st.floats(-1e18, 1e18))
+def test_no_one_is_shown_an_exponent(value: float) -> None:
+    for metric in NUMERIC:
+        shown = METRICS[metric].show(value)
+        assert re.fullmatch(r"-?\d+(\.\d+)?( \S+)?", shown), shown
+
+
+@given(st.floats(0, 1e15), st.floats(0, 1e15))
+def test_what_is_shown_is_near_the_truth(a: float, b: float) -> None:
+    factor = {"B": 1, "KiB": 1024, "MiB": 1 << 20, "GiB": 1 << 30}
+    number, unit = show_bytes(a).split()
+    assert float(number) * factor[unit] == pytest.approx(a, rel=0.06, abs=0.5)
+    count, _, si = show_count(b).partition(" ")
+    assert float(count) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[si] == pytest.approx(b, rel=0.006, abs=0.5)
+
+
+def test_what_could_not_be_had() -> None:
+    for key in NUMERIC:
+        assert METRICS[key].show(None) == METRICS[key].show(math.nan) == "n/a"
+    assert METRICS["release_rate"].show(2048) == "2.0 KiB/s"
+    assert METRICS["energy_j"].show(12.345) == "12.3 J"
+    assert METRICS["energy_j"].show(12345) == "12345 J"
