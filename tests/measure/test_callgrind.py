@@ -1,0 +1,90 @@
+"""Instructions by callgrind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.errors import HeapwrightError
+from heapwright.measure.callgrind import count_instructions
+from heapwright.measure.meter import MeterOptions, run_metered
+
+needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")
+
+LOOP = """
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/wait.h>
+int main(int argc, char **argv) {
+  long turns = atol(argv[1]);
+  if (argc > 2 && fork() == 0) { turns = atol(argv[2]); argc = 0; }
+  for (volatile long i = 0; i < turns; ++i) {}
+  if (argc > 2) wait(NULL);
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program whose instructions are its turns, times a constant."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("loop")
+    (folder / "loop.c").write_text(LOOP)
+    assert os.spawnl(os.P_WAIT, compiler, compiler, "-O1", "-o", str(folder / "loop"), str(folder / "loop.c")) == 0
+    return str(folder / "loop")
+
+
+@needs_valgrind
+def test_instructions_grow_with_the_work_and_repeat(loop: str) -> None:
+    few, many = count_instructions([loop, "100000"]), count_instructions([loop, "1100000"])
+    per_turn = (many - few) / 1_000_000
+    assert per_turn == pytest.approx(round(per_turn), abs=0.01)
+    assert 2 <= per_turn <= 8
+    assert count_instructions([loop, "100000"]) == pytest.approx(few, rel=0.001)
+
+
+@needs_valgrind
+def test_children_count_too(loop: str) -> None:
+    alone = count_instructions([loop, "100000"])
+    with_child = count_instructions([loop, "100000", "1000000"])
+    assert with_child > alone + 2_000_000
+
+
+@needs_valgrind
+def test_directory_environment_and_stdin(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("x\n")
+    script = 'read line; [ "$line$A" = xb ] && touch ran'
+    counted = count_instructions(
+        ["/bin/sh", "-c", script], env={**os.environ, "A": "b"}, cwd=tmp_path, stdin=tmp_path / "in"
+    )
+    assert counted > 10_000
+    assert (tmp_path / "ran").exists()
+
+
+@needs_valgrind
+def test_what_cannot_be_counted_is_said() -> None:
+    with pytest.raises(HeapwrightError, match="callgrind counted nothing for no-such-program"):
+        count_instructions(["no-such-program"])
+
+
+def test_without_valgrind_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HeapwrightError, match="needs valgrind") as caught:
+        count_instructions(["/bin/true"])
+    assert "apt-get install" in caught.value.hint
+
+
+@needs_valgrind
+def test_the_meter_asks_callgrind_when_told(
+    meter: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[..., Path]
+) -> None:
+    monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
+    run = run_metered([str(program("moody"))], MeterOptions(callgrind=True))
+    assert (run.metrics["instructions"] or 0) > 100_000

@@ -1,0 +1,236 @@
+"""`run_metered` on real small commands: output, status, time-outs, what cannot be run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from heapwright.errors import HeapwrightError
+from heapwright.measure import meter as module
+from heapwright.measure.meter import MeterOptions, Run, meter_command, meter_path, probe, run_metered
+from heapwright.metrics import NUMERIC
+
+PLAIN = MeterOptions(timeout=60)
+
+
+@pytest.fixture(autouse=True)
+def _use_the_built_meter(meter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
+
+
+def sh(script: str, options: MeterOptions = PLAIN, **more: object) -> Run:
+    return run_metered(["/bin/sh", "-c", script], options, **more)  # type: ignore[arg-type]
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# stdout, stderr, stdin
+
+
+def test_stdout_is_hashed_forwarded_and_kept() -> None:
+    forward, keep = io.BytesIO(), io.BytesIO()
+    run = sh("printf 'a\\000b'; echo", forward=forward, keep=keep)
+    assert forward.getvalue() == keep.getvalue() == b"a\0b\n"
+    assert run.output_sha256 == sha(b"a\0b\n")
+
+
+def test_much_output_is_whole() -> None:
+    keep = io.BytesIO()
+    run = run_metered([sys.executable, "-c", "import sys; sys.stdout.write('x' * (5 << 20))"], PLAIN, keep=keep)
+    assert len(keep.getvalue()) == 5 << 20
+    assert run.output_sha256 == sha(b"x" * (5 << 20))
+
+
+def test_no_output_has_a_hash_too() -> None:
+    assert sh("true").output_sha256 == sha(b"")
+    assert sh("exec >&-; exit 0").output_sha256 == sha(b"")
+
+
+def test_the_end_of_stderr_is_kept() -> None:
+    run = sh("yes line | head -10000 >&2; echo the end >&2")
+    assert run.stderr_tail.endswith("line\nthe end\n")
+    assert len(run.stderr_tail) <= 4096
+    assert run.output_sha256 == sha(b"")
+
+
+def test_stdin_is_a_file_or_nothing(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"words\n" * 1000)
+    assert run_metered(["cat"], PLAIN, stdin=tmp_path / "in").output_sha256 == sha(b"words\n" * 1000)
+    assert run_metered(["cat"], PLAIN).output_sha256 == sha(b"")
+
+
+def test_environment_and_directory(tmp_path: Path) -> None:
+    run = sh('echo "$A-$HEAPWRIGHT_UNSET"; pwd', env={"A": "b c", "PATH": os.environ["PATH"]}, cwd=tmp_path)
+    assert run.output_sha256 == sha(f"b c-\n{tmp_path}\n".encode())
+
+
+def test_a_reader_that_goes_away_ends_the_run(tmp_path: Path) -> None:
+    class Closed(io.BytesIO):
+        def write(self, _data: object) -> int:
+            raise BrokenPipeError
+
+    pid = tmp_path / "pid"
+    with pytest.raises(BrokenPipeError):
+        sh(f"echo $$ > {pid}; echo hello; exec sleep 60", forward=Closed())
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+# statuses
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)])
+def test_the_targets_status(script: str, status: int) -> None:
+    run = sh(script)
+    assert (run.exit_code, run.timed_out) == (status, False)
+
+
+def test_a_run_that_takes_too_long_is_stopped_with_its_children() -> None:
+    keep = io.BytesIO()
+    run = sh("sleep 60 & echo $!; wait", MeterOptions(timeout=0.3), keep=keep)
+    assert run.timed_out
+    assert run.exit_code > 128
+    assert not Path(f"/proc/{keep.getvalue().decode().strip()}").exists()
+
+
+def test_a_daemon_belongs_to_the_run() -> None:
+    run = sh("setsid sh -c 'sleep 0.2; echo late' & echo early; exit 5")
+    assert run.output_sha256 == sha(b"early\nlate\n")
+    assert run.exit_code == 5
+
+
+@pytest.mark.parametrize("command", [["no-such-program"], ["/no/such/program"], ["/"], ["/etc/passwd"]])
+def test_what_cannot_be_started_is_one_line(command: list[str]) -> None:
+    with pytest.raises(HeapwrightError) as caught:
+        run_metered(command, PLAIN)
+    assert command[0] in caught.value.message
+    assert "\n" not in caught.value.message
+    assert not caught.value.message.startswith("heapwright-meter:")
+
+
+def test_interrupted_nothing_is_left_running(tmp_path: Path) -> None:
+    """Ctrl-C while a run is going on: the exception comes through and the tree is gone."""
+    pid = tmp_path / "pid"
+
+    def interrupt() -> None:
+        while not (pid.exists() and pid.read_text().endswith("\n")):
+            pass
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            sh(f"echo $$ > {pid}; exec sleep 60")
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+# what is measured
+
+
+def test_metrics_are_there_and_consistent() -> None:
+    code = "x = bytearray(48 << 20); [i * i for i in range(200_000)]"
+    run = run_metered([sys.executable, "-c", code], MeterOptions(series=50))
+    found = run.metrics
+    assert set(found) == set(NUMERIC)
+    assert (found["peak_rss_bytes"] or 0) > 48 << 20
+    assert (found["peak_vm_bytes"] or 0) >= (found["peak_rss_bytes"] or 0)
+    assert (found["mean_rss_bytes"] or 0) <= (found["peak_rss_bytes"] or 0)
+    assert found["cpu_s"] == (found["user_s"] or 0) + (found["sys_s"] or 0)
+    assert found["massif_peak_bytes"] is None
+    assert run.max_threads == 1
+    assert (run.max_maps or 0) > 10
+    assert run.series is not None
+    assert {len(v) for v in run.series.values()} == {len(run.series["t"])}
+    assert 0 < len(run.series["t"]) <= 50
+    assert run.series["t"] == sorted(run.series["t"])
+
+
+def test_without_series_there_are_none() -> None:
+    assert not sh("true").series
+
+
+def test_the_release_rate_is_what_was_given_back_over_time() -> None:
+    run = run_metered([sys.executable, "-c", "x = bytearray(32 << 20); del x"], PLAIN)
+    returned, wall = run.metrics["returned_bytes"], run.metrics["wall_s"]
+    assert returned is not None
+    assert wall is not None
+    assert returned > 32 << 20
+    assert run.metrics["release_rate"] == pytest.approx(returned / wall)
+
+
+def test_threads_are_counted() -> None:
+    code = "import threading, time; [threading.Thread(target=time.sleep, args=(0.5,)).start() for _ in range(3)]"
+    assert run_metered([sys.executable, "-c", code], PLAIN).max_threads == 4
+
+
+def test_the_json_of_a_run() -> None:
+    found = sh("exit 3").as_json()
+    assert set(NUMERIC) | {"exit_code", "output_sha256", "timed_out"} == set(found)
+    assert found["exit_code"] == 3
+
+
+# the native program
+
+
+def test_the_native_command_line(tmp_path: Path, meter: Path) -> None:
+    options = MeterOptions("ptrace", massif=True, series=9, timeout=1.5)
+    words = meter_command(options, tmp_path / "r", ["--", "x"], own=True)
+    assert words == [
+        str(meter), "--output", str(tmp_path / "r"), "--backend", "ptrace", "--massif-compat", "--series", "9",
+        "--timeout", "1.5", "--die-with-parent", "--", "--", "x",
+    ]  # fmt: skip
+    assert "--die-with-parent" not in meter_command(options, tmp_path / "r", ["x"], own=False)
+
+
+def test_a_meter_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEAPWRIGHT_METER", str(tmp_path / "none"))
+    with pytest.raises(HeapwrightError, match=r"the meter is not at .*/none") as caught:
+        meter_path()
+    assert "make build" in caught.value.hint
+
+
+def test_a_meter_that_fails_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "meter").write_text("#!/bin/sh\nexit 9\n")
+    (tmp_path / "meter").chmod(0o755)
+    monkeypatch.setenv("HEAPWRIGHT_METER", str(tmp_path / "meter"))
+    with pytest.raises(HeapwrightError, match="the meter ended with status 9"):
+        sh("true")
+    with pytest.raises(HeapwrightError, match="the meter cannot probe this machine"):
+        probe()
+
+
+def test_the_probe_names_back_ends() -> None:
+    found = probe()
+    assert found
+    assert any("poll" in str(item) for item in found.items())
+
+
+def test_temporary_files_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))  # type: ignore[attr-defined]
+    sh("true")
+    with pytest.raises(HeapwrightError):
+        run_metered(["no-such-program"], PLAIN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_file_descriptor_is_left_open() -> None:
+    sh("true")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        sh("echo out; echo err >&2")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert subprocess._active == []  # type: ignore[attr-defined]
