@@ -250,9 +250,12 @@ static void* map_until(void* unused) {
 }
 
 static int behave_busy(const char* mark) {
+  char draft[4096]; /* whoever finds the mark finds it whole */
+  if (snprintf(draft, sizeof draft, "%s.new", mark) < 0) return 2;
+  dprintf(open(draft, O_CREAT | O_WRONLY, 0644), "%d", getpid());
+  if (rename(draft, mark) != 0) return 3;
   pthread_t thread;
   if (pthread_create(&thread, NULL, map_until, NULL) != 0) return 1;
-  dprintf(open(mark, O_CREAT | O_WRONLY, 0644), "%d", getpid());
   map_until(NULL);
   pthread_join(thread, NULL);
   return 0;
