@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from heapwright import __version__
+from heapwright.errors import HeapwrightError
 from heapwright.study.view import Config
 
 _JOINED = {"GLIBC_TUNABLES": ":", "MALLOC_CONF": ","}  # variables that hold several settings
@@ -55,7 +56,13 @@ def _systemd(what: _Shipped) -> str:
 
 
 def docker_quote(text: str) -> str:
-    """A value in double quotes for a Dockerfile's ENV: backslash, quote and $ escaped."""
+    """A value in double quotes for a Dockerfile's ENV: backslash, quote and $ escaped.
+
+    Raises:
+        HeapwrightError: it holds a line break, which no escape can stand for and which would end the instruction.
+    """
+    if len(text.splitlines()) > 1 or text != text.rstrip("\r\n"):
+        raise HeapwrightError("a Dockerfile cannot hold a value with a line break", "choose another --format")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return f'"{escaped}"'
 

@@ -83,8 +83,9 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
 
 def _confirmation(view: StudyView) -> Table:
     table = _table("pick", "metric", "default", "pick", "change", "95% interval", "verdict")
-    for column in table.columns[2:6]:
-        column.justify = "right"
+    for column in table.columns[2:]:  # names give way before figures do
+        column.no_wrap = True
+        column.justify = "right" if column.header != "verdict" else "left"
     for label, pick in view.distinct_picks():
         for key in view.objectives:
             c = pick.confirmed.get(key)

@@ -1,0 +1,232 @@
+"""What `apply` prints, through the real thing that reads it: sh, bash, JSON; systemd and Docker by their rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.errors import HeapwrightError
+from heapwright.report.apply import FORMATS, docker_quote, render, systemd_quote
+from heapwright.study.view import Config
+
+from .views import config
+
+HOSTILE = [
+    "plain",
+    "",
+    "two words",
+    'it\'s "quoted"',
+    "$HOME `id` $(id) ${PATH}",
+    "back\\slash \\n \\",
+    "*?[a]~!#;&|<>()",
+    "percent %n 100%",
+    "first\nsecond",
+    "\ttab and größe",
+    "-n -e --",
+]
+CLAIM = "CPU time 17.2% lower [15.9, 18.4];\n95% intervals $(touch pwned)"
+TUNED = config(2, top_pad="65536", mmap_max="0")
+
+
+def hostile(value: str) -> Config:
+    return Config(2, "toy", {"key": value}, {"TOY": value, "MALLOC_CONF": f"a:{value}"})
+
+
+def environment(output: bytes) -> dict[str, str]:
+    """The output of `env -0`."""
+    return dict(item.split("=", 1) for item in output.decode().split("\0") if item)
+
+
+def sh(script: str, folder: Path, **env: str) -> bytes:
+    base = {"PATH": os.environ["PATH"], **env}
+    return subprocess.run(
+        ["/bin/sh", "-eu", "-c", script], cwd=folder, env=base, check=True, capture_output=True
+    ).stdout
+
+
+# env
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_shell_reads_the_very_value(value: str, tmp_path: Path) -> None:
+    (tmp_path / "settings").write_text(render(hostile(value), "env", [], CLAIM) + "\n")
+    found = environment(sh('eval "$(cat settings)"; env -0', tmp_path))
+    assert (found["TOY"], found["MALLOC_CONF"]) == (value, f"a:{value}")
+    assert [p.name for p in tmp_path.iterdir()] == ["settings"], "something in it was run"
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))
+def test_any_value_survives_a_shell(value: str) -> None:
+    found = environment(sh(render(hostile(value), "env", [], CLAIM) + "\nenv -0", Path("/")))
+    assert found["TOY"] == value
+
+
+# shell
+
+
+def wrapper(folder: Path, chosen: Config, command: list[str]) -> Path:
+    path = folder / "wrapper"
+    path.write_text(render(chosen, "shell", command, CLAIM) + "\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_the_wrapper_sets_the_very_value(value: str, tmp_path: Path) -> None:
+    path = wrapper(tmp_path, hostile(value), [])
+    out = subprocess.run([path, "env", "-0"], env={"PATH": os.environ["PATH"]}, check=True, capture_output=True).stdout
+    found = environment(out)
+    assert (found["TOY"], found["MALLOC_CONF"]) == (value, f"a:{value}")
+
+
+@pytest.mark.parametrize("words", [["printf", "%s|", word, "last"] for word in HOSTILE])
+def test_alone_the_wrapper_runs_the_tuned_command(words: list[str], tmp_path: Path) -> None:
+    path = wrapper(tmp_path, TUNED, words)
+    out = subprocess.run([path], check=True, capture_output=True, cwd=tmp_path).stdout.decode()
+    assert out == f"{words[2]}|last|"
+    assert [p.name for p in tmp_path.iterdir()] == ["wrapper"]
+
+
+def test_the_wrapper_passes_words_and_status_on(tmp_path: Path) -> None:
+    path = wrapper(tmp_path, TUNED, ["false"])
+    done = subprocess.run([path, "sh", "-c", 'printf "%s|" "$@"; exit 7', "sh", "a b", "", "$x"], capture_output=True)
+    assert (done.returncode, done.stdout) == (7, b"a b||$x|")
+
+
+def test_other_settings_in_the_same_variable_stay(tmp_path: Path) -> None:
+    path = wrapper(tmp_path, TUNED, ["printenv", "GLIBC_TUNABLES"])
+    ours = "glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0"
+    for own, expected in (("glibc.rtld.nns=5", f"glibc.rtld.nns=5:{ours}"), ("", ours)):
+        env = {"PATH": os.environ["PATH"], "GLIBC_TUNABLES": own}
+        assert subprocess.run([path], env=env, capture_output=True, text=True, check=True).stdout == expected + "\n"
+
+
+# slurm
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_batch_script_exports_and_starts(value: str, tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\n[ "$1" = --export=ALL ] || exit 9\nshift\nexec "$@"\n')
+    srun.chmod(0o755)
+    script = render(hostile(value), "slurm", ["printf", "%s|%s", "a b", value], CLAIM)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    out = subprocess.run(["bash", "-c", script], env=env, capture_output=True, check=True).stdout.decode()
+    assert out == f"a b|{value}"
+    lines = script.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    assert lines[1].startswith("#SBATCH "), "Slurm reads its lines only before the first command"
+
+
+# systemd
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("VAR1=word1 word2", '"VAR1=word1 word2"'),  # systemd.exec(5), Environment=
+        ("VAR3=$word 5 6", '"VAR3=$word 5 6"'),  # "$" has no special meaning there
+        ('ONE=o"ne', '"ONE=o\\"ne"'),
+        ("A=back\\slash", '"A=back\\\\slash"'),
+        ("A=100%", '"A=100%%"'),  # systemd.unit(5), specifiers
+        ("A=two\nlines", '"A=two\\nlines"'),
+    ],
+)
+def test_systemd_quoting(text: str, expected: str) -> None:
+    assert systemd_quote(text) == expected
+
+
+def systemd_unquote(text: str) -> str:
+    """systemd.syntax(7): C-style escapes within double quotes, then specifiers."""
+    assert re.fullmatch(r'"(?:[^"\\\n]|\\["\\n])*"', text), text
+    value = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text[1:-1])
+    assert "%" not in value.replace("%%", "")
+    return value.replace("%%", "%")
+
+
+@given(st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=40))
+def test_any_value_survives_systemds_rules(value: str) -> None:
+    assert systemd_unquote(systemd_quote(value)) == value
+
+
+def test_a_drop_in_for_a_service() -> None:
+    lines = render(TUNED, "systemd", [], CLAIM).splitlines()
+    body = [line for line in lines if not line.startswith("#")]
+    assert body == ["[Service]", 'Environment="GLIBC_TUNABLES=glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0"']
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
+def test_systemd_itself_accepts_it(tmp_path: Path) -> None:
+    unit = tmp_path / "toy.service"
+    unit.write_text(render(hostile('it\'s 100% "$HOME"'), "systemd", [], CLAIM) + "\nExecStart=/bin/true\n")
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert "Environment" not in done.stderr
+
+
+# docker
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("John Doe", '"John Doe"'),  # Dockerfile reference, ENV
+        ("a$b", '"a\\$b"'),  # escaped: no variable of the build is put in
+        ('a"b\\c', '"a\\"b\\\\c"'),
+        ("100%", '"100%"'),
+    ],
+)
+def test_docker_quoting(text: str, expected: str) -> None:
+    assert docker_quote(text) == expected
+
+
+def test_a_dockerfile_cannot_hold_a_line_break() -> None:
+    with pytest.raises(HeapwrightError, match="a Dockerfile cannot hold a value with a line break"):
+        render(hostile("a\nRUN rm -rf /"), "docker", [], CLAIM)
+
+
+def test_a_dockerfile_line() -> None:
+    lines = render(TUNED, "docker", [], CLAIM).splitlines()
+    assert lines[0].startswith("# heapwright ")
+    assert lines[1:] == ['ENV GLIBC_TUNABLES="glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0"']
+
+
+# json, and all of them
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_json_reads_back(value: str) -> None:
+    found = json.loads(render(hostile(value), "json", [], CLAIM))
+    assert found["schema_version"] == 1
+    assert found["settings"] == {"key": value}
+    assert found["env"]["TOY"] == value
+    assert found["claim"] == CLAIM
+
+
+@pytest.mark.parametrize("fmt", sorted(set(FORMATS) - {"json"}))
+def test_the_claim_stays_in_one_comment(fmt: str) -> None:
+    lines = render(TUNED, fmt, ["true"], CLAIM).splitlines()
+    (said,) = [line for line in lines if "17.2%" in line]
+    assert said.startswith("# heapwright ")
+    assert said.endswith("$(touch pwned)")
+
+
+@pytest.mark.parametrize("fmt", sorted(FORMATS))
+def test_where_nothing_is_proven_nothing_is_set(fmt: str, tmp_path: Path) -> None:
+    text = render(Config(1, "glibc", {}, {}), fmt, ["true"], "No proven improvement: keep the default.")
+    assert "keep the default" in text
+    assert "GLIBC_TUNABLES" not in text
+    if fmt in ("env", "systemd", "docker"):
+        assert all(line.startswith("#") for line in text.splitlines())
+    elif fmt == "shell":
+        sh(text, tmp_path)
+    elif fmt == "json":
+        assert json.loads(text)["env"] == {}

@@ -1,0 +1,170 @@
+"""Tables at a terminal: 80 columns, no number torn apart, no colour where none is wanted."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from heapwright.metrics import METRICS, NUMERIC
+from heapwright.report.terminal import interval, measure_table, percent, print_summary
+from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, StudyView, Summary
+
+from .views import STATES, confirmation, view
+
+
+def shown(found: StudyView, width: int = 80, **console: object) -> str:
+    out = io.StringIO()
+    print_summary(found, Console(file=out, width=width, highlight=False, **console), Path("r.html"))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def widest() -> StudyView:
+    """The longest metric names, the largest changes, one setting for all three picks."""
+    found = view()
+    metrics = ["returned_lazily_bytes", "massif_peak_bytes", "mapping_calls"]
+    confirmed = {
+        m: Confirmation(m, 12.3456, 9.8765, 123.4567, 0.001, 40, "unproven", 1023.9 * 2**20, 1023.9 * 2**30)
+        for m in metrics
+    }
+    pick = dataclasses.replace(found.picks["time"], confirmed=confirmed)
+    picks: dict[PickName, Pick] = {n: dataclasses.replace(pick, name=n) for n in PICK_NAMES}
+    return dataclasses.replace(found, objectives=metrics, picks=picks)
+
+
+VIEWS = {**STATES, "widest": widest}
+
+
+def test_changes_as_people_write_them() -> None:
+    assert percent(0.828) == "−17.2%"
+    assert percent(1.004) == "+0.4%"
+    assert percent(1.0) == "+0.0%"
+    assert interval(confirmation("cpu_s", 0.828, "better")) == "[−18.2, −16.2]"
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_nothing_is_wider_than_a_terminal(name: str) -> None:
+    for line in shown(VIEWS[name]()).splitlines():
+        if not line.startswith("  export ") and "study: " not in line and "report: " not in line:
+            assert len(line) <= 80, line
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_no_line_holds_a_torn_number(name: str) -> None:
+    for line in shown(VIEWS[name]()).splitlines():
+        assert not re.fullmatch(r"[%\s\]\),.]+", line), line
+        assert not re.match(r"\s*%", line), line
+
+
+@pytest.mark.parametrize("name", ["proven", "widest", "single objective"])
+def test_every_figure_stands_whole_in_the_table(name: str) -> None:
+    found = VIEWS[name]()
+    table = shown(found)
+    for _, pick in found.distinct_picks():
+        for metric in found.objectives:
+            c = pick.confirmed[metric]
+            for figure in (percent(c.ratio), interval(c), c.verdict):
+                assert figure in table, figure
+            assert METRICS[metric].show(c.default_median) in table
+            assert METRICS[metric].show(c.pick_median) in table
+
+
+def test_usual_figures_leave_room_for_every_name() -> None:
+    found = view()
+    picks = {
+        name: dataclasses.replace(
+            pick,
+            confirmed={
+                m: dataclasses.replace(pick.confirmed[m], default_median=base, pick_median=base)
+                for m, base in (("peak_rss_bytes", 1e9), ("cpu_s", 99.0))
+            },
+        )
+        for name, pick in found.picks.items()
+    }
+    table = shown(dataclasses.replace(found, picks=picks))
+    assert re.search(r"^memory +peak_rss +953\.7 MiB +953\.7 MiB +−3\.0% +\[−4\.0, −2\.0\]  better *$", table, re.M)
+    assert re.search(r"^time and +peak_rss ", table, re.M)
+
+
+def test_what_to_paste_is_one_line_however_long() -> None:
+    found = view()
+    long = {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.setting_{i}={i}" for i in range(20))}
+    pick = found.picks["time"]
+    pick = dataclasses.replace(pick, config=dataclasses.replace(pick.config, env=long))
+    text = shown(dataclasses.replace(found, picks={"time": pick}))
+    assert f"  export GLIBC_TUNABLES={long['GLIBC_TUNABLES']}\n" in text
+
+
+def test_the_summary_says_what_it_must() -> None:
+    text = " ".join(shown(view()).split())
+    found = view()
+    assert found.claim in text
+    assert "hazard: A small threshold" in text
+    assert "warning: CPU time varied by 7%" in text
+    assert "61 settings searched, 1 of them crashed, timed out or changed the output; meter: notify" in text
+    assert "study: out/spectrum.study" in text
+    assert "report: r.html" in text
+
+
+def test_without_a_gain_nothing_is_to_be_pasted() -> None:
+    text = shown(STATES["without gain"]())
+    assert "No proven improvement: keep the default." in text
+    assert "paste" not in text
+    assert "export" not in text
+
+
+def test_an_unfinished_study_offers_nothing() -> None:
+    text = shown(STATES["unfinished"]())
+    assert "Nothing is proven yet" in text
+    assert "paste" not in text
+
+
+def test_square_brackets_of_a_claim_are_no_markup() -> None:
+    text = shown(view(claim="With x=[bold]1[/bold]: CPU 1% lower [0.5, 1.5]."))
+    assert "[bold]1[/bold]" in text
+    assert "[0.5, 1.5]" in text
+
+
+def test_colours_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TERM", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    assert "\x1b" not in shown(view())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b[32m" in shown(view(), force_terminal=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[32m" not in shown(view(), force_terminal=True)
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b[32m" not in shown(view(), force_terminal=True)
+
+
+# measure
+
+
+def measured(runs: int, **values: float) -> str:
+    out = io.StringIO()
+    summary = {m: Summary(runs, v, v * 0.9, v * 1.1, v * 0.02) for m, v in values.items()}
+    measure_table([{}] * runs, summary, Console(file=out, width=80, highlight=False))
+    return out.getvalue()
+
+
+def test_one_run_one_value_a_line() -> None:
+    lines = measured(1, peak_rss_bytes=3 << 20, cpu_s=0.5).splitlines()
+    assert len(lines) == 1 + len(NUMERIC)
+    assert re.fullmatch(r"metric +value *", lines[0])
+    rows = {re.split(r"  +", line.strip())[0]: re.split(r"  +", line.strip())[1] for line in lines[1:]}
+    assert rows["peak resident memory"] == "3.0 MiB"
+    assert rows["CPU time"] == "500.0 ms"
+    assert rows["energy"] == "n/a"
+    assert set(rows) == {METRICS[m].label for m in NUMERIC}
+
+
+def test_several_runs_show_their_spread() -> None:
+    text = measured(5, **{m: 87.65 if METRICS[m].unit in ("s", "J") else 123456789.0 for m in NUMERIC})
+    assert re.search(r"^peak resident memory +117\.7 MiB +106\.0 MiB … 129\.5 MiB +2\.4 MiB$", text, re.M)
+    assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
+    assert len(text.splitlines()) == 1 + len(NUMERIC), "no row is folded"
