@@ -1,0 +1,175 @@
+"""What is said is what was shown: claims, the pick a study speaks for, judging."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.cli.common import write_json
+from heapwright.cli.tune import tune_json
+from heapwright.errors import HeapwrightError
+from heapwright.study.choose import chosen_config, chosen_pick
+from heapwright.study.claim import NOTHING, effect, headline, is_proven, pick_claim, study_claim
+from heapwright.study.confirm import judge
+from heapwright.study.load import measure_command
+from heapwright.study.options import Options
+from heapwright.study.store import StoredRun
+from heapwright.study.view import Config, Confirmation, Evaluation, Pick, PickName, Verdict
+
+from .conftest import Tuning
+from .fakes import World
+
+OBJECTIVES = ["peak_rss_bytes", "cpu_s"]
+CONFIG = Config(2, "glibc", {"mxfast": "0"}, {"GLIBC_TUNABLES": "glibc.malloc.mxfast=0"})
+
+
+def confirmed(metric: str, ratio: float, verdict: Verdict, p: float | None = 0.004) -> Confirmation:
+    return Confirmation(metric, ratio, ratio - 0.012, ratio + 0.013, p, 12, verdict, 1.0, ratio)
+
+
+def pick(name: PickName, memory: Confirmation, cpu: Confirmation) -> Pick:
+    found = {c.metric: c for c in (memory, cpu)}
+    searched = Evaluation(1, CONFIG, 1, {}, {}, True, "", True)
+    return Pick(name, CONFIG, searched, [], found, pick_claim(found, OBJECTIVES, 1, 0.005))
+
+
+def memory(ratio: float, verdict: Verdict) -> Confirmation:
+    return confirmed("peak_rss_bytes", ratio, verdict)
+
+
+def cpu(ratio: float, verdict: Verdict) -> Confirmation:
+    return confirmed("cpu_s", ratio, verdict)
+
+
+def test_effects_in_words() -> None:
+    assert effect(cpu(0.828, "better")) == "CPU time 17.2% lower [15.9, 18.4]"
+    assert effect(cpu(1.1, "worse")) == "CPU time 10.0% higher [8.8, 11.3]"
+    assert effect(memory(1.001, "same")) == "peak resident memory unchanged (+0.1% [−1.1, +1.4])"
+    assert effect(memory(0.98, "unproven")) == "peak resident memory not shown to change (−2.0% [−3.2, −0.7])"
+
+
+def test_a_claim_names_gains_first_and_then_losses() -> None:
+    found = {"peak_rss_bytes": memory(1.05, "worse"), "cpu_s": cpu(0.828, "better")}
+    claim = pick_claim(found, OBJECTIVES, 1, 0.005)
+    assert claim == (
+        "CPU time 17.2% lower [15.9, 18.4]; peak resident memory 5.0% higher [3.8, 6.3];"
+        " 95% intervals from 12 fresh interleaved pairs, Holm-adjusted p = 0.004, margin ±0.5%."
+    )
+
+
+def test_a_claim_without_a_gain_says_so_first() -> None:
+    found = {"peak_rss_bytes": memory(1.05, "worse"), "cpu_s": cpu(0.99, "unproven")}
+    assert pick_claim(found, OBJECTIVES, 3, 0.005).startswith("No proven improvement: peak resident memory 5.0% higher")
+    assert "pairs on 3 inputs" in pick_claim(found, OBJECTIVES, 3, 0.005)
+    assert pick_claim({}, OBJECTIVES, 1, 0.005) == "Not confirmed."
+
+
+def test_only_objectives_prove_anything() -> None:
+    bystander = pick("time", memory(1.0, "same"), cpu(0.8, "better"))
+    assert is_proven(bystander, OBJECTIVES)
+    assert not is_proven(bystander, ["peak_rss_bytes"])
+
+
+def test_the_study_speaks_for_the_gain_that_most_outweighs_its_loss() -> None:
+    costly = pick("time", memory(1.10, "worse"), cpu(0.80, "better"))
+    even = pick("balanced", memory(1.0, "same"), cpu(0.85, "better"))
+    assert headline({"time": costly, "balanced": even}, OBJECTIVES) is even
+    cheap = pick("time", memory(1.01, "worse"), cpu(0.80, "better"))
+    assert headline({"time": cheap, "balanced": even}, OBJECTIVES) is cheap
+    unproven = pick("memory", memory(0.5, "unproven"), cpu(0.5, "unproven"))
+    assert headline({"memory": unproven}, OBJECTIVES) is None
+
+
+def test_a_studys_claim() -> None:
+    good = pick("time", memory(1.0, "same"), cpu(0.8, "better"))
+    assert study_claim({"time": good}, OBJECTIVES, confirmed=True).startswith(
+        "With glibc's mxfast=0: CPU time 20.0% lower"
+    )
+    small = pick("memory", memory(0.9, "better"), cpu(1.0, "same"))
+    assert "mxfast=0: peak resident memory 10.0% lower" in study_claim({"memory": small}, OBJECTIVES, confirmed=True)
+    assert study_claim({}, OBJECTIVES, confirmed=True) == NOTHING
+    assert study_claim({"time": good}, OBJECTIVES, confirmed=False).startswith("Nothing is proven yet")
+
+
+# judging stored runs
+
+
+def run(block: int, config: int, failure: str = "", **metrics: float) -> StoredRun:
+    return StoredRun("confirm", block, "default", config, 1.0, failure, "d", dict(metrics), {})
+
+
+CONFIGS = {1: Config(1, "toy", {}, {}), 2: CONFIG}
+
+
+def test_judging_pairs_by_block() -> None:
+    """The machine doubles its pace each block; within a block the pick always takes 0.9."""
+    runs = [run(b, c, cpu_s=2.0**b * (0.9 if c == 2 else 1.0), wall_s=1.0) for b in range(10) for c in (2, 1)]
+    found = judge(runs, CONFIGS, 1, Options(objectives=("cpu_s",)))[2]
+    assert list(found) == ["cpu_s", "wall_s"]
+    assert found["cpu_s"].ratio == pytest.approx(0.9)
+    assert found["cpu_s"].high == pytest.approx(0.9)
+    assert (found["cpu_s"].verdict, found["cpu_s"].pairs) == ("better", 10)
+    assert (found["wall_s"].verdict, found["wall_s"].p) == ("same", None)
+
+
+def test_a_pick_that_failed_once_has_no_confirmation() -> None:
+    runs = [run(b, c, cpu_s=0.5 if c == 2 else 1.0) for b in range(10) for c in (1, 2)]
+    runs[7] = run(3, 2, failure="killed by SIGSEGV")
+    assert judge(runs, CONFIGS, 1, Options(objectives=("cpu_s",))) == {}
+
+
+def test_a_metric_that_is_mostly_zero_has_no_interval(tmp_path: Path) -> None:
+    """One pair with a ratio, nine without: its interval would be from 0 to infinity, which no JSON can hold."""
+    faults = {(0, 1): 2.0, (0, 2): 3.0}
+    runs = [run(b, c, cpu_s=1.0, major_faults=faults.get((b, c), 4.0 * (c == 1))) for b in range(10) for c in (1, 2)]
+    found = judge(runs, CONFIGS, 1, Options(objectives=("cpu_s",)))[2]
+    assert list(found) == ["cpu_s"]
+    write_json(str(tmp_path / "j"), {"pairs": [vars(c) for c in found.values()]})
+
+
+# which one is shipped
+
+
+def faster(settings: dict[str, str], _input: str) -> dict[str, float]:
+    return {"cpu_s": 0.8 if settings.get("cache") == "0" else 1.0}
+
+
+SHORT = {"method": "sobol", "evaluations": 12, "pairs_min": 6, "pairs_max": 6}
+
+
+def test_what_a_finished_study_ships(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=faster), options=SHORT)
+    view = study.go()
+    assert chosen_config(view, None).settings == {"cache": "0"}
+    assert chosen_pick(view, "time") is view.picks["time"]
+    found = json.loads(json.dumps(tune_json(view), allow_nan=False))
+    assert found["picks"]["time"]["confirmed"]["cpu_s"]["verdict"] == "better"
+    assert found["picks"]["time"]["env"] == {"TOY": "toy.cache=0"}
+    assert found["evaluations"] == len(view.evaluations)
+
+
+def test_without_a_gain_the_default_is_shipped(tuning: Callable[..., Tuning]) -> None:
+    view = tuning(World(), options=SHORT).go()
+    assert chosen_pick(view, None) is None
+    assert chosen_config(view, None).is_default
+    with pytest.raises(HeapwrightError, match="has no 'time' pick") as caught:
+        chosen_pick(view, "time")
+    assert caught.value.hint == "it has: none: nothing beat the default"
+
+
+def test_an_unfinished_study_ships_nothing(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=faster), options=SHORT)
+    study.go_until_interrupted(20)
+    with pytest.raises(HeapwrightError, match=r"is not finished \(it is in phase 'search'\)") as caught:
+        chosen_pick(study.view(), None)
+    assert "give its tune command again" in caught.value.hint
+
+
+def test_the_line_that_measures_a_configuration_by_hand() -> None:
+    assert measure_command(CONFIG, ["./a b", "$x"]) == (
+        "env GLIBC_TUNABLES=glibc.malloc.mxfast=0 heapwright measure -n 10 -- './a b' '$x'"
+    )
+    assert measure_command(CONFIGS[1], ["true"], 3) == "heapwright measure -n 3 -- true"
