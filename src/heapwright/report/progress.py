@@ -84,7 +84,9 @@ class Plain(Silent):
         self._say(text)
 
     def _of(self) -> str:
-        return f" of {'at most ' if self._open_end else ''}{self._total}" if self._total else ""
+        if not self._total or self._done > self._total:  # more than was foreseen: then no total is known
+            return ""
+        return f" of {'at most ' if self._open_end else ''}{self._total}"
 
     def _eta(self) -> str:
         fresh = self._done - self._kept
@@ -136,13 +138,15 @@ class Live(Plain):
     def phase(self, name: str, runs: int | None) -> None:
         """A new bar."""
         super().phase(name, runs)
-        self._bar.reset(self._task, description=title(name), total=runs, best="")
+        most = ", at most" if self._open_end and runs else ""
+        self._bar.reset(self._task, description=title(name) + most, total=runs, best="")
 
     def ran(self, fresh: bool) -> None:
         """One further."""
         self._done += 1
         self._kept += not fresh
-        self._bar.advance(self._task)
+        total = self._total if self._total is None else max(self._total, self._done)
+        self._bar.update(self._task, advance=1, total=total)
 
     def best(self, text: str) -> None:
         """Beside the bar."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study.choose import chosen_pick
-from heapwright.study.view import Confirmation, StudyView, Summary
+from heapwright.study.claim import headline
+from heapwright.study.view import Confirmation, Pick, StudyView, Summary
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_WIDEST = 100  # of a paragraph, however wide the terminal
 _STYLES = {"better": "green", "worse": "red", "same": "", "unproven": "yellow"}
 
 
@@ -26,6 +30,26 @@ def percent(ratio: float) -> str:
 def interval(c: Confirmation) -> str:
     """'[−18.4, −15.9]', in per cent."""
     return f"[{100 * (c.low - 1):+.1f}, {100 * (c.high - 1):+.1f}]".replace("-", "−")
+
+
+def ordered_picks(view: StudyView) -> list[tuple[str, Pick]]:
+    """The picks by configuration, the one the claim speaks of first."""
+    best = headline(view.picks, view.objectives)
+    return sorted(view.distinct_picks(), key=lambda named: best is None or named[1].config.id != best.config.id)
+
+
+def paragraph(text: str, width: int, indent: str = "") -> str:
+    """Wrapped at spaces, later lines indented; intervals in brackets and 'p = 0.008' are never torn apart."""
+    glue = "\ue000"  # of the private use area; stands for a space that must not break
+    glued = re.sub(r"\[[^\[\]]{1,40}\]|\S+ [=<] \S+", lambda m: m[0].replace(" ", glue), " ".join(text.split()))
+    lines = textwrap.wrap(
+        glued,
+        min(width, _WIDEST),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace(glue, " ")
 
 
 def _table(*headings: str) -> Table:
@@ -57,8 +81,13 @@ def measure_table(runs: Sequence[Mapping[str, Any]], summary: Mapping[str, Summa
 
 def print_summary(view: StudyView, console: Console, report: Path) -> None:
     """What `tune` says at its end: the claim, the confirmation, the line to paste, what to beware of."""
+
+    def say(text: str, style: str | None = None, indent: str = "") -> None:
+        wrapped = paragraph(text, console.width, indent)
+        console.print(wrapped, style=style, markup=False, soft_wrap=True)
+
     console.print()
-    console.print(view.claim, style="bold", markup=False)
+    say(view.claim, "bold")
     if view.picks:
         console.print()
         console.print(_confirmation(view))
@@ -69,14 +98,14 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
         for key, value in pick.config.env.items():
             console.print(f"  export {key}={shlex.quote(value)}", markup=False, soft_wrap=True)
         for key in pick.config.settings:
-            console.print(f"  {key}: {view.explanations.get(key, '')}", markup=False)
+            say(f"{key}: {view.explanations.get(key, '')}", indent="  ")
     for text in view.hazards:
-        console.print(f"hazard: {text}", style="yellow", markup=False)
+        say(f"hazard: {text}", "yellow", "  ")
     for text in view.warnings:
-        console.print(f"warning: {text}", style="yellow", markup=False)
+        say(f"warning: {text}", "yellow", "  ")
     infeasible = sum(not e.feasible for e in view.evaluations)
     failed = f", {infeasible} of them crashed, timed out or changed the output" if infeasible else ""
-    console.print(f"{len(view.evaluations)} settings searched{failed}; meter: {view.meter}", markup=False)
+    say(f"{len(view.evaluations)} settings searched{failed}; meter: {view.meter}")
     console.print(f"study:  {view.path}", markup=False, soft_wrap=True)
     console.print(f"report: {report}", markup=False, soft_wrap=True)
 
@@ -86,7 +115,7 @@ def _confirmation(view: StudyView) -> Table:
     for column in table.columns[2:]:  # names give way before figures do
         column.no_wrap = True
         column.justify = "right" if column.header != "verdict" else "left"
-    for label, pick in view.distinct_picks():
+    for label, pick in ordered_picks(view):
         for key in view.objectives:
             c = pick.confirmed.get(key)
             if c is None:
