@@ -13,7 +13,7 @@ from heapwright.cli.tune import tune_json
 from heapwright.errors import HeapwrightError
 from heapwright.study.choose import chosen_config, chosen_pick
 from heapwright.study.claim import NOTHING, effect, headline, is_proven, pick_claim, study_claim
-from heapwright.study.confirm import judge
+from heapwright.study.confirm import judge, pairs_needed
 from heapwright.study.load import measure_command
 from heapwright.study.options import Options
 from heapwright.study.store import StoredRun
@@ -130,6 +130,23 @@ def test_a_metric_that_is_mostly_zero_has_no_interval(tmp_path: Path) -> None:
     write_json(str(tmp_path / "j"), {"pairs": [vars(c) for c in found.values()]})
 
 
+def test_how_many_pairs_can_prove_anything() -> None:
+    assert pairs_needed(1, 1) == 6  # 2/64
+    assert pairs_needed(1, 2) == 7
+    assert pairs_needed(1, 6) == 8
+    assert pairs_needed(4, 6) == 2
+
+
+def test_too_few_pairs_are_made_more_or_said(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=faster), options={**SHORT, "pairs_min": 6, "pairs_max": 40})
+    assert study.go().picks["time"].confirmed["cpu_s"].verdict == "better"
+    assert {r.block for r in study.runs("confirm")} == set(range(7))
+    study = tuning(World(effect=faster), options={**SHORT, "pairs_min": 6, "pairs_max": 6})
+    study.path = study.path.with_name("short.study")
+    assert study.go().claim == NOTHING
+    assert "6 pairs can prove nothing here: it takes at least 7 (--pairs)" in study.notes.notes
+
+
 # which one is shipped
 
 
@@ -137,7 +154,7 @@ def faster(settings: dict[str, str], _input: str) -> dict[str, float]:
     return {"cpu_s": 0.8 if settings.get("cache") == "0" else 1.0}
 
 
-SHORT = {"method": "sobol", "evaluations": 12, "pairs_min": 6, "pairs_max": 6}
+SHORT = {"method": "sobol", "evaluations": 12, "pairs_min": 6, "pairs_max": 10}
 
 
 def test_what_a_finished_study_ships(tuning: Callable[..., Tuning]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heapwright
@@ -65,6 +65,7 @@ def test_runs_come_back_as_they_were(store: Store, path: Path) -> None:
         assert again.find_run("search", 9, "default", 1) is None
 
 
+@settings(max_examples=40)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_survives_to_the_last_bit(number: float) -> None:
     """Resuming replays the store: a strategy must be told exactly what it was told before."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from heapwright.metrics import NUMERIC
 from heapwright.study.blocks import Blocks, Candidate, gather
 from heapwright.study.options import CONFIRM_LOOK, Options
-from heapwright.study.stats import Ratio, holm, narrow_enough, ratio_interval, signed_rank_p, summarise, verdict
+from heapwright.study.stats import ALPHA, Ratio, holm, narrow_enough, ratio_interval, signed_rank_p, summarise, verdict
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config, Confirmation
 from heapwright.workload.model import Input
@@ -27,20 +27,30 @@ def confirm(
 ) -> None:
     """Measures blocks of the default and all picks until every objective's interval is narrow enough.
 
-    At least `pairs_min` blocks, whatever the budget says; at most `pairs_max`. Whether to go on is decided by
+    At least `pairs_min` blocks, and as many as the rank test needs to be able to speak, whatever the budget says;
+    at most `pairs_max`. Whether to go on is decided by
     the intervals' widths at every fifth block, not by whether they show a gain.
     """
     blocks.progress.phase("confirm", options.pairs_max * len(configs) * len(inputs))
     runs: list[StoredRun] = []
+    needed = pairs_needed(len(inputs), (len(configs) - 1) * len(options.objectives))
+    least = min(max(options.pairs_min, needed), options.pairs_max)
+    if needed > options.pairs_max:
+        blocks.progress.note(f"{options.pairs_max} pairs can prove nothing here: it takes at least {needed} (--pairs)")
     first = blocks.first_block("confirm", configs)
     for block in range(options.pairs_max):
         runs += blocks.measure("confirm", first + block, configs, inputs)
         done = block + 1
-        if done < options.pairs_min or (done - options.pairs_min) % CONFIRM_LOOK:
+        if done < least or (done - least) % CONFIRM_LOOK:
             continue
         candidates = gather(runs, {c.id: c for c in configs}, configs[0].id)
         if over() or all(_settled(c, options) for c in candidates.values()):
             return
+
+
+def pairs_needed(inputs: int, tests: int) -> int:
+    """How many pairs of each input let a signed-rank test's smallest p, 2 / 2^n, survive Holm over so many tests."""
+    return next(n for n in range(1, 64) if tests * 2.0 ** (1 - n * inputs) < ALPHA)
 
 
 def _settled(candidate: Candidate, options: Options) -> bool:
