@@ -20,7 +20,10 @@ class Object {
  public:
   void raw(const char* key, const std::string& value) {
     text_ += text_.empty() ? "{\n" : ",\n";
-    text_ += " " + quoted(key) + ": " + value;
+    text_ += ' ';
+    text_ += quoted(key);
+    text_ += ": ";
+    text_ += value;
   }
   void number(const char* key, double value) { raw(key, real(value)); }
   void count(const char* key, std::uint64_t value) { raw(key, std::to_string(value)); }
@@ -46,9 +49,11 @@ template <class Get>
 std::string list(const std::vector<SeriesPoint>& series, Get get) {
   std::string text = "[";
   for (const auto& point : series) {
-    text += (text.size() > 1 ? "," : "") + get(point);
+    text += text.size() > 1 ? "," : "";
+    text += get(point);
   }
-  return text + "]";
+  text += ']';
+  return text;
 }
 
 std::string series_json(const std::vector<SeriesPoint>& series) {
@@ -57,10 +62,17 @@ std::string series_json(const std::vector<SeriesPoint>& series) {
     (void)std::snprintf(buffer.data(), buffer.size(), "%.4f", p.time);
     return std::string(buffer.data());
   };
-  return "{\"t\": " + list(series, time) +
-         ", \"rss\": " + list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.rss); }) +
-         ", \"heap\": " + list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.heap); }) +
-         ", \"vm\": " + list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.vm); }) + "}";
+  // Appended piece by piece: GCC 12 warns of overlap in chains of + (its bug 105651).
+  std::string text = "{\"t\": ";
+  text += list(series, time);
+  text += ", \"rss\": ";
+  text += list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.rss); });
+  text += ", \"heap\": ";
+  text += list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.heap); });
+  text += ", \"vm\": ";
+  text += list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.vm); });
+  text += '}';
+  return text;
 }
 
 void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, const Watcher& watcher) {
@@ -129,7 +141,8 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
   all.insert(watcher.warnings().begin(), watcher.warnings().end());
   std::string warnings = "[";
   for (const auto& warning : all) {
-    warnings += (warnings.size() > 1 ? ", " : "") + quoted(warning);
+    warnings += warnings.size() > 1 ? ", " : "";
+    warnings += quoted(warning);
   }
   json.raw("warnings", warnings + "]");
   const bool exited = WIFEXITED(outcome.status);

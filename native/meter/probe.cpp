@@ -60,8 +60,12 @@ int try_ptrace() {
 }
 
 std::string entry(const char* name, bool works, const std::string& why) {
-  return std::string(" ") + quoted(name) + ": {\"works\": " + (works ? "true" : "false") +
-         ", \"why\": " + quoted(why) + "}";
+  std::string text = " ";
+  text += quoted(name);
+  text += works ? ": {\"works\": true, \"why\": " : ": {\"works\": false, \"why\": ";
+  text += quoted(why);
+  text += '}';
+  return text;
 }
 
 }  // namespace

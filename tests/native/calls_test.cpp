@@ -86,7 +86,35 @@ TEST(Filter, OnlyAListenerOfItsOwnIsInTheWay) {
   EXPECT_EQ(verdict(AUDIT_ARCH_X86_64, 317, SECCOMP_GET_ACTION_AVAIL, SECCOMP_FILTER_FLAG_NEW_LISTENER),
             SECCOMP_RET_ALLOW);
   EXPECT_EQ(verdict(AUDIT_ARCH_X86_64, 157, PR_SET_SECCOMP, SECCOMP_MODE_STRICT), hit(Call::kOwnStrictMode));
+  EXPECT_EQ(verdict(AUDIT_ARCH_X86_64, 157, PR_SET_SECCOMP, SECCOMP_MODE_FILTER), SECCOMP_RET_ALLOW);
   EXPECT_EQ(verdict(AUDIT_ARCH_X86_64, 157, PR_SET_NAME), SECCOMP_RET_ALLOW);
+}
+
+TEST(Filter, StrictModeMayBeAskedForByEitherCall) {
+  struct Numbers {
+    std::uint32_t arch;
+    int seccomp;
+    int prctl;
+  };
+  for (const auto& [arch, seccomp, prctl] :
+       {Numbers{AUDIT_ARCH_X86_64, 317, 157}, {AUDIT_ARCH_I386, 354, 172}, {AUDIT_ARCH_AARCH64, 277, 167}}) {
+    EXPECT_EQ(verdict(arch, seccomp, SECCOMP_SET_MODE_STRICT), hit(Call::kOwnStrictMode));
+    EXPECT_EQ(verdict(arch, prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT), hit(Call::kOwnStrictMode));
+    // The back ends go by classify(), and so it must say the same of what the filter stops.
+    const auto call = static_cast<std::uint64_t>(seccomp);
+    EXPECT_EQ(classify(arch, call, SECCOMP_SET_MODE_STRICT), Call::kOwnStrictMode);
+    EXPECT_EQ(classify(arch, call, SECCOMP_SET_MODE_FILTER), Call::kOwnListener);
+    EXPECT_EQ(classify(arch, static_cast<std::uint64_t>(prctl), PR_SET_SECCOMP), Call::kOwnStrictMode);
+  }
+}
+
+TEST(Filter, EveryArgumentDecidesAlone) {
+  // Nothing of a call's arguments but what body() looks at may change what is done with it.
+  for (const std::uint64_t garbage : {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{CLONE_THREAD}}) {
+    EXPECT_EQ(verdict(AUDIT_ARCH_X86_64, 9, garbage, garbage), hit(Call::kMmap));
+    EXPECT_EQ(verdict(AUDIT_ARCH_X86_64, 435, garbage, garbage), hit(Call::kFork));  // clone3
+    EXPECT_EQ(verdict(AUDIT_ARCH_X86_64, 1, garbage, garbage), SECCOMP_RET_ALLOW);
+  }
 }
 
 TEST(Filter, AgreesWithClassifyOnEveryCall) {
@@ -104,6 +132,15 @@ TEST(Filter, AgreesWithClassifyOnEveryCall) {
 }
 
 TEST(Filter, FitsTheKernelsLimit) { EXPECT_LE(build_filter(kAction).size(), 4096U); }
+
+TEST(Classify, AThreadIsNoProcess) {
+  EXPECT_EQ(classify(AUDIT_ARCH_X86_64, 56, CLONE_VM | CLONE_THREAD), Call::kNone);
+  EXPECT_EQ(classify(AUDIT_ARCH_I386, 120, CLONE_VM | CLONE_THREAD), Call::kNone);
+  EXPECT_EQ(classify(AUDIT_ARCH_I386, 120, CLONE_VM), Call::kFork);
+  EXPECT_EQ(classify(AUDIT_ARCH_I386, 56, CLONE_VM), Call::kNone);  // x86_64's clone
+  EXPECT_EQ(classify(AUDIT_ARCH_S390X, 90, 0), Call::kNone);
+  EXPECT_EQ(classify(AUDIT_ARCH_X86_64, 0x40000009, 0), Call::kMmap);  // x32
+}
 
 TEST(Classify, MappingCallsAreTheOnesCounted) {
   EXPECT_TRUE(is_mapping(classify(AUDIT_ARCH_X86_64, 9, 0)));

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace heapwright::meter {
@@ -103,56 +105,154 @@ TEST(Ledger, WithoutASeriesNothingIsKept) {
   EXPECT_TRUE(ledger.series().empty());
 }
 
+TEST(Ledger, EachPeakHasItsOwnMoment) {
+  Ledger ledger;
+  ledger.start(0);
+  ledger.sample(1, 0, {.vm = 100, .rss = 1, .heap = 5});
+  ledger.sample(1, 1, {.vm = 90, .rss = 9, .heap = 4});
+  ledger.sample(2, 2, {.vm = 5, .rss = 0, .heap = 6});
+  EXPECT_EQ(ledger.peak().vm, 100U);
+  EXPECT_EQ(ledger.peak().rss, 9U);
+  EXPECT_EQ(ledger.peak().heap, 10U);
+}
+
+TEST(Ledger, ManyThreadsMayBeGivingBackAtOnce) {
+  Ledger ledger;
+  ledger.start(0);
+  ledger.sample(1, 0, all(100));
+  ledger.releasing(1, 11);
+  ledger.releasing(1, 12);
+  ledger.released(1, 11);
+  ledger.sample(1, 1, all(70));  // 12 is still at it
+  ledger.released(1, 12);
+  ledger.sample(1, 2, all(50));
+  EXPECT_EQ(ledger.returned(), 30U);
+}
+
+TEST(Ledger, MeansAreOverTheWholeRun) {
+  Ledger ledger;
+  ledger.start(10);
+  ledger.sample(1, 12, all(60));  // before it was known, nothing
+  ledger.gone(1, 14);
+  EXPECT_DOUBLE_EQ(ledger.mean_heap(20), 60 * 2 / 10.0);
+  EXPECT_DOUBLE_EQ(ledger.mean_rss(20), 60 * 2 / 10.0);
+  EXPECT_DOUBLE_EQ(ledger.mean_heap(10), 0);  // of no time
+}
+
+TEST(Ledger, AReadingThatComesLateChangesNoTime) {
+  Ledger ledger;
+  ledger.start(0);
+  ledger.sample(1, 5, all(10));
+  ledger.sample(1, 4, all(20));
+  ledger.gone(1, 4);
+  EXPECT_DOUBLE_EQ(ledger.mean_heap(5), 0);
+  EXPECT_EQ(ledger.peak().heap, 20U);
+}
+
 // Everything above at once, on random histories: the model keeps every reading and integrates at the end.
-TEST(Ledger, EqualsANaiveModelOnRandomHistories) {
+class Model {
+ public:
+  void sample(pid_t process, double time, const Memory& memory) {
+    auto& readings = histories_[process];
+    if (!readings.empty() && !releasing_[process].empty() && memory.rss < readings.back().memory.rss) {
+      returned += readings.back().memory.rss - memory.rss;
+    }
+    readings.push_back({.time = time, .memory = memory});
+    Memory sum;
+    for (const auto& [other, history] : histories_) {
+      sum.vm += history.back().memory.vm;
+      sum.rss += history.back().memory.rss;
+      sum.heap += history.back().memory.heap;
+    }
+    peak.vm = std::max(peak.vm, sum.vm);
+    peak.rss = std::max(peak.rss, sum.rss);
+    peak.heap = std::max(peak.heap, sum.heap);
+  }
+
+  void releasing(pid_t process, pid_t thread) {
+    if (histories_.contains(process)) {
+      releasing_[process].insert(thread);
+    }
+  }
+
+  void released(pid_t process, pid_t thread) { releasing_[process].erase(thread); }
+
+  void gone(pid_t process, double end) {
+    const auto found = histories_.find(process);
+    if (found == histories_.end()) {
+      return;
+    }
+    const auto& readings = found->second;
+    for (std::size_t i = 0; i < readings.size(); ++i) {
+      const bool last = i + 1 == readings.size();
+      const double span = (last ? end : readings[i + 1].time) - readings[i].time;
+      const Memory& from = readings[i].memory;
+      const Memory& to = last ? from : readings[i + 1].memory;
+      heap_area += span * static_cast<double>(to.heap);
+      rss_area += span * static_cast<double>(to.rss >= from.rss ? from.rss + to.rss : 2 * to.rss) / 2;
+    }
+    histories_.erase(found);
+    releasing_.erase(process);
+  }
+
+  Memory peak;
+  std::uint64_t returned = 0;
+  double rss_area = 0;
+  double heap_area = 0;
+
+ private:
   struct Reading {
     double time = 0;
-    std::uint64_t rss = 0;
+    Memory memory;
   };
+  std::map<pid_t, std::vector<Reading>> histories_;
+  std::map<pid_t, std::set<pid_t>> releasing_;
+};
+
+TEST(Ledger, EqualsANaiveModelOnRandomHistories) {
   std::mt19937 random(11);  // NOLINT(bugprone-random-generator-seed): the same run every time
   for (int history = 0; history < 200; ++history) {
     Ledger ledger;
     ledger.start(0);
-    std::map<pid_t, std::vector<Reading>> model;
-    std::map<pid_t, std::uint64_t> last;
-    std::uint64_t peak = 0;
-    double area = 0;
+    Model model;
     double time = 0;
-    const auto integrate = [&](const std::vector<Reading>& readings, double end) {
-      for (std::size_t i = 0; i < readings.size(); ++i) {
-        const bool final = i + 1 == readings.size();
-        const double until = final ? end : readings[i + 1].time;
-        const auto from = static_cast<double>(readings[i].rss);
-        const auto to = final ? from : static_cast<double>(readings[i + 1].rss);
-        area += (until - readings[i].time) * (to >= from ? (from + to) / 2 : to);
-      }
-    };
     for (int step = 0; step < 300; ++step) {
       time += static_cast<double>(random() % 100) / 100;
       const auto process = static_cast<pid_t>(1 + random() % 4);
-      if (random() % 10 == 0) {
-        ledger.gone(process, time);
-        integrate(model[process], time);
-        model.erase(process);
-        last.erase(process);
-        continue;
+      const auto thread = static_cast<pid_t>(10 + random() % 3);
+      switch (random() % 10) {
+        case 0:
+          ledger.gone(process, time);
+          model.gone(process, time);
+          break;
+        case 1:
+        case 2:
+          ledger.releasing(process, thread);
+          model.releasing(process, thread);
+          break;
+        case 3:
+        case 4:
+          ledger.released(process, thread);
+          model.released(process, thread);
+          break;
+        default: {
+          const Memory memory{.vm = 5000 + random() % 1000, .rss = random() % 1000, .heap = random() % 3000};
+          ledger.sample(process, time, memory);
+          model.sample(process, time, memory);
+        }
       }
-      const std::uint64_t rss = random() % 1000;
-      ledger.sample(process, time, all(rss));
-      model[process].push_back({time, rss});
-      last[process] = rss;
-      std::uint64_t sum = 0;
-      for (const auto& [pid, value] : last) {
-        sum += value;
-      }
-      peak = std::max(peak, sum);
     }
     for (pid_t process = 1; process <= 4; ++process) {
       ledger.gone(process, time);
-      integrate(model[process], time);
+      model.gone(process, time);
     }
-    ASSERT_EQ(ledger.peak().rss, peak);
-    ASSERT_NEAR(ledger.mean_rss(time), area / time, 1e-6 * area);
+    ASSERT_EQ(ledger.peak().vm, model.peak.vm);
+    ASSERT_EQ(ledger.peak().rss, model.peak.rss);
+    ASSERT_EQ(ledger.peak().heap, model.peak.heap);
+    ASSERT_EQ(ledger.returned(), model.returned);
+    ASSERT_NEAR(ledger.mean_rss(time), model.rss_area / time, 1e-9 * model.rss_area);
+    ASSERT_NEAR(ledger.mean_heap(time), model.heap_area / time, 1e-9 * model.heap_area);
+    ASSERT_EQ(ledger.live(), 0U);
   }
 }
 

@@ -41,6 +41,42 @@ TEST(Json, WhatABackEndCannotKnowIsNull) {
   EXPECT_NE(to_json(outcome, ledger, watcher).find("\"mapping_calls\": 0"), std::string::npos);
 }
 
+TEST(Json, WarningsOfAllAreOneList) {
+  Ledger ledger;
+  const Watcher watcher(ledger);
+  Outcome outcome;
+  EXPECT_NE(to_json(outcome, ledger, watcher).find("\"warnings\": []"), std::string::npos);
+  outcome.warnings = {"b", "a \"quoted\" one"};
+  EXPECT_NE(to_json(outcome, ledger, watcher).find(R"("warnings": ["a \"quoted\" one", "b"])"),
+            std::string::npos);
+}
+
+TEST(Json, ASeriesIsOneListAMetric) {
+  Ledger ledger(10);
+  ledger.start(1);
+  ledger.sample(1, 1, {.vm = 30, .rss = 10, .heap = 20});
+  ledger.tick(1.5);
+  ledger.gone(1, 2);
+  ledger.tick(2);
+  const Watcher watcher(ledger);
+  Outcome outcome;
+  outcome.backend = Backend::kNotify;
+  EXPECT_NE(to_json(outcome, ledger, watcher)
+                .find(R"({"t": [0.5000,1.0000], "rss": [10,10], "heap": [20,20], "vm": [30,30]})"),
+            std::string::npos);
+}
+
+TEST(Json, OnlyWaitingKnowsNoMoreThanTheKernelSays) {
+  Ledger ledger;
+  const Watcher watcher(ledger);
+  Outcome outcome;
+  outcome.max_rss = 4096;
+  const auto text = to_json(outcome, ledger, watcher);
+  EXPECT_NE(text.find("\"meter\": \"none\""), std::string::npos);
+  EXPECT_NE(text.find("\"peak_rss_bytes\": 4096"), std::string::npos);
+  EXPECT_EQ(text.find("heap"), std::string::npos);
+}
+
 TEST(Json, ADeathBySignalIsNoExitCode) {
   Ledger ledger;
   const Watcher watcher(ledger);

@@ -2,11 +2,15 @@
 #include "procfs.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 
 namespace heapwright::meter {
@@ -72,6 +76,96 @@ TEST(Procfs, AChildIsSeenAndItsDeathToo) {
   EXPECT_FALSE(read_stat(child));
   EXPECT_LT(open_statm(child), 0);
   close(file);
+}
+
+// Runs `what` in a child, which then waits to be killed.
+class Child {
+ public:
+  explicit Child(void (*what)()) : pid_(fork()) {
+    if (pid_ == 0) {
+      what();
+      pause();
+      _exit(0);
+    }
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  // Polls until the condition holds; false after far too long.
+  template <class Condition>
+  [[nodiscard]] bool reaches(Condition condition) const {
+    for (int i = 0; i < 10000 && !condition(); ++i) {
+      usleep(1000);
+    }
+    return condition();
+  }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(Procfs, ANameMayHoldAnything) {
+  std::array<char, 17> before{};
+  prctl(PR_GET_NAME, before.data());
+  prctl(PR_SET_NAME, "a) Z 1 (b 7 8");
+  const auto stat = read_stat(getpid());
+  prctl(PR_SET_NAME, before.data());
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->parent, getppid());
+  EXPECT_FALSE(stat->dead);
+}
+
+TEST(Procfs, AProcessWithoutItsFirstThread) {
+  const Child child([] {
+    pthread_t thread{};
+    const auto wait = [](void* unused) {
+      while (true) {
+        pause();
+      }
+      return unused;
+    };
+    pthread_create(&thread, nullptr, wait, nullptr);
+    syscall(SYS_exit, 0);  // pthread_exit is an exception, and GoogleTest would catch it
+  });
+  ASSERT_TRUE(child.reaches([&] {
+    const auto stat = read_stat(child.pid());
+    return stat && stat->dead;
+  }));
+  const int leader = open_statm(child.pid());
+  EXPECT_FALSE(read_statm(leader));
+  close(leader);
+  const auto threads = threads_of(child.pid());
+  ASSERT_EQ(threads.size(), 2U);
+  EXPECT_EQ(threads[0], child.pid());
+  const int other = open_statm(threads[1]);
+  EXPECT_TRUE(read_statm(other));
+  close(other);
+  EXPECT_EQ(read_status(threads[1])->tgid, child.pid());
+  EXPECT_GT(read_status(threads[1])->vm_peak, 0U);
+}
+
+TEST(Procfs, AllDescendantsAreFound) {
+  const Child child([] {
+    if (fork() == 0) {
+      fork();
+    }
+  });
+  EXPECT_TRUE(child.reaches([&] { return descendants_of(child.pid()).size() == 2; }));
+  for (const pid_t process : descendants_of(child.pid())) {
+    kill(process, SIGKILL);
+  }
+}
+
+TEST(Procfs, NobodyIsNoError) {
+  EXPECT_LT(open_statm(0), 0);
+  EXPECT_FALSE(read_statm(-1));
+  EXPECT_FALSE(count_maps(0));
+  EXPECT_TRUE(threads_of(0).empty());
+  EXPECT_TRUE(descendants_of(0).empty());
 }
 
 }  // namespace
