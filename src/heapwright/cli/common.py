@@ -54,7 +54,7 @@ def _seconds(text: str) -> float:
 
 def positive(text: str) -> int:
     """An argparse type: a whole number from 1."""
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
     return int(text)
 

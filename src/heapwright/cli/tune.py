@@ -73,7 +73,7 @@ def _percent(text: str) -> float:
 
 def _pairs(text: str) -> tuple[int, int]:
     low, _, high = text.partition(":")
-    if not low.isdigit() or not (high or low).isdigit() or int(low) < 6 or int(high or low) < int(low):
+    if not low.isdecimal() or not (high or low).isdecimal() or int(low) < 6 or int(high or low) < int(low):
         raise argparse.ArgumentTypeError(f"'{text}' is not MIN or MIN:MAX with MIN at least 6")
     return int(low), max(int(high or 0), int(low)) if high else max(40, int(low))
 

@@ -1,0 +1,55 @@
+"""Files the command line writes are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from heapwright.cli.common import write_json, write_whole
+
+
+def test_json_has_a_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(str(tmp_path / "r.json"), {"a": [1, None]})
+    assert json.loads((tmp_path / "r.json").read_text()) == {"schema_version": 1, "a": [1, None]}
+    write_json("-", {"b": "ü"})
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "b": "ü"}
+
+
+def test_what_json_cannot_hold_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text("before")
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(str(tmp_path / "r.json"), {"a": math.inf})
+    assert (tmp_path / "r.json").read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_is_replaced_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_text("before")
+    with path.open() as reader:
+        write_whole(path, "after")
+        assert reader.read() == "before", "who reads it goes on reading the old one"
+    assert path.read_text() == "after"
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_devices_are_written_to(tmp_path: Path) -> None:
+    write_whole(Path("/dev/null"), "x")
+    assert Path("/dev/null").is_char_device()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "none" / "r", "x")
+    assert "none" in str(caught.value.filename)

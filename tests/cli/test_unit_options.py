@@ -1,0 +1,213 @@
+"""How the command line reads its words: numbers, percentages, pairs, what follows `--`, which options were named."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.cli import main as cli
+from heapwright.cli.common import _seconds, positive
+from heapwright.cli.tune import _allocator, _pairs, _percent, _workload, given_options
+from heapwright.errors import HeapwrightError, UsageError
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    """`tune` with these words, as `main` would read them."""
+    own, _, target = " ".join(["tune", *words]).partition(" -- ")
+    args = cli.build_parser().parse_args(own.split())
+    args.command = target.split() if target else None
+    return args
+
+
+# numbers
+
+
+@pytest.mark.parametrize(("text", "value"), [("5", 0.05), ("0.5", 0.005), ("0.5%", 0.005), ("0", 0.0)])
+def test_percentages(text: str, value: float) -> None:
+    assert _percent(text) == pytest.approx(value)
+
+
+PAIRS = [("6", (6, 40)), ("10:20", (10, 20)), ("50", (50, 50)), ("7:7", (7, 7)), ("10:", (10, 40))]
+
+
+@pytest.mark.parametrize(("text", "value"), PAIRS)
+def test_pairs(text: str, value: tuple[int, int]) -> None:
+    assert _pairs(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "5", "5:10", "10:9", "ten", "10:x", "²", ":20", "-6", "6.5", "10:20:30"])
+def test_pairs_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not MIN or MIN:MAX with MIN at least 6"):
+        _pairs(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "50", "100", "x", "nan", "inf"])
+def test_percentages_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a percentage from 0 to 50"):
+        _percent(text)
+
+
+@given(st.text(max_size=8))
+def test_any_text_is_a_number_or_refused(text: str) -> None:
+    for read in (positive, _seconds, _percent, _pairs):
+        try:
+            value = read(text)
+        except argparse.ArgumentTypeError:
+            continue
+        assert value is not None
+
+
+@pytest.mark.parametrize("text", ["²", "1_0", "0", "-1", "1.0", " 1", ""])
+def test_counts_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        positive(text)
+
+
+def test_seconds() -> None:
+    assert _seconds("1.5") == 1.5
+    for text in ("0", "-1", "nan", "inf", "1e9", "soon", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not a number of seconds above 0"):
+            _seconds(text)
+
+
+# which options were named
+
+
+def test_options_left_out_are_left_out() -> None:
+    assert given_options(parsed(), "glibc") == {"allocator": "glibc"}
+
+
+def test_options_in_the_studys_terms() -> None:
+    words = "--minimize wall,peak_heap --budget 15m --method grid --params a,,b --pairs 7:9 --instructions callgrind"
+    words += " --seed 3 --margin 1 --expert --meter poll --massif-compat --timeout 2"
+    assert given_options(parsed(words), "glibc") == {
+        "allocator": "glibc",
+        "objectives": ("wall_s", "peak_heap_bytes"),
+        "evaluations": 0,
+        "budget_s": 900.0,
+        "method": "grid",
+        "params": ("a", "b"),
+        "pairs_min": 7,
+        "pairs_max": 9,
+        "callgrind": True,
+        "seed": 3,
+        "margin": 0.01,
+        "expert": True,
+        "meter": "poll",
+        "massif": True,
+        "timeout": 2.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ("--minimize peek_rss", "unknown metric 'peek_rss'", "did you mean 'peak_rss'?"),
+        ("--method nsga3", "unknown method 'nsga3'", "did you mean 'nsga2'?"),
+        ("--budget 1h30m", "--budget '1h30m' is neither a count nor a time", "for example 200, 90s, 15m or 2h"),
+    ],
+)
+def test_options_that_cannot_be_meant(words: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        given_options(parsed(words), "glibc")
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_which_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.toml").write_text('command = ["true"]\n')
+    assert _workload(parsed("-- true --json x")).file.command == ["true", "--json", "x"]
+    assert _workload(parsed("--workload w.toml")).file.command == ["true"]
+    with pytest.raises(UsageError, match="a command and --workload cannot both be given"):
+        _workload(parsed("--workload w.toml -- true"))
+    with pytest.raises(UsageError, match="there is no command to run"):
+        _workload(parsed())
+
+
+def test_which_allocator(tmp_path: Path) -> None:
+    space = tmp_path / "s.toml"
+    space.write_text('[allocator]\nname = "mine"\nenv = "M"\n[[param]]\nkey = "k"\nexplain = "e"\ntype = "bool"\n')
+    assert _allocator(parsed(f"--space {space}")).name == "mine"
+    with pytest.raises(UsageError, match="--space and --allocators cannot both be given"):
+        _allocator(parsed(f"--space {space} --allocators glibc"))
+    with pytest.raises(HeapwrightError, match=r"unknown allocator 'glibk'|not glibc"):
+        _allocator(parsed("--allocators glibk"))
+
+
+# main
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Status and stderr of the command line."""
+    try:
+        status = cli.main(list(words))
+    except SystemExit as end:
+        status = int(end.code or 0)
+    return status, capsys.readouterr().err
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Makes `doctor` fail so."""
+
+    def run(_args: Any) -> int:
+        raise error
+
+    monkeypatch.setattr("heapwright.cli.doctor.run", run)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (HeapwrightError("wrong", "do this"), 1, "heapwright: wrong (do this)\n"),
+        (HeapwrightError("wrong"), 1, "heapwright: wrong\n"),
+        (UsageError("wrong", "do this"), 2, "heapwright: wrong (do this)\n"),
+        (HeapwrightError("gone", status=127), 127, "heapwright: gone\n"),
+        (KeyboardInterrupt(), 130, "\n"),
+        (FileNotFoundError(2, "No such file or directory", "a/b"), 1, "heapwright: a/b: No such file or directory\n"),
+        (OSError("strange"), 1, "heapwright: strange\n"),
+    ],
+)
+def test_every_failure_is_one_line_and_a_status(
+    error: BaseException, status: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(monkeypatch, error)
+    assert said(capsys, "doctor") == (status, line)
+
+
+def test_a_bug_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["doctor"])
+
+
+def test_words_after_the_dashes_are_never_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Any] = []
+
+    def run(args: argparse.Namespace) -> int:
+        seen.append(args.command)
+        return 5
+
+    monkeypatch.setattr("heapwright.cli.measure.run", run)
+    assert said(capsys, "measure", "--", "prog", "--help", "--", "-n", "3") == (5, "")
+    assert seen == [["prog", "--help", "--", "-n", "3"]]
+    assert said(capsys, "doctor", "--", "x")[0] == 2
+    assert said(capsys, "measure", "prog")[0] == 2, "a forgotten -- is no command"
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    from heapwright import __version__
+
+    assert said(capsys, "--help")[0] == 0
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"heapwright {__version__}\n"
+    assert said(capsys)[0] == 0, "no word at all shows the help"
+    assert said(capsys, "-x")[0] == 2
