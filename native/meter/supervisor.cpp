@@ -106,7 +106,10 @@ void Supervisor::tick(double time) {
     said_ = true;
     std::string pids;
     for (const pid_t process : descendants_of(getpid())) {
-      pids += process == spared_ ? "" : " " + std::to_string(process);
+      if (process != spared_) {
+        pids += ' ';
+        pids += std::to_string(process);
+      }
     }
     (void)std::fprintf(stderr,
                        "heapwright-meter: the command has ended; waiting for what it left running:%s (Ctrl-C "

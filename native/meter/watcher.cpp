@@ -173,7 +173,7 @@ void Watcher::new_image(pid_t process, Process& state, const Stat& stat, double 
 }
 
 // One reading into the ledger; false when the task has gone meanwhile.
-bool Watcher::sample(pid_t process, const Statm& memory, double time) {
+bool Watcher::sample(pid_t process, Statm memory, double time) {
   const auto at = processes_.find(process);
   if (at == processes_.end() || at->second.ending) {
     return true;
@@ -188,6 +188,12 @@ bool Watcher::sample(pid_t process, const Statm& memory, double time) {
     const bool moved = !stat->dead && stat->start_stack != state.start_stack;
     if (!stat->not_executed && (state.uncounted || moved)) {
       new_image(process, state, *stat, time);
+      // What was read may still be the old image, with vfork its parent's memory.
+      const auto fresh = read_process(process, state);
+      if (!fresh) {
+        return false;
+      }
+      memory = *fresh;
     }
     state.exec_pending = false;
   }
@@ -278,12 +284,18 @@ void Watcher::count_mappings(const Process& state, double time) {
   next_count_ = time + kCountShare * (now() - began);
 }
 
-// Looks for processes that have made no watched call yet.
-void Watcher::scan(double time) {
+// Looks for processes that have made no watched call yet, and reads them.
+void Watcher::scan(double time, std::vector<std::pair<pid_t, Statm>>& readings) {
   const double began = now();
   for (const pid_t process : descendants_of(getpid())) {
-    if (!processes_.contains(process)) {
-      discover(process);
+    if (processes_.contains(process)) {
+      continue;
+    }
+    discover(process);
+    if (const auto at = processes_.find(process); at != processes_.end()) {
+      if (const auto memory = read_process(process, at->second)) {
+        readings.emplace_back(process, *memory);
+      }
     }
   }
   forked_ = false;
@@ -315,9 +327,9 @@ std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
 }
 
 void Watcher::tick(double time) {
-  const auto readings = read_all(time);
+  auto readings = read_all(time);
   if (time >= next_scan_ || (forked_ && time + kScanEvery >= next_scan_)) {
-    scan(time);
+    scan(time, readings);
   }
   const bool refreshing = time >= next_refresh_;
   double spent = 0;

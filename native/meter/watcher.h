@@ -75,12 +75,12 @@ class Watcher {
   std::optional<Statm> read_process(pid_t process, Process& state);
   void discover(pid_t process);
   std::vector<std::pair<pid_t, Statm>> read_all(double time);
-  bool sample(pid_t process, const Statm& memory, double time);
+  bool sample(pid_t process, Statm memory, double time);
   void refresh(Process& state);
   void new_image(pid_t process, Process& state, const Stat& stat, double time);
   void call_effects(pid_t process, Process& state, const CallArguments& call, double time);
   void count_mappings(const Process& state, double time);
-  void scan(double time);
+  void scan(double time, std::vector<std::pair<pid_t, Statm>>& readings);
   void forget_threads(pid_t process);
 
   Ledger& ledger_;

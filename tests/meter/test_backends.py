@@ -34,6 +34,12 @@ def test_a_vfork_child_is_not_counted_twice(any_meter: Meter) -> None:
     assert 64 * MIB <= ledger["peak_heap_bytes"] <= 64 * MIB + SMALL
 
 
+def test_a_vfork_child_is_not_counted_twice_in_the_moment_of_its_exec(any_meter: Meter) -> None:
+    ledger = any_meter.behave("vfork-often", options=["--interval-ms", "1"])
+    assert 64 * MIB <= ledger["peak_rss_bytes"] <= 64 * MIB + SMALL
+    assert 64 * MIB <= ledger["peak_heap_bytes"] <= 64 * MIB + SMALL
+
+
 def test_exec_stays_one_process(any_meter: Meter) -> None:
     ledger = any_meter.behave("exec")
     assert ledger["processes"] == 1

@@ -70,7 +70,8 @@ TEST_F(FindProgram, AnEmptyPartOfThePathIsHere) {
   make(two() + "/prog", 0755);
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder / "two");
-  for (const std::string& path : {one() + ":", ":" + one(), one() + "::" + one(), std::string()}) {
+  for (const std::string& path :
+       {one() + ":", std::string(":").append(one()), one() + "::" + one(), std::string()}) {
     setenv("PATH", path.c_str(), 1);
     EXPECT_EQ(find_program("prog"), "./prog") << path;
   }

@@ -59,12 +59,12 @@ static int behave_fork(void) {
 }
 
 /* A vfork child runs on its parent's 64 MiB: they are there once. */
-static int behave_vfork(void) {
+static int behave_vfork(int rounds, const char* seconds) {
   touched(64 * MIB);
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     const pid_t child = vfork();
     if (child == 0) {
-      execl("/bin/sleep", "sleep", "0.05", (char*)NULL);
+      execl("/bin/sleep", "sleep", seconds, (char*)NULL);
       _exit(93);
     }
     if (waited(child) != 0) return 1;
@@ -265,7 +265,8 @@ int main(int argc, char** argv) {
   const char* name = argc > 1 ? argv[1] : "";
   const char* argument = argc > 2 ? argv[2] : NULL;
   if (strcmp(name, "fork") == 0) return behave_fork();
-  if (strcmp(name, "vfork") == 0) return behave_vfork();
+  if (strcmp(name, "vfork") == 0) return behave_vfork(3, "0.05");
+  if (strcmp(name, "vfork-often") == 0) return behave_vfork(300, "0");
   if (strcmp(name, "exec") == 0) return behave_exec(argv[0], argument);
   if (strcmp(name, "threads") == 0) return behave_threads();
   if (strcmp(name, "daemon") == 0) return behave_daemon(argument);
