@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from heapwright.allocators.space import Context, Space, SpaceFile, build_space, load_space_file
+from heapwright.allocators.peers import Peer, find_peers, known_peers, library_version
+from heapwright.allocators.space import AllocatorSpec, Context, Space, SpaceFile, build_space, load_space_file
 from heapwright.errors import HeapwrightError, UsageError, unknown
 
 
@@ -23,6 +25,7 @@ class Allocator:
         bundled: whether heapwright brought it.
         preload: what LD_PRELOAD needs, or empty for the system malloc.
         file: its parsed parameter-space file.
+        env: what it needs set besides, or what makes it the variant its name says.
     """
 
     name: str
@@ -31,6 +34,14 @@ class Allocator:
     bundled: bool
     preload: str
     file: SpaceFile
+    env: dict[str, str] = field(default_factory=dict)
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The variables that put a program under this allocator; what is preloaded already stays behind it."""
+        if not self.preload:
+            return dict(self.env)
+        before = base.get("LD_PRELOAD", "")
+        return {**self.env, "LD_PRELOAD": f"{self.preload}:{before}" if before else self.preload}
 
     def space(self, threads: bool, expert: bool = False) -> Space:
         """What can be searched for a program with or without threads on this machine."""
@@ -69,19 +80,35 @@ def find_allocators() -> dict[str, Allocator]:
     version = glibc_version()
     if version is not None:
         found["glibc"] = Allocator("glibc", version, _glibc_path(), False, "", bundled_space("glibc"))
-    return found
+    found |= {name: _preloaded(peer) for name, peer in find_peers().items()}
+    newest = next((found[name] for name in ("mimalloc3", "mimalloc2") if name in found), None)
+    return {**found, "mimalloc": newest} if newest and "mimalloc" not in found else found
+
+
+def _preloaded(peer: Peer) -> Allocator:
+    file = SpaceFile(AllocatorSpec(peer.name, preload=peer.path))
+    return Allocator(peer.name, peer.version, peer.path, False, peer.path, file, peer.env)
 
 
 def get_allocator(name: str) -> Allocator:
-    """The allocator of this name.
+    """The allocator of this name, or the library at this path.
 
     Raises:
         UsageError: not known or not found here.
     """
+    if "/" in name:
+        if not Path(name).is_file():
+            raise UsageError(f"no such allocator library: {name}")
+        path = str(Path(name).resolve())
+        return _preloaded(Peer(Path(name).name, path, library_version(path)))
     found = find_allocators()
     if name not in found:
         if not found:
             raise HeapwrightError("this system's C library is not glibc: nothing to tune yet")
+        spec = next((s for s in known_peers() if s.name == name), None)
+        if spec is not None:
+            how = f"sudo apt-get install -y {spec.package}" if spec.package else "name it in $HEAPWRIGHT_ALLOCATORS"
+            raise UsageError(f"allocator '{name}' is not on this machine", f"{how}, or give its path")
         raise unknown("allocator", name, found)
     return found[name]
 

@@ -14,6 +14,7 @@ _TITLES = {
     "search": "searching",
     "shortlist": "measuring the best again",
     "minify": "dropping what does nothing",
+    "compare": "comparing",
     "confirm": "confirming on fresh runs",
 }
 

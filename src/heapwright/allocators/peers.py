@@ -1,0 +1,167 @@
+"""Finds the allocators that can be preloaded on this machine, with version and build id.
+
+What is known of each stands in peers.toml. Finding a library says nothing about whether it takes over in a given
+program: `takeover` looks into that program for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import msgspec
+
+from heapwright.errors import UsageError
+from heapwright.tomlfile import load_toml
+
+VARIABLE = "HEAPWRIGHT_ALLOCATORS"
+
+
+class Variant(msgspec.Struct, forbid_unknown_fields=True):
+    """The same library under another environment."""
+
+    suffix: str
+    env: dict[str, str]
+
+
+class PeerSpec(msgspec.Struct, forbid_unknown_fields=True):
+    """A `[[peer]]` table; peers.toml explains the keys."""
+
+    name: str
+    sonames: list[str]
+    package: str = ""
+    env: dict[str, str] = {}
+    variant: list[Variant] = []
+
+
+class PeersFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The whole of peers.toml."""
+
+    peer: list[PeerSpec]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library found.
+
+    Attributes:
+        name: as in `--allocators`.
+        path: what LD_PRELOAD gets.
+        version: the package's version, or the file name's, or None.
+        env: what it needs set.
+    """
+
+    name: str
+    path: str
+    version: str | None
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@cache
+def known_peers() -> tuple[PeerSpec, ...]:
+    """Every allocator we know how to find."""
+    with as_file(files("heapwright.allocators") / "peers.toml") as path:
+        return tuple(load_toml(path, PeersFile).peer)
+
+
+def own_folder() -> Path:
+    """Where `make peers` puts what it builds."""
+    return Path(sys.prefix) / "lib/heapwright/allocators"
+
+
+def named_paths() -> dict[str, str]:
+    """$HEAPWRIGHT_ALLOCATORS as name → path.
+
+    Raises:
+        UsageError: an entry is not NAME=PATH, or there is no such file.
+    """
+    found = {}
+    for entry in os.environ.get(VARIABLE, "").split(":"):
+        if not entry:
+            continue
+        name, _, path = entry.partition("=")
+        if not name or not path:
+            raise UsageError(f"${VARIABLE}: '{entry}' is not NAME=PATH", "for example mimalloc3=/opt/libmimalloc.so.3")
+        if not Path(path).is_file():
+            raise UsageError(f"${VARIABLE}: {name}: no such file: {path}")
+        found[name] = str(Path(path).resolve())
+    return found
+
+
+def find_peers() -> dict[str, Peer]:
+    """Every allocator found, by name; variants beside their allocator."""
+    named, installed, own = named_paths(), _installed(), own_folder()
+    found: dict[str, Peer] = {}
+    for spec in known_peers():
+        candidates = [own / soname for soname in spec.sonames]
+        built = next((str(path) for path in candidates if path.is_file()), None)
+        path = named.pop(spec.name, None) or built or next((installed[s] for s in spec.sonames if s in installed), None)
+        if path is None:
+            continue
+        version = library_version(path)
+        found[spec.name] = Peer(spec.name, path, version, spec.env)
+        for variant in spec.variant:
+            name = f"{spec.name}-{variant.suffix}"
+            found[name] = Peer(name, path, version, {**spec.env, **variant.env})
+    for name, path in named.items():
+        found[name] = Peer(name, path, library_version(path))
+    return found
+
+
+def _installed() -> dict[str, str]:
+    """The loader's cache: soname → path, the machine's own word size first."""
+    for program in ("ldconfig", "/sbin/ldconfig"):
+        try:
+            done = subprocess.run([program, "-p"], capture_output=True, text=True, check=False, timeout=20)
+        except OSError:
+            continue
+        wide = "x86-64" if os.uname().machine == "x86_64" else ""
+        lines = [line for line in done.stdout.splitlines() if wide in line]
+        pairs = re.findall(r"^\s*(\S+) \([^)]*\) => (\S+)$", "\n".join(lines), re.MULTILINE)
+        return dict(reversed(pairs))
+    return {}
+
+
+@cache
+def library_version(path: str) -> str | None:
+    """The version of the Debian package a library belongs to, else the version beside it or in its file name."""
+    beside = Path(f"{path}.version")
+    if beside.is_file():
+        return beside.read_text().strip()
+    real = str(Path(path).resolve())
+    for name in dict.fromkeys((path, real, real.removeprefix("/usr"))):
+        try:
+            owner = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True, check=False, timeout=20)
+            package = owner.stdout.partition(": ")[0]
+            if owner.returncode == 0 and package:
+                words = ["dpkg-query", "-W", "-f", "${Version}", package]
+                return subprocess.run(words, capture_output=True, text=True, check=False, timeout=20).stdout or None
+        except OSError:
+            break
+    number = re.search(r"\.so\.(\d+(?:\.\d+)+)$", real)
+    return number[1] if number else None
+
+
+@cache
+def build_id(path: str) -> str | None:
+    """The GNU build id of a library, as hex."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import NoteSection
+
+    try:
+        with Path(path).open("rb") as file:
+            for section in ELFFile(file).iter_sections():
+                if isinstance(section, NoteSection):
+                    for note in section.iter_notes():
+                        if note["n_type"] == "NT_GNU_BUILD_ID":
+                            return str(note["n_desc"])
+    except (OSError, ELFError):
+        return None
+    return None

@@ -1,0 +1,56 @@
+"""Did the preloaded allocator really take over? Asks the target's own dynamic loader, in the very process.
+
+With LD_DEBUG=bindings the loader writes which library each symbol was bound to. Of every process of the run we look
+at who got `malloc`. Hope is not enough: static and set-user-ID programs ignore LD_PRELOAD, some programs bring their
+own malloc, and a library that does not load is dropped with one line on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from heapwright.allocators.probe import find_loader
+
+_BINDING = re.compile(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'")
+
+
+def watch_environment(folder: Path) -> dict[str, str]:
+    """What makes the loader write its bindings into this folder, one file a process."""
+    return {"LD_DEBUG": "bindings", "LD_BIND_NOW": "1", "LD_DEBUG_OUTPUT": str(folder / "bindings")}
+
+
+def providers(folder: Path) -> list[set[str]]:
+    """For each process that wrote: the files that malloc was bound to, by anyone but themselves."""
+    result = []
+    for path in sorted(folder.glob("bindings.*")):
+        text = path.read_text(errors="replace")
+        bound = {provider for user, provider in _BINDING.findall(text) if user != provider and "/ld-" not in user}
+        if bound:
+            result.append(bound)
+    return result
+
+
+def verdict(library: str, program: str, found: Iterable[set[str]]) -> str:
+    """Empty if some process had this library's malloc and no other; else what happened, in a few words."""
+    real = os.path.realpath(library)
+    seen = list(found)
+    for bound in seen:
+        if {os.path.realpath(p) for p in bound} == {real}:
+            return ""
+    if seen:
+        others = sorted({p for bound in seen for p in bound if os.path.realpath(p) != real})
+        own = shutil.which(program)
+        if own and os.path.realpath(own) in {os.path.realpath(p) for p in others}:
+            return "not loaded: the program brings its own malloc"
+        return f"not loaded: malloc is bound to {', '.join(others)}"
+    path = shutil.which(program)
+    if path and Path(path).stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return "not loaded: the program is set-user-ID, its loader ignores LD_PRELOAD"
+    if find_loader(program) is None:
+        return "not loaded: the program is statically linked"
+    return "not loaded: the program uses no malloc that the loader binds"

@@ -1,0 +1,125 @@
+"""`heapwright compare`: a command under every allocator on this machine, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heapwright.cli.common import (
+    add_measuring_options,
+    add_output_options,
+    need_command,
+    positive,
+    write_json,
+    write_whole,
+)
+from heapwright.errors import UsageError
+
+if TYPE_CHECKING:
+    from heapwright.allocators.registry import Allocator
+    from heapwright.workload.model import Workload
+
+_EPILOG = """\
+examples:
+  heapwright compare -- z3 problem.smt2
+  heapwright compare --allocators glibc,jemalloc,./libmine.so -n 20 --plot plot.svg -- ./prog
+  heapwright compare --workload redis.toml --markdown table.md
+
+Ratios are to the first allocator (the reference); below 1 is less memory or time.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "compare",
+        help="a command under every allocator, side by side",
+        description="Runs a command under several allocators in interleaved rounds and compares what they cost.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
+    parser.add_argument(
+        "--allocators", metavar="A,B", help="names or paths, the reference first (default: all found, glibc first)"
+    )
+    parser.add_argument("-n", "--rounds", type=positive, default=10, metavar="ROUNDS", help="rounds (default 10)")
+    parser.add_argument("--metrics", metavar="M,N", help="what the table shows (default wall,cpu,peak_rss)")
+    parser.add_argument("--seed", type=positive, default=1, metavar="N", help="of order and padding (default 1)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="every run, a line each")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table, for a document")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="time against memory, as .svg, .png or .pdf")
+    add_measuring_options(parser)
+    add_output_options(parser)
+    parser.set_defaults(run=run, takes_command=True)
+
+
+def _workload(args: argparse.Namespace) -> Workload:
+    from heapwright.workload.model import from_command, load_workload
+
+    if args.workload is None:
+        return from_command(need_command(args))
+    if args.command:
+        raise UsageError("a command and --workload cannot both be given", "leave one out")
+    return load_workload(args.workload)
+
+
+def chosen(text: str | None) -> list[Allocator]:
+    """The allocators named, or all found; names that mean the same library and environment once.
+
+    Raises:
+        UsageError: not known, or not on this machine.
+    """
+    from heapwright.allocators.registry import find_allocators, get_allocator
+
+    names = [n.strip() for n in text.split(",") if n.strip()] if text else list(find_allocators())
+    found: dict[tuple[str, ...], Allocator] = {}
+    for name in names:
+        allocator = get_allocator(name)
+        found.setdefault((allocator.preload, *map(str, sorted(allocator.env.items()))), allocator)
+    if not found:
+        raise UsageError("there is no allocator to compare", "for example --allocators glibc,jemalloc")
+    return list(found.values())
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb; status 1 if no allocator but the reference could be measured."""
+    from heapwright.measure.meter import MeterOptions
+    from heapwright.metrics import parse_objectives
+    from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
+    from heapwright.report.progress import make_progress
+    from heapwright.study.compare import Comparer
+
+    metrics = [m.key for m in parse_objectives(args.metrics or "wall,cpu,peak_rss")]
+    workload, allocators = _workload(args), chosen(args.allocators)
+    if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
+        raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
+    options = MeterOptions(
+        backend=args.meter or "auto",
+        massif=bool(args.massif_compat),
+        timeout=args.timeout or workload.file.timeout,
+        callgrind=args.instructions == "callgrind",
+    )
+    base = {**os.environ, **workload.file.env}
+    with make_progress(quiet=args.quiet) as progress:
+        found = Comparer(workload, allocators, options, args.seed, progress, base).run(args.rounds)
+    command = workload.file.command
+    if args.csv:
+        write_whole(args.csv, csv_text(found))
+    if args.markdown:
+        write_whole(args.markdown, markdown(found, metrics, command))
+    if args.plot:
+        plot(found, args.plot)
+    if args.json:
+        write_json(args.json, comparison_json(found, command))
+    if not args.quiet and args.json != "-":
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        console.print(table(found, metrics))
+        for text in failures(found):
+            console.print(text, style="yellow", markup=False)
+        for text in found.warnings:
+            console.print(f"warning: {text}", style="yellow", markup=False)
+    return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1

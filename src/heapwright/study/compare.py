@@ -1,0 +1,191 @@
+"""One program under several allocators, fairly: randomised interleaved rounds, ratios within each round.
+
+Every allocator's first run is its warm-up and is not counted. In it the loader is asked whether the allocator took
+over. What crashes, hangs, changes the output or is not loaded keeps its row, with the reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heapwright.allocators.registry import Allocator
+from heapwright.allocators.takeover import providers, verdict, watch_environment
+from heapwright.errors import HeapwrightError
+from heapwright.measure.meter import MeterOptions, Run
+from heapwright.metrics import NUMERIC
+from heapwright.study.blocks import Progress
+from heapwright.study.stats import Ratio, log_ratio, ratio_interval, summarise
+from heapwright.study.view import Summary
+from heapwright.workload.execute import Executor, Outcome
+from heapwright.workload.model import Input, Workload
+
+_PAD = 4096  # a page: covers every alignment of the stack
+_TIMEOUT_FACTOR, _TIMEOUT_LEAST = 10.0, 10.0
+
+
+@dataclass
+class Row:
+    """What one allocator did.
+
+    Attributes:
+        failure: why it does not count (from then on it was not run any more), or empty.
+        runs: by round and input; the warm-up is not among them.
+        summary: metric → of all its runs.
+        ratios: metric → ratio to the reference with its 95 % interval.
+    """
+
+    allocator: Allocator
+    failure: str = ""
+    runs: dict[tuple[int, str], Run] = field(default_factory=dict)
+    summary: dict[str, Summary] = field(default_factory=dict)
+    ratios: dict[str, Ratio] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows, the reference first."""
+
+    rows: list[Row]
+    rounds: int
+    warnings: list[str]
+
+    @property
+    def reference(self) -> Row:
+        """What ratios are to."""
+        return self.rows[0]
+
+
+class Comparer:
+    """Runs a comparison.
+
+    Args:
+        allocators: the reference first.
+        options: how to measure; a timeout of 0 becomes ten times the reference's warm-up.
+        seed: of order, padding and resampling.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        allocators: Sequence[Allocator],
+        options: MeterOptions,
+        seed: int,
+        progress: Progress,
+        base: dict[str, str],
+    ) -> None:
+        self.workload = workload
+        self.rows = [Row(a) for a in allocators]
+        self.options = options
+        self.seed = seed
+        self.progress = progress
+        self.base = base
+        self._digests: dict[str, str] = {}
+        self._unstable: set[str] = set()
+
+    def run(self, rounds: int) -> Comparison:
+        """Warm-up, then the rounds.
+
+        Raises:
+            HeapwrightError: the reference itself fails, or nothing can be run.
+        """
+        with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+            self._executor = Executor(self.workload, self.options, Path(folder) / "references")
+            self.progress.phase("compare", (rounds + 1) * len(self.rows) * len(self.workload.inputs))
+            for row in self.rows:
+                self._warm_up(row)
+            for number in range(rounds):
+                order = [row for row in self.rows if not row.failure]
+                random.Random(f"{self.seed}/{number}").shuffle(order)
+                for row in order:
+                    self._measure(row, number)
+        for row in self.rows:
+            self._judge(row)
+        return Comparison(self.rows, rounds, self._warnings())
+
+    def _environment(self, row: Row) -> dict[str, str]:
+        return row.allocator.environment(self.base)
+
+    def _warm_up(self, row: Row) -> None:
+        for input_ in self.workload.inputs:
+            with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
+                watch = watch_environment(Path(name)) if row.allocator.preload else {}
+                outcome = self._executor.run(input_, {**self._environment(row), **watch})
+                self.progress.ran(True)
+                self._learn(row, input_, outcome)
+                if watch and not row.failure:
+                    program = self.workload.command(input_)[0]
+                    row.failure = verdict(row.allocator.preload, program, providers(Path(name)))
+            if row.failure:
+                return
+        if row is self.rows[0] and not self.options.timeout:
+            self._set_timeout()
+
+    def _set_timeout(self) -> None:
+        """From the reference's second look at the program: the first may have read files from a cold disk."""
+        import dataclasses
+
+        longest = 0.0
+        for input_ in self.workload.inputs:
+            outcome = self._executor.run(input_, self._environment(self.rows[0]))
+            self._learn(self.rows[0], input_, outcome)
+            longest = max(longest, outcome.run.metrics["wall_s"] or 0.0)
+        limit = max(_TIMEOUT_LEAST, _TIMEOUT_FACTOR * longest)
+        self._executor.options = dataclasses.replace(self.options, timeout=limit)
+
+    def _learn(self, row: Row, input_: Input, outcome: Outcome) -> None:
+        """Takes an outcome's success and output; the reference's own failure ends the comparison."""
+        reference = row is self.rows[0]
+        if outcome.failure and reference:
+            last = outcome.run.stderr_tail.strip().splitlines()[-1:]
+            hint = f"its last words: {last[0][:200]}" if last else "run it by hand first; it must succeed and end"
+            raise HeapwrightError(
+                f"the command fails under {row.allocator.name}, the reference: {outcome.failure}", hint
+            )
+        row.failure = row.failure or outcome.failure
+        if row.failure:
+            return
+        first = self._digests.setdefault(input_.name, outcome.digest)
+        if outcome.digest != first:
+            if reference:
+                self._unstable.add(input_.name)
+            elif input_.name not in self._unstable:
+                row.failure = "its output differs from the reference's"
+
+    def _measure(self, row: Row, number: int) -> None:
+        for input_ in self.workload.inputs:
+            pad = random.Random(f"{self.seed}/{number}/{input_.name}/{row.allocator.name}").randrange(_PAD)
+            outcome = self._executor.run(input_, self._environment(row), pad)
+            self.progress.ran(True)
+            self._learn(row, input_, outcome)
+            if row.failure:
+                return
+            row.runs[number, input_.name] = outcome.run
+
+    def _judge(self, row: Row) -> None:
+        reference = self.rows[0]
+        for metric in NUMERIC:
+            values = [v for run in row.runs.values() if (v := run.metrics.get(metric)) is not None]
+            if values:
+                row.summary[metric] = summarise(values)
+            logs: dict[str, list[float]] = {}
+            for (number, name), run in row.runs.items():
+                against = reference.runs.get((number, name))
+                ratio = log_ratio(run.metrics.get(metric), against.metrics.get(metric)) if against else None
+                if ratio is not None:
+                    logs.setdefault(name, []).append(ratio)
+            if logs and min(len(group) for group in logs.values()) > 1:
+                row.ratios[metric] = ratio_interval(logs, self.seed)
+
+    def _warnings(self) -> list[str]:
+        found: dict[str, None] = {}
+        if self._unstable:
+            found["The output differs from run to run by itself, so equal output was not required."] = None
+        for row in self.rows:
+            for run in row.runs.values():
+                for text in run.warnings:
+                    found[text] = None
+        return list(found)

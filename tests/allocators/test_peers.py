@@ -1,0 +1,109 @@
+"""Finding allocators, and seeing whether they took over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.allocators import peers
+from heapwright.allocators.registry import find_allocators, get_allocator
+from heapwright.allocators.takeover import providers, verdict, watch_environment
+from heapwright.errors import UsageError
+
+
+@pytest.fixture
+def library(program: Callable[..., Path]) -> Path:
+    """A malloc of our own that can be preloaded."""
+    return program("bump_malloc", "-shared", "-fPIC")
+
+
+def bound(command: list[str], folder: Path, **env: str) -> list[set[str]]:
+    folder.mkdir()
+    subprocess.run(command, env={**os.environ, **watch_environment(folder), **env}, check=False, capture_output=True)
+    return providers(folder)
+
+
+def test_every_peer_has_a_name_of_its_own() -> None:
+    names = [spec.name for spec in peers.known_peers()]
+    names += [f"{spec.name}-{v.suffix}" for spec in peers.known_peers() for v in spec.variant]
+    assert len(names) == len(set(names))
+    assert "glibc" not in names
+
+
+def test_named_libraries_are_found_first(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEAPWRIGHT_ALLOCATORS", f"jemalloc={library}:bump={library}")
+    found = peers.find_peers()
+    assert found["jemalloc"].path == found["bump"].path == str(library)
+    for wrong, message in (("bump", "is not NAME=PATH"), (f"bump={tmp_path}/no.so", "bump: no such file")):
+        monkeypatch.setenv("HEAPWRIGHT_ALLOCATORS", wrong)
+        with pytest.raises(UsageError, match=message):
+            peers.find_peers()
+
+
+def test_what_make_peers_built_is_found(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "own_folder", lambda: tmp_path)
+    shutil.copy(library, tmp_path / "libmimalloc.so.3")
+    (tmp_path / "libmimalloc.so.3.version").write_text("3.4.3\n")
+    found = peers.find_peers()
+    assert found["mimalloc3"].version == "3.4.3"
+    assert found["mimalloc3-nothp"].env == {"MIMALLOC_ALLOW_THP": "0"}
+
+
+def test_mimalloc_is_the_newest(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEAPWRIGHT_ALLOCATORS", f"mimalloc2={library}")
+    assert find_allocators()["mimalloc"].name in ("mimalloc2", "mimalloc3")
+
+
+def test_a_path_is_an_allocator_too(library: Path) -> None:
+    allocator = get_allocator(str(library))
+    assert allocator.preload == str(library)
+    assert allocator.environment({"LD_PRELOAD": "/other.so"})["LD_PRELOAD"] == f"{library}:/other.so"
+    with pytest.raises(UsageError, match="no such allocator library"):
+        get_allocator("./no.so")
+
+
+def test_what_is_known_but_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_installed", dict)
+    monkeypatch.setattr(peers, "own_folder", lambda: Path("/no"))
+    with pytest.raises(UsageError, match="'jemalloc' is not on this machine") as raised:
+        get_allocator("jemalloc")
+    assert "apt-get install -y libjemalloc2" in raised.value.hint
+
+
+def test_a_build_id_is_what_readelf_says(library: Path) -> None:
+    said = subprocess.run(["readelf", "-n", library], capture_output=True, text=True, check=True).stdout
+    found = peers.build_id(str(library))
+    assert found is None or found in said
+    assert (found is None) == ("Build ID" not in said)
+    assert peers.build_id(__file__) is None
+
+
+def test_an_allocator_that_took_over(library: Path, tmp_path: Path) -> None:
+    found = bound([sys.executable, "-c", "pass"], tmp_path / "a", LD_PRELOAD=str(library))
+    assert verdict(str(library), sys.executable, found) == ""
+
+
+def test_an_allocator_that_was_dropped(tmp_path: Path) -> None:
+    broken = tmp_path / "libbroken.so"
+    broken.write_text("not a library")
+    found = bound(["perl", "-e", "1"], tmp_path / "a", LD_PRELOAD=str(broken))
+    assert verdict(str(broken), "perl", found).startswith("not loaded: malloc is bound to /")
+
+
+def test_a_program_that_ignores_preloading(library: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+    static = str(program("moody", "-static"))
+    found = bound([static], tmp_path / "a", LD_PRELOAD=str(library))
+    assert found == []
+    assert verdict(str(library), static, found) == "not loaded: the program is statically linked"
+
+
+def test_a_program_with_a_malloc_of_its_own(library: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+    own = str(program("bump_malloc", "-DWITH_MAIN", "-rdynamic"))
+    found = bound([own], tmp_path / "a", LD_PRELOAD=str(library))
+    assert verdict(str(library), own, found) == "not loaded: the program brings its own malloc"

@@ -1,0 +1,89 @@
+"""compare: every allocator side by side, and what each failure looks like in its row."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Heapwright
+
+WORDS = ["compare", "-n", "4", "--timeout", "5"]
+
+
+@pytest.fixture
+def bump(program: Callable[..., Path]) -> str:
+    return str(program("bump_malloc", "-shared", "-fPIC"))
+
+
+def test_each_gets_its_row(heapwright: Heapwright, program: Callable[..., Path], bump: str) -> None:
+    exports = ["--json", "c.json", "--csv", "c.csv", "--markdown", "c.md", "--plot", "c.svg"]
+    done = heapwright(*WORDS, "--allocators", f"glibc,{bump}", *exports, "--", str(program("mapping_calls")))
+    assert done.status == 0, done.err
+    found = json.loads((heapwright.folder / "c.json").read_text())
+    assert found["reference"] == "glibc"
+    reference, other = found["allocators"].values()
+    assert len(reference["runs"]) == len(other["runs"]) == 4
+    assert reference["ratio"]["cpu_s"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    # It never gives back: some 60 MB in place of 10.
+    assert other["ratio"]["peak_rss_bytes"]["low"] > 3
+    for ratio in other["ratio"].values():
+        assert ratio["low"] <= ratio["value"] <= ratio["high"]
+    rows = list(csv.DictReader((heapwright.folder / "c.csv").open()))
+    assert [r["allocator"] for r in rows].count("glibc") == 4
+    assert {r["round"] for r in rows} == {"1", "2", "3", "4"}
+    assert "| glibc |" in (heapwright.folder / "c.md").read_text()
+    assert (heapwright.folder / "c.svg").read_text().startswith("<?xml")
+    assert done.out.splitlines()[1].startswith("glibc ")
+    assert all(len(line) <= 80 for line in done.out.splitlines())
+
+
+@pytest.mark.parametrize(("mood", "failure"), [("crash", "killed by SIGABRT"), ("hang", "timed out after 1 s")])
+def test_a_broken_allocator_does_not_stop_the_others(
+    mood: str, failure: str, heapwright: Heapwright, program: Callable[..., Path], bump: str
+) -> None:
+    same = heapwright.folder / "libsame.so"
+    same.symlink_to(bump)
+    words = [*WORDS, "--timeout", "1", "--json", "-", "--allocators", f"glibc,{bump},{same}"]
+    # Only the first of the two libraries sees the variable: the second is loaded without it.
+    done = heapwright(*words, "--", str(program("moody")), env={"BUMP": mood})
+    found = json.loads(done.out)["allocators"]
+    assert found["glibc"]["failure"] is None
+    assert len(found["glibc"]["runs"]) == 4
+    broken = [a for name, a in found.items() if name != "glibc"]
+    assert {a["failure"] for a in broken} == {failure}
+    assert all(a["runs"] == [] for a in broken)
+    assert done.status == 1  # nothing but the reference could be measured
+
+
+def test_what_was_not_loaded_is_said(heapwright: Heapwright, program: Callable[..., Path], bump: str) -> None:
+    done = heapwright(*WORDS, "--allocators", f"glibc,{bump}", "--", str(program("moody", "-static")))
+    assert done.status == 1
+    assert "not loaded: the program is statically linked" in done.out
+
+
+def test_an_allocator_compared_with_itself(heapwright: Heapwright, program: Callable[..., Path], bump: str) -> None:
+    other = heapwright.folder / "copy.so"
+    other.write_bytes(Path(bump).read_bytes())
+    words = ["compare", "-n", "8", "--json", "-", "--allocators", f"{bump},{other}", "--", str(program("moody"))]
+    found = json.loads(heapwright(*words).out)["allocators"]
+    ratio = found["copy.so"]["ratio"]["peak_heap_bytes"]
+    assert ratio["low"] <= 1 <= ratio["high"]
+    assert ratio["value"] == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--allocators", "glibc,./no.so"], "no such allocator library: ./no.so"),
+        (["--allocators", "glibcc"], "unknown allocator 'glibcc' (did you mean 'glibc'?)"),
+        (["--plot", "c.gif"], "--plot c.gif: what kind of picture is that? (name it .svg, .png or .pdf)"),
+        (["--metrics", "cpuu"], "unknown metric 'cpuu' (did you mean 'cpu'?)"),
+    ],
+)
+def test_bad_input(words: list[str], message: str, heapwright: Heapwright) -> None:
+    done = heapwright("compare", *words, "--", "true")
+    assert (done.status, done.out, done.err) == (2, "", f"heapwright: {message}\n")
