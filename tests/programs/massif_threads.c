@@ -29,8 +29,6 @@ static void* work(void* argument) {
   large[0] = 1;
   for (int at = 0; at < BLOCKS; ++at) free(block[at]);
   free(large);
-  ++turn;
-  pthread_cond_broadcast(&turn_changed);
   pthread_mutex_unlock(&turn_lock);
   return NULL;
 }
@@ -38,13 +36,17 @@ static void* work(void* argument) {
 int main(void) {
   pthread_t thread[THREADS];
   for (int round = 0; round < 2; ++round) {
-    turn = 0;
-    /* Held while threads are made: none maps anything before all stacks are there. */
-    pthread_mutex_lock(&turn_lock);
+    turn = -1; /* none maps anything before all stacks are there */
     for (long at = 0; at < THREADS; ++at)
       if (pthread_create(&thread[at], NULL, work, (void*)at) != 0) return 1;
-    pthread_mutex_unlock(&turn_lock);
-    for (int at = 0; at < THREADS; ++at) pthread_join(thread[at], NULL);
+    /* Each is gone before the next goes on: what malloc cached for a thread is freed as the last it does. */
+    for (int at = 0; at < THREADS; ++at) {
+      pthread_mutex_lock(&turn_lock);
+      turn = at;
+      pthread_cond_broadcast(&turn_changed);
+      pthread_mutex_unlock(&turn_lock);
+      pthread_join(thread[at], NULL);
+    }
   }
   return 0;
 }
