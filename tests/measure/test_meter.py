@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -74,13 +72,16 @@ def test_environment_and_directory(tmp_path: Path) -> None:
     assert run.output_sha256 == sha(f"b c-\n{tmp_path}\n".encode())
 
 
-def test_a_reader_that_goes_away_ends_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [BrokenPipeError, KeyboardInterrupt])
+def test_when_we_must_stop_nothing_is_left_running(error: type[BaseException], tmp_path: Path) -> None:
+    """A reader that goes away, or Ctrl-C, while a run is going on: the exception comes through, the tree is gone."""
+
     class Closed(io.BytesIO):
         def write(self, _data: object) -> int:
-            raise BrokenPipeError
+            raise error
 
     pid = tmp_path / "pid"
-    with pytest.raises(BrokenPipeError):
+    with pytest.raises(error):
         sh(f"echo $$ > {pid}; echo hello; exec sleep 60", forward=Closed())
     assert not Path(f"/proc/{pid.read_text().strip()}").exists()
 
@@ -115,27 +116,6 @@ def test_what_cannot_be_started_is_one_line(command: list[str]) -> None:
     assert command[0] in caught.value.message
     assert "\n" not in caught.value.message
     assert not caught.value.message.startswith("heapwright-meter:")
-
-
-def test_interrupted_nothing_is_left_running(tmp_path: Path) -> None:
-    """Ctrl-C while a run is going on: the exception comes through and the tree is gone."""
-    pid = tmp_path / "pid"
-
-    def interrupt() -> None:
-        while not (pid.exists() and pid.read_text().endswith("\n")):
-            pass
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            sh(f"echo $$ > {pid}; exec sleep 60")
-        thread.join()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
 
 
 # what is measured
