@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 NATIVE := build/native
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build run test lint native-test unit-test system-test format lock clean help
+.PHONY: build run test lint native native-test unit-test peers format lock clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run test lint format lock clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run test lint peers native format lock clean"
 
 build: $(VENV)/.installed
 
@@ -37,6 +37,10 @@ run: build
 	@mkdir -p out
 	$(BIN)/heapwright tune --budget 48 --study out/spectrum.study -- $(BIN)/python examples/spectrum.py
 
+# The allocators to compare with: packages, and the newest of those that are on crates.io.
+peers: build
+	@tools/peers $(VENV)/lib/heapwright/allocators
+
 native: build/.system-test
 	cmake -S . -B $(NATIVE) -DHEAPWRIGHT_TESTS=ON >$(NATIVE).log 2>&1 || (cat $(NATIVE).log; false)
 	cmake --build $(NATIVE) -j 2 -- --quiet 2>/dev/null || cmake --build $(NATIVE) -j 2
@@ -48,8 +52,8 @@ unit-test: build native
 	$(BIN)/python -m pytest -n 2
 
 lint: build native
-	$(BIN)/ruff check src tests tools examples
-	$(BIN)/ruff format --check src tests tools examples
+	$(BIN)/ruff check src tests tools tools/peers examples
+	$(BIN)/ruff format --check src tests tools tools/peers examples
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
 	$(BIN)/clang-tidy --quiet -p $(NATIVE) $$(git ls-files 'native/*.cpp')

@@ -63,7 +63,7 @@ def table(found: Comparison, metrics: Sequence[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), caption=_title(found), caption_justify="left")
+    result = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), caption=_title(found), caption_justify="left")
     result.add_column("allocator", no_wrap=True)
     for metric in metrics:
         result.add_column(METRICS[metric].short, justify="right", no_wrap=True)
