@@ -61,7 +61,11 @@ MISTAKES = {
     "unknown table": ("[[gate]]", "[[gates]]", r"mine\.toml:7: unknown key 'gates' did you mean 'gate'\?"),
     "text for a number": ("high = 64", 'high = "64k"', r"mine\.toml:15: param\.high: expected `int"),
     "number for text": ('env = "MINE"', "env = 3", r"mine\.toml:3: allocator\.env: expected `str`, got `int`"),
-    "no such type": ("high = 64", 'high = 64\ntype = "size"', r"mine\.toml:16: param\.type: unknown value 'size' known: bool, enum, int"),
+    "no such type": (
+        "high = 64",
+        'high = 64\ntype = "size"',
+        r"mine\.toml:16: param\.type: unknown value 'size' known: bool, enum, int",
+    ),
     "no key": ('key = "decay"\n', "", r"mine\.toml:17: param: .*missing required field `key`"),
     "no allocator": ("[allocator]", "[[gate]]", r"mine\.toml:.*unknown key"),
     "not TOML": ("low = 16", "low = ", r"mine\.toml:14: not TOML: "),
