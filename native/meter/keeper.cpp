@@ -74,18 +74,19 @@ void kill_tree(int root_file, pid_t root) {
   }
 }
 
-[[noreturn]] void keep(const Options& options, int listener, int pipe, pid_t root,
+[[noreturn]] void keep(const Options& options, int listener, int pipe, pid_t root, int root_file,
                        const seccomp_notif& taken) {
   setsid();  // a Ctrl-C at the terminal is not for us
   // Nothing of the target's may be held open: whoever reads its output waits for the end of file.
   constexpr int kListener = 0;
   constexpr int kPipe = 1;
   constexpr int kRoot = 2;
-  const int root_file = static_cast<int>(syscall(SYS_pidfd_open, root, 0));
   const int safe_root = fcntl(root_file, F_DUPFD, 10);
   const int safe_pipe = fcntl(pipe, F_DUPFD, 10);
   const int safe_listener = fcntl(listener, F_DUPFD, 10);
-  close(kListener);
+  for (const int standard : {0, 1, 2}) {  // also where nothing of ours will take its place
+    close(standard);
+  }
   dup2(safe_listener, kListener);
   dup2(safe_pipe, kPipe);
   dup2(safe_root, kRoot);
@@ -135,11 +136,16 @@ bool Keeper::start(const Options& options, int listener, pid_t root) {
     return false;
   }
   pipe_ = pipe[1];
+  // Here, where the root is known to be there still.
+  const int root_file = static_cast<int>(syscall(SYS_pidfd_open, root, 0));
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
   if (pid_ == 0) {
-    keep(options, listener, pipe[0], root, *request_);
+    keep(options, listener, pipe[0], root, root_file, *request_);
   }
   close(pipe[0]);
+  if (root_file >= 0) {
+    close(root_file);
+  }
   return pid_ > 0;
 }
 

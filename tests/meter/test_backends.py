@@ -159,7 +159,8 @@ def test_every_mapping_call_is_counted(exact_meter: Meter) -> None:
 
 
 def test_mappings_are_counted(exact_meter: Meter) -> None:
-    assert 1000 <= exact_meter.behave("mappings")["max_maps"] <= 2100  # now and then, of 2000 at the end
+    # Counted now and then, the more rarely the longer counting took; 2000 at the end.
+    assert 100 <= exact_meter.behave("mappings")["max_maps"] <= 2100
 
 
 def test_polling_takes_the_interval_it_is_told(meter_with: Callable[[str], Meter]) -> None:
