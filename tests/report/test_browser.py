@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +10,9 @@ import pytest
 
 from heapwright.report.html import write_report
 
-from .views import STATES
+from .conftest import ALL
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("no chromium and chromedriver")
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(word)
-    options.binary_location = chromium
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield running
-    running.quit()
-
-
-@pytest.fixture(scope="module", params=STATES)
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report([STATES[request.param]()], path)
-    return path
 
 
 def opened(browser: Any, page: Path, width: int, dark: bool = False) -> None:
@@ -72,32 +46,119 @@ def test_text_stands_out_from_its_ground(dark: bool, browser: Any, page: Path) -
     assert low == []
 
 
-def test_a_point_leads_to_its_row(browser: Any, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    write_report([STATES["proven"]()], path)
-    opened(browser, path, 1280)
-    point = browser.find_element("css selector", "svg .pt[id$='e60']")
+def test_a_point_leads_to_its_row(browser: Any, proven_page: Path) -> None:
+    opened(browser, proven_page, 1280)
+    point = browser.find_element("css selector", "svg.wide .pt[id$='-e60']")
     browser.execute_script("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", point)
     row = browser.find_element("id", "s1-e60")
     assert row.is_displayed()
     assert "hit" in row.get_attribute("class")
 
 
-def test_plots_have_size_and_names(browser: Any, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    write_report([STATES["proven"]()], path)
-    opened(browser, path, 1280)
-    pictures = browser.find_elements("css selector", "figure > svg")
-    assert [p.get_attribute("aria-label") for p in pictures] == [
-        "Confirmed changes",
-        "Pareto front",
-        "Memory over time",
-    ]
-    for picture in pictures:
-        assert picture.size["width"] > 500
-        assert picture.size["height"] > 100
-        assert picture.find_elements("css selector", "text, use, path")
+def test_a_pick_leads_to_where_it_comes_from(browser: Any, proven_page: Path) -> None:
+    opened(browser, proven_page, 1280)
+    link = browser.find_element("link text", "#59")
+    browser.execute_script("arguments[0].click()", link)
+    assert browser.find_element("id", "s1-e59").is_displayed()
 
+
+def test_the_table_sorts_by_what_was_clicked(browser: Any, proven_page: Path) -> None:
+    opened(browser, proven_page, 1280)
+    browser.execute_script("document.querySelector('section > details').open = true")
+
+    def column(n: int) -> list[str]:
+        found: list[str] = browser.execute_script(
+            "const rows = [...document.querySelectorAll('table.sortable tbody tr')];"
+            "return rows.map(row => row.cells[arguments[0]].textContent)",
+            n,
+        )
+        return found
+
+    assert [int(x) for x in column(0)] == list(range(1, 62))
+    heads = browser.find_elements("css selector", "table.sortable thead button")
+    heads[3].click()  # CPU time
+    cpu = column(3)
+    assert cpu[0] == "−30.0%"
+    assert cpu[-1] == "n/a"
+    numbers = [float(x.rstrip("%").replace("−", "-")) for x in cpu[:-1]]
+    assert numbers == sorted(numbers)
+    heads[3].click()
+    assert float(column(3)[0].rstrip("%")) == max(numbers)
+    assert column(3)[-1] == "n/a"
+    heads[0].click()
+    assert [int(x) for x in column(0)] == list(range(1, 62))
+
+
+@pytest.mark.parametrize(("width", "kind"), [(1280, "wide"), (360, "narrow")])
+def test_plots_have_size_and_names(width: int, kind: str, browser: Any, proven_page: Path) -> None:
+    opened(browser, proven_page, width)
+    pictures = [p for p in browser.find_elements("css selector", "figure > svg") if p.is_displayed()]
+    assert {p.get_attribute("class") for p in pictures} == {kind}
+    names = [browser.execute_script(NAMED, p, "aria-labelledby") for p in pictures]
+    assert names == ["Confirmed changes", "Pareto front", "Memory over time"]
+    for picture in pictures:
+        assert picture.get_attribute("role") == "img"
+        assert len(browser.execute_script(NAMED, picture, "aria-describedby")) > 40
+        assert picture.size["width"] > min(500, width - 60)
+        assert picture.size["height"] > 100
+
+
+@pytest.mark.parametrize("width", [360, 700, 900, 1280])
+def test_letters_in_plots_can_be_read(width: int, browser: Any, proven_page: Path) -> None:
+    """At least ten pixels, and nothing hangs out of the picture."""
+    opened(browser, proven_page, width)
+    assert browser.execute_script(SMALL_OR_CUT) == []
+
+
+def test_the_claim_and_what_to_paste_are_on_the_first_screen(browser: Any, proven_page: Path) -> None:
+    opened(browser, proven_page, 360)
+    for selector in (".claim", "#s1-pastebox"):
+        box = browser.find_element("css selector", selector).rect
+        assert box["y"] + box["height"] < 900
+
+
+def test_without_scripts_everything_can_be_read(browser: Any, proven_page: Path) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        opened(browser, proven_page, 1280)
+        text = browser.find_element("css selector", "body").text
+        assert "With glibc's mmap_threshold=134217728" in text
+        assert "export GLIBC_TUNABLES" in text
+        assert not [b for b in browser.find_elements("css selector", "button") if b.is_displayed()]
+        browser.find_element("css selector", "section > details > summary").click()
+        assert browser.find_element("id", "s1-e30").is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_what_is_hostile_does_nothing(browser: Any, tmp_path: Path) -> None:
+    bad = "</script><script>document.title='got'</script><img src=x onerror=\"document.title='got'\">"
+    path = tmp_path / "report.html"
+    write_report([ALL["proven"](), ALL["workload file"]()], path)
+    text = path.read_text(encoding="utf-8").replace("A CPU", bad)  # as if nothing had been escaped
+    path.write_text(text, encoding="utf-8")
+    opened(browser, path, 1280)
+    assert "got" not in browser.title
+    assert "Content Security Policy" in " ".join(e["message"] for e in browser.get_log("browser"))
+
+
+NAMED = "return document.getElementById(arguments[0].getAttribute(arguments[1])).textContent"
+
+SMALL_OR_CUT = """
+const found = [];
+for (const svg of document.querySelectorAll("figure > svg")) {
+  const frame = svg.getBoundingClientRect();
+  if (!frame.width) continue;
+  const scale = frame.width / svg.viewBox.baseVal.width;
+  for (const text of svg.querySelectorAll("text")) {
+    const box = text.getBoundingClientRect(), size = parseFloat(getComputedStyle(text).fontSize) * scale;
+    const out = Math.max(
+      frame.left - box.left, box.right - frame.right, frame.top - box.top, box.bottom - frame.bottom);
+    if (size < 10 || out > 2) found.push(`${text.textContent}: ${size.toFixed(1)} px, ${out.toFixed(1)} out`);
+  }
+}
+return found;
+"""
 
 CONTRAST = """
 const rgb = text => (text.match(/[\\d.]+/g) || []).map(Number);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
 import json
+import random
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,9 +15,10 @@ import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.report.html import extract, write_report
-from heapwright.study.view import StudyView
+from heapwright.study.view import Series, StudyView
 
-from .views import STATES, view
+from .conftest import ALL
+from .views import STATES, config, view
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "col", "path", "use", "rect", "line", "circle"}
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028{{ 7*7 }}"
@@ -65,16 +68,10 @@ def written(tmp_path: Path, *views: StudyView) -> str:
     return out.read_text(encoding="utf-8")
 
 
-@pytest.fixture(params=STATES)
-def state(request: pytest.FixtureRequest) -> StudyView:
-    make: Callable[[], StudyView] = STATES[request.param]
-    return make()
-
-
 def test_every_state_is_well_formed_and_says_its_claim(state: StudyView, tmp_path: Path) -> None:
     page = Page(written(tmp_path, state))
     assert len(page.ids) == len(set(page.ids)), "an id stands twice"
-    assert state.claim in " ".join(page.text)
+    assert state.claim in "".join(page.text)
     for tag, attributes in page.tags:
         target = attributes.get("href") or ""
         if tag == "a" and target.startswith("#"):
@@ -88,10 +85,18 @@ def test_nothing_is_loaded_from_anywhere(state: StudyView, tmp_path: Path) -> No
     assert policy is not None
     assert policy.startswith("default-src 'none'")
     assert "http" not in policy
+    assert "unsafe" not in policy
+    assert not [t for t, a in page.tags if "style" in a], "the policy forbids style attributes"
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    for kind, content in (("style-src", style), ("script-src", script)):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}'" in policy
     for tag, attributes in page.tags:
         for name in ("src", "href", "srcset", "data", "action", "poster", "xlink:href"):
             value = attributes.get(name) or ""
-            assert value == "" or value.startswith("#"), f"<{tag} {name}={value}>"
+            empty_icon = tag == "link" and value == "data:,"  # or a server would be asked for favicon.ico
+            assert value == "" or value.startswith("#") or empty_icon, f"<{tag} {name}={value}>"
     assert not re.search(r"url\((?!#)|@import", text)
 
 
@@ -114,6 +119,28 @@ def test_what_people_write_stays_text(tmp_path: Path) -> None:
     assert f"claim {HOSTILE}" in "".join(page.text)
 
 
+def test_hostile_values_stay_text_in_settings_pictures_and_data(tmp_path: Path) -> None:
+    full = view()
+    bad = config(7, mmap_threshold=HOSTILE)
+    evaluations = [dataclasses.replace(e, config=bad) for e in full.evaluations]
+    pick = dataclasses.replace(full.picks["time"], config=bad)
+    hostile = dataclasses.replace(
+        full,
+        evaluations=evaluations,
+        picks={"time": pick},
+        explanations={"mmap_threshold": HOSTILE},
+        workload={"cwd": HOSTILE, "env": {"A": HOSTILE}, "input": [{"name": HOSTILE, "args": [HOSTILE]}]},
+        options={**full.options, "method": HOSTILE},
+    )
+    text = written(tmp_path, hostile)
+    page = Page(text)
+    assert sum(tag == "script" for tag, _ in page.tags) == 2
+    assert not [t for t, a in page.tags if t == "img" or any(name.startswith("on") for name in a)]
+    (study,) = extract(tmp_path / "report.html")["studies"]
+    assert study["evaluations"][0]["settings"] == {"mmap_threshold": HOSTILE}
+    assert study["workload"]["cwd"] == HOSTILE
+
+
 def test_the_data_come_back(tmp_path: Path) -> None:
     full = view()
     written(tmp_path, full)
@@ -123,7 +150,9 @@ def test_the_data_come_back(tmp_path: Path) -> None:
     assert study["claim"] == full.claim
     assert study["command"] == full.command
     assert study["picks"]["time"]["confirmed"]["cpu_s"]["ratio"] == 0.7
-    assert len(study["evaluations"]) == len(full.evaluations)
+    assert len(study["evaluations"]) == study["searched"] == len(full.evaluations)
+    assert study["series"]["time"] == {"t": [0.0, 0.5, 1.0], "rss": [1e6, 9e6, 4e6], "heap": [2e6, 2e7, 2e7]}
+    assert "balanced" not in study["series"], "the same setting: once is enough"
     json.dumps(data, allow_nan=False)
 
 
@@ -137,10 +166,118 @@ def test_two_thousand_evaluations_stay_small(tmp_path: Path) -> None:
     assert set(large.front) <= shown
 
 
+def crowded() -> StudyView:
+    """As large as a study gets: many settings each, a long front, memory over time at full length."""
+    rng = random.Random(1)
+    keys = ["mmap_threshold", "trim_threshold", "top_pad", "mmap_max", "tcache_count", "tcache_max", "mxfast"]
+    found = view(2000)
+    evaluations = []
+    for e in found.evaluations:
+        at = config(e.config.id, **{k: str(rng.randrange(1 << 31)) for k in [*keys, "tcache_unsorted_limit"]})
+        member = e.number % 8 == 0
+        ratios = {"peak_rss_bytes": 0.9 + e.number / 2000, "cpu_s": 1.1 - e.number / 2000} if member else e.ratios
+        evaluations.append(dataclasses.replace(e, config=at, on_front=member or e.on_front, ratios=ratios))
+    t = [i / 7.123 for i in range(240)]
+    series = Series(t, *([rng.uniform(4e8, 5e8) for _ in t] for _ in range(3)))
+    front = [e.number for e in evaluations if e.on_front]
+    series_of = dict.fromkeys(("default", "memory", "time", "balanced"), series)
+    words = [f"--option-{i}=value" for i in range(100)]
+    return dataclasses.replace(
+        found, evaluations=evaluations, front=front, series=series_of, command=["./prog", *words]
+    )
+
+
+def test_the_largest_study_stays_small(tmp_path: Path) -> None:
+    large = crowded()
+    text = written(tmp_path, large)
+    assert len(text.encode()) <= 400_000
+    page = Page(text)
+    rows = re.findall(r'<tr id="s1-e(\d+)"', text)
+    assert len(rows) > 50
+    for pick in large.picks.values():
+        assert f"s1-e{pick.searched.number}" in page.ids
+    said = re.search(r"2001 settings, 1 of them crashed.*; (\d+) of them are left out here; all are in the study", text)
+    assert said is not None
+    assert int(said[1]) == 2001 - len(rows)
+    data = extract(tmp_path / "report.html")["studies"][0]
+    assert data["searched"] == 2001
+    assert [str(e["number"]) for e in data["evaluations"]] == rows
+
+
+def test_a_long_command_is_not_repeated_in_every_row(tmp_path: Path) -> None:
+    text = written(tmp_path, ALL["workload file"]())
+    assert text.count("--word-89") < 10
+    assert "stands for the command measured" in text
+
+
+def said(text: str) -> str:
+    """The words of a page as they are read."""
+    return re.sub(r"\s+", " ", "".join(Page(text).text))
+
+
+def test_an_unfinished_study_says_how_to_go_on(tmp_path: Path) -> None:
+    text = said(written(tmp_path, STATES["unfinished"]()))
+    assert "Unfinished: nothing is proven yet" in text
+    assert "The study stopped while searching; 61 settings have been searched so far" in text
+    assert "Paste this" not in text
+
+
+def test_picks_of_an_unfinished_confirmation_are_no_claims(tmp_path: Path) -> None:
+    text = said(written(tmp_path, ALL["stopped while confirming"]()))
+    assert "their confirmation is not complete, so nothing here is proven" in text
+    assert "the claim is about this" not in text
+    assert "Paste this" not in text
+
+
+def test_what_did_not_hold_up_is_not_for_pasting(tmp_path: Path) -> None:
+    text = said(written(tmp_path, ALL["nothing held up"]()))
+    assert "Searched, and nothing proven" in text
+    assert "what looked best did not hold up on fresh runs" in text
+    assert "Paste this" not in text
+
+
+def test_a_gain_with_a_price_says_so(tmp_path: Path) -> None:
+    assert "Proven on fresh runs: a gain that costs something" in said(written(tmp_path, view()))
+    assert "costs something" not in said(written(tmp_path, STATES["single objective"]()))
+
+
+def test_one_setting_under_three_names_is_said_once(tmp_path: Path) -> None:
+    text = said(written(tmp_path, ALL["one setting for all"]()))
+    assert text.count("All three names stand for the same setting") == 1
+    assert text.count("What it sets.") == 1
+
+
+def test_a_setting_is_explained_with_its_size(tmp_path: Path) -> None:
+    text = said(written(tmp_path, view()))
+    assert "134217728128 MiB" in text  # two lines of one cell
+    assert "Requests of at least this size get a mapping of their own. Default: 131072 B." in text
+    assert "dropped from it, because doing without showed no cost: mxfast=0." in text
+
+
+def test_what_was_run_is_written_for_people(tmp_path: Path) -> None:
+    text = said(written(tmp_path, ALL["workload file"]()))
+    for words in (
+        "small (train): 'a b'; large (test)",
+        "MODE='it'\"'\"'s'",
+        "files, out.bin",
+        "load: bench -q",
+        "/srv/a b",
+    ):
+        assert words in text, words
+    text = said(written(tmp_path, view(options={"timeout": 0.0, "params": (), "budget_s": 90.0, "expert": False})))
+    for words in ("10 × the default's time, at least 10 s", "all that are safe and apply here", "90.00 s", "no"):
+        assert words in text, words
+
+
+def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
+    assert "Not measured: energy." in said(written(tmp_path, view()))
+
+
 def test_two_names_for_one_setting_are_one_section(tmp_path: Path) -> None:
     page = Page(written(tmp_path, view()))
     text = " ".join(page.text)
     assert "Time and balanced pick" in text
+    assert "Both names stand for the same setting" in text
     assert "Balanced pick" not in text
 
 

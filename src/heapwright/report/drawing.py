@@ -1,0 +1,135 @@
+"""How the report's pictures are drawn: matplotlib's SVG, made to follow the page's colours and width.
+
+matplotlib draws in sentinel colours, which are then replaced by CSS variables, so that one picture serves light and
+dark pages. Every picture is drawn twice, wide and narrow, and the page shows the one that fits: type keeps its size
+on a phone. No style attributes are left: the page's policy forbids them.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# sentinel → CSS
+_COLOURS = {
+    "#010203": "currentColor",
+    "#010204": "var(--faint)",
+    "#010205": "var(--default)",
+    "#010206": "var(--memory)",
+    "#010207": "var(--time)",
+    "#010208": "var(--balanced)",
+    "#010209": "var(--front)",
+    "#01020a": "var(--dominated)",
+    "#01020b": "var(--goodbg)",
+    "#01020c": "var(--good)",
+    "#01020d": "var(--muted)",
+}
+TEXT, FAINT = "#010203", "#010204"
+COLOUR = {"default": "#010205", "memory": "#010206", "time": "#010207", "balanced": "#010208"}
+FRONT, DOMINATED = "#010209", "#01020a"
+GOOD_GROUND, GOOD, MUTED = "#01020b", "#01020c", "#01020d"
+MARKER = {"default": "s", "memory": "v", "time": "^", "balanced": "D"}
+_WIDE, _NARROW = 9.4, 3.7  # inches; 10 points of type are about 14 pixels in the page, on a phone about 13
+_DROPPED = ("font-family", "-inkscape-stroke", "font")  # the page's own
+
+
+def figure_of(narrow: bool, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """An empty figure as wide as a page or as a phone, with its axes in reading order."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams.update(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "heapwright",
+            "font.family": "sans-serif",
+            "font.size": 10,
+            "text.color": TEXT,
+            "axes.labelcolor": TEXT,
+            "axes.edgecolor": FAINT,
+            "axes.titlesize": 10,
+            "axes.titlelocation": "left",
+            "xtick.color": TEXT,
+            "ytick.color": TEXT,
+            "xtick.major.size": 0,
+            "ytick.major.size": 0,
+            "xtick.major.pad": 6,
+            "ytick.major.pad": 6,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "axes.axisbelow": True,
+            "grid.color": FAINT,
+            "grid.linewidth": 0.5,
+            "legend.frameon": False,
+            "legend.fontsize": 10,
+            "legend.handletextpad": 0.4,
+            "legend.columnspacing": 1.4,
+            "legend.borderaxespad": 0.1,
+            "figure.constrained_layout.use": True,
+        }
+    )
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_NARROW if narrow else _WIDE, height))
+    axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
+    return figure, axes
+
+
+def _attributes(match: re.Match[str]) -> str:
+    """A style attribute as presentation attributes."""
+    pairs = (part.partition(":") for part in match[1].split(";"))
+    kept = ((k.strip(), v.strip()) for k, _, v in pairs if v.strip() and k.strip() not in _DROPPED)
+    return " ".join(f'{k}="{v}"' for k, v in kept)
+
+
+def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: str, kind: str) -> str:
+    """The figure as an inline <svg> with a title, a description and tooltips; `tips` are gid → text.
+
+    Its ids begin with `prefix`, so that several stand on one page.
+    """
+    from markupsafe import escape
+
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
+    # Namespaces are only for standalone files; inside HTML they are known, and xlink's old form is not needed.
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(r"(\d+\.\d)\d+", r"\1", text)
+    # A marker is coloured where it is used; a colour of its own could not follow the mouse.
+    text = re.sub(r'(<defs>\s*<path [^>]*?)style="[^"]*"', r"\1", text)
+    text = re.sub(r'style="([^"]*)"', _attributes, text)
+    text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text)
+    text = re.sub(r'<g id="patch_1">\s*<path [^>]*/>\s*</g>', "", text)  # the empty ground
+    text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
+    text = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
+    text = re.sub(r"<g>(<use [^>]*>)</g>", r"\1", text)
+    for sentinel, css in _COLOURS.items():
+        text = text.replace(sentinel, css)
+    for gid, tip in tips.items():
+        text = text.replace(f'id="{prefix}-{gid}">', f'id="{prefix}-{gid}" class="pt"><title>{escape(tip)}</title>', 1)
+    head = f'class="{kind}" role="img" aria-labelledby="{prefix}-title" aria-describedby="{prefix}-desc"'
+    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" {head}>', text, count=1)
+    start = text.index(">") + 1
+    title, description = names
+    words = f'<title id="{prefix}-title">{escape(title)}</title><desc id="{prefix}-desc">{escape(description)}</desc>'
+    return text[:start] + words + text[start:]
+
+
+def picture(
+    draw: Callable[[bool], tuple[Figure, dict[str, str]]], anchor: str, key: str, title: str, description: str
+) -> str:
+    """Both widths of one picture; `draw` gets whether to be narrow."""
+    found = []
+    for kind, narrow in (("wide", False), ("narrow", True)):
+        figure, tips = draw(narrow)
+        found.append(_svg(figure, (title, description), tips, f"{anchor}-{key}-{kind}", kind))
+    return "".join(found)

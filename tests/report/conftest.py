@@ -1,0 +1,124 @@
+"""Pages of every state a report can meet, and a browser to look at them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.report.html import write_report
+from heapwright.study.claim import pick_claim, study_claim
+from heapwright.study.view import PICK_NAMES, Pick, PickName, StudyView
+
+from .views import OBJECTIVES, STATES, confirmation, evaluation, view
+
+
+def one_setting_for_all() -> StudyView:
+    """Every name stands for the same setting."""
+    time = view().picks["time"]
+    picks: dict[PickName, Pick] = {n: dataclasses.replace(time, name=n) for n in PICK_NAMES}
+    series = view().series["default"]
+    return view(picks=picks, series={"default": series, **dict.fromkeys(PICK_NAMES, series)})
+
+
+def nothing_held_up() -> StudyView:
+    """The search liked a setting; fresh runs did not."""
+    pick = view().picks["time"]
+    confirmed = {
+        "peak_rss_bytes": confirmation("peak_rss_bytes", 1.001, "same", 0.9),
+        "cpu_s": confirmation("cpu_s", 0.995, "unproven", 0.4),
+    }
+    claim = pick_claim(confirmed, OBJECTIVES, 1, 0.005)
+    picks: dict[PickName, Pick] = {"time": dataclasses.replace(pick, confirmed=confirmed, claim=claim, dropped=[])}
+    return view(picks=picks, claim=study_claim(picks, OBJECTIVES, True))
+
+
+def stopped_while_confirming() -> StudyView:
+    """Picks are known, a few pairs are done."""
+    return view(phase="confirm", claim=study_claim(view().picks, OBJECTIVES, False))
+
+
+def far_out() -> StudyView:
+    """Settings a hundred times worse than the default, and one objective that never changes."""
+    found = view()
+    worse = [evaluation(e.number, e.config, 1.0, math.exp(i % 9)) for i, e in enumerate(found.evaluations[:40])]
+    return dataclasses.replace(found, evaluations=[*worse, *found.evaluations[40:]])
+
+
+def three_objectives() -> StudyView:
+    """One more than a plane can show."""
+    objectives = [*OBJECTIVES, "wall_s"]
+    found = view(objectives=objectives)
+    searched = [dataclasses.replace(e, ratios=e.ratios and {**e.ratios, "wall_s": 1.01}) for e in found.evaluations]
+    return dataclasses.replace(found, evaluations=searched)
+
+
+def workload_file() -> StudyView:
+    """Several inputs, a server, a command too long to say twice."""
+    workload = {
+        "command": ["./server"],
+        "cwd": "/srv/a b",
+        "success": [0, 143],
+        "env": {"MODE": "it's"},
+        "output": {"compare": "files", "files": ["out.bin"], "command": []},
+        "input": [{"name": "small", "split": "train", "args": ["a b"]}, {"name": "large", "split": "test", "args": []}],
+        "server": {"load": ["bench", "-q"], "ready": [], "ready_port": 6379, "stop": "SIGTERM"},
+    }
+    hazards = ["One thing.", "Another thing."]
+    return view(workload=workload, command=["./server", *(f"--word-{i}" for i in range(90))], hazards=hazards)
+
+
+ALL: dict[str, Callable[[], StudyView]] = {
+    **STATES,
+    "one setting for all": one_setting_for_all,
+    "nothing held up": nothing_held_up,
+    "stopped while confirming": stopped_while_confirming,
+    "far out": far_out,
+    "three objectives": three_objectives,
+    "workload file": workload_file,
+}
+
+
+@pytest.fixture(params=ALL)
+def state(request: pytest.FixtureRequest) -> StudyView:
+    """A view of each state."""
+    return ALL[request.param]()
+
+
+@pytest.fixture(scope="module", params=ALL)
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A written report of each state."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_report([ALL[request.param]()], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def proven_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a finished study with a proven gain."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_report([view()], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium; skips where there is none."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("no chromium and chromedriver")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(word)
+    options.binary_location = chromium
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield running
+    running.quit()

@@ -1,0 +1,109 @@
+"""The pictures: what they show, that names stand clear of each other, that nothing outside colours them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+
+import pytest
+
+from heapwright.report.plots import forest_svg, limits, memory_svg, search_svg, thinned, unseen
+from heapwright.study.view import StudyView
+
+from .conftest import ALL
+from .views import STATES, view
+
+DRAWN = (search_svg, forest_svg, memory_svg)
+
+
+def test_every_state_is_drawn_twice_or_not_at_all(state: StudyView) -> None:
+    for draw in DRAWN:
+        text = draw(state, "s1")
+        assert len(re.findall(r'<svg [^>]*class="wide"', text)) == len(re.findall(r'<svg [^>]*class="narrow"', text))
+        assert text == "" or text.count("<svg ") == text.count("</svg>") == text.count("</desc>") == 2
+
+
+def test_colours_come_from_the_page(state: StudyView) -> None:
+    for draw in DRAWN:
+        text = draw(state, "s1")
+        assert not re.findall(r"#0102\w\w", text), "a sentinel is left"
+        assert set(re.findall(r'(?:fill|stroke)="([^"]*)"', text)) <= {
+            "none",
+            "currentColor",
+            *(f"var(--{name})" for name in ("faint", "default", "memory", "time", "balanced", "front", "dominated")),
+            *(f"var(--{name})" for name in ("good", "goodbg", "muted")),
+        }
+        assert "style" not in text
+        assert "font-family" not in text
+
+
+def test_the_search_marks_the_default_and_names_the_picks() -> None:
+    text = search_svg(view(), "s1")
+    for name in ("default", "memory pick", "time and balanced pick", "better in both"):
+        assert text.count(f">{name}</text>") == 2, name
+    assert 'id="s1-search-wide-e60" class="pt"><title>#60: mmap_max=128\n' in text
+    assert "The memory pick: peak resident memory −3.0% [−4.0, −2.0]" in text
+
+
+def test_one_objective_is_drawn_over_the_course_of_the_search() -> None:
+    text = search_svg(STATES["single objective"](), "s1")
+    assert "best so far" in text
+    assert "The search, setting by setting" in text
+
+
+def test_confirmed_changes_are_written_out() -> None:
+    text = forest_svg(view(), "s1")
+    assert ">−30.0% [−31.0, −29.0] better</text>" in text
+    assert ">+5.0% [+4.0, +6.0] worse</text>" in text
+
+
+def test_memory_is_named_and_described() -> None:
+    text = memory_svg(view(), "s1")
+    for name in ("resident memory, MiB", "mapped heap, MiB", "seconds since the start", "time and balanced pick"):
+        assert f">{name}</text>" in text
+    assert "default: at most 8.6 MiB resident and 19.1 MiB of mapped heap, over after 1.00 s." in text
+
+
+def test_a_run_without_samples_is_left_out() -> None:
+    full = view()
+    empty = dataclasses.replace(full.series["time"], t=[], rss=[], heap=[], vm=[])
+    text = memory_svg(dataclasses.replace(full, series={**full.series, "time": empty}), "s1")
+    assert "memory pick" in text
+    assert "time and balanced pick" not in text
+
+
+def test_far_worse_settings_do_not_squash_the_picture() -> None:
+    assert unseen(view()) == 0
+    far = ALL["far out"]()
+    hidden = unseen(far)
+    assert 20 < hidden < 40
+    points = re.findall(r'id="s1-search-wide-e\d+"', search_svg(far, "s1"))
+    assert len(points) == len([e for e in far.evaluations if e.feasible]) - hidden
+
+
+@pytest.mark.parametrize(
+    ("core", "others", "low", "high"),
+    [
+        ([], [], 0.0, 0.0),
+        ([-30.0, 5.0], [10.0, 900.0], -30.0, 10.0),
+        ([-30.0], [-40.0], -40.0, 0.0),  # what is better is never cut off
+    ],
+)
+def test_limits_hold_what_matters(core: list[float], others: list[float], low: float, high: float) -> None:
+    found = limits(core, others)
+    assert low - 6 < found[0] < low
+    assert high < found[1] < high + 6
+
+
+def test_thinning_is_even_and_keeps_to_its_number() -> None:
+    found = view(100).evaluations
+    assert thinned(found, 1000) == found
+    few = thinned(found, 10)
+    assert len(few) <= 10
+    steps = {b.number - a.number for a, b in itertools.pairwise(few)}
+    assert len(steps) == 1
+
+
+def test_the_same_study_draws_the_same_bytes() -> None:
+    assert search_svg(view(), "s1") == search_svg(view(), "s1")
