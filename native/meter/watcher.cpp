@@ -184,6 +184,14 @@ bool Watcher::sample(pid_t process, Statm memory, double time) {
     if (!stat) {
       return false;
     }
+    // Within exec there is a moment when the new image has no stack yet: what is read then would be wrong for
+    // as long as nobody looks again. (It also reads 0 where we may not look: then the next reading has to
+    // do.)
+    if (!stat->not_executed && !stat->dead && stat->start_stack == 0 && !state.settling) {
+      state.settling = true;
+      return true;
+    }
+    state.settling = false;
     // A dead leader does not tell its stack; but an exec, whoever's, would have made it live again.
     const bool moved = !stat->dead && stat->start_stack != state.start_stack;
     if (!stat->not_executed && (state.uncounted || moved)) {

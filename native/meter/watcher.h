@@ -62,6 +62,7 @@ class Watcher {
     bool uncounted = false;
     bool ending = false;        // at exit_group: what other threads still do does not count
     bool exec_pending = false;  // has called exec; whether it worked shows at the next reading
+    bool settling = false;      // seen within exec
     std::uint64_t stack = 0;
     std::uint64_t start_stack = 0;
     ThreadStacks stacks;
