@@ -1,5 +1,5 @@
-/* A malloc that never gives anything back. $BUMP makes it an allocator that crashes, hangs or corrupts what it holds.
- * With WITH_MAIN: a program that brings this malloc itself. */
+/* A malloc that never gives anything back. $BUMP makes it an allocator that crashes, hangs or hands out blocks that
+ * overlap. With WITH_MAIN: a program that brings this malloc itself. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@ void* malloc(size_t size) {
   const char* mood = getenv("BUMP");
   if (mood != NULL && strcmp(mood, "crash") == 0) abort();
   if (mood != NULL && strcmp(mood, "hang") == 0) pause();
-  const size_t whole = ((size + 15) & ~15UL) + 16;
+  size_t whole = ((size + 15) & ~15UL) + 16;
+  if (mood != NULL && strcmp(mood, "overlap") == 0 && size > 64) whole -= 48; /* the next block begins in this one */
   const size_t at = __atomic_fetch_add(&used, whole, __ATOMIC_RELAXED);
   if (at + whole > sizeof pool) return NULL;
   *(size_t*)(pool + at) = size;

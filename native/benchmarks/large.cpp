@@ -1,0 +1,44 @@
+// Random blocks from 64 KiB to 32 MiB, each touched page by page, as solvers and numerical libraries have
+// them. Shows how often memory goes to the kernel and comes back as page faults.
+#include <cmath>
+
+#include "bench.h"
+
+int main(int argc, char** argv) {
+  using namespace heapwright::bench;
+  const Options options(argc, argv);
+  const std::uint64_t steps = options.get("steps", 4000, 400) / options.threads;
+  const std::uint64_t held = options.get("held", 16, 8) / options.threads + 1;
+  const double took = run_threads(options.threads, [&](std::uint64_t number) {
+    struct Block {
+      unsigned char* data;
+      std::uint64_t size;
+    };
+    Random random(options.seed * 1000 + number);
+    Pages<Block> blocks(held);
+    const auto release = [](Block& block) {
+      for (std::uint64_t at = 0; block.data != nullptr && at < block.size; at += 4096) {
+        if (block.data[at] != static_cast<unsigned char>(at >> 12U)) {
+          corrupt(block.data, block.size);
+        }
+      }
+      std::free(block.data);
+    };
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      Block& block = blocks[random.below(held)];
+      release(block);
+      block.size = static_cast<std::uint64_t>(65536 * std::exp2(random.unit() * 9));
+      block.data = static_cast<unsigned char*>(std::malloc(block.size));
+      if (block.data == nullptr) {
+        std::_Exit(1);
+      }
+      for (std::uint64_t at = 0; at < block.size; at += 4096) {
+        block.data[at] = static_cast<unsigned char>(at >> 12U);
+      }
+    }
+    for (std::uint64_t i = 0; i < held; ++i) {
+      release(blocks[i]);
+    }
+  });
+  return Report("large", options).finish(took, steps * options.threads);
+}

@@ -1,0 +1,120 @@
+// Blocks allocated by some threads and freed by others. After xmalloc-test and Hoard's blow-up argument: an
+// allocator that never brings freed memory back to who allocates grows without bound.
+//
+// producers=P of the threads produce, the rest consume (1:1 by default; with one thread it is both).
+// bounded=N: at most N blocks are under way between each pair; 0: as many as there are.
+#include "bench.h"
+
+namespace {
+
+using namespace heapwright::bench;
+
+struct Block {
+  void* data;
+  std::uint32_t size;
+};
+
+// Many to many, bounded; a turn counter in each cell (Vyukov's queue).
+class Queue {
+ public:
+  explicit Queue(std::uint64_t size) : cells_(size), size_(size) {
+    for (std::uint64_t i = 0; i < size; ++i) {
+      cells_[i].turn.store(i, std::memory_order_relaxed);
+    }
+  }
+  bool put(const Block& block) {
+    for (std::uint64_t at = in_.load(std::memory_order_relaxed);;) {
+      Cell& cell = cells_[at % size_];
+      const std::uint64_t turn = cell.turn.load(std::memory_order_acquire);
+      if (turn == at && in_.compare_exchange_weak(at, at + 1, std::memory_order_relaxed)) {
+        cell.block = block;
+        cell.turn.store(at + 1, std::memory_order_release);
+        return true;
+      }
+      if (turn < at) {
+        return false;
+      }
+      at = in_.load(std::memory_order_relaxed);
+    }
+  }
+  bool take(Block& block) {
+    for (std::uint64_t at = out_.load(std::memory_order_relaxed);;) {
+      Cell& cell = cells_[at % size_];
+      const std::uint64_t turn = cell.turn.load(std::memory_order_acquire);
+      if (turn == at + 1 && out_.compare_exchange_weak(at, at + 1, std::memory_order_relaxed)) {
+        block = cell.block;
+        cell.turn.store(at + size_, std::memory_order_release);
+        return true;
+      }
+      if (turn < at + 1) {
+        return false;
+      }
+      at = out_.load(std::memory_order_relaxed);
+    }
+  }
+
+ private:
+  struct Cell {
+    std::atomic<std::uint64_t> turn;
+    Block block;
+  };
+  alignas(64) std::atomic<std::uint64_t> in_{0};
+  alignas(64) std::atomic<std::uint64_t> out_{0};
+  alignas(64) Pages<Cell> cells_;
+  std::uint64_t size_;
+};
+
+void produce(Queue& queue, std::uint64_t count, Random& random) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Block block{};
+    block.size = static_cast<std::uint32_t>(16 + random.below(1000));
+    block.data = std::malloc(block.size);
+    fill(block.data, block.size, static_cast<std::uint8_t>(block.size));
+    while (!queue.put(block)) {
+      sched_yield();
+    }
+  }
+}
+
+void consume(Queue& queue, std::uint64_t all, std::atomic<std::uint64_t>& done) {
+  while (done.load(std::memory_order_relaxed) < all) {
+    Block block{};
+    if (queue.take(block)) {
+      check(block.data, block.size, static_cast<std::uint8_t>(block.size));
+      std::free(block.data);
+      done.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options(argc, argv);
+  const std::uint64_t producers =
+      options.get("producers", (options.threads + 1) / 2, (options.threads + 1) / 2);
+  if (producers == 0 || producers > options.threads) {
+    (void)std::fprintf(stderr, "producers must be from 1 to the number of threads\n");
+    return 2;
+  }
+  const std::uint64_t all = options.get("blocks", 4000000, 200000) / producers * producers;
+  const std::uint64_t bounded = options.get("bounded", 1024, 1024);
+  const bool alone = options.threads == 1;
+  Queue queue(alone || bounded == 0 ? all : bounded);
+  std::atomic<std::uint64_t> done{0};
+  const double took = run_threads(options.threads, [&](std::uint64_t number) {
+    Random random(options.seed * 1000 + number);
+    if (number < producers) {
+      produce(queue, all / producers, random);
+    }
+    if (number >= producers || alone || producers == options.threads) {
+      consume(queue, all, done);
+    }
+  });
+  Report report("producer-consumer", options);
+  report.add("producers", producers);
+  report.add("bounded", bounded);
+  return report.finish(took, all);
+}

@@ -1,0 +1,233 @@
+// Random work as real programs have it, and the cost of the test itself subtracted.
+//
+// After "Testing Memory Allocators: ptmalloc2 vs tcmalloc vs hoard vs jemalloc While Trying to Simulate
+// Real-World Loads": slots; each step picks one, and fills it if it is empty and empties it if it is full.
+// Sizes have p ~ 1/size. Slots are picked 80/20: 80 % of the steps meet 20 % of the slots, and again within
+// these (F(x) = x^a with a = ln 0.8 / ln 0.2). All of a block is written once after malloc and read once
+// before free. The memory that is live is fixed, and split over the threads.
+//
+// --void runs the same steps over memory that is there already: what remains of the difference is the
+// allocator. Beyond the paper: handover=P hands P per cent of the blocks to the next thread, which frees
+// them; realloc=P resizes P per cent in place of freeing them.
+#include <cmath>
+
+#include "bench.h"
+
+namespace {
+
+using namespace heapwright::bench;
+
+constexpr double kSmallest = 16;
+constexpr double kOctaves = 12;  // to 64 KiB
+constexpr std::size_t kMailbox = 1024;
+
+struct Slot {
+  void* block;
+  std::uint32_t size;
+  std::uint8_t tag;
+};
+
+// Blocks on their way to the thread that frees them: one writer, one reader.
+struct Mailbox {
+  std::atomic<std::uint64_t> written;
+  char apart[120];
+  std::atomic<std::uint64_t> read;
+  Slot slots[kMailbox];
+
+  bool put(const Slot& slot) {
+    const std::uint64_t at = written.load(std::memory_order_relaxed);
+    if (at - read.load(std::memory_order_acquire) == kMailbox) {
+      return false;
+    }
+    slots[at % kMailbox] = slot;
+    written.store(at + 1, std::memory_order_release);
+    return true;
+  }
+  bool take(Slot& slot) {
+    const std::uint64_t at = read.load(std::memory_order_relaxed);
+    if (at == written.load(std::memory_order_acquire)) {
+      return false;
+    }
+    slot = slots[at % kMailbox];
+    read.store(at + 1, std::memory_order_release);
+    return true;
+  }
+};
+
+struct Plan {
+  std::uint64_t bytes;  // live in each thread
+  std::uint64_t slots;
+  std::uint64_t steps;
+  std::uint64_t handover;
+  std::uint64_t resize;
+  bool empty;
+};
+
+// The void allocator: the next piece of a thread's own arena, which goes round.
+class Arena {
+ public:
+  explicit Arena(std::uint64_t bytes) : memory_(bytes), bytes_(bytes) {
+    std::memset(memory_.data(), 1, bytes);
+  }
+  void* next(std::size_t size) {
+    at_ = at_ + size > bytes_ ? 0 : at_;
+    void* const block = memory_.data() + at_;
+    at_ += (size + 15) & ~std::size_t{15};
+    return block;
+  }
+
+ private:
+  Pages<char> memory_;
+  std::uint64_t bytes_;
+  std::uint64_t at_ = 0;
+};
+
+class Worker {
+ public:
+  Worker(const Plan& plan, std::uint64_t seed, Mailbox& in, Mailbox& out)
+      : plan_(plan),
+        random_(seed),
+        slots_(plan.slots),
+        in_(in),
+        out_(out),
+        arena_(plan.empty ? plan.bytes : 4096) {
+    for (std::uint64_t i = 0; i < plan.slots; i += 2) {  // half of the slots are full on average: begin so
+      allocate(slots_[i]);
+    }
+    pairs = 0;
+  }
+
+  void run() {
+    static const double exponent = std::log(0.2) / std::log(0.8);
+    for (std::uint64_t step = 0; step < plan_.steps; ++step) {
+      const auto at =
+          static_cast<std::uint64_t>(static_cast<double>(plan_.slots) * std::pow(random_.unit(), exponent));
+      Slot& slot = slots_[at < plan_.slots ? at : plan_.slots - 1];
+      slot.block == nullptr ? allocate(slot) : release(slot);
+      if (plan_.handover != 0) {
+        empty_mailbox();
+      }
+    }
+  }
+
+  void finish() {
+    empty_mailbox();
+    for (std::uint64_t i = 0; i < plan_.slots; ++i) {
+      if (slots_[i].block != nullptr) {
+        give_back(slots_[i]);
+      }
+    }
+  }
+
+  std::uint64_t pairs = 0;  // frees, each with its malloc
+  std::uint64_t live = 0;
+  std::uint64_t most = 0;
+
+ private:
+  std::size_t size() { return static_cast<std::size_t>(kSmallest * std::exp2(random_.unit() * kOctaves)); }
+
+  void allocate(Slot& slot) {
+    slot.size = static_cast<std::uint32_t>(size());
+    slot.tag = static_cast<std::uint8_t>(random_());
+    slot.block = plan_.empty ? arena_.next(slot.size) : std::malloc(slot.size);
+    fill(slot.block, slot.size, slot.tag);
+    live += slot.size;
+    most = live > most ? live : most;
+  }
+
+  void release(Slot& slot) {
+    live -= slot.size;
+    const std::uint64_t dice = random_.below(100);
+    if (dice < plan_.resize) {
+      check_if_real(slot);
+      slot.size = static_cast<std::uint32_t>(size());
+      slot.block = plan_.empty ? arena_.next(slot.size) : std::realloc(slot.block, slot.size);
+      fill(slot.block, slot.size, slot.tag);
+      live += slot.size;
+      ++pairs;
+      return;
+    }
+    if (dice >= plan_.resize + plan_.handover || !out_.put(slot)) {
+      give_back(slot);
+    }
+    slot.block = nullptr;
+  }
+
+  void give_back(const Slot& slot) {
+    check_if_real(slot);
+    if (!plan_.empty) {
+      std::free(slot.block);
+    }
+    ++pairs;
+  }
+
+  // In the void arena blocks overlap: read, but nothing to check.
+  void check_if_real(const Slot& slot) const {
+    if (plan_.empty) {
+      const auto* const bytes = static_cast<const unsigned char*>(slot.block);
+      std::uint64_t sum = 0;
+      for (std::size_t i = 0; i + 8 <= slot.size; i += 8) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, bytes + i, 8);
+        sum |= word;
+      }
+      asm volatile("" : : "r"(sum));
+    } else {
+      check(slot.block, slot.size, slot.tag);
+    }
+  }
+
+  void empty_mailbox() {
+    Slot slot{};
+    while (in_.take(slot)) {
+      give_back(slot);
+    }
+  }
+
+  const Plan& plan_;
+  Random random_;
+  Pages<Slot> slots_;
+  Mailbox& in_;
+  Mailbox& out_;
+  Arena arena_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options(argc, argv);
+  const std::uint64_t memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * 4096;
+  const std::uint64_t wanted = options.get("mib", 1331, 64) << 20U;  // the paper's 1.3 GiB
+  const std::uint64_t bytes = wanted < memory / 3 ? wanted : memory / 3;
+  Plan plan{};
+  plan.bytes = bytes / options.threads;
+  const double mean = kSmallest * (std::exp2(kOctaves) - 1) / (kOctaves * std::log(2.0));
+  plan.slots = static_cast<std::uint64_t>(2 * static_cast<double>(plan.bytes) / mean) + 2;
+  plan.steps = options.get("steps", 6000000, 600000) / options.threads;
+  plan.handover = options.threads > 1 ? options.get("handover", 0, 0) : 0;
+  plan.resize = options.get("realloc", 0, 0);
+  plan.empty = options.empty;
+  Pages<Mailbox> boxes(options.threads);
+  std::atomic<std::uint64_t> pairs{0};
+  std::atomic<std::uint64_t> live{0};
+  std::barrier ready(static_cast<std::ptrdiff_t>(options.threads));
+  std::atomic<double> longest{0};
+  run_threads(options.threads, [&](std::uint64_t number) {
+    Worker worker(plan, options.seed * 1000 + number, boxes[number], boxes[(number + 1) % options.threads]);
+    ready.arrive_and_wait();
+    const double began = now();
+    worker.run();
+    const double took = now() - began;
+    for (double seen = longest; took > seen && !longest.compare_exchange_weak(seen, took);) {
+    }
+    ready.arrive_and_wait();  // nobody puts anything into a mailbox any more
+    pairs += worker.pairs;
+    live += worker.most;
+    worker.finish();
+  });
+  Report report("realistic", options);
+  report.add("live_bytes", live.load());
+  report.add("handover_percent", plan.handover);
+  report.add("realloc_percent", plan.resize);
+  return report.finish(longest, pairs);
+}
