@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.cli import main as cli
-from heapwright.cli.common import _seconds, positive
-from heapwright.cli.tune import _allocator, _pairs, _percent, _workload, given_options
+from heapwright.cli.common import _seconds, positive, read_workload
+from heapwright.cli.tune import _allocator, _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
 
 
@@ -121,12 +121,12 @@ def test_options_that_cannot_be_meant(words: str, message: str, hint: str) -> No
 def test_which_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("w.toml").write_text('command = ["true"]\n')
-    assert _workload(parsed("-- true --json x")).file.command == ["true", "--json", "x"]
-    assert _workload(parsed("--workload w.toml")).file.command == ["true"]
+    assert read_workload(parsed("-- true --json x")).file.command == ["true", "--json", "x"]
+    assert read_workload(parsed("--workload w.toml")).file.command == ["true"]
     with pytest.raises(UsageError, match="a command and --workload cannot both be given"):
-        _workload(parsed("--workload w.toml -- true"))
+        read_workload(parsed("--workload w.toml -- true"))
     with pytest.raises(UsageError, match="there is no command to run"):
-        _workload(parsed())
+        read_workload(parsed())
 
 
 def test_which_allocator(tmp_path: Path) -> None:

@@ -7,9 +7,13 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heapwright.errors import UsageError
+
+if TYPE_CHECKING:
+    from heapwright.measure.meter import MeterOptions
+    from heapwright.workload.model import Workload
 
 SCHEMA_VERSION = 1
 
@@ -69,6 +73,33 @@ def need_command(args: argparse.Namespace) -> list[str]:
         raise UsageError("there is no command to run", "put it after --, for example: -- ./prog args")
     words: list[str] = args.command
     return words
+
+
+def read_workload(args: argparse.Namespace) -> Workload:
+    """What to run: the command after `--`, or the file of `--workload`.
+
+    Raises:
+        UsageError: neither, both, or one that cannot be run.
+    """
+    from heapwright.workload.model import from_command, load_workload
+
+    if args.workload is None:
+        return from_command(need_command(args))
+    if args.command:
+        raise UsageError("a command and --workload cannot both be given", "leave one out")
+    return load_workload(args.workload)
+
+
+def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOptions:
+    """The measuring options as given; `timeout` where none was."""
+    from heapwright.measure.meter import MeterOptions
+
+    return MeterOptions(
+        backend=args.meter or "auto",
+        massif=bool(args.massif_compat),
+        timeout=args.timeout or timeout,
+        callgrind=args.instructions == "callgrind",
+    )
 
 
 def write_json(where: str, value: dict[str, Any]) -> None:

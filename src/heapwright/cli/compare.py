@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import (
     add_measuring_options,
     add_output_options,
-    need_command,
+    meter_options,
     positive,
+    read_workload,
     write_json,
     write_whole,
 )
@@ -19,7 +20,6 @@ from heapwright.errors import UsageError
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
-    from heapwright.workload.model import Workload
 
 _EPILOG = """\
 examples:
@@ -55,16 +55,6 @@ def add_parser(verbs: Any) -> None:
     parser.set_defaults(run=run, takes_command=True)
 
 
-def _workload(args: argparse.Namespace) -> Workload:
-    from heapwright.workload.model import from_command, load_workload
-
-    if args.workload is None:
-        return from_command(need_command(args))
-    if args.command:
-        raise UsageError("a command and --workload cannot both be given", "leave one out")
-    return load_workload(args.workload)
-
-
 def chosen(text: str | None) -> list[Allocator]:
     """The allocators named, or all found; names that mean the same library and environment once.
 
@@ -85,22 +75,16 @@ def chosen(text: str | None) -> list[Allocator]:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if no allocator but the reference could be measured."""
-    from heapwright.measure.meter import MeterOptions
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
     from heapwright.report.progress import make_progress
     from heapwright.study.compare import Comparer
 
     metrics = [m.key for m in parse_objectives(args.metrics or "wall,cpu,peak_rss")]
-    workload, allocators = _workload(args), chosen(args.allocators)
+    workload, allocators = read_workload(args), chosen(args.allocators)
     if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
-    options = MeterOptions(
-        backend=args.meter or "auto",
-        massif=bool(args.massif_compat),
-        timeout=args.timeout or workload.file.timeout,
-        callgrind=args.instructions == "callgrind",
-    )
+    options = meter_options(args, workload.file.timeout)
     base = {**os.environ, **workload.file.env}
     with make_progress(quiet=args.quiet) as progress:
         found = Comparer(workload, allocators, options, args.seed, progress, base).run(args.rounds)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any
 
-from heapwright.cli.common import add_measuring_options, add_output_options, need_command, positive, write_json
+from heapwright.cli.common import (
+    add_measuring_options,
+    add_output_options,
+    meter_options,
+    need_command,
+    positive,
+    write_json,
+)
 from heapwright.errors import HeapwrightError
 
 _EPILOG = """\
@@ -37,24 +45,19 @@ def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
     from pathlib import Path
 
-    from heapwright.measure.meter import MeterOptions, Run, run_metered
+    from heapwright.measure.meter import Run, run_metered
     from heapwright.workload.model import check_command
 
     command = need_command(args)
     check_command(command[0], Path.cwd())
-    options = MeterOptions(
-        backend=args.meter or "auto",
-        massif=bool(args.massif_compat),
-        timeout=args.timeout or 0.0,
-        callgrind=args.instructions == "callgrind",
-    )
+    options = meter_options(args)
     runs: list[Run] = []
-    sink = open("/dev/null", "wb") if args.json == "-" else sys.stdout.buffer  # noqa: PTH123, SIM115
     try:
-        for number in range(args.runs):
-            if number == 1:
-                sink = open("/dev/null", "wb")  # noqa: PTH123, SIM115
-            runs.append(run_metered(command, options, forward=sink, attended=True))
+        with Path(os.devnull).open("wb") as nowhere:
+            for number in range(args.runs):
+                passed_on = number == 0 and args.json != "-"
+                forward = sys.stdout.buffer if passed_on else nowhere
+                runs.append(run_metered(command, options, forward=forward, attended=True))
     except HeapwrightError as error:
         raise HeapwrightError(error.message, error.hint, min(error.status, 127)) from None
     finally:

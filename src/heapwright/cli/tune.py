@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.cli.common import add_measuring_options, add_output_options, need_command, positive, write_json
+from heapwright.cli.common import add_measuring_options, add_output_options, positive, read_workload, write_json
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError, unknown
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.study.view import StudyView
-    from heapwright.workload.model import Workload
 
 _EPILOG = """\
 examples:
@@ -112,16 +111,6 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
     return given
 
 
-def _workload(args: argparse.Namespace) -> Workload:
-    from heapwright.workload.model import from_command, load_workload
-
-    if args.workload is None:
-        return from_command(need_command(args))
-    if args.command:
-        raise UsageError("a command and --workload cannot both be given", "leave one out")
-    return load_workload(args.workload)
-
-
 def _allocator(args: argparse.Namespace) -> Allocator:
     from heapwright.allocators.registry import allocator_from_file, get_allocator
 
@@ -139,7 +128,7 @@ def _allocator(args: argparse.Namespace) -> Allocator:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    workload, allocator = _workload(args), _allocator(args)
+    workload, allocator = read_workload(args), _allocator(args)
     given = given_options(args, allocator.name)
     if "params" in given:  # a wrong name should fail now and not after the calibration
         allocator.space(threads=True, expert=True).restrict(given["params"])
