@@ -190,3 +190,19 @@ def test_the_line_that_measures_a_configuration_by_hand() -> None:
         "env GLIBC_TUNABLES=glibc.malloc.mxfast=0 heapwright measure -n 10 -- './a b' '$x'"
     )
     assert measure_command(CONFIGS[1], ["true"], 3) == "heapwright measure -n 3 -- true"
+
+
+def test_the_line_of_a_workload_is_of_its_test_input() -> None:
+    small = {"name": "small", "split": "train", "args": ["small"], "stdin": "", "env": {}}
+    large = {"name": "large", "split": "test", "args": ["-l", "a b"], "stdin": "/data/in", "env": {"SIZE": "2"}}
+    workload = {"cwd": "/my data", "env": {"OMP_NUM_THREADS": "2"}, "input": [small, large]}
+    assert measure_command(CONFIG, ["./solve", "{args}", "-v"], workload=workload) == (
+        "cd '/my data' && env OMP_NUM_THREADS=2 SIZE=2 GLIBC_TUNABLES=glibc.malloc.mxfast=0 heapwright measure -n 10"
+        " -- sh -c 'exec \"$@\" <\"$0\"' /data/in ./solve -l 'a b' -v"
+    )
+    assert measure_command(CONFIGS[1], ["./solve"], workload={"input": [small], "cwd": "/d"}) == (
+        "cd /d && heapwright measure -n 10 -- ./solve small"
+    )
+    assert measure_command(CONFIGS[1], ["./solve"], workload={"cwd": "/d", "input": []}) == (
+        "heapwright measure -n 10 -- ./solve"
+    )

@@ -188,7 +188,7 @@ def _study(view: StudyView, anchor: str) -> dict[str, Any]:
         "host": [_fact(_HOST, k, v) for k, v in view.host.items()],
         "facts": _facts(view),
         "reproduce": shlex.join(view.reproduce),
-        "default_command": measure_command(view.default, view.command),
+        "default_command": measure_command(view.default, view.command, workload=view.workload),
         "cwd": view.workload.get("cwd", ""),
         "phase_text": phase_title(view.phase),
         "margin": _margin(view),
@@ -249,7 +249,7 @@ def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
         "settings": _settings(view, pick.config),
         "dropped": [{"key": d.key, "value": d.value} for d in pick.dropped],
         "number": pick.searched.number,
-        "command": measure_command(pick.config, view.command),
+        "command": measure_command(pick.config, view.command, workload=view.workload),
     }
 
 
@@ -302,7 +302,7 @@ def _baseline(view: StudyView, key: str) -> dict[str, str]:
 
 
 def _evaluation(view: StudyView, e: Evaluation, elided: bool) -> dict[str, Any]:
-    command = measure_command(e.config, [] if elided else view.command)
+    command = measure_command(e.config, [] if elided else view.command, workload=None if elided else view.workload)
     return {
         "number": e.number,
         "settings": describe(e.config.settings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -252,8 +253,25 @@ def _warnings(
     return list(found)
 
 
-def measure_command(config: Config, command: list[str], runs: int = 10) -> str:
-    """The shell line that measures a configuration by hand."""
-    env = [f"{k}={v}" for k, v in config.env.items()]
-    words = ["env", *env] if env else []
-    return shlex.join([*words, "heapwright", "measure", "-n", str(runs), "--", *command])
+def measure_command(
+    config: Config, command: list[str], runs: int = 10, workload: Mapping[str, Any] | None = None
+) -> str:
+    """The shell line that measures a configuration by hand.
+
+    Args:
+        workload: the identity of a workload file's study; then the line is of its first test input, else of its
+            first input, in its directory and environment.
+    """
+    given = workload or {}
+    inputs = [i for i in given.get("input", []) if i.get("split") == "test"] or given.get("input") or [{}]
+    words, args = list(command), inputs[0].get("args", [])
+    at = words.index("{args}") if "{args}" in words else len(words)
+    words[at : at + 1] = args
+    stdin = inputs[0].get("stdin") or given.get("stdin")
+    if stdin:
+        words = ["sh", "-c", 'exec "$@" <"$0"', stdin, *words]
+    env = {**given.get("env", {}), **inputs[0].get("env", {}), **config.env}
+    start = ["env", *(f"{k}={v}" for k, v in env.items())] if env else []
+    line = shlex.join([*start, "heapwright", "measure", "-n", str(runs), "--", *words])
+    elsewhere = any(given.get(key) for key in ("input", "env", "stdin", "setup", "server"))
+    return f"cd {shlex.quote(given['cwd'])} && {line}" if elsewhere and given.get("cwd") else line
