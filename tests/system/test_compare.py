@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,18 @@ def test_what_was_not_loaded_is_said(heapwright: Heapwright, program: Callable[.
     done = heapwright(*WORDS, "--allocators", f"glibc,{bump}", "--", str(program("moody", "-static")))
     assert done.status == 1
     assert "not loaded: the program is statically linked" in done.out
+
+
+def test_glibc_is_glibc_also_where_a_program_is_linked_to_another(heapwright: Heapwright, bump: str) -> None:
+    """As Debian's redis-server is to jemalloc."""
+    linked = heapwright.folder / "linked"
+    source = Path(__file__).parents[1] / "programs/mapping_calls.c"
+    subprocess.run(["cc", "-O1", "-o", linked, source, bump, f"-Wl,-rpath,{Path(bump).parent}"], check=True)
+    words = [*WORDS, "--json", "-", "--allocators", f"glibc,{bump}", "--", str(linked)]
+    found = json.loads(heapwright(*words).out)["allocators"]
+    assert found["glibc"]["summary"]["peak_rss_bytes"]["max"] < 20 << 20  # the other never gives back: some 60 MB
+    (other,) = [a for name, a in found.items() if name != "glibc"]
+    assert other["ratio"]["peak_rss_bytes"]["low"] > 3
 
 
 def test_an_allocator_compared_with_itself(heapwright: Heapwright, program: Callable[..., Path], bump: str) -> None:

@@ -6,6 +6,7 @@ over. What crashes, hangs, changes the output or is not loaded keeps its row, wi
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import tempfile
 from collections.abc import Sequence
@@ -111,23 +112,35 @@ class Comparer:
 
     def _warm_up(self, row: Row) -> None:
         for input_ in self.workload.inputs:
-            with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-                watch = watch_environment(Path(name)) if row.allocator.preload else {}
-                outcome = self._executor.run(input_, {**self._environment(row), **watch})
-                self.progress.ran(True)
-                self._learn(row, input_, outcome)
-                if watch and not row.failure:
-                    program = self.workload.command(input_)[0]
-                    row.failure = verdict(row.allocator.preload, program, providers(Path(name)))
+            self._check_takeover(row, input_)
             if row.failure:
                 return
         if row is self.rows[0] and not self.options.timeout:
             self._set_timeout()
 
+    def _check_takeover(self, row: Row, input_: Input) -> None:
+        """A run in which the loader tells who got malloc."""
+        with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
+            environment = {**self._environment(row), **watch_environment(Path(name))}
+            outcome = self._executor.run(input_, environment)
+            self.progress.ran(True)
+            self._learn(row, input_, outcome)
+            if row.failure:
+                return
+            allocator, found = row.allocator, providers(Path(name))
+            library = allocator.preload or allocator.path
+            if not library:
+                return
+            failure = verdict(library, self.workload.command(input_)[0], found)
+            if allocator.preload:
+                row.failure = failure
+            elif found and failure:
+                # The program is linked to another malloc (Debian's redis-server to jemalloc): preload glibc's.
+                row.allocator = dataclasses.replace(allocator, preload=library)
+                self._check_takeover(row, input_)
+
     def _set_timeout(self) -> None:
         """From the reference's second look at the program: the first may have read files from a cold disk."""
-        import dataclasses
-
         longest = 0.0
         for input_ in self.workload.inputs:
             outcome = self._executor.run(input_, self._environment(self.rows[0]))
