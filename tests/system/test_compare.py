@@ -36,7 +36,9 @@ def test_each_gets_its_row(heapwright: Heapwright, program: Callable[..., Path],
     rows = list(csv.DictReader((heapwright.folder / "c.csv").open()))
     assert [r["allocator"] for r in rows].count("glibc") == 4
     assert {r["round"] for r in rows} == {"1", "2", "3", "4"}
-    assert "| glibc |" in (heapwright.folder / "c.md").read_text()
+    text = (heapwright.folder / "c.md").read_text()
+    assert "| glibc |" in text
+    assert f"heapwright compare -n 4 --allocators glibc,{bump} -- " in text
     assert (heapwright.folder / "c.svg").read_text().startswith("<?xml")
     assert done.out.splitlines()[1].startswith("glibc ")
     assert all(len(line) <= 80 for line in done.out.splitlines())

@@ -73,6 +73,14 @@ def chosen(text: str | None) -> list[Allocator]:
     return list(found.values())
 
 
+def _reproduce(args: argparse.Namespace) -> list[str]:
+    """The command line that measures the same again."""
+    words = ["heapwright", "compare", "-n", str(args.rounds)]
+    words += ["--allocators", args.allocators] if args.allocators else []
+    words += ["--metrics", args.metrics] if args.metrics else []
+    return [*words, "--workload", str(args.workload)] if args.workload else [*words, "--", *args.command]
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if no allocator but the reference could be measured."""
     from heapwright.metrics import parse_objectives
@@ -92,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     if args.csv:
         write_whole(args.csv, csv_text(found))
     if args.markdown:
-        write_whole(args.markdown, markdown(found, metrics, command))
+        write_whole(args.markdown, markdown(found, metrics, _reproduce(args)))
     if args.plot:
         plot(found, args.plot)
     if args.json:

@@ -88,15 +88,15 @@ def _style(row: Row, metric: str) -> str:
     return "" if found is None else "green" if found.high < 1 else "red" if found.low > 1 else ""
 
 
-def markdown(found: Comparison, metrics: Sequence[str], command: Sequence[str]) -> str:
-    """For a document, with the command that makes it again."""
+def markdown(found: Comparison, metrics: Sequence[str], reproduce: Sequence[str]) -> str:
+    """For a document, with the command line (`reproduce`) that makes it again."""
     lines = ["| allocator | " + " | ".join(METRICS[m].label for m in metrics) + " |", "|---" * (len(metrics) + 1) + "|"]
     for row, cells in zip(found.rows, _cells(found, metrics), strict=True):
         filled = [*cells, *[""] * (len(metrics) - 1)] if row.failure else cells
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in filled) + " |")
     host = describe_host()
     lines += ["", f"{_title(found)}. {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, {host['libc']}."]
-    lines += ["", f"    heapwright compare -n {found.rounds} -- {shlex.join(command)}", ""]
+    lines += ["", f"    {shlex.join(reproduce)}", ""]
     return "\n".join(lines)
 
 
