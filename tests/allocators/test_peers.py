@@ -13,7 +13,7 @@ import pytest
 
 from heapwright.allocators import peers
 from heapwright.allocators.registry import find_allocators, get_allocator
-from heapwright.allocators.takeover import providers, verdict, watch_environment
+from heapwright.allocators.takeover import bindings, verdict, watch_environment
 from heapwright.errors import UsageError
 
 
@@ -23,10 +23,10 @@ def library(program: Callable[..., Path]) -> Path:
     return program("bump_malloc", "-shared", "-fPIC")
 
 
-def bound(command: list[str], folder: Path, **env: str) -> list[set[str]]:
+def bound(command: list[str], folder: Path, **env: str) -> list[set[tuple[str, str]]]:
     folder.mkdir()
     subprocess.run(command, env={**os.environ, **watch_environment(folder), **env}, check=False, capture_output=True)
-    return providers(folder)
+    return bindings(folder)
 
 
 def test_every_peer_has_a_name_of_its_own() -> None:
@@ -87,6 +87,16 @@ def test_a_build_id_is_what_readelf_says(library: Path) -> None:
 def test_an_allocator_that_took_over(library: Path, tmp_path: Path) -> None:
     found = bound([sys.executable, "-c", "pass"], tmp_path / "a", LD_PRELOAD=str(library))
     assert verdict(str(library), sys.executable, found) == ""
+
+
+def test_a_program_at_a_fixed_address(library: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+    """It lends malloc an address of its own to the libraries it is linked with, as Debian's python3 does."""
+    fixed = str(program("takes_malloc", "-no-pie", "-fno-pie"))
+    found = bound([fixed], tmp_path / "a", LD_PRELOAD=str(library))
+    assert verdict(str(library), fixed, found) == ""
+    (tmp_path / "libbroken.so").write_text("not a library")
+    found = bound([fixed], tmp_path / "b", LD_PRELOAD=str(tmp_path / "libbroken.so"))
+    assert verdict(str(tmp_path / "libbroken.so"), fixed, found).startswith("not loaded: malloc is bound to /")
 
 
 def test_an_allocator_that_was_dropped(tmp_path: Path) -> None:

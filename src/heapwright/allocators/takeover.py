@@ -24,28 +24,36 @@ def watch_environment(folder: Path) -> dict[str, str]:
     return {"LD_DEBUG": "bindings", "LD_BIND_NOW": "1", "LD_DEBUG_OUTPUT": str(folder / "bindings")}
 
 
-def providers(folder: Path) -> list[set[str]]:
-    """For each process that wrote: the files that malloc was bound to, by anyone but themselves."""
-    result = []
-    for path in sorted(folder.glob("bindings.*")):
-        text = path.read_text(errors="replace")
-        bound = {provider for user, provider in _BINDING.findall(text) if user != provider and "/ld-" not in user}
-        if bound:
-            result.append(bound)
-    return result
+def bindings(folder: Path) -> list[set[tuple[str, str]]]:
+    """For each process that wrote: (file, whose malloc it was bound to)."""
+    found = (set(_BINDING.findall(path.read_text(errors="replace"))) for path in sorted(folder.glob("bindings.*")))
+    return [pairs for pairs in found if pairs]
 
 
-def verdict(library: str, program: str, found: Iterable[set[str]]) -> str:
+def providers(library: str, pairs: set[tuple[str, str]]) -> set[str]:
+    """Whose malloc the files of a process have, this library's own needs and the loader's aside; real paths.
+
+    A program that is not position-independent lends malloc an address of its own, a stub that jumps to the malloc it is
+    itself bound to: who is bound to that stub has what the program has.
+    """
+    real = {(os.path.realpath(user), os.path.realpath(provider)) for user, provider in pairs if "/ld-" not in user}
+    others = {(user, provider) for user, provider in real if user not in (os.path.realpath(library), provider)}
+    behind = dict(others)
+    return {
+        provider if provider == os.path.realpath(library) else behind.get(provider, provider) for _, provider in others
+    }
+
+
+def verdict(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:
     """Empty if some process had this library's malloc and no other; else what happened, in a few words."""
     real = os.path.realpath(library)
-    seen = list(found)
-    for bound in seen:
-        if {os.path.realpath(p) for p in bound} == {real}:
-            return ""
+    seen = [bound for pairs in found if (bound := providers(library, pairs))]
+    if {real} in seen:
+        return ""
     if seen:
-        others = sorted({p for bound in seen for p in bound if os.path.realpath(p) != real})
+        others = sorted({p for bound in seen for p in bound} - {real})
         own = shutil.which(program)
-        if own and os.path.realpath(own) in {os.path.realpath(p) for p in others}:
+        if own and os.path.realpath(own) in others:
             return "not loaded: the program brings its own malloc"
         return f"not loaded: malloc is bound to {', '.join(others)}"
     path = shutil.which(program)

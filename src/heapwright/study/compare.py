@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.takeover import providers, verdict, watch_environment
+from heapwright.allocators.takeover import bindings, verdict, watch_environment
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
@@ -127,7 +127,7 @@ class Comparer:
             self._learn(row, input_, outcome)
             if row.failure:
                 return
-            allocator, found = row.allocator, providers(Path(name))
+            allocator, found = row.allocator, bindings(Path(name))
             library = allocator.preload or allocator.path
             if not library:
                 return
