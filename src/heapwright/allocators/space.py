@@ -211,10 +211,6 @@ class Space:
             env[name] = self.allocator.join.join([*kept, own + value])
         return env
 
-    def variables(self) -> list[str]:
-        """The environment variables this space writes."""
-        return sorted({p.spec.env or self.allocator.env for p in self.params} - {""})
-
     def restrict(self, keys: Sequence[str]) -> Space:
         """The space with only these parameters.
 

@@ -123,10 +123,6 @@ class Workload:
         word = self.file.command[0]
         return str(self.cwd / word) if "/" in word else word
 
-    def describe(self) -> str:
-        """The command as people would type it."""
-        return shlex.join(self.file.command)
-
     def identity(self) -> dict[str, Any]:
         """What must agree for two studies to be of the same thing."""
         result: dict[str, Any] = msgspec.to_builtins(self.file)
