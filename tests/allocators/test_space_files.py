@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.allocators.registry import allocator_from_file
-from heapwright.allocators.space import Context, load_space
+from heapwright.allocators.space import Context, build_space, load_space_file
 from heapwright.errors import UsageError
 
 GOOD = """\
@@ -42,7 +42,7 @@ def load(folder: Path, text: str) -> str:
     path = folder / "mine.toml"
     path.write_text(text)
     try:
-        load_space(path, Context())
+        build_space(load_space_file(path), Context(), str(path))
     except UsageError as error:
         return f"{error.message.replace(str(folder) + '/', '')} {error.hint}"
     return ""

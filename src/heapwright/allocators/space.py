@@ -290,15 +290,6 @@ def _pair_trouble(pair: str, sharing: int) -> str:
     return ""
 
 
-def load_space(path: Path, context: Context) -> Space:
-    """Reads a parameter-space file and keeps what applies in this context.
-
-    Raises:
-        UsageError: the file cannot be read, or contradicts itself; file, line and key are named.
-    """
-    return build_space(load_space_file(path), context, str(path))
-
-
 def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Space:
     """The part of a checked file that applies in this context; the rest stands in `skipped` with its reason."""
     params: dict[str, Param] = {}
