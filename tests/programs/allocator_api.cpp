@@ -1,0 +1,53 @@
+// What every malloc function answers, as a table: one line "name: answer" for each row, in words that do not
+// depend on addresses, so that two allocators' tables can be compared line by line. The reference is glibc.
+//
+// usage: allocator_api [NAME]   (all rows, or those whose name contains NAME)
+//
+// Each row runs in a child of its own: what it breaks, breaks that row, and is printed as the signal it died
+// of. In an answer, "errno kept" means errno is what it was before the call.
+#include "allocator_api.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "allocator_api_glibc.h"
+#include "allocator_api_new.h"
+#include "allocator_api_standard.h"
+
+namespace heapwright::api {
+namespace {
+
+void run(const Row& row) {
+  int status = 0;
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    alarm(30);
+    Answer answer;
+    row.run(answer);
+    dprintf(STDOUT_FILENO, "%s: %s\n", row.name, answer.text());
+    _exit(0);
+  }
+  waitpid(child, &status, 0);
+  if (status != 0) {
+    dprintf(STDOUT_FILENO, "%s: died of signal %d\n", row.name, WTERMSIG(status));
+  }
+}
+
+}  // namespace
+}  // namespace heapwright::api
+
+int main(int argc, char** argv) {
+  const auto run_rows = [&](const auto& rows) {
+    for (const heapwright::api::Row& row : rows) {
+      if (argc < 2 || std::strstr(row.name, argv[1]) != nullptr) {
+        heapwright::api::run(row);
+      }
+    }
+  };
+  run_rows(heapwright::api::kStandardRows);
+  run_rows(heapwright::api::kGlibcRows);
+  run_rows(heapwright::api::kNewRows);
+  return 0;
+}
