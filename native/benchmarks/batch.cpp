@@ -44,13 +44,13 @@ void round_of(Block* blocks, std::uint64_t count, Order order, bool growing, Ran
 
 int main(int argc, char** argv) {
   const Options options(argc, argv);
-  const std::uint64_t count = options.get("blocks", 200000, 20000);
-  const std::uint64_t rounds = options.get("rounds", 20, 5);
+  const std::uint64_t count = options.get("blocks", 50000, 10000);
+  const std::uint64_t rounds = options.get("rounds", 10, 3);
   Report report("batch", options);
-  double total = 0;
+  Section section;
   for (const bool growing : {false, true}) {
     for (const Order order : {kLifo, kFifo, kRandom}) {
-      const double took = run_threads(options.threads, [&](std::uint64_t number) {
+      const double took = run_threads(section, options.threads, [&](std::uint64_t number) {
         Random random(options.seed * 1000 + number);
         Pages<Block> blocks(count);
         for (std::uint64_t round = 0; round < rounds; ++round) {
@@ -60,8 +60,7 @@ int main(int argc, char** argv) {
       static const char* const names[] = {"lifo", "fifo", "random"};
       const std::string key = std::string(growing ? "growing_" : "small_") + names[order] + "_ns";
       report.add(key, took * 1e9 / static_cast<double>(count * rounds));
-      total += took;
     }
   }
-  return report.finish(total, 6 * count * rounds * options.threads);
+  return report.finish(section, 6 * count * rounds * options.threads);
 }

@@ -6,8 +6,11 @@
 // program with status 3.
 #pragma once
 
+#include <linux/perf_event.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -176,6 +179,94 @@ inline std::uint64_t status(const char* key) {
   return value;
 }
 
+// What the measured part of a program costs: wall time as the program says, CPU time of all threads and ended
+// children, and cycles and instructions where perf_event_open works. Make it before there are threads: they
+// inherit the counters. Several parts add up.
+class Section {
+ public:
+  Section() : cycles_(PERF_COUNT_HW_CPU_CYCLES), instructions_(PERF_COUNT_HW_INSTRUCTIONS) {}
+
+  void begin() {
+    user_began_ = cpu(&rusage::ru_utime);
+    sys_began_ = cpu(&rusage::ru_stime);
+    cycles_.begin();
+    instructions_.begin();
+  }
+  void end(double wall) {
+    instructions_.end();
+    cycles_.end();
+    user_s += cpu(&rusage::ru_utime) - user_began_;
+    sys_s += cpu(&rusage::ru_stime) - sys_began_;
+    wall_s += wall;
+  }
+  // A number, or null.
+  [[nodiscard]] std::string cycles() const { return cycles_.text(); }
+  [[nodiscard]] std::string instructions() const { return instructions_.text(); }
+
+  double wall_s = 0;
+  double user_s = 0;
+  double sys_s = 0;
+
+ private:
+  // One hardware counter of this process, threads and children included; kernel time too where that is
+  // allowed.
+  class Counter {
+   public:
+    explicit Counter(std::uint64_t event) {
+      perf_event_attr what{};
+      what.type = PERF_TYPE_HARDWARE;
+      what.size = sizeof what;
+      what.config = event;
+      what.inherit = 1;
+      what.exclude_hv = 1;
+      for (const unsigned user_only : {0U, 1U}) {
+        what.exclude_kernel = user_only;
+        if (file_ < 0) {
+          file_ = static_cast<int>(syscall(SYS_perf_event_open, &what, 0, -1, -1, PERF_FLAG_FD_CLOEXEC));
+        }
+      }
+    }
+    ~Counter() {
+      if (file_ >= 0) {
+        close(file_);
+      }
+    }
+    Counter(const Counter&) = delete;
+    Counter& operator=(const Counter&) = delete;
+    void begin() { began_ = value(); }
+    void end() { total_ += value() - began_; }
+    [[nodiscard]] std::string text() const { return file_ < 0 ? "null" : std::to_string(total_); }
+
+   private:
+    std::uint64_t value() {
+      std::uint64_t count = 0;
+      if (file_ >= 0 && read(file_, &count, sizeof count) != sizeof count) {
+        close(file_);
+        file_ = -1;
+      }
+      return count;
+    }
+    int file_ = -1;
+    std::uint64_t began_ = 0;
+    std::uint64_t total_ = 0;
+  };
+
+  static double cpu(timeval rusage::* time) {
+    double sum = 0;
+    for (const auto whose : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+      rusage used{};
+      getrusage(whose, &used);
+      sum += static_cast<double>((used.*time).tv_sec) + static_cast<double>((used.*time).tv_usec) * 1e-6;
+    }
+    return sum;
+  }
+
+  Counter cycles_;
+  Counter instructions_;
+  double user_began_ = 0;
+  double sys_began_ = 0;
+};
+
 // Runs body(thread number) on so many threads that start together; the seconds from the first start to the
 // last end, as the threads themselves saw them (who waits for them may be woken late).
 template <class Body>
@@ -215,6 +306,15 @@ double run_threads(std::uint64_t count, Body body) {
   return end - start;
 }
 
+// The same as the measured part of a program, or one more of its parts; its wall time.
+template <class Body>
+double run_threads(Section& section, std::uint64_t count, Body body) {
+  section.begin();
+  const double took = run_threads(count, body);
+  section.end(took);
+  return took;
+}
+
 // One JSON object on stdout.
 class Report {
  public:
@@ -234,10 +334,14 @@ class Report {
     text_ += ", \"" + key + "\": " + std::to_string(value);
   }
   // Adds what every program reports and prints the whole; returns main's status.
-  int finish(double wall_s, std::uint64_t operations) {
-    add("wall_s", wall_s);
+  int finish(const Section& section, std::uint64_t operations) {
+    add("wall_s", section.wall_s);
+    add("user_s", section.user_s);
+    add("sys_s", section.sys_s);
+    add("cpu_s", section.user_s + section.sys_s);
+    text_ += ", \"cycles\": " + section.cycles() + ", \"instructions\": " + section.instructions();
     add("operations", operations);
-    add("ns_per_operation", operations == 0 ? 0.0 : wall_s * 1e9 / static_cast<double>(operations));
+    add("ns_per_operation", operations == 0 ? 0.0 : section.wall_s * 1e9 / static_cast<double>(operations));
     add("rss_bytes", status("VmRSS"));
     add("peak_rss_bytes", status("VmHWM"));
     return std::printf("%s}\n", text_.c_str()) > 0 ? 0 : 1;

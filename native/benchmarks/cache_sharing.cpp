@@ -4,21 +4,22 @@
 // gives two threads parts of one cache line makes them fight for it. Passive (scratch, passive=1): the blocks
 // were allocated side by side by one thread and handed to the others, which free them first; what they get
 // next should be elsewhere.
-#include "bench.h"
+#include "openmp.h"
 
 int main(int argc, char** argv) {
   using namespace heapwright::bench;
   const Options options(argc, argv);
   const bool passive = options.get("passive", 0, 0) != 0;
   const std::size_t size = options.get("size", 8, 8);
-  const std::uint64_t rounds = options.get("rounds", 2000, 200) / options.threads + 1;
-  const std::uint64_t writes = options.get("writes", 50000, 10000);
+  const std::uint64_t rounds = options.get("rounds", 2000, 500) / options.threads + 1;
+  const std::uint64_t writes = options.get("writes", 50000, 50000);
   Pages<void*> handed(options.threads);
   for (std::uint64_t i = 0; passive && i < options.threads; ++i) {
     handed[i] = std::malloc(size);
     fill(handed[i], size, 1);
   }
-  const double took = run_threads(options.threads, [&](std::uint64_t number) {
+  Section section;
+  run_openmp(section, options.threads, [&](std::uint64_t number) {
     std::free(handed[number]);
     for (std::uint64_t round = 0; round < rounds; ++round) {
       auto* const block = static_cast<volatile unsigned char*>(std::malloc(size));
@@ -38,5 +39,5 @@ int main(int argc, char** argv) {
     }
   });
   return Report(passive ? "cache-scratch" : "cache-thrash", options)
-      .finish(took, rounds * options.threads * writes);
+      .finish(section, rounds * options.threads * writes);
 }

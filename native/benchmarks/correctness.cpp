@@ -1,18 +1,18 @@
 // A matrix whose rows are allocated and written by threads, then checked and freed by another one. After
 // Reaper's correctness test: blocks of different threads must not overlap, and a free by another thread must
 // be safe.
-#include "bench.h"
+#include "openmp.h"
 
 int main(int argc, char** argv) {
   using namespace heapwright::bench;
   const Options options(argc, argv);
   const std::uint64_t rows = options.get("rows", 4096, 1024);
-  const std::uint64_t rounds = options.get("rounds", 20, 4);
+  const std::uint64_t rounds = options.get("rounds", 8, 8);
   const std::size_t size = rows * sizeof(std::uint32_t);
   Pages<std::uint32_t*> matrix(rows);
-  double took = 0;
+  Section section;
   for (std::uint64_t round = 0; round < rounds; ++round) {
-    took += run_threads(options.threads, [&](std::uint64_t number) {
+    run_openmp(section, options.threads, [&](std::uint64_t number) {
       for (std::uint64_t row = number; row < rows; row += options.threads) {
         matrix[row] = static_cast<std::uint32_t*>(std::malloc(size));
         fill(matrix[row], size, 0);
@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
         }
       }
     });
+    section.begin();
     const double began = now();
     for (std::uint64_t row = 0; row < rows; ++row) {
       for (std::uint64_t column = 0; column < rows; ++column) {
@@ -30,7 +31,7 @@ int main(int argc, char** argv) {
       }
       std::free(matrix[row]);
     }
-    took += now() - began;
+    section.end(now() - began);
   }
-  return Report("correctness", options).finish(took, rows * rounds);
+  return Report("correctness", options).finish(section, rows * rounds);
 }

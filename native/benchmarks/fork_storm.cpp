@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
       std::free(block);
     }
   };
-  const double took = run_threads(options.threads + 1, [&](std::uint64_t number) {
+  Section section;
+  run_threads(section, options.threads + 1, [&](std::uint64_t number) {
     Random random(options.seed * 1000 + number);
     if (number != 0) {
       while (!stop.load(std::memory_order_relaxed)) {
@@ -46,5 +47,5 @@ int main(int argc, char** argv) {
     (void)std::fprintf(stderr, "a child failed\n");
     return kCorrupt;
   }
-  return Report("fork-storm", options).finish(took, forks);
+  return Report("fork-storm", options).finish(section, forks);
 }

@@ -7,9 +7,10 @@
 int main(int argc, char** argv) {
   using namespace heapwright::bench;
   const Options options(argc, argv);
-  const std::uint64_t steps = options.get("steps", 4000, 400) / options.threads;
+  const std::uint64_t steps = options.get("steps", 2000, 200) / options.threads;
   const std::uint64_t held = options.get("held", 16, 8) / options.threads + 1;
-  const double took = run_threads(options.threads, [&](std::uint64_t number) {
+  Section section;
+  run_threads(section, options.threads, [&](std::uint64_t number) {
     struct Block {
       unsigned char* data;
       std::uint64_t size;
@@ -40,5 +41,5 @@ int main(int argc, char** argv) {
       release(blocks[i]);
     }
   });
-  return Report("large", options).finish(took, steps * options.threads);
+  return Report("large", options).finish(section, steps * options.threads);
 }

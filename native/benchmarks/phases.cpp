@@ -6,9 +6,9 @@
 int main(int argc, char** argv) {
   using namespace heapwright::bench;
   const Options options(argc, argv);
-  const std::uint64_t bytes = options.get("mib", 512, 64) << 20U;
-  const std::uint64_t cycles = options.get("cycles", 4, 2);
-  const useconds_t idle = options.get("idle_ms", 1000, 200) * 1000;
+  const std::uint64_t bytes = options.get("mib", 128, 16) << 20U;
+  const std::uint64_t cycles = options.get("cycles", 4, 3);
+  const useconds_t idle = options.get("idle_ms", 1000, 50) * 1000;
   struct Block {
     void* data;
     std::uint32_t size;
@@ -16,11 +16,12 @@ int main(int argc, char** argv) {
   Report report("phases", options);
   Pages<Block> blocks(bytes / 32);
   Random random(options.seed);
-  double took = 0;
+  Section section;
   std::uint64_t operations = 0;
   std::uint64_t count = 0;
   std::uint64_t live = 0;
   for (std::uint64_t cycle = 0; cycle < cycles; ++cycle) {
+    section.begin();
     const double began = now();
     const std::uint64_t most = 64U << (2 * (cycle % 4));  // 64, 256, 1024, 4096
     while (live < bytes && count < bytes / 32) {
@@ -47,7 +48,7 @@ int main(int argc, char** argv) {
       live -= blocks[at].size;
       blocks[at] = blocks[--count];
     }
-    took += now() - began;
+    section.end(now() - began);
     const std::string name = "fall" + std::to_string(cycle + 1);
     report.add(name + "_live_bytes", live);
     report.add(name + "_rss_bytes", status("VmRSS"));
@@ -58,5 +59,5 @@ int main(int argc, char** argv) {
   while (count > 0) {
     std::free(blocks[--count].data);
   }
-  return report.finish(took, operations);
+  return report.finish(section, operations);
 }

@@ -1,8 +1,11 @@
 // Blocks allocated by some threads and freed by others. After xmalloc-test and Hoard's blow-up argument: an
 // allocator that never brings freed memory back to who allocates grows without bound.
 //
-// producers=P of the threads produce, the rest consume (1:1 by default; with one thread it is both).
-// bounded=N: at most N blocks are under way between each pair; 0: as many as there are.
+// producers=P of the threads produce, the rest consume. With as many of one as of the other (the default for
+// an even number) they are pairs, each with a queue of its own; else all share one. A single thread takes
+// turns. bounded=N: at most N blocks are under way in a queue; 0: as many as there are.
+#include <memory>
+
 #include "bench.h"
 
 namespace {
@@ -53,6 +56,8 @@ class Queue {
     }
   }
 
+  alignas(64) std::atomic<std::uint64_t> done{0};
+
  private:
   struct Cell {
     std::atomic<std::uint64_t> turn;
@@ -76,13 +81,14 @@ void produce(Queue& queue, std::uint64_t count, Random& random) {
   }
 }
 
-void consume(Queue& queue, std::uint64_t all, std::atomic<std::uint64_t>& done) {
-  while (done.load(std::memory_order_relaxed) < all) {
+// Until `all` blocks have gone through the queue, whoever freed them.
+void consume(Queue& queue, std::uint64_t all) {
+  while (queue.done.load(std::memory_order_relaxed) < all) {
     Block block{};
     if (queue.take(block)) {
       check(block.data, block.size, static_cast<std::uint8_t>(block.size));
       std::free(block.data);
-      done.fetch_add(1, std::memory_order_relaxed);
+      queue.done.fetch_add(1, std::memory_order_relaxed);
     } else {
       sched_yield();
     }
@@ -93,28 +99,41 @@ void consume(Queue& queue, std::uint64_t all, std::atomic<std::uint64_t>& done) 
 
 int main(int argc, char** argv) {
   const Options options(argc, argv);
-  const std::uint64_t producers =
-      options.get("producers", (options.threads + 1) / 2, (options.threads + 1) / 2);
-  if (producers == 0 || producers > options.threads) {
-    (void)std::fprintf(stderr, "producers must be from 1 to the number of threads\n");
+  const bool alone = options.threads == 1;
+  const std::uint64_t half = (options.threads + 1) / 2;
+  const std::uint64_t producers = options.get("producers", half, half);
+  if (producers == 0 || (producers >= options.threads && !alone)) {
+    (void)std::fprintf(stderr, "producers must be from 1 to one less than the number of threads\n");
     return 2;
   }
-  const std::uint64_t all = options.get("blocks", 4000000, 200000) / producers * producers;
+  const std::uint64_t each = options.get("blocks", 800000, 100000) / producers;
   const std::uint64_t bounded = options.get("bounded", 1024, 1024);
-  const bool alone = options.threads == 1;
-  Queue queue(alone || bounded == 0 ? all : bounded);
-  std::atomic<std::uint64_t> done{0};
-  const double took = run_threads(options.threads, [&](std::uint64_t number) {
+  const std::uint64_t queues = !alone && producers * 2 == options.threads ? producers : 1;
+  const std::uint64_t through = each * producers / queues;  // blocks, each queue
+  std::vector<std::unique_ptr<Queue>> queue;
+  queue.reserve(queues);
+  for (std::uint64_t i = 0; i < queues; ++i) {
+    queue.push_back(std::make_unique<Queue>(bounded == 0 ? through : bounded));
+  }
+  Section section;
+  run_threads(section, options.threads, [&](std::uint64_t number) {
     Random random(options.seed * 1000 + number);
-    if (number < producers) {
-      produce(queue, all / producers, random);
-    }
-    if (number >= producers || alone || producers == options.threads) {
-      consume(queue, all, done);
+    Queue& mine = *queue[number % queues];
+    if (alone) {
+      const std::uint64_t turn = bounded == 0 ? through : bounded;
+      for (std::uint64_t from = 0; from < through; from += turn) {
+        const std::uint64_t until = from + turn < through ? from + turn : through;
+        produce(mine, until - from, random);
+        consume(mine, until);
+      }
+    } else if (number < producers) {
+      produce(mine, each, random);
+    } else {
+      consume(mine, through);
     }
   });
   Report report("producer-consumer", options);
   report.add("producers", producers);
   report.add("bounded", bounded);
-  return report.finish(took, all);
+  return report.finish(section, each * producers);
 }

@@ -31,6 +31,8 @@ int main(int argc, char** argv) {
     std::free(block);
   };
   Report report("realloc-growth", options);
+  Section section;
+  section.begin();
   const double began = now();
   Random random(options.seed);
   for (std::uint64_t i = 0; i < buffers; ++i) {
@@ -42,8 +44,9 @@ int main(int argc, char** argv) {
   const double doubled = now();
   grow(largest / 4, [](std::uint64_t size) { return size + (1U << 20U); });
   const double ended = now();
+  section.end(ended - began);
   report.add("small_s", small - began);
   report.add("doubling_s", doubled - small);
   report.add("by_mib_s", ended - doubled);
-  return report.finish(ended - began, operations);
+  return report.finish(section, operations);
 }

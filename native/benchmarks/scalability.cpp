@@ -1,15 +1,16 @@
 // Independent threads allocate and free blocks of one size (512 bytes), a million times each. After Reaper's
 // scalability experiment (itself after Hoard's `threadtest`): without contention the time does not depend on
 // the number of threads.
-#include "bench.h"
+#include "openmp.h"
 
 int main(int argc, char** argv) {
   using namespace heapwright::bench;
   const Options options(argc, argv);
-  const std::uint64_t iterations = options.get("iterations", 1000000, 100000);
+  const std::uint64_t iterations = options.get("iterations", 1000000, 300000);
   const std::size_t size = options.get("size", 512, 512);
   const std::uint64_t held = options.get("held", 64, 64);
-  const double took = run_threads(options.threads, [&](std::uint64_t number) {
+  Section section;
+  run_openmp(section, options.threads, [&](std::uint64_t number) {
     const auto tag = static_cast<std::uint8_t>(number + 1);
     Pages<void*> blocks(held);
     for (std::uint64_t i = 0; i < iterations; ++i) {
@@ -25,5 +26,5 @@ int main(int argc, char** argv) {
       std::free(blocks[i]);
     }
   });
-  return Report("scalability", options).finish(took, iterations * options.threads);
+  return Report("scalability", options).finish(section, iterations * options.threads);
 }

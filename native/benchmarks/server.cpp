@@ -7,16 +7,16 @@ int main(int argc, char** argv) {
   using namespace heapwright::bench;
   const Options options(argc, argv);
   const std::uint64_t blocks = options.get("blocks", 1000, 500);
-  const std::uint64_t steps = options.get("steps", 100000, 20000);
-  const std::uint64_t generations = options.get("generations", 20, 5);
+  const std::uint64_t steps = options.get("steps", 100000, 50000);
+  const std::uint64_t generations = options.get("generations", 20, 8);
   struct Block {
     void* data;
     std::uint32_t size;
   };
   Pages<Block> states(blocks * options.threads);
-  double took = 0;
+  Section section;
   for (std::uint64_t generation = 0; generation < generations; ++generation) {
-    took += run_threads(options.threads, [&](std::uint64_t number) {
+    run_threads(section, options.threads, [&](std::uint64_t number) {
       Random random(options.seed * 1000 + generation * 100 + number);
       // The state of another thread of the generation before.
       Block* const mine = states.data() + ((number + generation) % options.threads) * blocks;
@@ -35,5 +35,5 @@ int main(int argc, char** argv) {
   for (std::uint64_t i = 0; i < blocks * options.threads; ++i) {
     std::free(states[i].data);
   }
-  return Report("server", options).finish(took, steps * generations * options.threads);
+  return Report("server", options).finish(section, steps * generations * options.threads);
 }

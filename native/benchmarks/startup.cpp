@@ -43,10 +43,12 @@ int main(int argc, char** argv) {
     return write(1, sizes.data(), sizeof sizes) == sizeof sizes ? 0 : 1;
   }
   const Options options(argc, argv);
-  const std::uint64_t runs = options.get("runs", 500, 100);
+  const std::uint64_t runs = options.get("runs", 300, 30);
   char self[] = "/proc/self/exe";
   char empty[] = "--empty";
   char* const words[] = {argv[0], empty, nullptr};
+  Section section;
+  section.begin();
   const double began = now();
   for (std::uint64_t i = 0; i < runs; ++i) {
     pid_t child = 0;
@@ -57,7 +59,7 @@ int main(int argc, char** argv) {
       return 1;
     }
   }
-  const double took = now() - began;
+  section.end(now() - began);
   Report report("startup", options);
   std::array<std::uint64_t, 2> sizes{};
   if (!ask_size(self, argv[0], sizes)) {
@@ -66,5 +68,5 @@ int main(int argc, char** argv) {
   }
   report.add("empty_rss_bytes", sizes[0]);
   report.add("empty_vm_bytes", sizes[1]);
-  return report.finish(took, runs);
+  return report.finish(section, runs);
 }

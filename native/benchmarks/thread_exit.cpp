@@ -27,9 +27,9 @@ int main(int argc, char** argv) {
   const std::uint64_t threads = options.get("count", 300, 60);
   const std::uint64_t blocks = options.get("blocks", 2000, 500);
   Report report("thread-exit", options);
-  double took = 0;
+  Section section;
   for (std::uint64_t i = 0; i < threads; ++i) {
-    took += run_threads(options.threads, [&](std::uint64_t number) {
+    run_threads(section, options.threads, [&](std::uint64_t number) {
       thread_local Last last;
       last.block = std::malloc(1000);
       Random random(options.seed * 1000 + i * 10 + number);
@@ -44,5 +44,5 @@ int main(int argc, char** argv) {
       }
     });
   }
-  return report.finish(took, threads * options.threads * blocks);
+  return report.finish(section, threads * options.threads * blocks);
 }

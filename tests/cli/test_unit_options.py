@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.cli import main as cli
-from heapwright.cli.common import _seconds, positive, read_workload
+from heapwright.cli.common import positive, read_workload, seconds
 from heapwright.cli.tune import _allocator, _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
 
@@ -54,7 +54,7 @@ def test_percentages_that_are_none(text: str) -> None:
 
 @given(st.text(max_size=8))
 def test_any_text_is_a_number_or_refused(text: str) -> None:
-    for read in (positive, _seconds, _percent, _pairs):
+    for read in (positive, seconds, _percent, _pairs):
         try:
             value = read(text)
         except argparse.ArgumentTypeError:
@@ -69,10 +69,10 @@ def test_counts_that_are_none(text: str) -> None:
 
 
 def test_seconds() -> None:
-    assert _seconds("1.5") == 1.5
+    assert seconds("1.5") == 1.5
     for text in ("0", "-1", "nan", "inf", "1e9", "soon", ""):
         with pytest.raises(argparse.ArgumentTypeError, match="is not a number of seconds above 0"):
-            _seconds(text)
+            seconds(text)
 
 
 # which options were named

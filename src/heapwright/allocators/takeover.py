@@ -7,6 +7,7 @@ own malloc, and a library that does not load is dropped with one line on stderr.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from heapwright.allocators.probe import find_loader
+from heapwright.allocators.registry import Allocator
 
 _BINDING = re.compile(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'")
 
@@ -42,6 +44,24 @@ def providers(library: str, pairs: set[tuple[str, str]]) -> set[str]:
     return {
         provider if provider == os.path.realpath(library) else behind.get(provider, provider) for _, provider in others
     }
+
+
+def judge(allocator: Allocator, program: str, folder: Path) -> tuple[Allocator, str]:
+    """What the loader wrote into `folder` in a run under an allocator.
+
+    Returns:
+        The allocator as it must be run, and why it is not loaded or empty. The system malloc, which needs no
+        preloading, gets its library preloaded where the program is linked to another malloc (as Debian's redis-server
+        is to jemalloc); then the run must be made and judged again.
+    """
+    library = allocator.preload or allocator.path
+    if not library:
+        return allocator, ""
+    found = bindings(folder)
+    failure = verdict(library, program, found)
+    if allocator.preload:
+        return allocator, failure
+    return (dataclasses.replace(allocator, preload=library) if found and failure else allocator), ""
 
 
 def verdict(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:

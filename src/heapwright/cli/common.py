@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.errors import UsageError
 
 if TYPE_CHECKING:
+    from heapwright.allocators.registry import Allocator
     from heapwright.measure.meter import MeterOptions
     from heapwright.workload.model import Workload
 
@@ -37,7 +38,7 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
         choices=("perf", "callgrind"),
         help="how to count instructions; callgrind runs the command once more for each run, 10-20x slower",
     )
-    group.add_argument("--timeout", type=_seconds, metavar="S", help="seconds a run may take")
+    group.add_argument("--timeout", type=seconds, metavar="S", help="seconds a run may take")
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +47,8 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no table")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """An argparse type: seconds above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -61,6 +63,28 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
     return int(text)
+
+
+def chosen_allocators(text: str | None, repeats: bool = False) -> list[Allocator]:
+    """The allocators named, or all found; names that mean the same library and environment once.
+
+    Args:
+        repeats: a name given twice is kept twice.
+
+    Raises:
+        UsageError: not known, or not on this machine.
+    """
+    from heapwright.allocators.registry import find_allocators, get_allocator
+
+    names = [n.strip() for n in text.split(",") if n.strip()] if text else list(find_allocators())
+    found: dict[tuple[str, ...], Allocator] = {}
+    for number, name in enumerate(names):
+        allocator = get_allocator(name)
+        again = [str(number)] if repeats and text else []
+        found.setdefault((allocator.preload, *map(str, sorted(allocator.env.items())), *again), allocator)
+    if not found:
+        raise UsageError("there is no allocator to compare", "for example --allocators glibc,jemalloc")
+    return list(found.values())
 
 
 def need_command(args: argparse.Namespace) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heapwright.cli.common import (
     add_measuring_options,
     add_output_options,
+    chosen_allocators,
     meter_options,
     positive,
     read_workload,
@@ -17,9 +18,6 @@ from heapwright.cli.common import (
     write_whole,
 )
 from heapwright.errors import UsageError
-
-if TYPE_CHECKING:
-    from heapwright.allocators.registry import Allocator
 
 _EPILOG = """\
 examples:
@@ -55,24 +53,6 @@ def add_parser(verbs: Any) -> None:
     parser.set_defaults(run=run, takes_command=True)
 
 
-def chosen(text: str | None) -> list[Allocator]:
-    """The allocators named, or all found; names that mean the same library and environment once.
-
-    Raises:
-        UsageError: not known, or not on this machine.
-    """
-    from heapwright.allocators.registry import find_allocators, get_allocator
-
-    names = [n.strip() for n in text.split(",") if n.strip()] if text else list(find_allocators())
-    found: dict[tuple[str, ...], Allocator] = {}
-    for name in names:
-        allocator = get_allocator(name)
-        found.setdefault((allocator.preload, *map(str, sorted(allocator.env.items()))), allocator)
-    if not found:
-        raise UsageError("there is no allocator to compare", "for example --allocators glibc,jemalloc")
-    return list(found.values())
-
-
 def _reproduce(args: argparse.Namespace) -> list[str]:
     """The command line that measures the same again."""
     words = ["heapwright", "compare", "-n", str(args.rounds)]
@@ -89,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.compare import Comparer
 
     metrics = [m.key for m in parse_objectives(args.metrics or "wall,cpu,peak_rss")]
-    workload, allocators = read_workload(args), chosen(args.allocators)
+    workload, allocators = read_workload(args), chosen_allocators(args.allocators)
     if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
     options = meter_options(args, workload.file.timeout)

@@ -15,12 +15,16 @@ _TITLES = {
     "shortlist": "measuring the best again",
     "minify": "dropping what does nothing",
     "compare": "comparing",
+    "bench": "benchmarks",
+    "bench.warm": "warming up",
     "confirm": "confirming on fresh runs",
 }
 
 
 def title(phase: str) -> str:
     """A phase's name for people; 'minify.time' names its pick."""
+    if phase in _TITLES:
+        return _TITLES[phase]
     name, _, pick = phase.partition(".")
     return _TITLES.get(name, name) + (f" ({pick} pick)" if pick else "")
 

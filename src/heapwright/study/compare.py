@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.takeover import bindings, verdict, watch_environment
+from heapwright.allocators.takeover import judge, watch_environment
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
@@ -127,17 +127,10 @@ class Comparer:
             self._learn(row, input_, outcome)
             if row.failure:
                 return
-            allocator, found = row.allocator, bindings(Path(name))
-            library = allocator.preload or allocator.path
-            if not library:
-                return
-            failure = verdict(library, self.workload.command(input_)[0], found)
-            if allocator.preload:
-                row.failure = failure
-            elif found and failure:
-                # The program is linked to another malloc (Debian's redis-server to jemalloc): preload glibc's.
-                row.allocator = dataclasses.replace(allocator, preload=library)
-                self._check_takeover(row, input_)
+            before = row.allocator
+            row.allocator, row.failure = judge(before, self.workload.command(input_)[0], Path(name))
+        if row.allocator is not before:
+            self._check_takeover(row, input_)
 
     def _set_timeout(self) -> None:
         """From the reference's second look at the program: the first may have read files from a cold disk."""

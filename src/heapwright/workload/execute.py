@@ -44,6 +44,14 @@ def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
     return {**env, "HEAPWRIGHT_PAD": "x" * length}
 
 
+def ending(status: int) -> str:
+    """How a program ended: 139 → 'killed by SIGSEGV', 3 → 'exit status 3'."""
+    if status <= 128:
+        return f"exit status {status}"
+    number = status - 128
+    return f"killed by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"
+
+
 class Executor:
     """Runs one workload's inputs.
 
@@ -94,11 +102,7 @@ class Executor:
         stopped = self.workload.file.server is not None and run.exit_code == self._stop_status()
         if run.exit_code in self.workload.file.success or stopped:
             return ""
-        if run.exit_code > 128:
-            number = run.exit_code - 128
-            known = number in set(signal.Signals)
-            return f"killed by {signal.Signals(number).name if known else f'signal {number}'}"
-        return f"exit status {run.exit_code}"
+        return ending(run.exit_code)
 
     def _stop_status(self) -> int:
         server = self.workload.file.server

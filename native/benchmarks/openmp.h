@@ -1,0 +1,36 @@
+// run_openmp: as run_threads, on OpenMP's threads, which stay between parallel regions as real programs have
+// them. Their stacks and what libgomp keeps come from the allocator under test; that is a few kilobytes.
+#pragma once
+
+#include "bench.h"
+
+namespace heapwright::bench {
+
+// Runs body(number) once on each of so many threads, and adds what it costs. libgomp lets new threads wait
+// until all are there, so they start together.
+template <class Body>
+void run_openmp(Section& section, std::uint64_t count, Body body) {
+  struct alignas(64) Times {
+    double start;
+    double end;
+  };
+  Pages<Times> times(count);
+  const int threads = static_cast<int>(count);
+  section.begin();
+#pragma omp parallel for schedule(static, 1) num_threads(threads)
+  for (int i = 0; i < threads; ++i) {
+    const auto number = static_cast<std::size_t>(i);
+    times[number].start = now();
+    body(static_cast<std::uint64_t>(number));
+    times[number].end = now();
+  }
+  double start = 1e300;
+  double end = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    start = times[i].start < start ? times[i].start : start;
+    end = times[i].end > end ? times[i].end : end;
+  }
+  section.end(end - start);
+}
+
+}  // namespace heapwright::bench

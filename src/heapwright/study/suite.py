@@ -1,0 +1,119 @@
+"""The benchmarks: which program with which options makes each, at which thread counts, and what of it counts.
+
+What each program models, and whose idea it is, stands at the head of its source (native/benchmarks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from heapwright.errors import unknown
+
+Scope = Literal["all", "most", "one"]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark.
+
+    Attributes:
+        name: as in tables and JSON.
+        suite: what names it on the command line.
+        program: the file in _native/benchmarks.
+        words: its options, besides threads, seed and --quick; `{others}` is the thread count less one.
+        full: more of them for a full run, where the program's own defaults would take too long.
+        scope: at all thread counts, only at the largest, or only with one thread.
+        least: threads it needs; smaller counts are raised to it.
+        time: the metric that tells how fast.
+        memory: the metric that tells how large.
+        iterations: of each thread, where that is what varies.
+        quick: whether a quick run has it (None: both have).
+    """
+
+    name: str
+    suite: str
+    program: str
+    words: tuple[str, ...] = ()
+    full: tuple[str, ...] = ()
+    scope: Scope = "all"
+    least: int = 1
+    time: str = "wall_s"
+    memory: str = "peak_rss_bytes"
+    iterations: int | None = None
+    quick: bool | None = None
+
+    @property
+    def void(self) -> bool:
+        """Whether the void allocator's cost is taken off."""
+        return self.program == "bench-realistic"
+
+    def thread_counts(self, wanted: Iterable[int]) -> list[int]:
+        """At which of the wanted counts it runs."""
+        match self.scope:
+            case "one":
+                return [1]
+            case "most":
+                return [max(wanted)]
+            case "all":
+                return sorted({max(count, self.least) for count in wanted})
+
+    def command(self, threads: int, seed: int, quick: bool, empty: bool = False) -> list[str]:
+        """The program's options."""
+        words = [*self.words, *(() if quick else self.full)]
+        own = [word.format(others=threads - 1) for word in words]
+        flags = [*(["--quick"] if quick else []), *(["--void"] if empty else [])]
+        return ["--threads", str(threads), "--seed", str(seed), *flags, *own]
+
+
+def _realistic(name: str, *words: str, least: int = 1, full: tuple[str, ...] = ()) -> Benchmark:
+    return Benchmark(
+        name, "realistic", "bench-realistic", words, full, least=least, time="ns_per_pair", memory="overhead"
+    )
+
+
+def _iterations(count: int, quick: bool) -> Benchmark:
+    name = f"scalability-{count // 1000}k"
+    words = (f"iterations={count}",)
+    return Benchmark(name, "openmp", "bench-scalability", words, scope="most", iterations=count, quick=quick)
+
+
+_SMALLER = ("mib=256", "steps=1000000")
+
+BENCHMARKS: tuple[Benchmark, ...] = (
+    _realistic("realistic"),
+    _realistic("realistic-handover", "handover=20", least=2, full=_SMALLER),
+    _realistic("realistic-realloc", "realloc=20", full=_SMALLER),
+    Benchmark("correctness", "openmp", "bench-correctness"),
+    Benchmark("scalability", "openmp", "bench-scalability"),
+    *(_iterations(count, True) for count in (100_000, 300_000, 1_000_000)),
+    *(_iterations(count, False) for count in (250_000, 500_000, 1_000_000, 2_000_000, 4_000_000)),
+    Benchmark("cache-thrash", "openmp", "bench-cache-sharing"),
+    Benchmark("cache-scratch", "openmp", "bench-cache-sharing", ("passive=1",)),
+    Benchmark("server", "server", "bench-server"),
+    Benchmark("producer-consumer", "producer-consumer", "bench-producer-consumer"),
+    Benchmark("n-to-1", "producer-consumer", "bench-producer-consumer", ("producers={others}",), least=3),
+    Benchmark("1-to-n", "producer-consumer", "bench-producer-consumer", ("producers=1",), least=3),
+    Benchmark("unbounded", "producer-consumer", "bench-producer-consumer", ("bounded=0",)),
+    Benchmark("batch", "batch", "bench-batch"),
+    Benchmark("phases", "phases", "bench-phases", scope="one", memory="fall_idle_rss_bytes"),
+    Benchmark("realloc-growth", "realloc-growth", "bench-realloc-growth", scope="one"),
+    Benchmark("large", "large", "bench-large"),
+    Benchmark("thread-exit", "thread-exit", "bench-thread-exit", memory="rss_bytes"),
+    Benchmark("fork-storm", "fork-storm", "bench-fork-storm"),
+    Benchmark("startup", "startup", "bench-startup", scope="one", memory="empty_rss_bytes"),
+)
+
+SUITES: tuple[str, ...] = tuple(dict.fromkeys(b.suite for b in BENCHMARKS))
+
+
+def choose_benchmarks(suite: str, quick: bool) -> Sequence[Benchmark]:
+    """The benchmarks of a suite, or of `all`.
+
+    Raises:
+        UsageError: there is no such suite.
+    """
+    if suite != "all" and suite not in SUITES:
+        raise unknown("suite", suite, ["all", *SUITES])
+    return [b for b in BENCHMARKS if suite in ("all", b.suite) and b.quick in (None, quick)]
