@@ -1,0 +1,36 @@
+// What exgen and reaper, and their hardened builds, may differ in. The core asks its configuration with
+// `if constexpr`; there are no macros and no copies.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+
+namespace heapwright::alloc {
+
+template <class C>
+concept Configuration = requires {
+  // The name in messages and of the options variable, as "exgen".
+  { C::kName } -> std::convertible_to<const char*>;
+  // Size classes in each doubling: a power of two. Coarser ones reuse better, finer ones waste less.
+  { C::kClassesPerDoubling } -> std::convertible_to<std::size_t>;
+  // What the list in front of a class may hold before the older half goes back to its superblocks: bytes, and
+  // blocks whatever their size.
+  { C::kFrontBytes } -> std::convertible_to<std::size_t>;
+  { C::kFrontBlocks } -> std::convertible_to<std::size_t>;
+  // Encoded links, checks of every block given back, guard pages, blocks carved in random order.
+  { C::kSecure } -> std::convertible_to<bool>;
+};
+
+// A superblock, the unit of everything; and a chunk, 64 of them, the first of which holds what describes the rest.
+inline constexpr std::size_t kSuperblockBytes = 64 * 1024;
+inline constexpr std::size_t kSuperblockShift = 16;
+inline constexpr std::size_t kSuperblocksInChunk = 64;
+inline constexpr std::size_t kChunkBytes = kSuperblockBytes * kSuperblocksInChunk;
+
+// The largest block that has a size class. Above: whole superblocks, then mappings of their own.
+inline constexpr std::size_t kLargestClassBytes = 32 * 1024;
+inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
+
+}  // namespace heapwright::alloc

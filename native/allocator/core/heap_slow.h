@@ -1,0 +1,382 @@
+// The slow paths of Heap; see heap.h, which includes this.
+#pragma once
+
+#include "heap.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+void* Heap<C>::allocate_slow(std::size_t bytes) {
+  fresh_ = nullptr;
+  if (bytes <= kLargestClassBytes) {
+    return allocate_class(Classes::of(bytes));
+  }
+  if (bytes <= kLargestSpanBytes) {
+    if (void* const span = allocate_span(bytes); span != nullptr) {
+      return span;
+    }
+  }
+  if (bytes > PTRDIFF_MAX || bytes > region.settings.limit_bytes - region.bytes() ||
+      region.large_bytes > region.settings.limit_bytes - region.bytes() - bytes) {
+    return nullptr;
+  }
+  void* const block = large_.allocate(bytes, 1);
+  region.large_bytes = large_.bytes();
+  fresh_ = block;
+  return block;
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
+  if (alignment <= Classes::kGranule) {
+    return allocate_slow(bytes);
+  }
+  if (bytes <= kLargestClassBytes && alignment <= kLargestClassBytes) {
+    if (const std::size_t number = Classes::aligned(bytes, alignment); number != 0) {
+      fresh_ = nullptr;
+      return allocate_class(number);
+    }
+  }
+  if (bytes <= kLargestSpanBytes && alignment <= kSuperblockBytes) {
+    return allocate_slow(std::max(bytes, kLargestClassBytes + 1));  // a superblock begins at a multiple of its size
+  }
+  if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX - bytes) {
+    return nullptr;
+  }
+  void* const block = large_.allocate(bytes, alignment);
+  region.large_bytes = large_.bytes();
+  return block;
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_class(std::size_t number) {
+  Front& front = fronts()[number];
+  if (front.head == nullptr) {
+    front.head = refill(number);
+    if (front.head == nullptr) {
+      return nullptr;
+    }
+  }
+  Block* const block = front.head;
+  front.head = block->next;
+  return block;
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_span(std::size_t bytes) {
+  const std::size_t count = (bytes + kSuperblockBytes - 1) / kSuperblockBytes;
+  Superblock* const first = region.take(count);
+  look_at_region();
+  if (first == nullptr) {
+    return nullptr;
+  }
+  first->kind = Kind::kSpan;
+  first->length = static_cast<std::uint32_t>(count);
+  for (std::size_t i = 1; i < count; ++i) {
+    first[i].kind = Kind::kInside;
+  }
+  void* const block = memory_of(first);
+  fresh_ = region.last_was_clean() ? block : nullptr;
+  return block;
+}
+
+// The region may have begun or grown: free() must know how far it reaches.
+template <Configuration C>
+void Heap<C>::look_at_region() {
+  if (!is_hidden_) {
+    hot_.base = region.base();
+    hot_.limit = region.bytes();
+  }
+}
+
+// Half a front's worth of blocks, linked; nullptr: out of memory.
+template <Configuration C>
+Block* Heap<C>::refill(std::size_t number) {
+  List<Superblock>& queue = queues_[number];
+  Superblock* superblock = queue.first;
+  if (superblock == nullptr) {
+    superblock = start_superblock(number);
+    if (superblock == nullptr) {
+      return nullptr;
+    }
+  }
+  const auto most = most_in_front(number);
+  const auto batch = static_cast<std::size_t>(most) / 2;
+  std::size_t count = 0;
+  Block* const first =
+      superblock->free != nullptr ? cut(superblock, batch, count) : carve(superblock, batch, count);
+  if (superblock->free == nullptr && superblock->carved == superblock->capacity) {
+    queue.remove(superblock);
+    superblock->queued = false;
+  }
+  fronts()[number].room = most - static_cast<std::int32_t>(count);
+  return first;
+}
+
+template <Configuration C>
+Superblock* Heap<C>::start_superblock(std::size_t number) {
+  Superblock* const superblock = region.take(1);
+  look_at_region();
+  if (superblock == nullptr) {
+    return nullptr;
+  }
+  const std::size_t size = Classes::bytes(number);
+  superblock->free = nullptr;
+  superblock->free_count = 0;
+  superblock->carved = 0;
+  superblock->capacity = static_cast<std::uint32_t>(kSuperblockBytes / size);
+  superblock->size = static_cast<std::uint32_t>(size);
+  superblock->reciprocal = static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size - 1) / size);
+  superblock->number = static_cast<std::uint8_t>(number);
+  superblock->kind = Kind::kBlocks;
+  superblock->queued = true;
+  queues_[number].push_front(superblock);
+  region.tag(memory_of(superblock)) = static_cast<std::uint32_t>(number * sizeof(Front));
+  return superblock;
+}
+
+// Blocks never handed out: at most to the end of a page, so that no page is touched before it is needed.
+template <Configuration C>
+Block* Heap<C>::carve(Superblock* superblock, std::size_t most, std::size_t& count) {
+  const std::size_t size = superblock->size;
+  const std::size_t begin = superblock->carved * size;
+  const std::size_t page_end = round_up(begin + 1, platform::page_size());
+  const std::size_t to_page_end = std::max((page_end - begin) / size, std::size_t{1});
+  const std::size_t left = superblock->capacity - superblock->carved;
+  count = std::min({most, to_page_end, left});
+  char* const first = memory_of(superblock) + begin;
+  for (std::size_t i = 0; i + 1 < count; ++i) {
+    reinterpret_cast<Block*>(first + i * size)->next = reinterpret_cast<Block*>(first + (i + 1) * size);
+  }
+  reinterpret_cast<Block*>(first + (count - 1) * size)->next = nullptr;
+  superblock->carved += static_cast<std::uint32_t>(count);
+  return reinterpret_cast<Block*>(first);
+}
+
+// The first of a superblock's free blocks.
+template <Configuration C>
+Block* Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count) {
+  Block* const first = superblock->free;
+  Block* last = first;
+  for (count = 1; count < most && last->next != nullptr; ++count) {
+    last = last->next;
+  }
+  superblock->free = last->next;
+  superblock->free_count -= static_cast<std::uint32_t>(count);
+  last->next = nullptr;
+  return first;
+}
+
+template <Configuration C>
+void Heap<C>::spill(void* address) {
+  const std::size_t number = region.tag(address) / sizeof(Front);
+  if (number == 0) {  // nothing of a class: the push did not count
+    fronts()[0] = {};
+    Fault fault{};
+    if (!free_slow(address, fault)) {
+      report(address, fault);
+    }
+    return;
+  }
+  trim_front(number, most_in_front(number) / 2);
+}
+
+// Keeps the newest blocks of a front and gives the others back.
+template <Configuration C>
+void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
+  Front& front = fronts()[number];
+  const std::int32_t most = most_in_front(number);
+  Block* last_kept = nullptr;
+  std::int32_t length = 0;
+  for (Block* block = front.head; block != nullptr; block = block->next) {
+    if (++length == keep) {
+      last_kept = block;
+    }
+    if (length > most + 1) {  // longer than it can be: it bites its own tail
+      const Block* const twice = repeated(front.head);
+      front = {nullptr, most, 0};
+      report(twice, Fault::kTwice);
+      return;
+    }
+  }
+  front.room = most - std::min(length, keep);
+  Block*& end = last_kept == nullptr ? front.head : last_kept->next;
+  if (length <= keep) {
+    return;
+  }
+  Block* rest = end;
+  end = nullptr;
+  while (rest != nullptr) {
+    Block* const next = rest->next;
+    give_back(rest);
+    rest = next;
+  }
+}
+
+// The first block that a list which has no end meets again.
+template <Configuration C>
+const Block* Heap<C>::repeated(const Block* first) {
+  std::size_t before = 0;
+  for (const Block* block = first;; block = block->next, ++before) {
+    const Block* earlier = first;
+    for (std::size_t i = 0; i < before; ++i, earlier = earlier->next) {
+      if (earlier == block) {
+        return block;
+      }
+    }
+  }
+}
+
+// A block goes home to its superblock.
+template <Configuration C>
+void Heap<C>::give_back(Block* block) {
+  Superblock* const superblock = superblock_of(block);
+  const std::size_t offset = reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes;
+  const std::size_t index = offset * superblock->reciprocal >> 32U;
+  if (index * superblock->size != offset || index >= superblock->carved) [[unlikely]] {
+    report(block, Fault::kInside);
+    return;
+  }
+  block->next = superblock->free;
+  superblock->free = block;
+  if (++superblock->free_count >= superblock->carved) {
+    if (superblock->free_count > superblock->carved) [[unlikely]] {
+      report(block, Fault::kTwice);
+    }
+    release(superblock);
+  } else if (!superblock->queued) {
+    superblock->queued = true;
+    queues_[superblock->number].push_back(superblock);
+  }
+}
+
+template <Configuration C>
+void Heap<C>::release(Superblock* superblock) {
+  if (superblock->queued) {
+    queues_[superblock->number].remove(superblock);
+  }
+  region.tag(memory_of(superblock)) = 0;
+  region.give(superblock, 1);
+}
+
+template <Configuration C>
+bool Heap<C>::free_slow(void* address, Fault& fault) {
+  if (address == nullptr) {
+    return true;
+  }
+  if (!region.contains(address)) {
+    if (large_.free(address)) {
+      region.large_bytes = large_.bytes();
+      return true;
+    }
+    fault = Fault::kForeign;
+    return false;
+  }
+  if (const std::uint32_t tag = region.tag(address); tag != 0) {
+    if (!push(front_at(fronts(), tag), address)) {
+      spill(address);
+    }
+    return true;
+  }
+  Superblock* const superblock = superblock_of(address);
+  if (index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan && memory_of(superblock) == address) {
+    region.give(superblock, superblock->length);
+    return true;
+  }
+  fault = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kFree ? Fault::kTwice : Fault::kInside;
+  return false;
+}
+
+template <Configuration C>
+std::size_t Heap<C>::usable(const void* address) const {
+  if (!region.contains(address)) {
+    return large_.usable(address);
+  }
+  const Superblock* const superblock = superblock_of(address);
+  if (region.tag(address) != 0) {
+    return superblock->size;
+  }
+  const bool span = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan;
+  return span && memory_of(superblock) == address ? superblock->length * kSuperblockBytes : 0;
+}
+
+template <Configuration C>
+void* Heap<C>::resize(void* address, std::size_t bytes) {
+  if (!region.contains(address)) {
+    if (bytes <= kLargestSpanBytes / 2 || bytes > PTRDIFF_MAX) {
+      return nullptr;
+    }
+    const std::size_t others = region.bytes() + large_.bytes() - large_.usable(address);
+    if (others + bytes > region.settings.limit_bytes) {
+      return nullptr;
+    }
+    void* const block = large_.resize(address, bytes);
+    region.large_bytes = large_.bytes();
+    return block;
+  }
+  Superblock* const superblock = superblock_of(address);
+  if (superblock->kind == Kind::kBlocks) {
+    const std::size_t size = superblock->size;
+    return bytes <= size && (bytes >= size / 2 || size == Classes::kGranule) ? address : nullptr;
+  }
+  const std::size_t wanted = (bytes + kSuperblockBytes - 1) / kSuperblockBytes;
+  const std::size_t length = superblock->length;
+  if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes) {
+    return nullptr;
+  }
+  if (wanted > length) {
+    if (!region.grow(superblock, length, wanted)) {
+      return nullptr;
+    }
+    for (std::size_t i = length; i < wanted; ++i) {
+      superblock[i].kind = Kind::kInside;
+    }
+  } else if (wanted < length) {
+    region.give(superblock + wanted, length - wanted);
+  }
+  superblock->length = static_cast<std::uint32_t>(wanted);
+  return address;
+}
+
+template <Configuration C>
+void Heap<C>::hide() {
+  if (!is_hidden_) {
+    hidden_ = hot_.fronts;
+    is_hidden_ = true;
+    hot_.limit = 0;
+    for (Front& front : hot_.fronts) {
+      front = {};
+    }
+  }
+}
+
+template <Configuration C>
+bool Heap<C>::trim() {
+  for (std::size_t number = 1; number < Classes::kCount; ++number) {
+    trim_front(number, 0);
+  }
+  return region.purge_all();
+}
+
+template <Configuration C>
+Statistics Heap<C>::statistics() const {
+  Statistics result{region.statistics(), large_.bytes(), large_.count(), large_.bytes(), 0, 0};
+  for (const Superblock* s = region.next_used(nullptr); s != nullptr; s = region.next_used(const_cast<Superblock*>(s))) {
+    if (s->kind == Kind::kBlocks) {
+      result.live_blocks += s->carved - s->free_count;
+      result.live_bytes += std::size_t{s->carved - s->free_count} * s->size;
+    } else if (s->kind == Kind::kSpan) {
+      result.live_bytes += s->length * kSuperblockBytes;
+    }
+  }
+  for (std::size_t number = 1; number < Classes::kCount; ++number) {
+    for (const Block* block = fronts()[number].head; block != nullptr; block = block->next) {
+      --result.live_blocks;
+      result.live_bytes -= Classes::bytes(number);
+      result.front_bytes += Classes::bytes(number);
+    }
+  }
+  return result;
+}
+
+}  // namespace heapwright::alloc

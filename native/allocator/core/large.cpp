@@ -1,0 +1,136 @@
+// See large.h.
+#include "large.h"
+
+#include "../platform/platform.h"
+#include "config.h"
+
+namespace heapwright::alloc {
+
+std::size_t Large::home(std::uintptr_t address) const {
+  return (address >> 12U) * 0x9e3779b97f4a7c15U >> 32U & (capacity_ - 1);
+}
+
+Large::Entry* Large::find(const void* block) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  if (capacity_ == 0 || address == 0) {
+    return nullptr;
+  }
+  for (std::size_t i = home(address);; i = (i + 1) & (capacity_ - 1)) {
+    if (entries_[i].address == address) {
+      return entries_ + i;
+    }
+    if (entries_[i].address == 0) {
+      return nullptr;
+    }
+  }
+}
+
+void Large::insert(std::uintptr_t address, std::size_t bytes) {
+  std::size_t i = home(address);
+  while (entries_[i].address != 0) {
+    i = (i + 1) & (capacity_ - 1);
+  }
+  entries_[i] = {address, bytes};
+  ++count_;
+  bytes_ += bytes;
+}
+
+// Room for one more, with half of the table empty.
+bool Large::make_room() {
+  if ((count_ + 1) * 2 <= capacity_) {
+    return true;
+  }
+  const std::size_t capacity = capacity_ == 0 ? platform::page_size() / sizeof(Entry) : capacity_ * 2;
+  auto* const entries = static_cast<Entry*>(platform::map(capacity * sizeof(Entry)));
+  if (entries == nullptr) {
+    return false;
+  }
+  Entry* const old = entries_;
+  const std::size_t old_capacity = capacity_;
+  entries_ = entries;
+  capacity_ = capacity;
+  count_ = bytes_ = 0;
+  for (std::size_t i = 0; i < old_capacity; ++i) {
+    if (old[i].address != 0) {
+      insert(old[i].address, old[i].bytes);
+    }
+  }
+  if (old != nullptr) {
+    platform::unmap(old, old_capacity * sizeof(Entry));
+  }
+  return true;
+}
+
+// Closes the gap: what probing had pushed behind it moves up.
+void Large::erase(Entry* entry) {
+  --count_;
+  bytes_ -= entry->bytes;
+  auto gap = static_cast<std::size_t>(entry - entries_);
+  for (std::size_t i = (gap + 1) & (capacity_ - 1); entries_[i].address != 0; i = (i + 1) & (capacity_ - 1)) {
+    const std::size_t from_home = (i - home(entries_[i].address)) & (capacity_ - 1);
+    if (from_home >= ((i - gap) & (capacity_ - 1))) {
+      entries_[gap] = entries_[i];
+      gap = i;
+    }
+  }
+  entries_[gap] = {};
+}
+
+void* Large::allocate(std::size_t bytes, std::size_t alignment) {
+  const std::size_t page = platform::page_size();
+  bytes = round_up(bytes, page);
+  const std::size_t extra = alignment <= page ? 0 : alignment - page;
+  if (bytes + extra < bytes || !make_room()) {
+    return nullptr;
+  }
+  void* const mapped = platform::map(bytes + extra);
+  if (mapped == nullptr) {
+    return nullptr;
+  }
+  auto address = reinterpret_cast<std::uintptr_t>(mapped);
+  if (extra != 0) {  // cut off what is before and behind the aligned part
+    const std::uintptr_t begin = round_up(address, alignment);
+    const std::size_t before = begin - address;
+    if (before != 0) {
+      platform::unmap(mapped, before);
+    }
+    if (extra != before) {
+      platform::unmap(reinterpret_cast<void*>(begin + bytes), extra - before);
+    }
+    address = begin;
+  }
+  insert(address, bytes);
+  return reinterpret_cast<void*>(address);
+}
+
+std::size_t Large::usable(const void* block) const {
+  const Entry* const entry = find(block);
+  return entry == nullptr ? 0 : entry->bytes;
+}
+
+bool Large::free(void* block) {
+  Entry* const entry = find(block);
+  if (entry == nullptr) {
+    return false;
+  }
+  const std::size_t bytes = entry->bytes;
+  erase(entry);
+  platform::unmap(block, bytes);
+  return true;
+}
+
+void* Large::resize(void* block, std::size_t bytes) {
+  Entry* const entry = find(block);
+  bytes = round_up(bytes, platform::page_size());
+  if (entry == nullptr || bytes == entry->bytes) {
+    return entry == nullptr ? nullptr : block;
+  }
+  void* const moved = platform::remap(block, entry->bytes, bytes);
+  if (moved != nullptr) {
+    erase(entry);
+    insert(reinterpret_cast<std::uintptr_t>(moved), bytes);
+  }
+  return moved;
+}
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,46 @@
+// Blocks with a mapping of their own: above 1 MiB, or aligned to more than a superblock. They go straight back to the
+// kernel when freed, and grow by moving page tables, not bytes (mremap).
+//
+// A hash table of page numbers (open addressing, no tombstones) knows them all; a pointer that is not in it is not a
+// large block. Entries are found by slow paths only.
+//
+// Threads: none here; who shares it locks it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace heapwright::alloc {
+
+class Large {
+ public:
+  // nullptr: out of memory. `alignment` is a power of two; the memory is zero.
+  void* allocate(std::size_t bytes, std::size_t alignment);
+  // The usable bytes, or 0 if no block begins here.
+  [[nodiscard]] std::size_t usable(const void* block) const;
+  // False if no block begins here.
+  bool free(void* block);
+  // The block, perhaps elsewhere, with so many bytes; nullptr and no change if there is no room.
+  void* resize(void* block, std::size_t bytes);
+
+  [[nodiscard]] std::size_t count() const { return count_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  struct Entry {
+    std::uintptr_t address;  // 0: empty
+    std::size_t bytes;
+  };
+  [[nodiscard]] std::size_t home(std::uintptr_t address) const;
+  [[nodiscard]] Entry* find(const void* block) const;
+  bool make_room();
+  void insert(std::uintptr_t address, std::size_t bytes);
+  void erase(Entry* entry);
+
+  Entry* entries_ = nullptr;
+  std::size_t capacity_ = 0;  // a power of two
+  std::size_t count_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace heapwright::alloc

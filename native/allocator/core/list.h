@@ -1,0 +1,29 @@
+// A doubly linked list through the `next` and `previous` of its members, with both ends at hand. Zeroed: empty.
+#pragma once
+
+namespace heapwright::alloc {
+
+template <class T>
+struct List {
+  T* first = nullptr;
+  T* last = nullptr;
+
+  void push_front(T* item) {
+    item->previous = nullptr;
+    item->next = first;
+    (first != nullptr ? first->previous : last) = item;
+    first = item;
+  }
+  void push_back(T* item) {
+    item->next = nullptr;
+    item->previous = last;
+    (last != nullptr ? last->next : first) = item;
+    last = item;
+  }
+  void remove(T* item) {
+    (item->previous != nullptr ? item->previous->next : first) = item->next;
+    (item->next != nullptr ? item->next->previous : last) = item->previous;
+  }
+};
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,56 @@
+// A line for stderr, put together without malloc or stdio.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../platform/platform.h"
+
+namespace heapwright::alloc {
+
+class Message {
+ public:
+  Message& operator<<(const char* text) {
+    while (*text != '\0') {
+      put(*text++);
+    }
+    return *this;
+  }
+  Message& operator<<(std::size_t number) { return digits(number, 10); }
+  Message& operator<<(const void* address) {
+    *this << "0x";
+    return digits(reinterpret_cast<std::uintptr_t>(address), 16);
+  }
+  // So many characters of a text that need not end there.
+  Message& add(const char* text, std::size_t length) {
+    for (std::size_t i = 0; i < length; ++i) {
+      put(text[i]);
+    }
+    return *this;
+  }
+  void write() const { platform::write_error(text_, length_); }
+
+ private:
+  void put(char c) {
+    if (length_ < sizeof text_) {
+      text_[length_++] = c;
+    }
+  }
+  Message& digits(std::size_t number, std::size_t base) {
+    char reversed[20];
+    std::size_t count = 0;
+    do {
+      reversed[count++] = "0123456789abcdef"[number % base];
+      number /= base;
+    } while (number != 0);
+    while (count > 0) {
+      put(reversed[--count]);
+    }
+    return *this;
+  }
+
+  char text_[512];
+  std::size_t length_ = 0;
+};
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,275 @@
+// See region.h.
+#include "region.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace heapwright::alloc {
+
+namespace {
+
+constexpr std::uintptr_t kLowestBase = 0x1000'0000'0000;  // 16 TiB: above every sanitizer's shadow but one's
+constexpr std::uintptr_t kBases = 0x4000'0000'0000 / kChunkBytes;
+constexpr std::size_t kFarthest = std::size_t{16} << 40U;
+constexpr int kBaseTries = 4;
+constexpr std::size_t kLargestReservation = std::size_t{64} << 30U;
+constexpr std::size_t kMostChunksAtOnce = 16;
+constexpr std::size_t kChunksToSearch = 16;
+constexpr std::uint64_t kAllFree = ~std::uint64_t{1};  // superblock 0 holds the descriptions
+constexpr std::uint64_t kForgetEvery = 1000;           // ms
+
+std::uint64_t mix(std::uint64_t value) {
+  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
+  return value ^ (value >> 31U);
+}
+
+std::uint64_t mask_of(std::size_t index, std::size_t count) {
+  return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << index;
+}
+
+// Where a run of so many set bits begins, or 64.
+std::size_t find_run(std::uint64_t bits, std::size_t count) {
+  std::size_t have = 1;  // every bit of `bits` now stands for a run of this length
+  while (have < count && bits != 0) {
+    const std::size_t step = std::min(have, count - have);
+    bits &= bits >> step;
+    have += step;
+  }
+  return static_cast<std::size_t>(std::countr_zero(bits));
+}
+
+Superblock* at(Chunk* chunk, std::size_t index) { return reinterpret_cast<Superblock*>(chunk) + index; }
+
+}  // namespace
+
+bool Region::start_at(std::uintptr_t base) {
+  if (!platform::map_at(reinterpret_cast<void*>(base - kMapStep), kMapStep + kChunkBytes)) {
+    return false;
+  }
+  base_ = base;
+  map_low_ = base - kMapStep;
+  end_ = base + kChunkBytes;
+  limit_ = base + kFarthest;
+  map_limit_ = 0;
+  return true;
+}
+
+bool Region::start_in_reservation() {
+  for (std::size_t bytes = kLargestReservation; bytes >= kChunkBytes; bytes /= 2) {
+    const std::size_t map = round_up(bytes / kSuperblockBytes * sizeof(std::uint32_t), kMapStep);
+    void* const reservation = platform::reserve(map + bytes + kChunkBytes);
+    if (reservation == nullptr) {
+      continue;
+    }
+    const auto begin = reinterpret_cast<std::uintptr_t>(reservation);
+    base_ = round_up(begin + map, kChunkBytes);
+    map_low_ = end_ = base_;
+    limit_ = base_ + bytes;
+    map_limit_ = base_ - map;
+    reserved_ = true;
+    return true;
+  }
+  return false;
+}
+
+bool Region::start() {
+  static_assert(sizeof(void*) == 8, "a region needs a 64-bit address space");
+  std::uint64_t seed = platform::random_seed();
+  for (int i = 0; i < kBaseTries && !settings.reservation; ++i) {
+    seed = mix(seed + 1);
+    if (start_at(kLowestBase + seed % kBases * kChunkBytes)) {
+      platform::advise_huge_pages(reinterpret_cast<void*>(base_), kChunkBytes, settings.huge_pages);
+      return true;
+    }
+  }
+  return start_in_reservation();
+}
+
+// Makes so many more chunks usable, with their tags.
+bool Region::obtain(std::size_t chunks) {
+  const std::size_t bytes = chunks * kChunkBytes;
+  if (limit_ - end_ < bytes || bytes_ + large_bytes + bytes > settings.limit_bytes) {
+    return false;
+  }
+  const std::uintptr_t low = base_ - round_up((end_ + bytes - base_) / kSuperblockBytes * sizeof(std::uint32_t), kMapStep);
+  if (low < map_low_) {
+    auto* const map = reinterpret_cast<void*>(low);
+    const std::size_t more = map_low_ - low;
+    if (low < map_limit_ || !(reserved_ ? platform::commit(map, more) : platform::map_at(map, more))) {
+      return false;
+    }
+    map_low_ = low;
+  }
+  auto* const end = reinterpret_cast<void*>(end_);
+  if (!(reserved_ ? platform::commit(end, bytes) : platform::map_at(end, bytes))) {
+    return false;
+  }
+  platform::advise_huge_pages(end, bytes, settings.huge_pages);
+  end_ += bytes;
+  return true;
+}
+
+Chunk* Region::fresh_chunk() {
+  if (base_ == 0 && !start()) {
+    return nullptr;
+  }
+  if (base_ + bytes_ == end_) {
+    const std::size_t chunks = std::clamp(bytes_ / kChunkBytes / 8, std::size_t{1}, kMostChunksAtOnce);
+    if (!obtain(chunks) && (chunks == 1 || !obtain(1))) {
+      return nullptr;
+    }
+  }
+  auto* const chunk = reinterpret_cast<Chunk*>(base_ + bytes_);
+  bytes_ += kChunkBytes;
+  chunk->free = kAllFree;
+  open_.push_front(chunk);
+  return chunk;
+}
+
+// Takes free superblocks out of the masks and lists.
+Superblock* Region::claim(Chunk* chunk, std::size_t index, std::size_t count) {
+  const std::uint64_t mask = mask_of(index, count);
+  clean_ = (chunk->dirty & mask) == 0;
+  for (std::uint64_t held = chunk->dirty & mask; held != 0; held &= held - 1) {
+    dirty_.remove(at(chunk, static_cast<std::size_t>(std::countr_zero(held))));
+    --dirty_count_;
+  }
+  const std::uint64_t purged = chunk->purged & mask;
+  chunk->dirty &= ~mask;
+  chunk->purged &= ~mask;
+  chunk->free &= ~mask;
+  if (chunk->free == 0) {
+    open_.remove(chunk);
+  }
+  used_ += count;
+  if (purged != 0) {
+    wanted_again(static_cast<std::size_t>(std::popcount(purged)));
+  }
+  return at(chunk, index);
+}
+
+Superblock* Region::take(std::size_t count) {
+  if (count == 1) {
+    if (Superblock* const held = dirty_.first; held != nullptr) {
+      return claim(chunk_of(held), index_in_chunk(held), 1);
+    }
+    Chunk* const chunk = open_.first != nullptr ? open_.first : fresh_chunk();
+    return chunk == nullptr ? nullptr : claim(chunk, static_cast<std::size_t>(std::countr_zero(chunk->free)), 1);
+  }
+  std::size_t searched = 0;
+  for (Chunk* chunk = open_.first; chunk != nullptr && searched < kChunksToSearch; chunk = chunk->next, ++searched) {
+    const std::size_t index = find_run(chunk->free, count);
+    if (index < kSuperblocksInChunk) {
+      return claim(chunk, index, count);
+    }
+  }
+  Chunk* const chunk = fresh_chunk();
+  return chunk == nullptr ? nullptr : claim(chunk, 1, count);
+}
+
+void Region::give(Superblock* first, std::size_t count) {
+  Chunk* const chunk = chunk_of(first);
+  const std::size_t index = index_in_chunk(first);
+  const std::uint64_t mask = mask_of(index, count);
+  if (chunk->free == 0) {
+    open_.push_front(chunk);
+  }
+  chunk->free |= mask;
+  chunk->dirty |= mask;
+  for (std::size_t i = count; i-- > 0;) {
+    first[i].kind = Kind::kFree;
+    dirty_.push_front(first + i);
+  }
+  dirty_count_ += count;
+  used_ -= count;
+  const std::size_t most = allowance();
+  if (dirty_count_ > most) {
+    while (dirty_count_ > most / 2) {
+      purge_oldest();
+    }
+    purged_at_ = settings.clock();
+  }
+}
+
+bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
+  const std::size_t index = index_in_chunk(first);
+  if (index + wanted > kSuperblocksInChunk) {
+    return false;
+  }
+  Chunk* const chunk = chunk_of(first);
+  const std::uint64_t mask = mask_of(index + count, wanted - count);
+  if ((chunk->free & mask) != mask) {
+    return false;
+  }
+  claim(chunk, index + count, wanted - count);
+  return true;
+}
+
+// Superblocks are used again that were given back: too early?
+void Region::wanted_again(std::size_t count) {
+  const std::uint64_t now = settings.clock();
+  if (now - purged_at_ < settings.delay_ms) {
+    extra_ += count;
+  }
+}
+
+std::size_t Region::allowance() const {
+  return std::max(settings.keep_bytes / kSuperblockBytes, used_ / 8) + extra_;
+}
+
+// Gives the oldest free superblock back, and in the same call its dirty neighbours.
+void Region::purge_oldest() {
+  Superblock* const oldest = dirty_.last;
+  Chunk* const chunk = chunk_of(oldest);
+  std::size_t from = index_in_chunk(oldest);
+  std::size_t to = from + 1;
+  while ((chunk->dirty >> (from - 1) & 1U) != 0) {  // bit 0 is never set
+    --from;
+  }
+  while (to < kSuperblocksInChunk && (chunk->dirty >> to & 1U) != 0) {
+    ++to;
+  }
+  for (std::size_t i = from; i < to; ++i) {
+    dirty_.remove(at(chunk, i));
+  }
+  const std::uint64_t mask = mask_of(from, to - from);
+  chunk->dirty &= ~mask;
+  chunk->purged |= mask;
+  dirty_count_ -= to - from;
+  purged_count_ += to - from;
+  ++purges_;
+  platform::purge(memory_of(at(chunk, from)), (to - from) * kSuperblockBytes);
+  if (const std::uint64_t now = settings.clock(); now - forgot_at_ >= kForgetEvery) {
+    extra_ /= 2;
+    forgot_at_ = now;
+  }
+}
+
+bool Region::purge_all() {
+  const bool any = dirty_count_ > 0;
+  while (dirty_count_ > 0) {
+    purge_oldest();
+  }
+  extra_ = 0;
+  return any;
+}
+
+Region::Statistics Region::statistics() const {
+  return {bytes_, used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, purged_count_ * kSuperblockBytes, purges_};
+}
+
+Superblock* Region::next_used(Superblock* after) const {
+  std::uintptr_t chunk = after == nullptr ? base_ : reinterpret_cast<std::uintptr_t>(chunk_of(after));
+  std::size_t index = after == nullptr ? 1 : index_in_chunk(after) + 1;
+  for (; chunk < base_ + bytes_; chunk += kChunkBytes, index = 1) {
+    auto* const here = reinterpret_cast<Chunk*>(chunk);
+    for (; index < kSuperblocksInChunk; ++index) {
+      if ((here->free >> index & 1U) == 0) {
+        return at(here, index);
+      }
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,114 @@
+// One contiguous stretch of address space, handed out in superblocks, and what of it goes back to the kernel when.
+//
+//            map grows downward ◄─┐ ┌─► chunks grow upward
+//     ─ ─ ─┬─────┬─────┬─────┬─────┬──────────────┬──────────────┬─ ─ ─
+//          │ ... │ tag2│ tag1│ tag0│   chunk 0    │   chunk 1    │
+//     ─ ─ ─┴─────┴─────┴─────┴─────┴──────────────┴──────────────┴─ ─ ─
+//                                  base
+//
+// tag i (32 bits, at base − 4·(i+1)) says in one load what free() must know of superblock i: where its class's front
+// list stands (0: not blocks of a class). 16 superblocks to a cache line: the tags of 1 MiB of heap.
+//
+// Being contiguous, 'is this ours' is one subtraction and one compare. The place is far from everything the kernel
+// would choose, so that growing in place works; where it does not (a small address space, a sanitizer), the region
+// lives in a reservation, as large as can be had.
+//
+// Giving back. Superblocks that become free keep their memory while there are few of them: at most an eighth of those
+// in use, at least 1 MiB. What goes beyond is given back at once, oldest first, down to half of that. So memory falls
+// without a clock, a thread or another call: also in a process that does nothing any more. Only if what was given
+// back is wanted again within `delay_ms` did that cost more than it saved: then as much more is kept from now on,
+// half of it forgotten with every second.
+//
+// Threads: none here; who shares a region locks it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../platform/platform.h"
+#include "list.h"
+#include "superblock.h"
+
+namespace heapwright::alloc {
+
+class Region {
+ public:
+  struct Settings {
+    std::size_t limit_bytes = SIZE_MAX;  // of region and large blocks together
+    std::uint64_t delay_ms = 500;
+    std::size_t keep_bytes = 1024 * 1024;  // what free superblocks may hold at least
+    platform::HugePages huge_pages = platform::HugePages::kAsSystem;
+    bool reservation = false;  // as if growing in place did not work
+    std::uint64_t (*clock)() = platform::clock_ms;
+  };
+  struct Statistics {
+    std::size_t region_bytes;  // address space obtained for chunks
+    std::size_t used_bytes;    // in superblocks in use
+    std::size_t dirty_bytes;   // in free ones that may hold memory
+    std::size_t purged_bytes;  // given back so far
+    std::size_t purges;        // in so many calls
+  };
+
+  // Neighbouring free superblocks, or nullptr: out of memory. At most kSuperblocksInChunk − 1. Their kind is the
+  // caller's to set.
+  Superblock* take(std::size_t count);
+  // Gives them back; their tags must be 0.
+  void give(Superblock* first, std::size_t count);
+  // More superblocks at the end of a span, if those behind it are free.
+  bool grow(Superblock* first, std::size_t count, std::size_t wanted);
+  // Gives all memory of free superblocks to the kernel; whether there was any.
+  bool purge_all();
+
+  // 0 until something was taken.
+  [[nodiscard]] std::uintptr_t base() const { return base_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] bool contains(const void* address) const {
+    return reinterpret_cast<std::uintptr_t>(address) - base_ < bytes_;
+  }
+  [[nodiscard]] std::uint32_t& tag(const void* address) const {
+    const std::size_t number = (reinterpret_cast<std::uintptr_t>(address) - base_) >> kSuperblockShift;
+    return reinterpret_cast<std::uint32_t*>(base_)[-1 - static_cast<std::ptrdiff_t>(number)];
+  }
+  // Whether what was last taken reads as zero: not used since the kernel gave it.
+  [[nodiscard]] bool last_was_clean() const { return clean_; }
+  [[nodiscard]] Statistics statistics() const;
+
+  // The first superblock in use at or after a chunk and index, in address order: to walk over all. nullptr at the end.
+  [[nodiscard]] Superblock* next_used(Superblock* after) const;
+
+  Settings settings;
+  std::size_t large_bytes = 0;  // mapped beside the region; counts towards the limit
+
+ private:
+  static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
+
+  bool start();
+  bool start_at(std::uintptr_t base);
+  bool start_in_reservation();
+  bool obtain(std::size_t chunks);
+  Chunk* fresh_chunk();
+  Superblock* claim(Chunk* chunk, std::size_t index, std::size_t count);
+  void wanted_again(std::size_t count);
+  void purge_oldest();
+  [[nodiscard]] std::size_t allowance() const;
+
+  std::uintptr_t base_ = 0;
+  std::size_t bytes_ = 0;       // of chunks that can be used
+  std::uintptr_t map_low_ = 0;  // tags exist from here
+  std::uintptr_t end_ = 0;      // of what was obtained; chunks from base_ + bytes_ on are untouched
+  std::uintptr_t limit_ = 0;    // of the reservation, or of what makes sense
+  std::uintptr_t map_limit_ = 0;
+  bool reserved_ = false;
+  bool clean_ = false;
+  List<Chunk> open_;        // with a free superblock
+  List<Superblock> dirty_;  // free and holding memory, the latest first
+  std::size_t used_ = 0;    // superblocks
+  std::size_t dirty_count_ = 0;
+  std::size_t extra_ = 0;  // superblocks kept beyond the rule
+  std::uint64_t purged_at_ = 0;
+  std::uint64_t forgot_at_ = 0;
+  std::size_t purged_count_ = 0;
+  std::size_t purges_ = 0;
+};
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,86 @@
+// What describes memory: out of band, dense, one cache line for each 64 KiB.
+//
+//     region ──► grows upward, a chunk of 4 MiB at a time
+//     ┌──────────────┬──────────────┬─────
+//     │ chunk 0      │ chunk 1      │ ...
+//     └──────────────┴──────────────┴─────
+//       │
+//       ├─ superblock 0: ┌────────┬──────────┬──────────┬── ─ ──┬───────────┐
+//       │  (one page)    │ Chunk  │ Super- 1 │ Super- 2 │       │ Super- 63 │   64 bytes each
+//       │                └────────┴──────────┴──────────┴── ─ ──┴───────────┘
+//       ├─ superblock 1: blocks of one size class, or a part of a span, or free
+//       └─ ... 63
+//
+// A superblock in use by a class (kind = kBlocks):
+//     carved · size                capacity · size    64 KiB
+//     ├─ handed out at least once ─┤── never touched ─┤─ too small for a block ─┤
+// Invariants: free_count is the length of `free`; free_count ≤ carved ≤ capacity; what is in neither `free` nor
+// uncarved is with the program or in a front list; the superblock is in its class's queue exactly if `queued`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "config.h"
+
+namespace heapwright::alloc {
+
+// A block that nobody uses: its first word links it to the next.
+struct Block {
+  Block* next;
+};
+
+enum class Kind : std::uint8_t {
+  kFree = 0,    // in its chunk's `free` mask
+  kBlocks = 1,  // blocks of one class
+  kSpan = 2,    // the first superblock of a block that takes whole superblocks
+  kInside = 3,  // a further superblock of one
+};
+
+struct alignas(64) Superblock {
+  Block* free;
+  std::uint32_t free_count;
+  std::uint32_t carved;
+  std::uint32_t capacity;
+  std::uint32_t size;        // of a block, in bytes
+  std::uint32_t reciprocal;  // ⌈2³² / size⌉, to divide by it
+  std::uint32_t length;      // of a span, in superblocks
+  std::uint8_t number;       // size class
+  Kind kind;
+  bool queued;
+  Superblock* next;  // in the class's queue, or among the free ones that hold memory
+  Superblock* previous;
+};
+static_assert(sizeof(Superblock) == 64);
+
+// The first line of a chunk. Bit i of a mask is superblock i; bit 0 is never set.
+struct alignas(64) Chunk {
+  std::uint64_t free;   // nobody's
+  std::uint64_t dirty;  // free, and may hold memory: it was used since it was last given back to the kernel
+  std::uint64_t purged;  // given back: using it again costs page faults that keeping it would have saved
+  Chunk* next;          // among chunks with a free superblock
+  Chunk* previous;
+};
+static_assert(sizeof(Chunk) == 64);
+
+inline Chunk* chunk_of(const void* address) {
+  return reinterpret_cast<Chunk*>(reinterpret_cast<std::uintptr_t>(address) & ~(kChunkBytes - 1));
+}
+
+// The description of the superblock that holds an address.
+inline Superblock* superblock_of(const void* address) {
+  Chunk* const chunk = chunk_of(address);
+  const std::size_t index = (reinterpret_cast<std::uintptr_t>(address) >> kSuperblockShift) % kSuperblocksInChunk;
+  return reinterpret_cast<Superblock*>(chunk) + index;
+}
+
+inline std::size_t index_in_chunk(const Superblock* superblock) {
+  return (reinterpret_cast<std::uintptr_t>(superblock) % kChunkBytes) / sizeof(Superblock);
+}
+
+// Where a superblock's memory begins.
+inline char* memory_of(const Superblock* superblock) {
+  return reinterpret_cast<char*>(chunk_of(superblock)) + index_in_chunk(superblock) * kSuperblockBytes;
+}
+
+}  // namespace heapwright::alloc

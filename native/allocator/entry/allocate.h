@@ -1,0 +1,142 @@
+// The bodies behind every exported name, written once over a Library:
+//
+//     void* allocate(std::size_t)            fast; nullptr: ask allocate_slow
+//     void* allocate_slow(std::size_t)       nullptr: out of memory; errno untouched
+//     void* allocate_aligned(std::size_t bytes, std::size_t alignment)
+//     void* allocate_zeroed(std::size_t)     slow
+//     void free(void*)   void free(void*, std::size_t)   errno untouched
+//     std::size_t usable(const void*)
+//     void* resize(void*, std::size_t)       in place or by moving pages; nullptr: copy it
+//
+// errno is set here and nowhere below, as glibc's manual has it: ENOMEM, EINVAL; never by success, never by free.
+#pragma once
+
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "../core/config.h"
+#include "../core/heap.h"
+#include "../platform/platform.h"
+
+namespace heapwright::alloc::entry {
+
+inline void* out_of_memory() {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+template <class Library>
+HEAPWRIGHT_COLD void* allocate_slow(Library& library, std::size_t bytes) {
+  void* const block = library.allocate_slow(bytes);
+  return block != nullptr ? block : out_of_memory();
+}
+
+template <class Library>
+HEAPWRIGHT_INLINE void* allocate(Library& library, std::size_t bytes) {
+  void* const block = library.allocate(bytes);
+  return block != nullptr ? block : allocate_slow(library, bytes);
+}
+
+template <class Library>
+void* allocate_zeroed(Library& library, std::size_t count, std::size_t size) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    return out_of_memory();
+  }
+  void* block = library.allocate(bytes);
+  if (block != nullptr) [[likely]] {
+    return std::memset(block, 0, bytes);
+  }
+  block = library.allocate_zeroed(bytes);
+  return block != nullptr ? block : out_of_memory();
+}
+
+template <class Library>
+void* reallocate(Library& library, void* address, std::size_t bytes) {
+  if (address == nullptr) {
+    return allocate(library, bytes);
+  }
+  if (bytes == 0) {  // as glibc; C23 leaves it open
+    library.free(address);
+    return nullptr;
+  }
+  if (void* const same = library.resize(address, bytes); same != nullptr) {
+    return same;
+  }
+  const std::size_t usable = library.usable(address);
+  if (usable == 0) {  // not a block; the library has said so if it was told to go on
+    library.free(address);
+    return out_of_memory();
+  }
+  void* const block = allocate(library, bytes);
+  if (block != nullptr) {
+    std::memcpy(block, address, usable < bytes ? usable : bytes);
+    library.free(address);
+  }
+  return block;
+}
+
+template <class Library>
+void* reallocate_array(Library& library, void* address, std::size_t count, std::size_t size) {
+  std::size_t bytes = 0;
+  return __builtin_mul_overflow(count, size, &bytes) ? out_of_memory() : reallocate(library, address, bytes);
+}
+
+template <class Library>
+void* allocate_aligned(Library& library, std::size_t alignment, std::size_t bytes) {
+  void* const block = library.allocate_aligned(bytes, alignment);
+  return block != nullptr ? block : out_of_memory();
+}
+
+// C17 and glibc ≥ 2.38: the alignment must be a power of two; the size need not be a multiple of it.
+template <class Library>
+void* aligned_alloc(Library& library, std::size_t alignment, std::size_t bytes) {
+  if (!std::has_single_bit(alignment)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return allocate_aligned(library, alignment, bytes);
+}
+
+// The old one: what is no power of two is rounded up to one, as glibc does.
+template <class Library>
+void* memalign(Library& library, std::size_t alignment, std::size_t bytes) {
+  if (alignment > SIZE_MAX / 2 + 1) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return allocate_aligned(library, std::bit_ceil(alignment), bytes);
+}
+
+// Its result is the error; *result and errno stay as they are when it fails.
+template <class Library>
+int posix_memalign(Library& library, void** result, std::size_t alignment, std::size_t bytes) {
+  if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) {
+    return EINVAL;
+  }
+  void* const block = library.allocate_aligned(bytes, alignment);
+  if (block == nullptr) {
+    return ENOMEM;
+  }
+  *result = block;
+  return 0;
+}
+
+template <class Library>
+void* valloc(Library& library, std::size_t bytes) {
+  return allocate_aligned(library, platform::page_size(), bytes);
+}
+
+template <class Library>
+void* pvalloc(Library& library, std::size_t bytes) {
+  const std::size_t page = platform::page_size();
+  if (bytes > SIZE_MAX - page) {
+    return out_of_memory();
+  }
+  return allocate_aligned(library, page, bytes == 0 ? page : round_up(bytes, page));
+}
+
+}  // namespace heapwright::alloc::entry

@@ -1,0 +1,103 @@
+// Every name a program may know malloc by on glibc: C, C23, glibc's own, and the operators of C++. One body, many
+// names; names of one body are aliases, so that none costs a jump through the PLT.
+//
+// Include once, after `heapwright::alloc::library` has been defined.
+#pragma once
+
+#include <malloc.h>
+#include <cstdio>
+
+#include "allocate.h"
+#include "cxx.h"
+#include "information.h"
+
+#define HEAPWRIGHT_EXPORT [[gnu::visibility("default")]]
+#define HEAPWRIGHT_ALIAS(body) [[gnu::visibility("default"), gnu::alias(body)]]
+
+using heapwright::alloc::library;
+namespace entry = heapwright::alloc::entry;
+
+// The attributes of glibc's headers (nonnull, malloc, alloc_size) stay as they are; exception specifications too.
+#pragma GCC diagnostic ignored "-Wmissing-attributes"
+#pragma GCC diagnostic ignored "-Wattribute-alias"
+
+extern "C" {
+HEAPWRIGHT_EXPORT void* malloc(std::size_t bytes) noexcept { return entry::allocate(library, bytes); }
+HEAPWRIGHT_EXPORT void free(void* address) noexcept { library.free(address); }
+HEAPWRIGHT_EXPORT void free_sized(void* address, std::size_t bytes) noexcept { library.free(address, bytes); }
+HEAPWRIGHT_EXPORT void free_aligned_sized(void* address, std::size_t /*alignment*/, std::size_t /*bytes*/) noexcept {
+  library.free(address);
+}
+HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) noexcept {
+  return entry::allocate_zeroed(library, count, size);
+}
+HEAPWRIGHT_EXPORT void* realloc(void* address, std::size_t bytes) noexcept {
+  return entry::reallocate(library, address, bytes);
+}
+HEAPWRIGHT_EXPORT void* reallocarray(void* address, std::size_t count, std::size_t size) noexcept {
+  return entry::reallocate_array(library, address, count, size);
+}
+HEAPWRIGHT_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+  return entry::aligned_alloc(library, alignment, bytes);
+}
+HEAPWRIGHT_EXPORT void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
+  return entry::memalign(library, alignment, bytes);
+}
+HEAPWRIGHT_EXPORT int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
+  return entry::posix_memalign(library, result, alignment, bytes);
+}
+HEAPWRIGHT_EXPORT void* valloc(std::size_t bytes) noexcept { return entry::valloc(library, bytes); }
+HEAPWRIGHT_EXPORT void* pvalloc(std::size_t bytes) noexcept { return entry::pvalloc(library, bytes); }
+HEAPWRIGHT_EXPORT std::size_t malloc_usable_size(void* address) noexcept { return library.usable(address); }
+HEAPWRIGHT_EXPORT int malloc_trim(std::size_t /*pad*/) noexcept { return library.trim() ? 1 : 0; }
+HEAPWRIGHT_EXPORT struct mallinfo2 mallinfo2() noexcept { return entry::information2(library.statistics()); }
+HEAPWRIGHT_EXPORT struct mallinfo mallinfo() noexcept { return entry::information(library.statistics()); }
+HEAPWRIGHT_EXPORT void malloc_stats() noexcept { entry::print_statistics(library.kName, library.statistics()); }
+HEAPWRIGHT_EXPORT int malloc_info(int options, FILE* file) noexcept {
+  return entry::write_xml(options, file, library.kName, library.statistics());
+}
+HEAPWRIGHT_EXPORT int mallopt(int what, int value) noexcept { return library.set_option(what, value); }
+
+HEAPWRIGHT_ALIAS("free") void cfree(void*) noexcept;
+HEAPWRIGHT_ALIAS("malloc") void* __libc_malloc(std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void __libc_free(void*) noexcept;
+HEAPWRIGHT_ALIAS("free") void __libc_cfree(void*) noexcept;
+HEAPWRIGHT_ALIAS("calloc") void* __libc_calloc(std::size_t, std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("realloc") void* __libc_realloc(void*, std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("memalign") void* __libc_memalign(std::size_t, std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("valloc") void* __libc_valloc(std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("pvalloc") void* __libc_pvalloc(std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("posix_memalign") int __posix_memalign(void**, std::size_t, std::size_t) noexcept;
+}
+
+// operator new and new[]: plain, nothrow, aligned, both.
+HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes) { return entry::operator_new(library, bytes); }
+HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return entry::operator_new_nothrow(library, bytes);
+}
+HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), false);
+}
+HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment,
+                                     const std::nothrow_t& /*tag*/) noexcept {
+  return entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true);
+}
+HEAPWRIGHT_ALIAS("_Znwm") void* operator new[](std::size_t);
+HEAPWRIGHT_ALIAS("_ZnwmRKSt9nothrow_t") void* operator new[](std::size_t, const std::nothrow_t&) noexcept;
+HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_t") void* operator new[](std::size_t, std::align_val_t);
+HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_tRKSt9nothrow_t")
+void* operator new[](std::size_t, std::align_val_t, const std::nothrow_t&) noexcept;
+
+// operator delete and delete[]: plain, sized, aligned, sized and aligned, nothrow, nothrow and aligned.
+HEAPWRIGHT_ALIAS("free") void operator delete(void*) noexcept;
+HEAPWRIGHT_ALIAS("free_sized") void operator delete(void*, std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::size_t, std::align_val_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete(void*, const std::nothrow_t&) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t, const std::nothrow_t&) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete[](void*) noexcept;
+HEAPWRIGHT_ALIAS("free_sized") void operator delete[](void*, std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::align_val_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::size_t, std::align_val_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete[](void*, const std::nothrow_t&) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::align_val_t, const std::nothrow_t&) noexcept;
