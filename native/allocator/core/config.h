@@ -21,7 +21,8 @@ concept Configuration = requires {
   { C::kSecure } -> std::convertible_to<bool>;
 };
 
-// A superblock, the unit of everything; and a chunk, 64 of them, the first of which holds what describes the rest.
+// A superblock, the unit of everything; and a chunk, 64 of them, the first of which holds what describes the
+// rest.
 inline constexpr std::size_t kSuperblockBytes = 64 * 1024;
 inline constexpr std::size_t kSuperblockShift = 16;
 inline constexpr std::size_t kSuperblocksInChunk = 64;
@@ -31,6 +32,8 @@ inline constexpr std::size_t kChunkBytes = kSuperblockBytes * kSuperblocksInChun
 inline constexpr std::size_t kLargestClassBytes = 32 * 1024;
 inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 
-constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) & ~(unit - 1);
+}
 
 }  // namespace heapwright::alloc

@@ -1,11 +1,12 @@
 // A heap: size classes over superblocks, with a short list in front of each class.
 //
-//     malloc ──► front list of the class ──(empty)──► refill: half a list from the first superblock in the queue
-//     free   ──► front list of the class ──(full)───► spill: all but the newest half, each to its superblock
+//     malloc ──► front list of the class ──(empty)──► refill: half a list from the first superblock in the
+//     queue free   ──► front list of the class ──(full)───► spill: all but the newest half, each to its
+//     superblock
 //
-// The front list is what makes both fast and the cache happy: what was freed last is handed out next, whichever
-// superblock it is of, and neither touches a superblock's description. It is short (kFrontBytes, kFrontBlocks), so
-// superblocks become empty, and go back to the region, all but as early as without it.
+// The front list is what makes both fast and the cache happy: what was freed last is handed out next,
+// whichever superblock it is of, and neither touches a superblock's description. It is short (kFrontBytes,
+// kFrontBlocks), so superblocks become empty, and go back to the region, all but as early as without it.
 //
 //     Hot (one cache line for four classes)
 //     ┌──────┬──────┬─┐┌──────┬──────┬─┐     ┌─────────────────────┐┌──────┬───────┐
@@ -14,10 +15,11 @@
 //       front 0          front 1             └─────────────────────┘└──────┴───────┘
 //                                                                     the region
 //
-// `room` counts frees down to the next look at a list, not its length: malloc need not write it. Front 0 belongs to
-// no class; its room is 0, so that freeing a span or nonsense, whose tag is 0, ends in the slow path by the test that
-// a full list needs anyway. Likewise `limit`: NULL, foreign pointers and large blocks fail the compare 'is it in the
-// region', and a process with threads sets it to 0, so that every free fails it.
+// `room` counts frees down to the next look at a list, not its length: malloc need not write it. Front 0
+// belongs to no class; its room is 0, so that freeing a span or nonsense, whose tag is 0, ends in the slow
+// path by the test that a full list needs anyway. Likewise `limit`: NULL, foreign pointers and large blocks
+// fail the compare 'is it in the region', and a process with threads sets it to 0, so that every free fails
+// it.
 //
 // Threads: none. Who shares a heap hides it (hide) and locks around the slow paths.
 #pragma once
@@ -79,7 +81,8 @@ class Heap {
   // The fast path; nullptr: ask allocate_slow.
   HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) {
     if (bytes <= kSmall) [[likely]] {
-      Front& front = front_at(hot_.fronts.data(), hot_.offsets[(bytes + Classes::kGranule - 1) / Classes::kGranule]);
+      Front& front =
+          front_at(hot_.fronts.data(), hot_.offsets[(bytes + Classes::kGranule - 1) / Classes::kGranule]);
       Block* const block = front.head;
       if (block != nullptr) [[likely]] {
         front.head = block->next;
@@ -106,7 +109,8 @@ class Heap {
     if (bytes > kSmall || offset >= hot_.limit) [[unlikely]] {
       return free(address);
     }
-    Front& front = front_at(hot_.fronts.data(), hot_.offsets[(bytes + Classes::kGranule - 1) / Classes::kGranule]);
+    Front& front =
+        front_at(hot_.fronts.data(), hot_.offsets[(bytes + Classes::kGranule - 1) / Classes::kGranule]);
     return push(front, address) ? Freed::kDone : Freed::kFull;
   }
 

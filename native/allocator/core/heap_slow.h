@@ -38,7 +38,8 @@ void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
     }
   }
   if (bytes <= kLargestSpanBytes && alignment <= kSuperblockBytes) {
-    return allocate_slow(std::max(bytes, kLargestClassBytes + 1));  // a superblock begins at a multiple of its size
+    return allocate_slow(
+        std::max(bytes, kLargestClassBytes + 1));  // a superblock begins at a multiple of its size
   }
   if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX - bytes) {
     return nullptr;
@@ -279,7 +280,8 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
     return true;
   }
   Superblock* const superblock = superblock_of(address);
-  if (index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan && memory_of(superblock) == address) {
+  if (index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan &&
+      memory_of(superblock) == address) {
     region.give(superblock, superblock->length);
     return true;
   }
@@ -361,7 +363,8 @@ bool Heap<C>::trim() {
 template <Configuration C>
 Statistics Heap<C>::statistics() const {
   Statistics result{region.statistics(), large_.bytes(), large_.count(), large_.bytes(), 0, 0};
-  for (const Superblock* s = region.next_used(nullptr); s != nullptr; s = region.next_used(const_cast<Superblock*>(s))) {
+  for (const Superblock* s = region.next_used(nullptr); s != nullptr;
+       s = region.next_used(const_cast<Superblock*>(s))) {
     if (s->kind == Kind::kBlocks) {
       result.live_blocks += s->carved - s->free_count;
       result.live_bytes += std::size_t{s->carved - s->free_count} * s->size;

@@ -1,8 +1,8 @@
-// Blocks with a mapping of their own: above 1 MiB, or aligned to more than a superblock. They go straight back to the
-// kernel when freed, and grow by moving page tables, not bytes (mremap).
+// Blocks with a mapping of their own: above 1 MiB, or aligned to more than a superblock. They go straight
+// back to the kernel when freed, and grow by moving page tables, not bytes (mremap).
 //
-// A hash table of page numbers (open addressing, no tombstones) knows them all; a pointer that is not in it is not a
-// large block. Entries are found by slow paths only.
+// A hash table of page numbers (open addressing, no tombstones) knows them all; a pointer that is not in it
+// is not a large block. Entries are found by slow paths only.
 //
 // Threads: none here; who shares it locks it.
 #pragma once

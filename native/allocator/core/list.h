@@ -1,4 +1,5 @@
-// A doubly linked list through the `next` and `previous` of its members, with both ends at hand. Zeroed: empty.
+// A doubly linked list through the `next` and `previous` of its members, with both ends at hand. Zeroed:
+// empty.
 #pragma once
 
 namespace heapwright::alloc {

@@ -1,5 +1,5 @@
-// Options from an environment variable: 'limit=2g,purge_delay=1000'. What cannot be used is reported once, in one
-// line on stderr, and left at its default.
+// Options from an environment variable: 'limit=2g,purge_delay=1000'. What cannot be used is reported once, in
+// one line on stderr, and left at its default.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,17 @@
 namespace heapwright::alloc {
 
 struct Options {
-  std::size_t limit = SIZE_MAX;             // limit=SIZE: of all memory obtained
-  std::size_t keep = 1024 * 1024;           // keep=SIZE: what free superblocks may hold at least
-  std::uint64_t purge_delay = 500;          // purge_delay=MS: wanted again within: keep more from now on
-  std::size_t front = 0;                    // front=SIZE: of the list before each class; 0: the built-in default
-  enum class Huge : std::uint8_t { kAuto, kNever, kAlways } huge_pages = Huge::kAuto;  // huge_pages=auto|never|always
-  bool report = false;                      // on_error=abort|report: a wrong pointer is reported and ignored
-  bool statistics = false;                  // stats=0|1: print them at exit
+  std::size_t limit = SIZE_MAX;     // limit=SIZE: of all memory obtained
+  std::size_t keep = 1024 * 1024;   // keep=SIZE: what free superblocks may hold at least
+  std::uint64_t purge_delay = 500;  // purge_delay=MS: wanted again within: keep more from now on
+  std::size_t front = 0;            // front=SIZE: of the list before each class; 0: the built-in default
+  enum class Huge : std::uint8_t {
+    kAuto,
+    kNever,
+    kAlways
+  } huge_pages = Huge::kAuto;  // huge_pages=auto|never|always
+  bool report = false;         // on_error=abort|report: a wrong pointer is reported and ignored
+  bool statistics = false;     // stats=0|1: print them at exit
 };
 
 // `text` may be nullptr. `variable` is its name, for messages.

@@ -91,7 +91,8 @@ bool Region::obtain(std::size_t chunks) {
   if (limit_ - end_ < bytes || bytes_ + large_bytes + bytes > settings.limit_bytes) {
     return false;
   }
-  const std::uintptr_t low = base_ - round_up((end_ + bytes - base_) / kSuperblockBytes * sizeof(std::uint32_t), kMapStep);
+  const std::uintptr_t low =
+      base_ - round_up((end_ + bytes - base_) / kSuperblockBytes * sizeof(std::uint32_t), kMapStep);
   if (low < map_low_) {
     auto* const map = reinterpret_cast<void*>(low);
     const std::size_t more = map_low_ - low;
@@ -154,10 +155,12 @@ Superblock* Region::take(std::size_t count) {
       return claim(chunk_of(held), index_in_chunk(held), 1);
     }
     Chunk* const chunk = open_.first != nullptr ? open_.first : fresh_chunk();
-    return chunk == nullptr ? nullptr : claim(chunk, static_cast<std::size_t>(std::countr_zero(chunk->free)), 1);
+    return chunk == nullptr ? nullptr
+                            : claim(chunk, static_cast<std::size_t>(std::countr_zero(chunk->free)), 1);
   }
   std::size_t searched = 0;
-  for (Chunk* chunk = open_.first; chunk != nullptr && searched < kChunksToSearch; chunk = chunk->next, ++searched) {
+  for (Chunk* chunk = open_.first; chunk != nullptr && searched < kChunksToSearch;
+       chunk = chunk->next, ++searched) {
     const std::size_t index = find_run(chunk->free, count);
     if (index < kSuperblocksInChunk) {
       return claim(chunk, index, count);
@@ -255,7 +258,8 @@ bool Region::purge_all() {
 }
 
 Region::Statistics Region::statistics() const {
-  return {bytes_, used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, purged_count_ * kSuperblockBytes, purges_};
+  return {bytes_, used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, purged_count_ * kSuperblockBytes,
+          purges_};
 }
 
 Superblock* Region::next_used(Superblock* after) const {

@@ -1,4 +1,5 @@
-// One contiguous stretch of address space, handed out in superblocks, and what of it goes back to the kernel when.
+// One contiguous stretch of address space, handed out in superblocks, and what of it goes back to the kernel
+// when.
 //
 //            map grows downward ◄─┐ ┌─► chunks grow upward
 //     ─ ─ ─┬─────┬─────┬─────┬─────┬──────────────┬──────────────┬─ ─ ─
@@ -6,18 +7,19 @@
 //     ─ ─ ─┴─────┴─────┴─────┴─────┴──────────────┴──────────────┴─ ─ ─
 //                                  base
 //
-// tag i (32 bits, at base − 4·(i+1)) says in one load what free() must know of superblock i: where its class's front
-// list stands (0: not blocks of a class). 16 superblocks to a cache line: the tags of 1 MiB of heap.
+// tag i (32 bits, at base − 4·(i+1)) says in one load what free() must know of superblock i: where its
+// class's front list stands (0: not blocks of a class). 16 superblocks to a cache line: the tags of 1 MiB of
+// heap.
 //
-// Being contiguous, 'is this ours' is one subtraction and one compare. The place is far from everything the kernel
-// would choose, so that growing in place works; where it does not (a small address space, a sanitizer), the region
-// lives in a reservation, as large as can be had.
+// Being contiguous, 'is this ours' is one subtraction and one compare. The place is far from everything the
+// kernel would choose, so that growing in place works; where it does not (a small address space, a
+// sanitizer), the region lives in a reservation, as large as can be had.
 //
-// Giving back. Superblocks that become free keep their memory while there are few of them: at most an eighth of those
-// in use, at least 1 MiB. What goes beyond is given back at once, oldest first, down to half of that. So memory falls
-// without a clock, a thread or another call: also in a process that does nothing any more. Only if what was given
-// back is wanted again within `delay_ms` did that cost more than it saved: then as much more is kept from now on,
-// half of it forgotten with every second.
+// Giving back. Superblocks that become free keep their memory while there are few of them: at most an eighth
+// of those in use, at least 1 MiB. What goes beyond is given back at once, oldest first, down to half of
+// that. So memory falls without a clock, a thread or another call: also in a process that does nothing any
+// more. Only if what was given back is wanted again within `delay_ms` did that cost more than it saved: then
+// as much more is kept from now on, half of it forgotten with every second.
 //
 // Threads: none here; who shares a region locks it.
 #pragma once
@@ -49,8 +51,8 @@ class Region {
     std::size_t purges;        // in so many calls
   };
 
-  // Neighbouring free superblocks, or nullptr: out of memory. At most kSuperblocksInChunk − 1. Their kind is the
-  // caller's to set.
+  // Neighbouring free superblocks, or nullptr: out of memory. At most kSuperblocksInChunk − 1. Their kind is
+  // the caller's to set.
   Superblock* take(std::size_t count);
   // Gives them back; their tags must be 0.
   void give(Superblock* first, std::size_t count);
@@ -73,7 +75,8 @@ class Region {
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] Statistics statistics() const;
 
-  // The first superblock in use at or after a chunk and index, in address order: to walk over all. nullptr at the end.
+  // The first superblock in use at or after a chunk and index, in address order: to walk over all. nullptr at
+  // the end.
   [[nodiscard]] Superblock* next_used(Superblock* after) const;
 
   Settings settings;

@@ -5,9 +5,9 @@
 //     16  32  48  64 | 80  96  112  128 | 160  192  224  256 | 320 ...      32 KiB
 //     P classes by 16  P classes by 16    P classes by 32      by 64
 //
-// so above 16·P bytes a block is at most 1/(P+1) larger than what was asked for plus one byte. A class is a multiple
-// of the largest power of two below its step, and blocks start at multiples of the class in a superblock, which is
-// why alignment needs no flag: a block of a class divisible by A is aligned to A.
+// so above 16·P bytes a block is at most 1/(P+1) larger than what was asked for plus one byte. A class is a
+// multiple of the largest power of two below its step, and blocks start at multiples of the class in a
+// superblock, which is why alignment needs no flag: a block of a class divisible by A is aligned to A.
 //
 // Class numbers begin with 1; 0 stands for 'no class'.
 #pragma once
@@ -25,7 +25,8 @@ struct SizeClasses {
   static_assert(std::has_single_bit(kPerDoubling) && kPerDoubling <= 64);
   static constexpr std::size_t kGranule = 16;
   static constexpr std::size_t kLogP = std::bit_width(kPerDoubling) - 1;
-  static constexpr std::size_t kDoublings = std::bit_width(kLargestClassBytes / (kGranule * kPerDoubling)) - 1;
+  static constexpr std::size_t kDoublings =
+      std::bit_width(kLargestClassBytes / (kGranule * kPerDoubling)) - 1;
   static constexpr std::size_t kCount = kPerDoubling * (kDoublings + 1) + 1;  // with class 0
 
   // The smallest class that holds so many bytes, at most kLargestClassBytes.
@@ -58,7 +59,8 @@ struct SizeClasses {
     return 0;
   }
 
-  // The specification: sizes rise, each class holds what it is chosen for and no smaller one would, worst waste.
+  // The specification: sizes rise, each class holds what it is chosen for and no smaller one would, worst
+  // waste.
   static constexpr bool valid() {
     if (bytes(kCount - 1) != kLargestClassBytes) {
       return false;

@@ -1,4 +1,5 @@
-// What a heap can say of itself, found by walking its superblocks when asked: nothing is counted on the fast paths.
+// What a heap can say of itself, found by walking its superblocks when asked: nothing is counted on the fast
+// paths.
 #pragma once
 
 #include <cstddef>

@@ -14,8 +14,9 @@
 // A superblock in use by a class (kind = kBlocks):
 //     carved · size                capacity · size    64 KiB
 //     ├─ handed out at least once ─┤── never touched ─┤─ too small for a block ─┤
-// Invariants: free_count is the length of `free`; free_count ≤ carved ≤ capacity; what is in neither `free` nor
-// uncarved is with the program or in a front list; the superblock is in its class's queue exactly if `queued`.
+// Invariants: free_count is the length of `free`; free_count ≤ carved ≤ capacity; what is in neither `free`
+// nor uncarved is with the program or in a front list; the superblock is in its class's queue exactly if
+// `queued`.
 #pragma once
 
 #include <cstddef>
@@ -55,10 +56,10 @@ static_assert(sizeof(Superblock) == 64);
 
 // The first line of a chunk. Bit i of a mask is superblock i; bit 0 is never set.
 struct alignas(64) Chunk {
-  std::uint64_t free;   // nobody's
-  std::uint64_t dirty;  // free, and may hold memory: it was used since it was last given back to the kernel
+  std::uint64_t free;    // nobody's
+  std::uint64_t dirty;   // free, and may hold memory: it was used since it was last given back to the kernel
   std::uint64_t purged;  // given back: using it again costs page faults that keeping it would have saved
-  Chunk* next;          // among chunks with a free superblock
+  Chunk* next;           // among chunks with a free superblock
   Chunk* previous;
 };
 static_assert(sizeof(Chunk) == 64);
@@ -70,7 +71,8 @@ inline Chunk* chunk_of(const void* address) {
 // The description of the superblock that holds an address.
 inline Superblock* superblock_of(const void* address) {
   Chunk* const chunk = chunk_of(address);
-  const std::size_t index = (reinterpret_cast<std::uintptr_t>(address) >> kSuperblockShift) % kSuperblocksInChunk;
+  const std::size_t index =
+      (reinterpret_cast<std::uintptr_t>(address) >> kSuperblockShift) % kSuperblocksInChunk;
   return reinterpret_cast<Superblock*>(chunk) + index;
 }
 

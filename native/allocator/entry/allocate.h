@@ -8,7 +8,8 @@
 //     std::size_t usable(const void*)
 //     void* resize(void*, std::size_t)       in place or by moving pages; nullptr: copy it
 //
-// errno is set here and nowhere below, as glibc's manual has it: ENOMEM, EINVAL; never by success, never by free.
+// errno is set here and nowhere below, as glibc's manual has it: ENOMEM, EINVAL; never by success, never by
+// free.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// What C++'s operators new do when memory is out. The library is not linked to a C++ runtime, or every C program
-// would have to load one; it asks the runtime that the program brings, by weak names.
+// What C++'s operators new do when memory is out. The library is not linked to a C++ runtime, or every C
+// program would have to load one; it asks the runtime that the program brings, by weak names.
 #pragma once
 
 #include <cstddef>

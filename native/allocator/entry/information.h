@@ -13,7 +13,7 @@
 namespace heapwright::alloc::entry {
 
 inline struct mallinfo2 information2(const Statistics& s) {
-  struct mallinfo2 result {};
+  struct mallinfo2 result{};
   result.arena = s.region.region_bytes;
   result.ordblks = s.region.dirty_bytes / kSuperblockBytes;
   result.hblks = s.large_count;
@@ -28,7 +28,7 @@ inline struct mallinfo2 information2(const Statistics& s) {
 inline struct mallinfo information(const Statistics& s) {
   const struct mallinfo2 wide = information2(s);
   const auto fit = [](std::size_t value) { return value > INT_MAX ? INT_MAX : static_cast<int>(value); };
-  struct mallinfo result {};
+  struct mallinfo result{};
   result.arena = fit(wide.arena);
   result.ordblks = fit(wide.ordblks);
   result.hblks = fit(wide.hblks);

@@ -1,10 +1,11 @@
-// Every name a program may know malloc by on glibc: C, C23, glibc's own, and the operators of C++. One body, many
-// names; names of one body are aliases, so that none costs a jump through the PLT.
+// Every name a program may know malloc by on glibc: C, C23, glibc's own, and the operators of C++. One body,
+// many names; names of one body are aliases, so that none costs a jump through the PLT.
 //
 // Include once, after `heapwright::alloc::library` has been defined.
 #pragma once
 
 #include <malloc.h>
+
 #include <cstdio>
 
 #include "allocate.h"
@@ -17,7 +18,8 @@
 using heapwright::alloc::library;
 namespace entry = heapwright::alloc::entry;
 
-// The attributes of glibc's headers (nonnull, malloc, alloc_size) stay as they are; exception specifications too.
+// The attributes of glibc's headers (nonnull, malloc, alloc_size) stay as they are; exception specifications
+// too.
 #pragma GCC diagnostic ignored "-Wmissing-attributes"
 #pragma GCC diagnostic ignored "-Wattribute-alias"
 
@@ -25,7 +27,8 @@ extern "C" {
 HEAPWRIGHT_EXPORT void* malloc(std::size_t bytes) noexcept { return entry::allocate(library, bytes); }
 HEAPWRIGHT_EXPORT void free(void* address) noexcept { library.free(address); }
 HEAPWRIGHT_EXPORT void free_sized(void* address, std::size_t bytes) noexcept { library.free(address, bytes); }
-HEAPWRIGHT_EXPORT void free_aligned_sized(void* address, std::size_t /*alignment*/, std::size_t /*bytes*/) noexcept {
+HEAPWRIGHT_EXPORT void free_aligned_sized(void* address, std::size_t /*alignment*/,
+                                          std::size_t /*bytes*/) noexcept {
   library.free(address);
 }
 HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) noexcept {
@@ -52,7 +55,9 @@ HEAPWRIGHT_EXPORT std::size_t malloc_usable_size(void* address) noexcept { retur
 HEAPWRIGHT_EXPORT int malloc_trim(std::size_t /*pad*/) noexcept { return library.trim() ? 1 : 0; }
 HEAPWRIGHT_EXPORT struct mallinfo2 mallinfo2() noexcept { return entry::information2(library.statistics()); }
 HEAPWRIGHT_EXPORT struct mallinfo mallinfo() noexcept { return entry::information(library.statistics()); }
-HEAPWRIGHT_EXPORT void malloc_stats() noexcept { entry::print_statistics(library.kName, library.statistics()); }
+HEAPWRIGHT_EXPORT void malloc_stats() noexcept {
+  entry::print_statistics(library.kName, library.statistics());
+}
 HEAPWRIGHT_EXPORT int malloc_info(int options, FILE* file) noexcept {
   return entry::write_xml(options, file, library.kName, library.statistics());
 }

@@ -1,9 +1,11 @@
 // exgen: the core for programs with one thread, and safe if there come more.
 //
 // Thread rules. As long as the process has one thread nothing is locked and nothing asks. pthread_create and
-// thrd_create are wrapped: before the first other thread starts, the heap is hidden, which makes every fast path fail
-// the test it has anyway, and from then on the slow paths run under one lock. Threads that come into being otherwise
-// (inside the C library) are noticed by glibc's flag in the next slow path.
+// thrd_create are wrapped: before the first other thread starts, the heap is hidden, which makes every fast
+// path fail the test it has anyway, and from then on the slow paths run under one lock. Threads that come
+// into being otherwise (inside the C library) are noticed by glibc's flag in the next slow path.
+#include "../include/exgen.h"
+
 #include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -12,7 +14,6 @@
 #include "../core/heap.h"
 #include "../core/message.h"
 #include "../core/options.h"
-#include "../include/exgen.h"
 
 namespace heapwright::alloc {
 
@@ -209,8 +210,8 @@ Function next(const char* name) {
 
 extern "C" {
 
-HEAPWRIGHT_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
-                                     void* argument) noexcept {
+HEAPWRIGHT_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                                     void* (*body)(void*), void* argument) noexcept {
   static const auto real = next<decltype(&pthread_create)>("pthread_create");
   library.become_threaded();
   return real(thread, attributes, body, argument);
@@ -234,7 +235,7 @@ HEAPWRIGHT_EXPORT std::size_t exgen_usable_size(const void* address) { return li
 HEAPWRIGHT_EXPORT int exgen_trim(void) { return library.trim() ? 1 : 0; }
 HEAPWRIGHT_EXPORT void exgen_get_statistics(exgen_statistics* result) {
   const heapwright::alloc::Statistics s = library.statistics();
-  *result = {s.live_bytes,         s.live_blocks,        s.large_bytes,         s.region.used_bytes,
+  *result = {s.live_bytes,         s.live_blocks,         s.large_bytes,        s.region.used_bytes,
              s.region.dirty_bytes, s.region.purged_bytes, s.region.region_bytes};
 }
 }

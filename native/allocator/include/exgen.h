@@ -1,5 +1,5 @@
-/* exgen: malloc for single-threaded programs. Linking or preloading the library replaces malloc; nothing of this
- * header is needed for that. It gives the same functions explicit names, and tells how the heap is. */
+/* exgen: malloc for single-threaded programs. Linking or preloading the library replaces malloc; nothing of
+ * this header is needed for that. It gives the same functions explicit names, and tells how the heap is. */
 #ifndef HEAPWRIGHT_EXGEN_H
 #define HEAPWRIGHT_EXGEN_H
 

@@ -1,5 +1,5 @@
-// What the allocators need of the operating system: memory, a clock, a line on stderr. The only room with system
-// calls, conditional compilation and inline assembly.
+// What the allocators need of the operating system: memory, a clock, a line on stderr. The only room with
+// system calls, conditional compilation and inline assembly.
 //
 // Nothing here allocates, throws or depends on a constructor having run: malloc is called before any has.
 #pragma once
@@ -37,8 +37,8 @@ std::uint64_t clock_ms();
 // Something that differs from run to run, as far as the kernel randomises addresses.
 std::uint64_t random_seed();
 
-// The value of an environment variable, or nullptr; always nullptr in a setuid program. `environment` is what the
-// constructor was given: libc's own may not be set yet.
+// The value of an environment variable, or nullptr; always nullptr in a setuid program. `environment` is what
+// the constructor was given: libc's own may not be set yet.
 const char* environment_value(char** environment, const char* name);
 
 // Writes to stderr, without a buffer; what cannot be written is lost.
