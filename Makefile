@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 NATIVE := build/native
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build run test lint native native-test unit-test peers format lock clean help
+.PHONY: build run bench test lint native native-test unit-test peers format lock clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run test lint peers native format lock clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run bench test lint peers native format lock clean"
 
 build: $(VENV)/.installed
 
@@ -36,6 +36,12 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 run: build
 	@mkdir -p out
 	$(BIN)/heapwright tune --budget 48 --study out/spectrum.study -- $(BIN)/python examples/spectrum.py
+
+# The allocator benchmarks under every malloc found (`make peers` gets more): about half an hour on two cores.
+bench: build
+	@mkdir -p out/bench
+	$(BIN)/heapwright bench all --json out/bench/bench.json --csv out/bench/bench.csv \
+	  --markdown out/bench/bench.md --plots out/bench
 
 # The allocators to compare with: packages, and the newest of those that are on crates.io.
 peers: build
