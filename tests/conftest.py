@@ -33,17 +33,19 @@ def meter() -> Path:
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Builds tests/programs/NAME.c once, with more compiler options if given."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    """Builds tests/programs/NAME.c or NAME.cpp once, with more compiler options if given."""
+    c, cxx = shutil.which("gcc") or shutil.which("cc"), shutil.which("g++") or shutil.which("c++")
     folder = tmp_path_factory.mktemp("programs")
 
     def build(name: str, *options: str) -> Path:
         path = folder / "".join([name, *options])
         if not path.exists():
-            words = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", *options]
-            subprocess.run([*words, "-o", path, PROGRAMS / f"{name}.c", "-ldl"], check=True)
+            source = next(file for file in (PROGRAMS / f"{name}.c", PROGRAMS / f"{name}.cpp") if file.exists())
+            compiler = c if source.suffix == ".c" else cxx
+            if compiler is None:
+                pytest.skip(f"no compiler for {source.name}")
+            words = [compiler, *(["-std=c++20"] if source.suffix == ".cpp" else []), "-O1", "-Wall", "-Wextra"]
+            subprocess.run([*words, "-Werror", "-pthread", *options, "-o", path, source, "-ldl"], check=True)
         return path
 
     return build

@@ -195,7 +195,7 @@ inline const Row kGlibcRows[] = {
        }
        freed(a, [] { return malloc(100); });
      }},
-    {"strdup, asprintf: blocks of malloc's",
+    {"strdup and asprintf give malloc's blocks",
      [](Answer& a) {
        const char* volatile text =
            "a text of somewhat more than one hundred characters, so that the block that holds it"

@@ -23,6 +23,7 @@ void* malloc(size_t size) {
   if (size > 64 && size < PTRDIFF_MAX) {
     if (now_faulty("misaligned")) return (char*)__libc_malloc(size + 16) + 8;
     if (now_faulty("refuses")) return NULL;
+    if (now_faulty("crashes")) abort();
     if (size < 256 && last != NULL && now_faulty("twice")) return last;
     if (size < 256) return last = __libc_malloc(256);
   }

@@ -140,7 +140,12 @@ class Worker {
     }
     noted(way.name, size);
     errno = 0;
-    void* const at = way.call(size, alignment);
+    void* at = nullptr;
+    try {
+      at = way.call(size, alignment);
+    } catch (const std::bad_alloc&) {
+      at = nullptr;
+    }
     if (at == nullptr) {
       broken("%zu bytes aligned to %zu refused with %zu MiB live, errno %d", size, alignment,
              shadow.live() >> 20U, errno);

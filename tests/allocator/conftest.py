@@ -1,0 +1,97 @@
+"""The allocators under test, and how a program is run under one.
+
+Those that heapwright brings, from the installed package or else from build/native. HEAPWRIGHT_TEST_ALLOCATOR names
+others instead: paths of libraries with ':' between them, or 'glibc' for no library at all.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+NAMES = ("exgen", "reaper", "exgen-secure", "reaper-secure")
+FLAGS = ("-O2", "-g", "-fno-builtin")
+
+
+@dataclass(frozen=True)
+class Malloc:
+    """A malloc: the C library's own, or that of a library to preload."""
+
+    name: str
+    library: Path | None = None
+
+    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Ours, without what would change allocators, and with this one preloaded."""
+        drop = ("GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD", "EXGEN_", "REAPER_", "PYTHONMALLOC")
+        env = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
+        preload = {"LD_PRELOAD": str(self.library)} if self.library else {}
+        return {**env, "LC_ALL": "C", **preload, **(more or {})}
+
+    def run(
+        self,
+        *words: str | Path,
+        env: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        stdin: bytes = b"",
+        timeout: float = 120,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Runs a program under this malloc, in a process group that ends with it."""
+        process = subprocess.Popen(
+            words,
+            env=self.environment(env),
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            out, err = process.communicate(stdin, timeout)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        assert b"cannot be preloaded" not in err, err.decode()
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+GLIBC = Malloc("glibc")
+
+
+def _under_test() -> list[Malloc]:
+    given = os.environ.get("HEAPWRIGHT_TEST_ALLOCATOR")
+    if given:
+        return [
+            Malloc(Path(word).name, Path(word).resolve()) if word != "glibc" else GLIBC for word in given.split(":")
+        ]
+    folders = (Path(str(files("heapwright"))) / "_native/lib", ROOT / "build/native/native/allocator")
+    found = {
+        name: next((f / f"lib{name}.so" for f in folders if (f / f"lib{name}.so").is_file()), None) for name in NAMES
+    }
+    return [Malloc(name, path) for name, path in found.items() if path is not None]
+
+
+_ABSENT = pytest.param(None, id="none", marks=pytest.mark.skip("no bundled allocator is built yet"))
+
+
+@pytest.fixture(scope="session", params=[pytest.param(one, id=one.name) for one in _under_test()] or [_ABSENT])
+def allocator(request: pytest.FixtureRequest) -> Malloc:
+    """Each malloc under test."""
+    assert isinstance(request.param, Malloc)
+    assert request.param.library is None or request.param.library.is_file(), request.param.library
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def judge(program: Callable[..., Path]) -> Callable[[str], Path]:
+    """Builds one of the judging programs: tests/programs/allocator_NAME.cpp."""
+    return lambda name: program(f"allocator_{name}", *FLAGS)

@@ -1,0 +1,83 @@
+"""Whole real programs: what they print under a malloc is what they print without it, byte for byte."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.allocator.conftest import GLIBC, Malloc
+from tests.allocator.workloads import WORKLOADS
+from tests.conftest import PROGRAMS
+
+Print = Callable[[Malloc, str], bytes]
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 000 numbers, one a line."""
+    path = tmp_path_factory.mktemp("input") / "numbers"
+    source = random.Random(1)
+    path.write_text("".join(f"{source.randrange(10**6)}\n" for _ in range(200_000)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def printed(numbers: Path, tmp_path_factory: pytest.TempPathFactory) -> Print:
+    """What a workload prints under a malloc."""
+
+    def run(malloc: Malloc, name: str) -> bytes:
+        env = {
+            "PYTHON": sys.executable,
+            "PYTHONMALLOC": "malloc",
+            "PYTHONHASHSEED": "1",
+            "PERL_HASH_SEED": "1",
+            "SOURCE": str(PROGRAMS / "allocator_fuzz.cpp"),
+            "NUMBERS": str(numbers),
+        }
+        folder = tmp_path_factory.mktemp("programs")
+        done = malloc.run("sh", "-c", WORKLOADS[name].script, env=env, folder=folder, timeout=240)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def reference(printed: Print) -> Callable[[str], bytes]:
+    """What a workload prints under glibc's malloc."""
+    return functools.cache(lambda name: printed(GLIBC, name))
+
+
+def need(name: str) -> None:
+    """Skips where a program is missing."""
+    missing = [word for word in WORKLOADS[name].needs if shutil.which(word) is None]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed")
+    if name == "python-tests" and importlib.util.find_spec("test.test_json") is None:
+        pytest.skip("this Python has no test package")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_prints_the_same(allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]) -> None:
+    need(name)
+    assert printed(allocator, name) == reference(name)
+
+
+def test_what_is_printed_shows_a_fault(program: Callable[..., Path], tmp_path: Path) -> None:
+    faulty = program("allocator_faulty", "-shared", "-fPIC", "-fno-builtin")
+    done = Malloc("faulty", faulty).run(
+        sys.executable,
+        "-c",
+        "import json; print(sum(len(json.dumps(['x' * 100] * 100)) for _ in range(200)))",
+        env={"FAULT": "loses", "PYTHONMALLOC": "malloc"},
+        folder=tmp_path,
+    )
+    assert done.returncode != 0 or done.stdout != b"2080000\n"
