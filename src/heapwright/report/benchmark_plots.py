@@ -7,11 +7,14 @@ from the least to the most of the rounds; points of one thread count are set a l
 
 from __future__ import annotations
 
+import io
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heapwright.measure.host import describe_host
 from heapwright.report.benchmarks import time_key
 from heapwright.study.bench import Suite
 from heapwright.study.bench_results import Cell, overall
@@ -46,6 +49,7 @@ _AXIS = {
     "cycles_per_pair": "cycles per malloc/free pair, less the void's",
     "overhead": "peak RSS / live bytes",
     "wall_s": "run time [ms]",
+    "rss_bytes": "RSS at the end, nothing live [MiB]",
 }
 _SPEED_UPS = ("scalability", "cache-thrash", "cache-scratch")
 _THREADS = "threads"
@@ -67,7 +71,8 @@ def _styles(found: Suite) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _new(title: str, x: str, y: str) -> tuple[Figure, Axes]:
+def _new(found: Suite, title: str, x: str, y: str, bars: str = "least to most") -> tuple[Figure, Axes]:
+    """Empty axes; what the points and bars are, and the state of huge pages, stand at the top right."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -79,6 +84,8 @@ def _new(title: str, x: str, y: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(8.6, 4.6), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, loc="left", fontsize=11)
+    rounds = f"{found.rounds} round{'s' if found.rounds > 1 else ''}, bars: {bars}; " if bars else ""
+    axes.set_title(f"{rounds}THP {describe_host()['thp'] or 'n/a'}", loc="right", fontsize=8, color="#666")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(linewidth=0.4, color="#ccc")
@@ -168,7 +175,7 @@ def against_threads(found: Suite, benchmark: Benchmark, metric: str) -> Figure |
     if not lines:
         return None
     label = _AXIS.get(metric, f"{metric.removesuffix('_bytes').replace('_', ' ')} [{unit}]")
-    figure, axes = _new(benchmark.name, _THREADS, label)
+    figure, axes = _new(found, benchmark.name, _THREADS, label)
     _counted(axes, found.threads(benchmark.name))
     _draw(axes, found, lines, log=True)
     _legend(figure)
@@ -192,7 +199,7 @@ def speed_up(found: Suite, benchmark: str) -> Figure | None:
                 lines.setdefault(allocator.name, []).append((cell.threads, first / median, first / high, first / low))
     if not lines or len(counts) < 2:
         return None
-    figure, axes = _new(f"{benchmark}: speed-up", _THREADS, f"time with {counts[0]} / time with so many threads")
+    figure, axes = _new(found, f"{benchmark}: speed-up", _THREADS, f"time with {counts[0]} / time with so many threads")
     ideal = [1.0 if benchmark == "scalability" else c / counts[0] for c in counts]
     axes.plot(counts, ideal, ":", color="#888", label="ideal, a core each")
     _counted(axes, counts)
@@ -225,8 +232,10 @@ def against_iterations(found: Suite, over_reference: bool) -> Figure | None:
     if not lines:
         return None
     count = found.threads(benchmarks[0].name)[0]
-    label = f"speed-up over {found.reference} (bars: 95% intervals)" if over_reference else "run time [ms]"
-    figure, axes = _new(f"scalability, {count} threads", "iterations of each thread", label)
+    label = f"speed-up over {found.reference}" if over_reference else "run time [ms]"
+    bars = "95% intervals" if over_reference else "least to most"
+    title = f"scalability, {count} thread{'s' if count > 1 else ''}"
+    figure, axes = _new(found, title, "iterations of each thread", label, bars)
     _counted(axes, [float(b.iterations or 0) for b in benchmarks], lambda v: f"{v / 1e6:g} M")
     _draw(axes, found, lines, log=not over_reference)
     if over_reference:
@@ -254,7 +263,7 @@ def falls(found: Suite) -> Figure | None:
                 live = [(int(k[4]), (cell.medians.get(f"{k[:5]}_live_bytes") or 0) / (1 << 20)) for k in keys]
     if not lines:
         return None
-    figure, axes = _new("phases: memory kept after each fall, idle", "fall", "RSS [MiB]")
+    figure, axes = _new(found, "phases: memory kept after each fall, idle", "fall", "RSS [MiB]")
     axes.plot([x for x, _ in live], [y for _, y in live], ":", color="#888", marker="x", label="live")
     _draw(axes, found, lines, log=True)
     falls_seen = [x for x, _ in live]
@@ -275,9 +284,11 @@ def whole(found: Suite) -> Figure | None:
     if not points:
         return None
     figure, axes = _new(
+        found,
         "all benchmarks and threads, geometric means",
         f"time, ratio to {found.reference} (left is faster)",
         "memory, ratio (down is smaller)",
+        bars="",
     )
     axes.axhline(1, color="#999", linewidth=0.8)
     axes.axvline(1, color="#999", linewidth=0.8)
@@ -317,8 +328,10 @@ def write_plots(found: Suite, folder: Path) -> None:
     """Writes every figure as SVG into a directory, which is made if need be; a file is whole or not there."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in figures(found).items():
-        out = folder / f"{name}.svg"
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", suffix=".svg", delete=False) as draft:
-            figure.savefig(draft.name, metadata={"Date": None})
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        text = re.sub(r"(\d\.\d\d)\d+", r"\1", buffer.getvalue())  # hundredths of a point are enough
+        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=f".{name}.", delete=False, encoding="utf-8") as draft:
+            draft.write(text)
         Path(draft.name).chmod(0o644)
-        Path(draft.name).replace(out)
+        Path(draft.name).replace(folder / f"{name}.svg")

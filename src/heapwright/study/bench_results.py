@@ -64,7 +64,7 @@ def derive(cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str,
                 run.update(compensate(run, voids[name, threads].runs.get(number, {})))
         cell.medians = _medians(cell)
     for (name, _, threads), cell in cells.items():
-        against = cells[name, reference, threads]
+        against, cell.ratios = cells[name, reference, threads], {}
         if cell.measured and against.measured:
             for metric in dict.fromkeys((cell.benchmark.time, cell.benchmark.memory, *_ALWAYS, *_COMPENSATED)):
                 ratio = ratio_of(cell, against, metric)
