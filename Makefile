@@ -40,7 +40,7 @@ run: build
 # The allocator benchmarks under every malloc found (`make peers` gets more): about half an hour on two cores.
 bench: build
 	@mkdir -p out/bench
-	$(BIN)/heapwright bench all --json out/bench/bench.json --csv out/bench/bench.csv \
+	$(BIN)/heapwright bench all -n 3 --json out/bench/bench.json --csv out/bench/bench.csv \
 	  --markdown out/bench/bench.md --plots out/bench
 
 # The allocators to compare with: packages, and the newest of those that are on crates.io.

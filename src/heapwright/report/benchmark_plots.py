@@ -183,9 +183,9 @@ def against_threads(found: Suite, benchmark: Benchmark, metric: str) -> Figure |
 
 
 def speed_up(found: Suite, benchmark: str) -> Figure | None:
-    """Each allocator's time with the fewest threads / with so many; dotted: what could be had at most.
+    """Each allocator's time with the fewest threads / with so many; dotted: what this machine's cores allow.
 
-    scalability gives every thread the same work, so the ideal is 1; the others split one work.
+    scalability gives every thread the same work, so the ideal is 1 up to the number of cores; the others split one work.
     """
     counts = found.threads(benchmark)
     lines: dict[str, list[Point]] = {}
@@ -200,8 +200,11 @@ def speed_up(found: Suite, benchmark: str) -> Figure | None:
     if not lines or len(counts) < 2:
         return None
     figure, axes = _new(found, f"{benchmark}: speed-up", _THREADS, f"time with {counts[0]} / time with so many threads")
-    ideal = [1.0 if benchmark == "scalability" else c / counts[0] for c in counts]
-    axes.plot(counts, ideal, ":", color="#888", label="ideal, a core each")
+    cores = describe_host()["cores"]
+    ideal = [min(c, cores) / min(counts[0], cores) for c in counts]
+    if benchmark == "scalability":
+        ideal = [share * counts[0] / c for share, c in zip(ideal, counts, strict=True)]
+    axes.plot(counts, ideal, ":", color="#888", label=f"ideal on {cores} cores")
     _counted(axes, counts)
     _draw(axes, found, lines)
     axes.set_ylim(bottom=0)
