@@ -1,7 +1,7 @@
 """The allocators under test, and how a program is run under one.
 
-Those that heapwright brings, from the installed package or else from build/native. HEAPWRIGHT_TEST_ALLOCATOR names
-others instead: paths of libraries with ':' between them, or 'glibc' for no library at all.
+Those that heapwright brings, from the installed package or build/native, whichever was built last.
+HEAPWRIGHT_TEST_ALLOCATOR names others instead: paths of libraries with ':' between them, or 'glibc' for no library.
 """
 
 from __future__ import annotations
@@ -74,10 +74,12 @@ def _under_test() -> list[Malloc]:
             Malloc(Path(word).name, Path(word).resolve()) if word != "glibc" else GLIBC for word in given.split(":")
         ]
     folders = (Path(str(files("heapwright"))) / "_native/lib", ROOT / "build/native/native/allocator")
-    found = {
-        name: next((f / f"lib{name}.so" for f in folders if (f / f"lib{name}.so").is_file()), None) for name in NAMES
-    }
-    return [Malloc(name, path) for name, path in found.items() if path is not None]
+    found = []
+    for name in NAMES:
+        built = [path for folder in folders if (path := folder / f"lib{name}.so").is_file()]
+        if built:
+            found.append(Malloc(name, max(built, key=lambda path: path.stat().st_mtime)))
+    return found
 
 
 _ABSENT = pytest.param(None, id="none", marks=pytest.mark.skip("no bundled allocator is built yet"))

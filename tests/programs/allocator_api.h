@@ -25,7 +25,6 @@ class Answer {
     used_ += more > 0 ? static_cast<std::size_t>(more) : 0;
     used_ = used_ < sizeof text_ ? used_ : sizeof text_ - 1;
   }
-  void clear() { used_ = 0; }
   [[nodiscard]] const char* text() const { return text_; }
 
  private:

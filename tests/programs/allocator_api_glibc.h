@@ -201,7 +201,7 @@ inline const Row kGlibcRows[] = {
            "a text of somewhat more than one hundred characters, so that the block that holds it"
            " is large enough for the test";
        freed(a, [&] { return strdup(text); });
-       a.clear();
+       a.add(", ");
        freed(a, [&]() -> void* {
          char* made = nullptr;
          return asprintf(&made, "%s", text) > 0 ? made : nullptr;
