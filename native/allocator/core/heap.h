@@ -103,15 +103,18 @@ class Heap {
     Front& front = front_at(hot_.fronts.data(), reinterpret_cast<const std::uint32_t*>(hot_.base)[number]);
     return push(front, address) ? Freed::kDone : Freed::kFull;
   }
-  // The same for who knows the size: no tag is read.
-  HEAPWRIGHT_INLINE Freed free(void* address, std::size_t bytes) {
+  // The size of a block with a size class, or 0: ask usable().
+  [[nodiscard]] HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const {
     const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - hot_.base;
-    if (bytes > kSmall || offset >= hot_.limit) [[unlikely]] {
-      return free(address);
+    if (offset >= hot_.limit) [[unlikely]] {
+      return 0;
     }
-    Front& front =
-        front_at(hot_.fronts.data(), hot_.offsets[(bytes + Classes::kGranule - 1) / Classes::kGranule]);
-    return push(front, address) ? Freed::kDone : Freed::kFull;
+    const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
+    return kSizes[reinterpret_cast<const std::uint32_t*>(hot_.base)[number] / sizeof(Front)];
+  }
+  // Whether a block of this size class may stay for so many bytes: not too small, and not half empty.
+  static HEAPWRIGHT_INLINE bool stays(std::size_t size, std::size_t bytes) {
+    return bytes <= size && (bytes >= size / 2 || size == Classes::kGranule);
   }
 
   // Any size; nullptr: out of memory.
@@ -141,6 +144,14 @@ class Heap {
   void (*on_fault)(const void* address, Fault fault) = nullptr;
 
  private:
+  static constexpr auto kSizes = [] {
+    std::array<std::uint32_t, Classes::kCount> sizes{};
+    for (std::size_t i = 1; i < Classes::kCount; ++i) {
+      sizes[i] = static_cast<std::uint32_t>(Classes::bytes(i));
+    }
+    return sizes;
+  }();
+
   // What a front may hold before it is looked at.
   [[nodiscard]] constexpr std::int32_t most_in_front(std::size_t number) const {
     const std::size_t fit = front_bytes / Classes::bytes(number);
@@ -159,12 +170,20 @@ class Heap {
 
   void* allocate_class(std::size_t number);
   void* allocate_span(std::size_t bytes);
+  void* allocate_large(std::size_t bytes, std::size_t alignment);
   Block* refill(std::size_t number);
   Superblock* start_superblock(std::size_t number);
   Block* carve(Superblock* superblock, std::size_t most, std::size_t& count);
   static Block* cut(Superblock* superblock, std::size_t most, std::size_t& count);
   void trim_front(std::size_t number, std::int32_t keep);
   static const Block* repeated(const Block* first);
+  // Whether a superblock's block begins here. With r = ⌈2³²/size⌉, the low half of offset·r is below 2¹⁶ for
+  // a multiple of the size and at least r > 2¹⁶ for everything else.
+  static bool begins_block(const Block* block, std::uint32_t reciprocal) {
+    const auto offset =
+        static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes);
+    return offset * reciprocal < kSuperblockBytes;
+  }
   void give_back(Block* block);
   void release(Superblock* superblock);
   void look_at_region();

@@ -16,13 +16,27 @@ void* Heap<C>::allocate_slow(std::size_t bytes) {
       return span;
     }
   }
-  if (bytes > PTRDIFF_MAX || bytes > region.settings.limit_bytes - region.bytes() ||
-      region.large_bytes > region.settings.limit_bytes - region.bytes() - bytes) {
+  fresh_ = allocate_large(bytes, 1);
+  return const_cast<void*>(fresh_);
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment) {
+  if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX - bytes) {
     return nullptr;
   }
-  void* const block = large_.allocate(bytes, 1);
+  void* block = nullptr;
+  for (int tries = 0; block == nullptr && tries < 2; ++tries) {
+    if (tries == 1) {  // what is free may hold the address space or the limit that is missing
+      trim();
+      region.shrink();
+      look_at_region();
+    }
+    if (region.bytes() + large_.bytes() + bytes <= region.settings.limit_bytes) {
+      block = large_.allocate(bytes, alignment);
+    }
+  }
   region.large_bytes = large_.bytes();
-  fresh_ = block;
   return block;
 }
 
@@ -38,15 +52,11 @@ void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
     }
   }
   if (bytes <= kLargestSpanBytes && alignment <= kSuperblockBytes) {
-    return allocate_slow(
-        std::max(bytes, kLargestClassBytes + 1));  // a superblock begins at a multiple of its size
+    if (void* const span = allocate_span(bytes); span != nullptr) {
+      return span;
+    }
   }
-  if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX - bytes) {
-    return nullptr;
-  }
-  void* const block = large_.allocate(bytes, alignment);
-  region.large_bytes = large_.bytes();
-  return block;
+  return allocate_large(bytes, alignment);
 }
 
 template <Configuration C>
@@ -54,6 +64,10 @@ void* Heap<C>::allocate_class(std::size_t number) {
   Front& front = fronts()[number];
   if (front.head == nullptr) {
     front.head = refill(number);
+    if (front.head == nullptr) {
+      trim();  // other fronts may hold the last block of a superblock
+      front.head = refill(number);
+    }
     if (front.head == nullptr) {
       return nullptr;
     }
@@ -65,7 +79,7 @@ void* Heap<C>::allocate_class(std::size_t number) {
 
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
-  const std::size_t count = (bytes + kSuperblockBytes - 1) / kSuperblockBytes;
+  const std::size_t count = std::max((bytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
   Superblock* const first = region.take(count);
   look_at_region();
   if (first == nullptr) {
@@ -179,7 +193,7 @@ void Heap<C>::spill(void* address) {
     }
     return;
   }
-  trim_front(number, most_in_front(number) / 2);
+  trim_front(number, most_in_front(number) / 4);
 }
 
 // Keeps the newest blocks of a front and gives the others back.
@@ -187,31 +201,23 @@ template <Configuration C>
 void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
   Front& front = fronts()[number];
   const std::int32_t most = most_in_front(number);
-  Block* last_kept = nullptr;
+  Block** end = &front.head;
   std::int32_t length = 0;
-  for (Block* block = front.head; block != nullptr; block = block->next) {
-    if (++length == keep) {
-      last_kept = block;
-    }
-    if (length > most + 1) {  // longer than it can be: it bites its own tail
+  for (; length < keep && *end != nullptr; ++length) {
+    end = &(*end)->next;
+  }
+  front.room = most - length;
+  Block* const rest = *end;
+  for (const Block* block = rest; block != nullptr; block = block->next) {
+    if (++length > most + 1) [[unlikely]] {  // longer than it can be: it bites its own tail
       const Block* const twice = repeated(front.head);
       front = {nullptr, most, 0};
       report(twice, Fault::kTwice);
       return;
     }
   }
-  front.room = most - std::min(length, keep);
-  Block*& end = last_kept == nullptr ? front.head : last_kept->next;
-  if (length <= keep) {
-    return;
-  }
-  Block* rest = end;
-  end = nullptr;
-  while (rest != nullptr) {
-    Block* const next = rest->next;
-    give_back(rest);
-    rest = next;
-  }
+  *end = nullptr;
+  give_back(rest);
 }
 
 // The first block that a list which has no end meets again.
@@ -228,26 +234,37 @@ const Block* Heap<C>::repeated(const Block* first) {
   }
 }
 
-// A block goes home to its superblock.
+// The blocks of a list go home, those that lie together at once.
 template <Configuration C>
 void Heap<C>::give_back(Block* block) {
-  Superblock* const superblock = superblock_of(block);
-  const std::size_t offset = reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes;
-  const std::size_t index = offset * superblock->reciprocal >> 32U;
-  if (index * superblock->size != offset || index >= superblock->carved) [[unlikely]] {
-    report(block, Fault::kInside);
-    return;
-  }
-  block->next = superblock->free;
-  superblock->free = block;
-  if (++superblock->free_count >= superblock->carved) {
-    if (superblock->free_count > superblock->carved) [[unlikely]] {
-      report(block, Fault::kTwice);
+  while (block != nullptr) {
+    Superblock* const superblock = superblock_of(block);
+    const std::uintptr_t place = reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
+    const std::uint32_t reciprocal = superblock->reciprocal;
+    Block* chain = superblock->free;
+    std::uint32_t count = superblock->free_count;
+    do {
+      Block* const next = block->next;
+      if (!begins_block(block, reciprocal)) [[unlikely]] {
+        report(block, Fault::kInside);
+      } else {
+        block->next = chain;
+        chain = block;
+        ++count;
+      }
+      block = next;
+    } while (reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift == place);
+    superblock->free = chain;
+    superblock->free_count = count;
+    if (count >= superblock->carved) {
+      if (count > superblock->carved) [[unlikely]] {
+        report(chain, Fault::kTwice);
+      }
+      release(superblock);
+    } else if (!superblock->queued) {
+      superblock->queued = true;
+      queues_[superblock->number].push_back(superblock);
     }
-    release(superblock);
-  } else if (!superblock->queued) {
-    superblock->queued = true;
-    queues_[superblock->number].push_back(superblock);
   }
 }
 
@@ -294,10 +311,10 @@ std::size_t Heap<C>::usable(const void* address) const {
   if (!region.contains(address)) {
     return large_.usable(address);
   }
-  const Superblock* const superblock = superblock_of(address);
-  if (region.tag(address) != 0) {
-    return superblock->size;
+  if (const std::uint32_t tag = region.tag(address); tag != 0) {
+    return kSizes[tag / sizeof(Front)];
   }
+  const Superblock* const superblock = superblock_of(address);
   const bool span = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan;
   return span && memory_of(superblock) == address ? superblock->length * kSuperblockBytes : 0;
 }
@@ -316,11 +333,10 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
     region.large_bytes = large_.bytes();
     return block;
   }
-  Superblock* const superblock = superblock_of(address);
-  if (superblock->kind == Kind::kBlocks) {
-    const std::size_t size = superblock->size;
-    return bytes <= size && (bytes >= size / 2 || size == Classes::kGranule) ? address : nullptr;
+  if (region.tag(address) != 0) {
+    return stays(kSizes[region.tag(address) / sizeof(Front)], bytes) ? address : nullptr;
   }
+  Superblock* const superblock = superblock_of(address);
   const std::size_t wanted = (bytes + kSuperblockBytes - 1) / kSuperblockBytes;
   const std::size_t length = superblock->length;
   if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes) {

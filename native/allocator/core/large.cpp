@@ -78,7 +78,7 @@ void Large::erase(Entry* entry) {
 
 void* Large::allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t page = platform::page_size();
-  bytes = round_up(bytes, page);
+  bytes = round_up(bytes + (bytes == 0 ? 1 : 0), page);
   const std::size_t extra = alignment <= page ? 0 : alignment - page;
   if (bytes + extra < bytes || !make_room()) {
     return nullptr;

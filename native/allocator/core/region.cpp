@@ -122,7 +122,7 @@ Chunk* Region::fresh_chunk() {
   }
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + bytes_);
   bytes_ += kChunkBytes;
-  chunk->free = kAllFree;
+  *chunk = {kAllFree, 0, 0, nullptr, nullptr};  // after shrink() of a reservation it need not be zero
   open_.push_front(chunk);
   return chunk;
 }
@@ -255,6 +255,23 @@ bool Region::purge_all() {
   }
   extra_ = 0;
   return any;
+}
+
+void Region::shrink() {
+  purge_all();
+  while (bytes_ > 0) {
+    auto* const last = reinterpret_cast<Chunk*>(base_ + bytes_ - kChunkBytes);
+    if (last->free != kAllFree) {
+      break;
+    }
+    open_.remove(last);
+    bytes_ -= kChunkBytes;
+  }
+  const std::uintptr_t end = base_ + bytes_;
+  if (!reserved_ && end_ > end) {
+    platform::unmap(reinterpret_cast<void*>(end), end_ - end);
+    end_ = end;
+  }
 }
 
 Region::Statistics Region::statistics() const {

@@ -61,6 +61,9 @@ class Region {
   // Gives all memory of free superblocks to the kernel; whether there was any.
   bool purge_all();
 
+  // Gives the address space of free chunks at the end back as well: for when there is no other left.
+  void shrink();
+
   // 0 until something was taken.
   [[nodiscard]] std::uintptr_t base() const { return base_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }

@@ -4,9 +4,11 @@
 //     void* allocate_slow(std::size_t)       nullptr: out of memory; errno untouched
 //     void* allocate_aligned(std::size_t bytes, std::size_t alignment)
 //     void* allocate_zeroed(std::size_t)     slow
-//     void free(void*)   void free(void*, std::size_t)   errno untouched
-//     std::size_t usable(const void*)
-//     void* resize(void*, std::size_t)       in place or by moving pages; nullptr: copy it
+//     void free(void*)                       errno untouched
+//     std::size_t class_size(const void*)    fast; 0: ask usable
+//     bool stays(std::size_t size, std::size_t bytes)    whether realloc leaves a block of this class where
+//     it is std::size_t usable(const void*) void* resize(void*, std::size_t)       in place or by moving
+//     pages; nullptr: copy it
 //
 // errno is set here and nowhere below, as glibc's manual has it: ENOMEM, EINVAL; never by success, never by
 // free.
@@ -64,10 +66,16 @@ void* reallocate(Library& library, void* address, std::size_t bytes) {
     library.free(address);
     return nullptr;
   }
-  if (void* const same = library.resize(address, bytes); same != nullptr) {
-    return same;
+  std::size_t usable = library.class_size(address);
+  if (library.stays(usable, bytes)) {
+    return address;
   }
-  const std::size_t usable = library.usable(address);
+  if (usable == 0) {
+    if (void* const same = library.resize(address, bytes); same != nullptr) {
+      return same;
+    }
+    usable = library.usable(address);
+  }
   if (usable == 0) {  // not a block; the library has said so if it was told to go on
     library.free(address);
     return out_of_memory();

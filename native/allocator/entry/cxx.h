@@ -2,6 +2,8 @@
 // program would have to load one; it asks the runtime that the program brings, by weak names.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <cstddef>
 #include <new>
 
@@ -12,6 +14,16 @@ namespace heapwright::alloc::entry {
 // The C++ runtime's own, if there is one: std::get_new_handler and libstdc++'s std::__throw_bad_alloc.
 [[gnu::weak]] std::new_handler runtime_new_handler() asm("_ZSt15get_new_handlerv");
 [[noreturn, gnu::weak]] void runtime_throw_bad_alloc() asm("_ZSt17__throw_bad_allocv");
+
+// A handler may throw, which nothrow new has to turn into nullptr. This library cannot catch; the runtime's
+// own operator can: it calls the throwing one, which is ours.
+template <class... Tag>
+void* runtime_new_nothrow(const char* name, std::size_t bytes, Tag... tag) {
+  using Function = void* (*)(std::size_t, Tag..., const std::nothrow_t&);
+  static constinit std::nothrow_t nothrow{};
+  const auto function = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+  return function == nullptr ? nullptr : function(bytes, tag..., nothrow);
+}
 
 // Calls the new-handler; false: there is none.
 inline bool called_handler() {
@@ -39,10 +51,15 @@ HEAPWRIGHT_COLD void* new_slow(Library& library, std::size_t bytes, std::size_t 
     if (block != nullptr) {
       return block;
     }
-    if (!called_handler()) {
-      if (nothrow) {
+    if (nothrow) {
+      if (&runtime_new_handler == nullptr || runtime_new_handler() == nullptr) {
         return nullptr;
       }
+      return alignment == 0 ? runtime_new_nothrow("_ZnwmRKSt9nothrow_t", bytes)
+                            : runtime_new_nothrow("_ZnwmSt11align_val_tRKSt9nothrow_t", bytes,
+                                                  static_cast<std::align_val_t>(alignment));
+    }
+    if (!called_handler()) {
       bad_alloc();
     }
   }

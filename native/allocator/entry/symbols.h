@@ -20,17 +20,10 @@ namespace entry = heapwright::alloc::entry;
 
 // The attributes of glibc's headers (nonnull, malloc, alloc_size) stay as they are; exception specifications
 // too.
-#pragma GCC diagnostic ignored "-Wmissing-attributes"
-#pragma GCC diagnostic ignored "-Wattribute-alias"
 
 extern "C" {
 HEAPWRIGHT_EXPORT void* malloc(std::size_t bytes) noexcept { return entry::allocate(library, bytes); }
 HEAPWRIGHT_EXPORT void free(void* address) noexcept { library.free(address); }
-HEAPWRIGHT_EXPORT void free_sized(void* address, std::size_t bytes) noexcept { library.free(address, bytes); }
-HEAPWRIGHT_EXPORT void free_aligned_sized(void* address, std::size_t /*alignment*/,
-                                          std::size_t /*bytes*/) noexcept {
-  library.free(address);
-}
 HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) noexcept {
   return entry::allocate_zeroed(library, count, size);
 }
@@ -64,6 +57,8 @@ HEAPWRIGHT_EXPORT int malloc_info(int options, FILE* file) noexcept {
 HEAPWRIGHT_EXPORT int mallopt(int what, int value) noexcept { return library.set_option(what, value); }
 
 HEAPWRIGHT_ALIAS("free") void cfree(void*) noexcept;
+HEAPWRIGHT_ALIAS("free") void free_sized(void*, std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void free_aligned_sized(void*, std::size_t, std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("malloc") void* __libc_malloc(std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void __libc_free(void*) noexcept;
 HEAPWRIGHT_ALIAS("free") void __libc_cfree(void*) noexcept;
@@ -93,15 +88,17 @@ HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_t") void* operator new[](std::size_t, std::
 HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_tRKSt9nothrow_t")
 void* operator new[](std::size_t, std::align_val_t, const std::nothrow_t&) noexcept;
 
-// operator delete and delete[]: plain, sized, aligned, sized and aligned, nothrow, nothrow and aligned.
+// The size that a sized delete brings is not used: a tag is found faster than a size is turned into a class,
+// and a program that errs in the size does no harm. operator delete and delete[]: plain, sized, aligned,
+// sized and aligned, nothrow, nothrow and aligned.
 HEAPWRIGHT_ALIAS("free") void operator delete(void*) noexcept;
-HEAPWRIGHT_ALIAS("free_sized") void operator delete(void*, std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::size_t, std::align_val_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete(void*, const std::nothrow_t&) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t, const std::nothrow_t&) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete[](void*) noexcept;
-HEAPWRIGHT_ALIAS("free_sized") void operator delete[](void*, std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::align_val_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::size_t, std::align_val_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete[](void*, const std::nothrow_t&) noexcept;

@@ -33,8 +33,9 @@ class Exgen {
 
   HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) { return heap_.allocate(bytes); }
   HEAPWRIGHT_INLINE void free(void* address) { finish_free(heap_.free(address), address); }
-  HEAPWRIGHT_INLINE void free(void* address, std::size_t bytes) {
-    finish_free(heap_.free(address, bytes), address);
+  HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const { return heap_.class_size(address); }
+  static bool stays(std::size_t size, std::size_t bytes) {
+    return Heap<ExgenConfiguration>::stays(size, bytes);
   }
   void* allocate_slow(std::size_t bytes) {
     const Guard guard(*this);
@@ -217,7 +218,7 @@ HEAPWRIGHT_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* at
   return real(thread, attributes, body, argument);
 }
 
-HEAPWRIGHT_EXPORT int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) noexcept {
+HEAPWRIGHT_EXPORT int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
   static const auto real = next<decltype(&thrd_create)>("thrd_create");
   library.become_threaded();
   return real(thread, body, argument);

@@ -13,9 +13,6 @@
 
 #include "platform.h"
 
-// glibc ≥ 2.32 clears it before the first other thread starts; weak for the C libraries without it.
-extern "C" __attribute__((weak)) char __libc_single_threaded;
-
 namespace heapwright::alloc::platform {
 
 namespace {
@@ -141,8 +138,6 @@ void write_error(const char* text, std::size_t length) {
 }
 
 void abort_process() { std::abort(); }
-
-bool single_threaded() { return &__libc_single_threaded == nullptr || __libc_single_threaded != 0; }
 
 void Lock::lock() {
   std::uint32_t seen = 0;

@@ -7,6 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
+// glibc ≥ 2.32 clears it before the first other thread starts; weak for C libraries without it.
+extern "C" __attribute__((weak)) char __libc_single_threaded;
+
 namespace heapwright::alloc::platform {
 
 // The run-time page size: 4 KiB here, 16 or 64 KiB on some ARM machines.
@@ -28,7 +31,7 @@ void purge(void* address, std::size_t bytes);
 // No access to these pages from now on: a guard.
 void forbid(void* address, std::size_t bytes);
 
-enum class HugePages { kAsSystem, kNever, kAlways };
+enum class HugePages : std::uint8_t { kAsSystem, kNever, kAlways };
 void advise_huge_pages(void* address, std::size_t bytes, HugePages mode);
 
 // Milliseconds on a monotonic clock that need not be finer than some milliseconds.
@@ -46,7 +49,7 @@ void write_error(const char* text, std::size_t length);
 [[noreturn]] void abort_process();
 
 // One thread so far, as far as the C library knows. It cannot know of threads made by the bare system call.
-bool single_threaded();
+inline bool single_threaded() { return &__libc_single_threaded == nullptr || __libc_single_threaded != 0; }
 
 // A lock that sleeps in the kernel when it has to wait. Constant-initialised.
 class Lock {
