@@ -1,4 +1,4 @@
-"""measure, apply, run, report, doctor, allocators: each verb alone, as its user would."""
+"""Each verb alone, as its user would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heapwright.metrics import METRICS, NUMERIC
 
 from .conftest import Heapwright, environment
 
-VERBS = ("tune", "measure", "apply", "run", "report", "doctor", "allocators")
+VERBS = ("tune", "compare", "bench", "measure", "apply", "run", "report", "doctor", "allocators")
 
 
 @pytest.fixture(scope="module")

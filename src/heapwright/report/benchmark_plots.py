@@ -185,7 +185,7 @@ def against_threads(found: Suite, benchmark: Benchmark, metric: str) -> Figure |
 def speed_up(found: Suite, benchmark: str) -> Figure | None:
     """Each allocator's time with the fewest threads / with so many; dotted: what this machine's cores allow.
 
-    scalability gives every thread the same work, so the ideal is 1 up to the number of cores; the others split one work.
+    scalability gives every thread the same work, so the ideal is 1 up to the number of cores; the others split theirs.
     """
     counts = found.threads(benchmark)
     lines: dict[str, list[Point]] = {}
