@@ -132,6 +132,8 @@ class Heap {
   // More or less bytes where the block stands (or, for a large one, elsewhere); nullptr: must be copied.
   void* resize(void* address, std::size_t bytes);
 
+  // What a front list may hold from now on; the lists are emptied.
+  void set_front(std::size_t bytes);
   // From now on the fast paths find nothing: another thread may run them.
   void hide();
   // Everything that is nobody's goes back to the kernel; whether anything did.
@@ -139,7 +141,6 @@ class Heap {
   [[nodiscard]] Statistics statistics() const;
 
   Region region;
-  std::size_t front_bytes = C::kFrontBytes;
   // What to do about a wrong pointer.
   void (*on_fault)(const void* address, Fault fault) = nullptr;
 
@@ -154,7 +155,7 @@ class Heap {
 
   // What a front may hold before it is looked at.
   [[nodiscard]] constexpr std::int32_t most_in_front(std::size_t number) const {
-    const std::size_t fit = front_bytes / Classes::bytes(number);
+    const std::size_t fit = front_bytes_ / Classes::bytes(number);
     return static_cast<std::int32_t>(std::clamp(fit, std::size_t{2}, C::kFrontBlocks));
   }
   static HEAPWRIGHT_INLINE Front& front_at(Front* fronts, std::size_t offset) {
@@ -196,6 +197,7 @@ class Heap {
   std::array<List<Superblock>, Classes::kCount> queues_{};  // superblocks with a block to hand out
   std::array<Front, Classes::kCount> hidden_{};             // the fronts once the fast paths are closed
   bool is_hidden_ = false;
+  std::size_t front_bytes_ = C::kFrontBytes;
   Large large_;
   const void* fresh_ = nullptr;
 

@@ -336,12 +336,12 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
   if (region.tag(address) != 0) {
     return stays(kSizes[region.tag(address) / sizeof(Front)], bytes) ? address : nullptr;
   }
+  if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes || usable(address) == 0) {
+    return nullptr;
+  }
   Superblock* const superblock = superblock_of(address);
   const std::size_t wanted = (bytes + kSuperblockBytes - 1) / kSuperblockBytes;
   const std::size_t length = superblock->length;
-  if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes) {
-    return nullptr;
-  }
   if (wanted > length) {
     if (!region.grow(superblock, length, wanted)) {
       return nullptr;
@@ -365,6 +365,17 @@ void Heap<C>::hide() {
     for (Front& front : hot_.fronts) {
       front = {};
     }
+  }
+}
+
+template <Configuration C>
+void Heap<C>::set_front(std::size_t bytes) {
+  for (std::size_t number = 1; number < Classes::kCount; ++number) {
+    trim_front(number, 0);
+  }
+  front_bytes_ = bytes;
+  for (std::size_t number = 1; number < Classes::kCount; ++number) {
+    fronts()[number].room = most_in_front(number);
   }
 }
 

@@ -1,4 +1,4 @@
-// A line for stderr, put together without malloc or stdio.
+// A line for stderr, put together without malloc or stdio. It ends also if it was too long.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +34,8 @@ class Message {
   void put(char c) {
     if (length_ < sizeof text_) {
       text_[length_++] = c;
+    } else {
+      text_[sizeof text_ - 1] = '\n';
     }
   }
   Message& digits(std::size_t number, std::size_t base) {

@@ -47,6 +47,15 @@ bool read_number(Text text, std::size_t& result) {
   return true;
 }
 
+bool read_positive(Text text, std::size_t& result) {
+  std::size_t value = 0;
+  if (!read_number(text, value) || value == 0) {
+    return false;
+  }
+  result = value;
+  return true;
+}
+
 // One of a few words; its number.
 bool read_word(Text text, const char* const* words, std::size_t& result) {
   for (std::size_t i = 0; words[i] != nullptr; ++i) {
@@ -64,13 +73,13 @@ bool set(Options& options, Text key, Text value) {
   static constexpr const char* kSwitch[] = {"0", "1", nullptr};
   std::size_t number = 0;
   if (key.is("limit")) {
-    return read_number(value, options.limit) && options.limit > 0;
+    return read_positive(value, options.limit);
   }
   if (key.is("keep")) {
     return read_number(value, options.keep);
   }
   if (key.is("front")) {
-    return read_number(value, options.front) && options.front > 0;
+    return read_positive(value, options.front);
   }
   if (key.is("purge_delay")) {
     if (!read_number(value, number)) {

@@ -114,6 +114,9 @@ Chunk* Region::fresh_chunk() {
   if (base_ == 0 && !start()) {
     return nullptr;
   }
+  if (bytes_ > 0 && bytes_ + large_bytes + kChunkBytes > settings.limit_bytes) {
+    return nullptr;  // what was obtained ahead may have become too much
+  }
   if (base_ + bytes_ == end_) {
     const std::size_t chunks = std::clamp(bytes_ / kChunkBytes / 8, std::size_t{1}, kMostChunksAtOnce);
     if (!obtain(chunks) && (chunks == 1 || !obtain(1))) {

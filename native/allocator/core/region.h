@@ -77,6 +77,8 @@ class Region {
   // Whether what was last taken reads as zero: not used since the kernel gave it.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] Statistics statistics() const;
+  // How many free superblocks may hold memory: see 'Giving back'.
+  [[nodiscard]] std::size_t allowance() const;
 
   // The first superblock in use at or after a chunk and index, in address order: to walk over all. nullptr at
   // the end.
@@ -96,7 +98,6 @@ class Region {
   Superblock* claim(Chunk* chunk, std::size_t index, std::size_t count);
   void wanted_again(std::size_t count);
   void purge_oldest();
-  [[nodiscard]] std::size_t allowance() const;
 
   std::uintptr_t base_ = 0;
   std::size_t bytes_ = 0;       // of chunks that can be used

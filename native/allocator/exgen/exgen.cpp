@@ -164,7 +164,7 @@ void Exgen::start(const char* text) {
   heap_.region.settings.keep_bytes = options.keep;
   heap_.region.settings.delay_ms = options.purge_delay;
   if (options.front != 0) {
-    heap_.front_bytes = options.front;
+    heap_.set_front(options.front);
   }
   if (options.huge_pages != Options::Huge::kAuto) {
     heap_.region.settings.huge_pages = options.huge_pages == Options::Huge::kNever
