@@ -1,0 +1,215 @@
+// Wrong pointers: which are noticed, by whom, and when. What costs nothing on the fast path is noticed there
+// or at the next look at a front list; what would cost something is not, and is stated here too.
+#include <cstring>
+#include <vector>
+
+#include "support.h"
+
+namespace heapwright::alloc::test {
+namespace {
+
+template <Configuration C>
+class HeapFault : public HeapTest<C> {
+ protected:
+  // As many frees of other blocks as make this class's list be looked at.
+  void churn(std::size_t bytes) {
+    std::vector<void*> others;
+    for (int i = 0; i < 2000; ++i) {
+      others.push_back(this->take(bytes));
+    }
+    for (void* const block : others) {
+      this->give(block);
+    }
+  }
+};
+TYPED_TEST_SUITE(HeapFault, Configurations);
+
+TYPED_TEST(HeapFault, NullIsNothing) {
+  this->give(nullptr);
+  this->take(16);
+  this->give(nullptr);
+  EXPECT_TRUE(reports.empty());
+}
+
+TYPED_TEST(HeapFault, AForeignPointerAtOnce) {
+  this->take(16);
+  alignas(16) char here[32];
+  static char data[32];
+  for (void* const wrong :
+       {static_cast<void*>(here), static_cast<void*>(data), reinterpret_cast<void*>(16),
+        reinterpret_cast<void*>(UINTPTR_MAX - 15), reinterpret_cast<void*>(this->heap.region.base() - 64),
+        reinterpret_cast<void*>(this->heap.region.base() + this->heap.region.bytes())}) {
+    reports.clear();
+    this->give(wrong);
+    EXPECT_EQ(reports, std::vector<Reported>({{wrong, Fault::kForeign}}));
+  }
+}
+
+TYPED_TEST(HeapFault, ALargeBlockTwiceOrInsideAtOnce) {
+  auto* const block = static_cast<char*>(this->take(2'000'000));
+  this->give(block + 4096);
+  EXPECT_EQ(reports, std::vector<Reported>({{block + 4096, Fault::kForeign}}));
+  this->give(block);
+  this->give(block);
+  EXPECT_EQ(reports.back(), (Reported{block, Fault::kForeign})) << "its pages are gone";
+}
+
+TYPED_TEST(HeapFault, ASpanTwiceOrInsideAtOnce) {
+  auto* const block = static_cast<char*>(this->take(200'000));
+  for (const std::size_t inside : {std::size_t{16}, kSuperblockBytes, kSuperblockBytes + 4096}) {
+    reports.clear();
+    this->give(block + inside);
+    EXPECT_EQ(reports, std::vector<Reported>({{block + inside, Fault::kInside}}));
+  }
+  EXPECT_EQ(this->heap.usable(block), 4 * kSuperblockBytes) << "and it lives on";
+  reports.clear();
+  this->give(block);
+  EXPECT_TRUE(reports.empty());
+  this->give(block);
+  EXPECT_EQ(reports, std::vector<Reported>({{block, Fault::kTwice}}));
+}
+
+TYPED_TEST(HeapFault, MemoryThatIsNobodysAtOnce) {
+  auto* const block = static_cast<char*>(this->take(16));
+  this->give(memory_of(superblock_of(block) + 5));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_NE(reports[0].fault, Fault::kForeign);
+}
+
+// Twice in a row makes a list of one block that is its own next: found when the list is looked at.
+TYPED_TEST(HeapFault, ASmallBlockTwiceInARowWhenItsListIsFull) {
+  void* const block = this->take(64);
+  std::vector<void*> others;
+  for (int i = 0; i < 1000; ++i) {
+    others.push_back(this->take(64));
+  }
+  this->give(block);
+  this->give(block);
+  for (void* const other : others) {
+    this->give(other);
+  }
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports[0], (Reported{block, Fault::kTwice}));
+}
+
+TYPED_TEST(HeapFault, ASmallBlockTwiceWithOthersBetweenWhenItsListIsFull) {
+  std::vector<void*> others;
+  for (int i = 0; i < 1000; ++i) {
+    others.push_back(this->take(64));
+  }
+  // The same list still holds it: as many others between as the shortest list of these configurations has
+  // room for.
+  this->heap.trim();
+  void* const block = this->take(64);
+  this->give(block);
+  this->give(others[0]);
+  this->give(block);
+  for (std::size_t i = 1; i < others.size(); ++i) {
+    this->give(others[i]);
+  }
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports[0].fault, Fault::kTwice);
+}
+
+TYPED_TEST(HeapFault, ASmallBlockTwiceAtTheNextTrim) {
+  void* const block = this->take(64);
+  void* const other = this->take(64);
+  this->give(block);
+  this->give(other);
+  this->give(block);
+  this->heap.trim();
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_TRUE(reports[0] == (Reported{block, Fault::kTwice}) ||
+              reports[0] == (Reported{other, Fault::kTwice}));
+}
+
+// Gone home to its superblock between the two: found when the superblock counts more free than there are.
+TYPED_TEST(HeapFault, ASmallBlockTwiceAfterItWentHomeWhenItsSuperblockIsEmpty) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 40; ++i) {
+    blocks.push_back(this->take(1000));
+  }
+  this->give(blocks[0]);
+  this->heap.trim();
+  this->give(blocks[0]);
+  this->heap.trim();
+  for (std::size_t i = 2; i < blocks.size(); ++i) {
+    this->give(blocks[i]);
+  }
+  // One block is still with the program, one counts twice: the sum is right, and nothing is seen.
+  EXPECT_TRUE(reports.empty());
+}
+
+TYPED_TEST(HeapFault, EveryPlaceInsideASmallBlockWhenItGoesHome) {
+  using Classes = typename Heap<TypeParam>::Classes;
+  for (std::size_t number = 2; number < Classes::kCount; ++number) {
+    const std::size_t size = Classes::bytes(number);
+    auto* const block = static_cast<char*>(this->take(size));
+    for (std::size_t inside = 8; inside + 8 <= size; inside += size / 16 / 8 * 8 + 8) {
+      reports.clear();
+      this->give(block + inside);
+      this->heap.trim();
+      ASSERT_EQ(reports, std::vector<Reported>({{block + inside, Fault::kInside}}))
+          << inside << " of " << size;
+    }
+    EXPECT_EQ(this->heap.usable(block), size);
+    this->give(block);
+  }
+}
+
+TYPED_TEST(HeapFault, APlaceInsideWhenItsListIsFull) {
+  auto* const block = static_cast<char*>(this->take(96));
+  std::vector<void*> others;
+  for (int i = 0; i < 1000; ++i) {
+    others.push_back(this->take(96));
+  }
+  this->give(block + 32);
+  for (void* const other : others) {
+    this->give(other);
+  }
+  EXPECT_EQ(reports, std::vector<Reported>({{block + 32, Fault::kInside}}));
+}
+
+// A wrong pointer reported and passed over does the heap no harm.
+TYPED_TEST(HeapFault, AfterAReportTheHeapGoesOn) {
+  alignas(16) char here[32];
+  auto* const span = static_cast<char*>(this->take(200'000));
+  auto* const small = static_cast<char*>(this->take(500));
+  for (int i = 0; i < 100; ++i) {
+    this->give(here);
+    this->give(span + 100'000);
+    this->give(small + 16);
+    this->churn(500);
+  }
+  EXPECT_EQ(reports.size(), 300U);
+  reports.clear();
+  this->give(span);
+  this->give(small);
+  this->heap.trim();
+  EXPECT_TRUE(reports.empty());
+  EXPECT_EQ(this->heap.statistics().live_bytes, 0U);
+}
+
+// realloc of what is no block must be left to free to report, and changes nothing.
+TYPED_TEST(HeapFault, ResizingWhatIsNoBlockIsRefused) {
+  auto* const span = static_cast<char*>(this->take(300'000));
+  auto* const next = static_cast<char*>(this->take(300'000));
+  const std::size_t live = this->heap.statistics().live_bytes;
+  for (const std::size_t bytes : {100'000, 300'000, 400'000}) {
+    EXPECT_EQ(this->heap.resize(span + 16, bytes), nullptr);
+    EXPECT_EQ(this->heap.resize(span + kSuperblockBytes, bytes), nullptr);
+    EXPECT_EQ(this->heap.resize(reinterpret_cast<void*>(this->heap.region.base() + 64), bytes), nullptr);
+  }
+  EXPECT_EQ(this->heap.statistics().live_bytes, live);
+  this->give(span);
+  for (const std::size_t bytes : {100'000, 300'000, 400'000}) {
+    EXPECT_EQ(this->heap.resize(span, bytes), nullptr) << "it was freed";
+  }
+  this->give(next);
+  EXPECT_EQ(this->heap.statistics().live_bytes, 0U);
+  EXPECT_EQ(this->heap.statistics().region.used_bytes, 0U);
+  EXPECT_TRUE(reports.empty());
+}
+
+}  // namespace
+}  // namespace heapwright::alloc::test

@@ -1,0 +1,269 @@
+// A heap's rules one by one, in several configurations; heap_model_test.cpp has random operations.
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "support.h"
+
+namespace heapwright::alloc::test {
+namespace {
+
+TYPED_TEST_SUITE(HeapTest, Configurations);
+
+TYPED_TEST(HeapTest, TouchesNothingUntilItIsUsed) {
+  EXPECT_EQ(this->heap.allocate(16), nullptr);
+  EXPECT_EQ(this->heap.region.bytes(), 0U);
+  int here = 0;
+  EXPECT_EQ(this->heap.usable(&here), 0U);
+  EXPECT_EQ(this->heap.class_size(&here), 0U);
+  EXPECT_FALSE(this->heap.trim());
+  const Statistics s = this->heap.statistics();
+  EXPECT_EQ(s.live_bytes + s.live_blocks + s.front_bytes + s.large_bytes + s.region.region_bytes, 0U);
+}
+
+TYPED_TEST(HeapTest, EverySizeIsUsableAlignedAndWithinTheStatedWaste) {
+  using Classes = typename Heap<TypeParam>::Classes;
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = 0; bytes <= 4096; ++bytes) {
+    sizes.push_back(bytes);
+  }
+  for (std::size_t bytes = 4096; bytes < 3 * kLargestSpanBytes; bytes += bytes / 13) {
+    sizes.insert(sizes.end(), {bytes - 1, bytes, bytes + 1});
+  }
+  for (const std::size_t edge : {kLargestClassBytes, kSuperblockBytes, kLargestSpanBytes}) {
+    sizes.insert(sizes.end(), {edge - 1, edge, edge + 1});
+  }
+  for (const std::size_t bytes : sizes) {
+    auto* const block = static_cast<unsigned char*>(this->take(bytes));
+    ASSERT_NE(block, nullptr) << bytes;
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(block) % 16, 0U);
+    const std::size_t usable = this->heap.usable(block);
+    if (bytes <= kLargestClassBytes) {
+      ASSERT_EQ(usable, Classes::bytes(Classes::of(bytes)));
+      ASSERT_EQ(this->heap.class_size(block), usable);
+    } else {
+      ASSERT_EQ(usable,
+                round_up(bytes, bytes <= kLargestSpanBytes ? kSuperblockBytes : platform::page_size()));
+      ASSERT_EQ(this->heap.class_size(block), 0U);
+    }
+    std::memset(block, 0xa5, usable);
+    this->give(block);
+  }
+  EXPECT_TRUE(reports.empty());
+}
+
+TYPED_TEST(HeapTest, WhatWasFreedLastIsHandedOutNext) {
+  if (TypeParam::kFrontBlocks < 4) {
+    GTEST_SKIP() << "a list this short keeps none";
+  }
+  void* const one = this->take(40);
+  void* const two = this->take(40);
+  this->give(one);
+  this->give(two);
+  EXPECT_EQ(this->take(40), two);
+  EXPECT_EQ(this->take(40), one);
+}
+
+TYPED_TEST(HeapTest, BlocksAreAtMultiplesOfAnyAlignment) {
+  for (std::size_t alignment = 1; alignment <= std::size_t{8} << 20U; alignment *= 2) {
+    for (const std::size_t bytes : {0, 1, 24, 100, 1000, 5000, 33'000, 70'000, 1'000'000, 3'000'000}) {
+      void* const block = this->heap.allocate_aligned(bytes, alignment);
+      ASSERT_NE(block, nullptr) << bytes << " at " << alignment;
+      ASSERT_EQ(reinterpret_cast<std::uintptr_t>(block) % alignment, 0U);
+      ASSERT_GE(this->heap.usable(block), bytes);
+      std::memset(block, 1, bytes);
+      this->give(block);
+    }
+  }
+  EXPECT_TRUE(reports.empty());
+}
+
+TYPED_TEST(HeapTest, WhatIsSaidToBeZeroIs) {
+  const auto check = [&](std::size_t bytes) {
+    auto* const block = static_cast<unsigned char*>(this->heap.allocate_slow(bytes));
+    const std::size_t usable = this->heap.usable(block);
+    if (this->heap.is_zero(block)) {
+      ASSERT_TRUE(std::all_of(block, block + usable, [](unsigned char c) { return c == 0; })) << bytes;
+    }
+    std::memset(block, 1, usable);
+    this->give(block);
+  };
+  for (int round = 0; round < 3; ++round) {
+    for (const std::size_t bytes : {16, 5000, 40'000, 300'000, 1'048'576, 2'000'000}) {
+      check(bytes);
+    }
+    this->heap.trim();
+  }
+}
+
+TYPED_TEST(HeapTest, FreshLargeMemoryIsKnownToBeZero) {
+  for (const std::size_t bytes : {40'000, 300'000, 2'000'000}) {
+    const void* const block = this->heap.allocate_slow(bytes);
+    EXPECT_TRUE(this->heap.is_zero(block)) << "calloc would write what reads as zero";
+  }
+}
+
+TYPED_TEST(HeapTest, ABlockOfAClassStaysForWhatItHoldsWell) {
+  using H = Heap<TypeParam>;
+  void* const block = this->take(1000);
+  const std::size_t size = this->heap.usable(block);
+  EXPECT_EQ(this->heap.resize(block, size), block);
+  EXPECT_EQ(this->heap.resize(block, size / 2), block);
+  EXPECT_EQ(this->heap.resize(block, size + 1), nullptr);
+  EXPECT_EQ(this->heap.resize(block, size / 2 - 1), nullptr) << "half of it would be wasted";
+  EXPECT_FALSE(H::stays(0, 1)) << "no class";
+  EXPECT_TRUE(H::stays(16, 1));
+}
+
+TYPED_TEST(HeapTest, ASpanShrinksAndGrowsWhereItStands) {
+  auto* const block = static_cast<char*>(this->take(10 * kSuperblockBytes));
+  std::memset(block, 3, 10 * kSuperblockBytes);
+  EXPECT_EQ(this->heap.resize(block, 4 * kSuperblockBytes), block);
+  EXPECT_EQ(this->heap.usable(block), 4 * kSuperblockBytes);
+  EXPECT_EQ(this->heap.statistics().live_bytes, 4 * kSuperblockBytes);
+  EXPECT_EQ(this->heap.resize(block, 9 * kSuperblockBytes + 1), block);
+  EXPECT_EQ(this->heap.usable(block), 10 * kSuperblockBytes);
+  EXPECT_TRUE(std::all_of(block, block + 4 * kSuperblockBytes, [](char c) { return c == 3; }));
+  EXPECT_EQ(this->heap.resize(block, 100), nullptr) << "belongs in a class";
+  EXPECT_EQ(this->heap.resize(block, kLargestSpanBytes + 1), nullptr) << "belongs in a mapping";
+}
+
+TYPED_TEST(HeapTest, ALargeBlockIsResizedByItsMapping) {
+  auto* block = static_cast<char*>(this->take(5'000'000));
+  block[0] = block[4'999'999] = 5;
+  block = static_cast<char*>(this->heap.resize(block, 50'000'000));
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(block[0] + block[4'999'999] + block[49'999'999], 10);
+  EXPECT_EQ(this->heap.statistics().large_bytes, round_up(50'000'000, platform::page_size()));
+  EXPECT_EQ(this->heap.resize(block, std::size_t{1} << 62U), nullptr);
+  EXPECT_EQ(this->heap.resize(block, SIZE_MAX), nullptr);
+  EXPECT_EQ(this->heap.resize(block, 1000), nullptr);
+  this->give(block);
+  EXPECT_EQ(this->heap.statistics().large_bytes, 0U);
+}
+
+TYPED_TEST(HeapTest, SizesThatCannotBeAreRefused) {
+  for (const std::size_t bytes :
+       {std::size_t{PTRDIFF_MAX}, std::size_t{PTRDIFF_MAX} + 1, SIZE_MAX, SIZE_MAX - 70'000}) {
+    EXPECT_EQ(this->heap.allocate_slow(bytes), nullptr);
+    EXPECT_EQ(this->heap.allocate_aligned(bytes, 4096), nullptr);
+  }
+  EXPECT_EQ(this->heap.allocate_aligned(16, std::size_t{1} << 63U), nullptr);
+  EXPECT_EQ(this->heap.allocate_aligned(16, std::size_t{1} << 62U), nullptr);
+  EXPECT_NE(this->take(16), nullptr);
+}
+
+TYPED_TEST(HeapTest, HoldsItsLimitAndGoesOnAfterAFree) {
+  constexpr std::size_t kLimit = 32 * kChunkBytes;
+  this->heap.region.settings.limit_bytes = kLimit;
+  for (const std::size_t bytes :
+       {std::size_t{16}, std::size_t{3000}, std::size_t{200'000}, std::size_t{2'000'000}}) {
+    std::vector<void*> blocks;
+    for (void* block = this->take(bytes); block != nullptr; block = this->take(bytes)) {
+      blocks.push_back(block);
+      ASSERT_LE(blocks.size() * bytes, kLimit);
+    }
+    const Statistics s = this->heap.statistics();
+    EXPECT_LE(s.region.region_bytes + s.large_bytes, kLimit);
+    EXPECT_GT(s.live_bytes, kLimit / 2) << "refused with half of it unused";
+    this->give(blocks.back());
+    void* const again = this->take(bytes);
+    EXPECT_NE(again, nullptr);
+    blocks.back() = again;
+    for (void* const block : blocks) {
+      this->give(block);
+    }
+  }
+}
+
+// What small blocks left free at the end of the region is given up for a large one that needs the room.
+TYPED_TEST(HeapTest, ALargeBlockMayHaveWhatTheRegionDoesNotNeed) {
+  this->heap.region.settings.limit_bytes = 16 * kChunkBytes;
+  std::vector<void*> blocks;
+  for (void* block = this->take(3000); block != nullptr; block = this->take(3000)) {
+    blocks.push_back(block);
+  }
+  for (void* const block : blocks) {
+    this->give(block);
+  }
+  EXPECT_NE(this->take(12 * kChunkBytes), nullptr);
+}
+
+TYPED_TEST(HeapTest, TrimGivesEverythingBack) {
+  std::vector<void*> blocks;
+  for (std::size_t i = 0; i < 20'000; ++i) {
+    const std::size_t bytes = 1 + i * i % 9000;
+    blocks.push_back(this->take(bytes));
+    std::memset(blocks.back(), 1, bytes);
+  }
+  blocks.push_back(this->take(900'000));
+  std::memset(blocks.back(), 1, 900'000);
+  char* const base = reinterpret_cast<char*>(this->heap.region.base());
+  const std::size_t chunks = this->heap.region.bytes() / kChunkBytes;
+  const auto in_memory = [&] { return resident(base, chunks * kChunkBytes).value_or(SIZE_MAX); };
+  EXPECT_GT(in_memory(), std::size_t{50'000'000});
+  for (void* const block : blocks) {
+    this->give(block);
+  }
+  EXPECT_TRUE(this->heap.trim());
+  EXPECT_LE(in_memory(), chunks * platform::page_size()) << "a page of descriptions for each chunk";
+  EXPECT_FALSE(this->heap.trim());
+  const Statistics s = this->heap.statistics();
+  EXPECT_EQ(s.live_bytes + s.live_blocks + s.front_bytes + s.region.used_bytes + s.region.dirty_bytes, 0U);
+}
+
+// No page is touched before a block on it is handed out.
+TYPED_TEST(HeapTest, CarvesPageByPage) {
+  static_cast<char*>(this->take(16))[0] = 1;
+  const char* const base = reinterpret_cast<const char*>(this->heap.region.base());
+  EXPECT_LE(*resident(base, kChunkBytes), 2 * platform::page_size());
+  void* const big = this->take(20'000);
+  EXPECT_EQ(*resident(memory_of(superblock_of(big)), kSuperblockBytes), platform::page_size())
+      << "the end of the list before it";
+}
+
+TYPED_TEST(HeapTest, HiddenItWorksOnlyByTheSlowPaths) {
+  std::vector<void*> before;
+  for (int i = 0; i < 300; ++i) {
+    before.push_back(this->take(48));
+  }
+  this->give(before.back());
+  before.pop_back();
+  this->heap.hide();
+  this->heap.hide();  // once is enough
+  std::set<void*> blocks(before.begin(), before.end());
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(this->heap.allocate(48), nullptr);
+    void* const block = this->heap.allocate_slow(48);
+    ASSERT_TRUE(blocks.insert(block).second) << "handed out twice";
+    ASSERT_EQ(this->heap.class_size(block), 0U);
+    ASSERT_EQ(this->heap.usable(block), this->heap.usable(before[0]));
+  }
+  EXPECT_EQ(this->heap.statistics().live_blocks, blocks.size());
+  for (void* const block : blocks) {
+    ASSERT_EQ(this->heap.free(block), Heap<TypeParam>::Freed::kOdd);
+    this->give(block);
+  }
+  this->heap.trim();
+  EXPECT_EQ(this->heap.statistics().live_blocks, 0U);
+  EXPECT_TRUE(reports.empty());
+}
+
+// Options are read when blocks are out and lists are long already.
+TYPED_TEST(HeapTest, AShorterFrontLaterIsNoFault) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 1000; ++i) {
+    blocks.push_back(this->take(16));
+  }
+  this->heap.set_front(64);
+  for (void* const block : blocks) {
+    this->give(block);
+  }
+  this->heap.trim();
+  EXPECT_TRUE(reports.empty());
+  EXPECT_EQ(this->heap.statistics().live_blocks, 0U);
+}
+
+}  // namespace
+}  // namespace heapwright::alloc::test

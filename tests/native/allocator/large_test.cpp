@@ -1,0 +1,146 @@
+// Blocks with mappings of their own, and the table that knows them.
+#include "core/large.h"
+
+#include <cstring>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "support.h"
+
+namespace heapwright::alloc {
+namespace {
+
+class LargeTest : public testing::Test {
+ protected:
+  ~LargeTest() override {
+    for (void* const block : blocks) {
+      EXPECT_TRUE(large.free(block));
+    }
+    EXPECT_EQ(large.count(), 0U);
+    EXPECT_EQ(large.bytes(), 0U);
+  }
+  Large large;
+  std::vector<void*> blocks;
+  const std::size_t page = platform::page_size();
+};
+
+TEST_F(LargeTest, KnowsNothingAtFirst) {
+  int here = 0;
+  EXPECT_EQ(large.usable(&here), 0U);
+  EXPECT_EQ(large.usable(nullptr), 0U);
+  EXPECT_FALSE(large.free(&here));
+  EXPECT_FALSE(large.free(nullptr));
+  EXPECT_EQ(large.resize(&here, 10), nullptr);
+}
+
+TEST_F(LargeTest, ABlockIsZeroedPagesAndGoesBackWhenFreed) {
+  void* const block = large.allocate(page * 300 + 1, 1);
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(large.usable(block), 301 * page);
+  EXPECT_EQ(large.bytes(), 301 * page);
+  EXPECT_EQ(test::resident(block, 301 * page), 0U);
+  EXPECT_EQ(large.usable(static_cast<char*>(block) + page), 0U) << "inside is no block";
+  EXPECT_FALSE(large.free(static_cast<char*>(block) + page));
+  std::memset(block, 1, 301 * page);
+  EXPECT_EQ(test::resident(block, 301 * page), 301 * page);
+  EXPECT_TRUE(large.free(block));
+  EXPECT_EQ(test::resident(block, 301 * page), std::nullopt);
+  EXPECT_FALSE(large.free(block)) << "twice";
+}
+
+TEST_F(LargeTest, NoBytesAreAPage) {
+  blocks.push_back(large.allocate(0, 1));
+  EXPECT_EQ(large.usable(blocks[0]), page);
+}
+
+TEST_F(LargeTest, AlignmentsLeaveNothingBehind) {
+  for (std::size_t alignment = 1; alignment <= std::size_t{1} << 30U; alignment *= 2) {
+    void* const block = large.allocate(page * 5, alignment);
+    ASSERT_NE(block, nullptr) << alignment;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % alignment, 0U);
+    EXPECT_EQ(large.usable(block), 5 * page);
+    std::memset(block, 1, 5 * page);
+    EXPECT_TRUE(large.free(block));
+    EXPECT_EQ(test::resident(block, page), std::nullopt);
+  }
+}
+
+TEST_F(LargeTest, TooMuchIsRefused) {
+  EXPECT_EQ(large.allocate(std::size_t{1} << 60U, 1), nullptr);
+  EXPECT_EQ(large.allocate(page, std::size_t{1} << 62U), nullptr);
+  void* const block = large.allocate(page, 1);
+  blocks.push_back(block);
+  EXPECT_EQ(large.resize(block, std::size_t{1} << 60U), nullptr);
+  EXPECT_EQ(large.usable(block), page) << "and nothing has changed";
+}
+
+TEST_F(LargeTest, ResizingKeepsTheContentsAndTheCount) {
+  auto* block = static_cast<unsigned char*>(large.allocate(page, 1));
+  std::mt19937 random(1);  // NOLINT: the same sequence every time
+  std::size_t bytes = page;
+  std::memset(block, 7, bytes);
+  for (int i = 0; i < 200; ++i) {
+    const std::size_t wanted = 1 + random() % (page * 600);
+    block = static_cast<unsigned char*>(large.resize(block, wanted));
+    ASSERT_NE(block, nullptr);
+    const std::size_t now = large.usable(block);
+    ASSERT_EQ(now, round_up(wanted, page));
+    ASSERT_EQ(large.bytes(), now);
+    ASSERT_EQ(large.count(), 1U);
+    for (std::size_t at = 0; at < std::min(now, bytes); at += page / 2) {
+      ASSERT_EQ(block[at], 7);
+    }
+    std::memset(block, 7, now);
+    bytes = now;
+  }
+  blocks.push_back(block);
+}
+
+// Thousands of entries, erased in every order: each stays to be found, and nothing else is.
+TEST_F(LargeTest, TheTableFindsWhatIsThereAndNothingElse) {
+  std::mt19937 random(2);  // NOLINT: the same sequence every time
+  std::map<void*, std::size_t> model;
+  std::vector<void*> gone;
+  const auto check = [&] {
+    ASSERT_EQ(large.count(), model.size());
+    std::size_t bytes = 0;
+    for (const auto& [block, size] : model) {
+      ASSERT_EQ(large.usable(block), size);
+      bytes += size;
+    }
+    ASSERT_EQ(large.bytes(), bytes);
+    for (void* const block : gone) {
+      ASSERT_TRUE(model.contains(block) || large.usable(block) == 0);
+    }
+  };
+  // More, then fewer, then as many: tables of every filling.
+  for (const auto& [steps, percent] : {std::pair{6000, 75}, std::pair{6000, 30}, std::pair{6000, 50}}) {
+    for (int step = 0; step < steps; ++step) {
+      if (model.empty() || static_cast<int>(random() % 100) < percent) {
+        const std::size_t size = page * (1 + random() % 3);
+        void* const block = large.allocate(size, 1);
+        ASSERT_NE(block, nullptr);
+        ASSERT_TRUE(model.emplace(block, size).second);
+      } else {
+        auto it = model.lower_bound(
+            reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(model.begin()->first) +
+                                    random() % (reinterpret_cast<std::uintptr_t>(model.rbegin()->first) -
+                                                reinterpret_cast<std::uintptr_t>(model.begin()->first) + 1)));
+        ASSERT_TRUE(large.free(it->first));
+        gone.push_back(it->first);
+        model.erase(it);
+      }
+      if (step % 500 == 0) {
+        check();
+      }
+    }
+    check();
+  }
+  for (const auto& [block, size] : model) {
+    blocks.push_back(block);
+  }
+}
+
+}  // namespace
+}  // namespace heapwright::alloc

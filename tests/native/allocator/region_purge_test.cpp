@@ -1,0 +1,200 @@
+// What free memory is kept, and what goes back to the kernel when: with a clock of ours, and looking at which
+// pages are in memory.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/region.h"
+#include "support.h"
+
+namespace heapwright::alloc {
+namespace {
+
+constexpr std::size_t kKeep = 16;  // superblocks
+constexpr std::size_t kShare = 4;  // of those in use, at most so manieth part is kept
+
+class RegionPurgeTest : public testing::Test {
+ protected:
+  RegionPurgeTest() {
+    test::now_ms = 1'000'000;
+    region.settings.clock = test::test_clock;
+    region.settings.huge_pages = platform::HugePages::kNever;
+    region.settings.keep_bytes = kKeep * kSuperblockBytes;
+  }
+  ~RegionPurgeTest() override { test::abandon(region); }
+
+  // So many superblocks, written all over.
+  std::vector<Superblock*> take(std::size_t count) {
+    std::vector<Superblock*> taken;
+    for (std::size_t i = 0; i < count; ++i) {
+      taken.push_back(region.take(1));
+      taken.back()->kind = Kind::kSpan;
+      std::memset(memory_of(taken.back()), 1, kSuperblockBytes);
+    }
+    return taken;
+  }
+  void give(const std::vector<Superblock*>& taken) {
+    for (Superblock* const one : taken) {
+      region.give(one, 1);
+    }
+  }
+  [[nodiscard]] std::size_t dirty() const { return region.statistics().dirty_bytes / kSuperblockBytes; }
+  [[nodiscard]] std::size_t used() const { return region.statistics().used_bytes / kSuperblockBytes; }
+  [[nodiscard]] std::size_t in_memory(const std::vector<Superblock*>& those) const {
+    std::size_t bytes = 0;
+    for (const Superblock* const one : those) {
+      bytes += test::resident(memory_of(one), kSuperblockBytes).value_or(0);
+    }
+    return bytes;
+  }
+  Region region;
+};
+
+TEST_F(RegionPurgeTest, NothingIsKeptBeyondTheRuleWithoutAClock) {
+  const auto taken = take(1000);
+  EXPECT_EQ(in_memory(taken), 1000 * kSuperblockBytes);
+  for (Superblock* const one : taken) {
+    region.give(one, 1);
+    ASSERT_LE(dirty(), std::max(kKeep, used() / kShare));
+  }
+  EXPECT_EQ(used(), 0U);
+  // What the statistics say is what the kernel says.
+  EXPECT_EQ(in_memory(taken), region.statistics().dirty_bytes);
+  EXPECT_EQ(region.statistics().purged_bytes, 1000 * kSuperblockBytes - region.statistics().dirty_bytes);
+}
+
+TEST_F(RegionPurgeTest, NothingIsGivenBackWithinTheRule) {
+  const auto taken = take(kKeep);
+  give(taken);
+  EXPECT_EQ(dirty(), kKeep);
+  EXPECT_EQ(region.statistics().purges, 0U);
+  EXPECT_EQ(in_memory(taken), kKeep * kSuperblockBytes);
+}
+
+TEST_F(RegionPurgeTest, TheOldestGoFirstAndTheNewestIsUsedFirst) {
+  const auto taken = take(2 * (kKeep + 1));
+  std::vector<Superblock*> every_other;  // no neighbours, which would go along
+  for (std::size_t i = 0; i < taken.size(); i += 2) {
+    every_other.push_back(taken[i]);
+  }
+  give(every_other);
+  ASSERT_EQ(dirty(), kKeep / 2);
+  const auto half = every_other.begin() + (kKeep / 2 + 1);
+  EXPECT_EQ(in_memory({every_other.begin(), half}), 0U);
+  EXPECT_EQ(in_memory({half, every_other.end()}), kKeep / 2 * kSuperblockBytes);
+  EXPECT_EQ(region.take(1), every_other.back());
+}
+
+TEST_F(RegionPurgeTest, NeighboursGoInOneCall) {
+  Superblock* const run = region.take(60);
+  std::memset(memory_of(run), 1, 60 * kSuperblockBytes);
+  region.give(run, 60);
+  EXPECT_EQ(region.statistics().purges, 1U);
+  EXPECT_EQ(region.statistics().purged_bytes, 60 * kSuperblockBytes);
+  EXPECT_EQ(test::resident(memory_of(run), 60 * kSuperblockBytes), 0U);
+}
+
+TEST_F(RegionPurgeTest, OfALargeHeapMoreIsKept) {
+  const auto taken = take(800);
+  const std::size_t some = region.allowance() / 2;
+  ASSERT_GT(some, 2 * kKeep);
+  give({taken.end() - static_cast<std::ptrdiff_t>(some), taken.end()});
+  EXPECT_EQ(dirty(), some);
+  EXPECT_EQ(region.statistics().purges, 0U);
+}
+
+TEST_F(RegionPurgeTest, WantedAgainAtOnceKeepsMore) {
+  give(take(100));
+  ASSERT_LE(dirty(), kKeep);
+  const std::size_t kept = dirty();
+  test::now_ms += 499;
+  const auto again = take(100);
+  // So many had been given back in vain: so many more may stay.
+  give(again);
+  EXPECT_EQ(dirty(), 100U) << "100 - " << kept << " were wanted again";
+  EXPECT_EQ(in_memory(again), 100 * kSuperblockBytes);
+}
+
+TEST_F(RegionPurgeTest, WantedAgainLaterKeepsNoMore) {
+  give(take(100));
+  test::now_ms += 500;
+  give(take(100));
+  EXPECT_LE(dirty(), kKeep);
+}
+
+TEST_F(RegionPurgeTest, TheDelayIsASetting) {
+  region.settings.delay_ms = 50;
+  give(take(100));
+  test::now_ms += 50;
+  give(take(100));
+  EXPECT_LE(dirty(), kKeep);
+  test::now_ms += 49;
+  give(take(100));
+  EXPECT_EQ(dirty(), 100U);
+}
+
+TEST_F(RegionPurgeTest, NoDelayNeverKeepsMore) {
+  region.settings.delay_ms = 0;
+  for (int i = 0; i < 5; ++i) {
+    give(take(100));
+    EXPECT_LE(dirty(), kKeep);
+  }
+}
+
+TEST_F(RegionPurgeTest, WhatIsKeptMoreIsForgotten) {
+  give(take(100));
+  give(take(100));
+  ASSERT_EQ(dirty(), 100U);
+  // Work that goes on without wanting it again: with every second half of the extra goes.
+  std::vector<std::size_t> kept;
+  for (int second = 0; second < 10; ++second) {
+    test::now_ms += 1000;
+    give(take(400));
+    ASSERT_LE(dirty(), region.allowance());
+    kept.push_back(region.allowance());
+    test::now_ms += 1000;
+  }
+  EXPECT_TRUE(std::is_sorted(kept.rbegin(), kept.rend()));
+  EXPECT_EQ(kept.back(), kKeep);
+}
+
+TEST_F(RegionPurgeTest, ATrimGivesEverythingBackAndForgets) {
+  give(take(100));
+  const auto taken = take(100);
+  give(taken);
+  ASSERT_EQ(dirty(), 100U);
+  EXPECT_TRUE(region.purge_all());
+  EXPECT_EQ(dirty(), 0U);
+  EXPECT_EQ(in_memory(taken), 0U);
+  EXPECT_FALSE(region.purge_all());
+  test::now_ms += 10'000;
+  give(take(100));
+  EXPECT_LE(dirty(), kKeep);
+}
+
+TEST_F(RegionPurgeTest, KeepIsASetting) {
+  for (const std::size_t keep : {std::size_t{0}, std::size_t{4}, std::size_t{64}}) {
+    region.purge_all();
+    test::now_ms += 10'000;
+    region.settings.keep_bytes = keep * kSuperblockBytes;
+    for (Superblock* const one : take(200)) {
+      region.give(one, 1);
+      ASSERT_LE(dirty(), std::max(keep, used() / kShare));
+    }
+  }
+}
+
+TEST_F(RegionPurgeTest, MemoryGivenBackReadsAsZero) {
+  const auto taken = take(100);
+  give(taken);
+  region.purge_all();
+  for (int i = 0; i < 100; ++i) {
+    Superblock* const one = region.take(1);
+    ASSERT_TRUE(region.last_was_clean());
+    const char* const memory = memory_of(one);
+    ASSERT_TRUE(std::all_of(memory, memory + kSuperblockBytes, [](char c) { return c == 0; }));
+  }
+}
+
+}  // namespace
+}  // namespace heapwright::alloc
