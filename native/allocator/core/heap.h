@@ -29,8 +29,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "config.h"
+#include "hardening.h"
 #include "large.h"
 #include "list.h"
 #include "region.h"
@@ -44,13 +46,15 @@
 namespace heapwright::alloc {
 
 // What was wrong with a pointer that was given to free or realloc.
-enum class Fault : std::uint8_t { kForeign, kInside, kTwice };
+enum class Fault : std::uint8_t { kForeign, kInside, kTwice, kOverrun, kOverwritten };
 
 template <Configuration C>
 class Heap {
  public:
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kSmall = 1024;  // sizes whose class comes from a table
+  static constexpr std::size_t kExtra =
+      C::kSecure ? Hardening::kCanaryBytes : 0;  // of each block, not the program's
 
   struct Front {
     Block* head;
@@ -76,17 +80,19 @@ class Heap {
     for (std::size_t i = 1; i < Classes::kCount; ++i) {
       hot_.fronts[i].room = most_in_front(i);
     }
+    region.settings.guards = C::kSecure;
+    large_.guards = C::kSecure;
   }
 
   // The fast path; nullptr: ask allocate_slow.
   HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) {
-    if (bytes <= kSmall) [[likely]] {
-      Front& front =
-          front_at(hot_.fronts.data(), hot_.offsets[(bytes + Classes::kGranule - 1) / Classes::kGranule]);
+    if (bytes <= kSmall - kExtra) [[likely]] {
+      const std::size_t granules = (bytes + kExtra + Classes::kGranule - 1) / Classes::kGranule;
+      Front& front = front_at(hot_.fronts.data(), hot_.offsets[granules]);
       Block* const block = front.head;
       if (block != nullptr) [[likely]] {
-        front.head = block->next;
-        return block;
+        front.head = next_of(block);
+        return hand_out(block);
       }
     }
     return nullptr;
@@ -100,8 +106,13 @@ class Heap {
       return Freed::kOdd;
     }
     const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
-    Front& front = front_at(hot_.fronts.data(), reinterpret_cast<const std::uint32_t*>(hot_.base)[number]);
-    return push(front, address) ? Freed::kDone : Freed::kFull;
+    const std::uint32_t tag = reinterpret_cast<const std::uint32_t*>(hot_.base)[number];
+    if constexpr (C::kSecure) {
+      if (tag == 0 || !take_back(address)) {
+        return tag == 0 ? Freed::kOdd : Freed::kDone;
+      }
+    }
+    return push(front_at(hot_.fronts.data(), tag), address) ? Freed::kDone : Freed::kFull;
   }
   // The size of a block with a size class, or 0: ask usable().
   [[nodiscard]] HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const {
@@ -110,11 +121,11 @@ class Heap {
       return 0;
     }
     const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
-    return kSizes[reinterpret_cast<const std::uint32_t*>(hot_.base)[number] / sizeof(Front)];
+    return kUsable[reinterpret_cast<const std::uint32_t*>(hot_.base)[number] / sizeof(Front)];
   }
-  // Whether a block of this size class may stay for so many bytes: not too small, and not half empty.
-  static HEAPWRIGHT_INLINE bool stays(std::size_t size, std::size_t bytes) {
-    return bytes <= size && (bytes >= size / 2 || size == Classes::kGranule);
+  // Whether a block with so many usable bytes may stay for `bytes`: not too small, and not half empty.
+  static HEAPWRIGHT_INLINE bool stays(std::size_t usable, std::size_t bytes) {
+    return bytes <= usable && (bytes >= usable / 2 || usable <= Classes::kGranule);
   }
 
   // Any size; nullptr: out of memory.
@@ -145,13 +156,45 @@ class Heap {
   void (*on_fault)(const void* address, Fault fault) = nullptr;
 
  private:
-  static constexpr auto kSizes = [] {
+  struct Nothing {};
+  static constexpr auto kUsable = [] {
     std::array<std::uint32_t, Classes::kCount> sizes{};
     for (std::size_t i = 1; i < Classes::kCount; ++i) {
-      sizes[i] = static_cast<std::uint32_t>(Classes::bytes(i));
+      sizes[i] = static_cast<std::uint32_t>(Classes::bytes(i) - kExtra);
     }
     return sizes;
   }();
+
+  // Links between free blocks; with hardening they are encoded, and a broken one ends the list.
+  [[nodiscard]] HEAPWRIGHT_INLINE Block* next_of(const Block* block) const {
+    if constexpr (C::kSecure) {
+      Block* const next = hardening_.decode(block);
+      if (next != nullptr && (!region.contains(next) || reinterpret_cast<std::uintptr_t>(next) % 16 != 0))
+          [[unlikely]] {
+        report(block, Fault::kOverwritten);
+        return nullptr;
+      }
+      return next;
+    } else {
+      return block->next;
+    }
+  }
+  HEAPWRIGHT_INLINE void set_next(Block* block, Block* next) const {
+    if constexpr (C::kSecure) {
+      next = hardening_.encode(block, next);
+    }
+    block->next = next;
+  }
+  // A block goes to the program, or comes from it; false: it must not, which has been reported.
+  HEAPWRIGHT_INLINE void* hand_out(Block* block) const {
+    if constexpr (C::kSecure) {
+      std::uint64_t mask = 0;
+      Hardening::word(block, mask) |= mask;
+      hardening_.write_canary(block, superblock_of(block)->size);
+    }
+    return block;
+  }
+  bool take_back(void* address) const;
 
   // What a front may hold before it is looked at.
   [[nodiscard]] constexpr std::int32_t most_in_front(std::size_t number) const {
@@ -162,9 +205,9 @@ class Heap {
     return *reinterpret_cast<Front*>(reinterpret_cast<char*>(fronts) + offset);
   }
   // False: the front is full.
-  static HEAPWRIGHT_INLINE bool push(Front& front, void* address) {
+  HEAPWRIGHT_INLINE bool push(Front& front, void* address) const {
     auto* const block = static_cast<Block*>(address);
-    block->next = front.head;
+    set_next(block, front.head);
     front.head = block;
     return --front.room >= 0;
   }
@@ -175,9 +218,10 @@ class Heap {
   Block* refill(std::size_t number);
   Superblock* start_superblock(std::size_t number);
   Block* carve(Superblock* superblock, std::size_t most, std::size_t& count);
-  static Block* cut(Superblock* superblock, std::size_t most, std::size_t& count);
+  Block* carve_shuffled(char* first, std::size_t size, std::size_t count);
+  Block* cut(Superblock* superblock, std::size_t most, std::size_t& count);
   void trim_front(std::size_t number, std::int32_t keep);
-  static const Block* repeated(const Block* first);
+  const Block* repeated(const Block* first) const;
   // Whether a superblock's block begins here. With r = ⌈2³²/size⌉, the low half of offset·r is below 2¹⁶ for
   // a multiple of the size and at least r > 2¹⁶ for everything else.
   static bool begins_block(const Block* block, std::uint32_t reciprocal) {
@@ -200,6 +244,7 @@ class Heap {
   std::size_t front_bytes_ = C::kFrontBytes;
   Large large_;
   const void* fresh_ = nullptr;
+  [[no_unique_address]] std::conditional_t<C::kSecure, Hardening, Nothing> hardening_;
 
   Front* fronts() { return is_hidden_ ? hidden_.data() : hot_.fronts.data(); }
   [[nodiscard]] const Front* fronts() const { return is_hidden_ ? hidden_.data() : hot_.fronts.data(); }

@@ -8,8 +8,8 @@ namespace heapwright::alloc {
 template <Configuration C>
 void* Heap<C>::allocate_slow(std::size_t bytes) {
   fresh_ = nullptr;
-  if (bytes <= kLargestClassBytes) {
-    return allocate_class(Classes::of(bytes));
+  if (bytes <= kLargestClassBytes - kExtra) {
+    return allocate_class(Classes::of(bytes + kExtra));
   }
   if (bytes <= kLargestSpanBytes) {
     if (void* const span = allocate_span(bytes); span != nullptr) {
@@ -45,8 +45,8 @@ void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
   if (alignment <= Classes::kGranule) {
     return allocate_slow(bytes);
   }
-  if (bytes <= kLargestClassBytes && alignment <= kLargestClassBytes) {
-    if (const std::size_t number = Classes::aligned(bytes, alignment); number != 0) {
+  if (bytes <= kLargestClassBytes - kExtra && alignment <= kLargestClassBytes) {
+    if (const std::size_t number = Classes::aligned(bytes + kExtra, alignment); number != 0) {
       fresh_ = nullptr;
       return allocate_class(number);
     }
@@ -73,8 +73,8 @@ void* Heap<C>::allocate_class(std::size_t number) {
     }
   }
   Block* const block = front.head;
-  front.head = block->next;
-  return block;
+  front.head = next_of(block);
+  return hand_out(block);
 }
 
 template <Configuration C>
@@ -130,6 +130,11 @@ Block* Heap<C>::refill(std::size_t number) {
 
 template <Configuration C>
 Superblock* Heap<C>::start_superblock(std::size_t number) {
+  if constexpr (C::kSecure) {
+    if (region.base() == 0) {  // no block, and so no link, has been made yet
+      hardening_.start(platform::random_seed());
+    }
+  }
   Superblock* const superblock = region.take(1);
   look_at_region();
   if (superblock == nullptr) {
@@ -160,12 +165,35 @@ Block* Heap<C>::carve(Superblock* superblock, std::size_t most, std::size_t& cou
   const std::size_t left = superblock->capacity - superblock->carved;
   count = std::min({most, to_page_end, left});
   char* const first = memory_of(superblock) + begin;
-  for (std::size_t i = 0; i + 1 < count; ++i) {
-    reinterpret_cast<Block*>(first + i * size)->next = reinterpret_cast<Block*>(first + (i + 1) * size);
-  }
-  reinterpret_cast<Block*>(first + (count - 1) * size)->next = nullptr;
   superblock->carved += static_cast<std::uint32_t>(count);
+  if constexpr (C::kSecure) {
+    return carve_shuffled(first, size, count);
+  }
+  for (std::size_t i = 0; i + 1 < count; ++i) {
+    set_next(reinterpret_cast<Block*>(first + i * size), reinterpret_cast<Block*>(first + (i + 1) * size));
+  }
+  set_next(reinterpret_cast<Block*>(first + (count - 1) * size), nullptr);
   return reinterpret_cast<Block*>(first);
+}
+
+template <Configuration C>
+Block* Heap<C>::carve_shuffled(char* first, std::size_t size, std::size_t count) {
+  if constexpr (C::kSecure) {
+    std::array<std::uint16_t, C::kFrontBlocks> order{};
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t j = hardening_.random_below(i + 1);
+      order[i] = order[j];
+      order[j] = static_cast<std::uint16_t>(i);
+    }
+    Block* head = nullptr;
+    for (std::size_t i = 0; i < count; ++i) {
+      auto* const block = reinterpret_cast<Block*>(first + order[i] * size);
+      set_next(block, head);
+      head = block;
+    }
+    return head;
+  }
+  return nullptr;
 }
 
 // The first of a superblock's free blocks.
@@ -173,12 +201,14 @@ template <Configuration C>
 Block* Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count) {
   Block* const first = superblock->free;
   Block* last = first;
-  for (count = 1; count < most && last->next != nullptr; ++count) {
-    last = last->next;
+  Block* next = next_of(last);
+  for (count = 1; count < most && next != nullptr; ++count) {
+    last = next;
+    next = next_of(last);
   }
-  superblock->free = last->next;
+  superblock->free = next;
   superblock->free_count -= static_cast<std::uint32_t>(count);
-  last->next = nullptr;
+  set_next(last, nullptr);
   return first;
 }
 
@@ -196,19 +226,44 @@ void Heap<C>::spill(void* address) {
   trim_front(number, most_in_front(number) / 4);
 }
 
+// A block comes back from the program: is it one, does the program have it, is it whole?
+template <Configuration C>
+bool Heap<C>::take_back(void* address) const {
+  if constexpr (C::kSecure) {
+    const Superblock* const superblock = superblock_of(address);
+    std::uint64_t mask = 0;
+    if (!begins_block(static_cast<Block*>(address), superblock->reciprocal)) {
+      report(address, Fault::kInside);
+      return false;
+    }
+    std::uint64_t& bits = Hardening::word(address, mask);
+    if ((bits & mask) == 0) {
+      report(address, Fault::kTwice);
+      return false;
+    }
+    if (!hardening_.canary_lives(address, superblock->size)) {
+      report(address, Fault::kOverrun);
+      return false;
+    }
+    bits &= ~mask;
+  }
+  return true;
+}
+
 // Keeps the newest blocks of a front and gives the others back.
 template <Configuration C>
 void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
   Front& front = fronts()[number];
   const std::int32_t most = most_in_front(number);
-  Block** end = &front.head;
+  Block* last = nullptr;  // that is kept
+  Block* rest = front.head;
   std::int32_t length = 0;
-  for (; length < keep && *end != nullptr; ++length) {
-    end = &(*end)->next;
+  for (; length < keep && rest != nullptr; ++length) {
+    last = rest;
+    rest = next_of(rest);
   }
   front.room = most - length;
-  Block* const rest = *end;
-  for (const Block* block = rest; block != nullptr; block = block->next) {
+  for (const Block* block = rest; block != nullptr; block = next_of(block)) {
     if (++length > most + 1) [[unlikely]] {  // longer than it can be: it bites its own tail
       const Block* const twice = repeated(front.head);
       front = {nullptr, most, 0};
@@ -216,17 +271,21 @@ void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
       return;
     }
   }
-  *end = nullptr;
+  if (last == nullptr) {
+    front.head = nullptr;
+  } else {
+    set_next(last, nullptr);
+  }
   give_back(rest);
 }
 
 // The first block that a list which has no end meets again.
 template <Configuration C>
-const Block* Heap<C>::repeated(const Block* first) {
+const Block* Heap<C>::repeated(const Block* first) const {
   std::size_t before = 0;
-  for (const Block* block = first;; block = block->next, ++before) {
+  for (const Block* block = first;; block = next_of(block), ++before) {
     const Block* earlier = first;
-    for (std::size_t i = 0; i < before; ++i, earlier = earlier->next) {
+    for (std::size_t i = 0; i < before; ++i, earlier = next_of(earlier)) {
       if (earlier == block) {
         return block;
       }
@@ -244,11 +303,11 @@ void Heap<C>::give_back(Block* block) {
     Block* chain = superblock->free;
     std::uint32_t count = superblock->free_count;
     do {
-      Block* const next = block->next;
+      Block* const next = next_of(block);
       if (!begins_block(block, reciprocal)) [[unlikely]] {
         report(block, Fault::kInside);
       } else {
-        block->next = chain;
+        set_next(block, chain);
         chain = block;
         ++count;
       }
@@ -291,6 +350,11 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
     return false;
   }
   if (const std::uint32_t tag = region.tag(address); tag != 0) {
+    if constexpr (C::kSecure) {
+      if (!take_back(address)) {
+        return true;  // and has been reported
+      }
+    }
     if (!push(front_at(fronts(), tag), address)) {
       spill(address);
     }
@@ -312,7 +376,7 @@ std::size_t Heap<C>::usable(const void* address) const {
     return large_.usable(address);
   }
   if (const std::uint32_t tag = region.tag(address); tag != 0) {
-    return kSizes[tag / sizeof(Front)];
+    return kUsable[tag / sizeof(Front)];
   }
   const Superblock* const superblock = superblock_of(address);
   const bool span = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan;
@@ -334,7 +398,7 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
     return block;
   }
   if (region.tag(address) != 0) {
-    return stays(kSizes[region.tag(address) / sizeof(Front)], bytes) ? address : nullptr;
+    return stays(kUsable[region.tag(address) / sizeof(Front)], bytes) ? address : nullptr;
   }
   if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes || usable(address) == 0) {
     return nullptr;
@@ -400,7 +464,7 @@ Statistics Heap<C>::statistics() const {
     }
   }
   for (std::size_t number = 1; number < Classes::kCount; ++number) {
-    for (const Block* block = fronts()[number].head; block != nullptr; block = block->next) {
+    for (const Block* block = fronts()[number].head; block != nullptr; block = next_of(block)) {
       --result.live_blocks;
       result.live_bytes -= Classes::bytes(number);
       result.front_bytes += Classes::bytes(number);

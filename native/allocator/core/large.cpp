@@ -76,14 +76,17 @@ void Large::erase(Entry* entry) {
   entries_[gap] = {};
 }
 
+std::size_t Large::guard_bytes() const { return guards ? platform::page_size() : 0; }
+
 void* Large::allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t page = platform::page_size();
   bytes = round_up(bytes + (bytes == 0 ? 1 : 0), page);
   const std::size_t extra = alignment <= page ? 0 : alignment - page;
-  if (bytes + extra < bytes || !make_room()) {
+  const std::size_t guard = guard_bytes();
+  if (bytes + extra + guard < bytes || !make_room()) {
     return nullptr;
   }
-  void* const mapped = platform::map(bytes + extra);
+  void* const mapped = platform::map(bytes + guard + extra);
   if (mapped == nullptr) {
     return nullptr;
   }
@@ -95,9 +98,12 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment) {
       platform::unmap(mapped, before);
     }
     if (extra != before) {
-      platform::unmap(reinterpret_cast<void*>(begin + bytes), extra - before);
+      platform::unmap(reinterpret_cast<void*>(begin + bytes + guard), extra - before);
     }
     address = begin;
+  }
+  if (guard != 0) {
+    platform::forbid(reinterpret_cast<void*>(address + bytes), guard);
   }
   insert(address, bytes);
   return reinterpret_cast<void*>(address);
@@ -115,7 +121,7 @@ bool Large::free(void* block) {
   }
   const std::size_t bytes = entry->bytes;
   erase(entry);
-  platform::unmap(block, bytes);
+  platform::unmap(block, bytes + guard_bytes());
   return true;
 }
 
@@ -124,6 +130,9 @@ void* Large::resize(void* block, std::size_t bytes) {
   bytes = round_up(bytes, platform::page_size());
   if (entry == nullptr || bytes == entry->bytes) {
     return entry == nullptr ? nullptr : block;
+  }
+  if (guards) {  // two mappings do not move as one
+    return nullptr;
   }
   void* const moved = platform::remap(block, entry->bytes, bytes);
   if (moved != nullptr) {

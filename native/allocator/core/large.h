@@ -26,6 +26,9 @@ class Large {
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
+  // A page without access behind each block.
+  bool guards = false;
+
  private:
   struct Entry {
     std::uintptr_t address;  // 0: empty
@@ -33,6 +36,7 @@ class Large {
   };
   [[nodiscard]] std::size_t home(std::uintptr_t address) const;
   [[nodiscard]] Entry* find(const void* block) const;
+  [[nodiscard]] std::size_t guard_bytes() const;
   bool make_room();
   void insert(std::uintptr_t address, std::size_t bytes);
   void erase(Entry* entry);

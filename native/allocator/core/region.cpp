@@ -127,6 +127,10 @@ Chunk* Region::fresh_chunk() {
   bytes_ += kChunkBytes;
   *chunk = {kAllFree, 0, 0, nullptr, nullptr};  // after shrink() of a reservation it need not be zero
   open_.push_front(chunk);
+  if (settings.guards) {
+    const std::size_t page = platform::page_size();
+    platform::forbid(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page);
+  }
   return chunk;
 }
 
@@ -220,7 +224,7 @@ void Region::wanted_again(std::size_t count) {
 }
 
 std::size_t Region::allowance() const {
-  return std::max(settings.keep_bytes / kSuperblockBytes, used_ / 8) + extra_;
+  return std::max(settings.keep_bytes / kSuperblockBytes, used_ / 4) + extra_;
 }
 
 // Gives the oldest free superblock back, and in the same call its dirty neighbours.

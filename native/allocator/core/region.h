@@ -16,7 +16,7 @@
 // sanitizer), the region lives in a reservation, as large as can be had.
 //
 // Giving back. Superblocks that become free keep their memory while there are few of them: at most an eighth
-// of those in use, at least 1 MiB. What goes beyond is given back at once, oldest first, down to half of
+// of those in use, at least 2 MiB. What goes beyond is given back at once, oldest first, down to half of
 // that. So memory falls without a clock, a thread or another call: also in a process that does nothing any
 // more. Only if what was given back is wanted again within `delay_ms` did that cost more than it saved: then
 // as much more is kept from now on, half of it forgotten with every second.
@@ -38,8 +38,9 @@ class Region {
   struct Settings {
     std::size_t limit_bytes = SIZE_MAX;  // of region and large blocks together
     std::uint64_t delay_ms = 500;
-    std::size_t keep_bytes = 1024 * 1024;  // what free superblocks may hold at least
+    std::size_t keep_bytes = 2 * 1024 * 1024;  // what free superblocks may hold at least
     platform::HugePages huge_pages = platform::HugePages::kAsSystem;
+    bool guards = false;       // a page without access behind each chunk's descriptions
     bool reservation = false;  // as if growing in place did not work
     std::uint64_t (*clock)() = platform::clock_ms;
   };

@@ -1,0 +1,17 @@
+// libexgen-secure: exgen with everything of core/hardening.h. Short fronts, so that what was freed is not the
+// next to be handed out for long.
+#include <cstddef>
+
+namespace heapwright::alloc {
+
+struct ExgenConfiguration {
+  static constexpr const char* kName = "exgen-secure";
+  static constexpr std::size_t kClassesPerDoubling = 8;
+  static constexpr std::size_t kFrontBytes = 8 * 1024;
+  static constexpr std::size_t kFrontBlocks = 64;
+  static constexpr bool kSecure = true;
+};
+
+}  // namespace heapwright::alloc
+
+#include "library.h"
