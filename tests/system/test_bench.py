@@ -91,7 +91,8 @@ def test_an_allocator_against_itself(heapwright: Heapwright) -> None:
     words = ["bench", "startup", "--quick", "-n", "3", "--json", "-", "--allocators", "glibc,glibc"]
     first, second = json.loads(heapwright(*words).out)["results"]
     assert (first["allocator"], second["allocator"]) == ("glibc", "glibc-2")
-    assert second["empty_vm_bytes"] == first["empty_vm_bytes"]
+    # Stacks lie elsewhere in each run: a page or two.
+    assert second["empty_vm_bytes"] == pytest.approx(first["empty_vm_bytes"], abs=1 << 16)
     ratio = second["ratio"]["wall_s"]
     assert ratio["low"] < ratio["value"] < ratio["high"]
 
