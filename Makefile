@@ -6,12 +6,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := build/native
+SANITIZERS := memory thread
+SANITIZE_memory := address,undefined
+SANITIZED_memory := allocator_tests allocator_thread_tests
+SANITIZE_thread := thread
+SANITIZED_thread := allocator_thread_tests
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build run bench test lint native native-test unit-test peers format lock clean help
+.PHONY: build run bench test lint native native-test sanitize unit-test peers format lock clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run bench test lint peers native format lock clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run bench test lint sanitize peers native format lock clean"
 
 build: $(VENV)/.installed
 
@@ -51,8 +56,16 @@ native: build/.system-test
 	cmake -S . -B $(NATIVE) -DHEAPWRIGHT_TESTS=ON >$(NATIVE).log 2>&1 || (cat $(NATIVE).log; false)
 	cmake --build $(NATIVE) -j 2 -- --quiet 2>/dev/null || cmake --build $(NATIVE) -j 2
 
-native-test: native
+native-test: native sanitize
 	ctest --test-dir $(NATIVE) --output-on-failure
+
+# The allocators' unit tests with sanitizers, in build/sanitize-*.
+sanitize: $(addprefix sanitize-,$(SANITIZERS))
+
+sanitize-%: build/.system-test
+	cmake -S . -B build/$@ -DHEAPWRIGHT_TESTS=ON -DHEAPWRIGHT_SANITIZE=$(SANITIZE_$*) >build/$@.log 2>&1 || (cat build/$@.log; false)
+	cmake --build build/$@ -j 2 --target $(SANITIZED_$*) -- --quiet
+	ctest --test-dir build/$@ --label-regex allocator -j 2 --output-on-failure
 
 unit-test: build native
 	$(BIN)/python -m pytest -n 2

@@ -52,6 +52,9 @@ void* map(std::size_t bytes) {
 }
 
 bool map_at(void* address, std::size_t bytes) {
+#ifdef __SANITIZE_THREAD__
+  return false;  // ThreadSanitizer knows its own places only, and would map address 0
+#endif
   const KeepErrno keep;
   void* const got = mmap(address, bytes, kReadWrite, kPrivate | MAP_FIXED_NOREPLACE, -1, 0);
   if (got != MAP_FAILED && got != address) {
