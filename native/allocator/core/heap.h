@@ -88,10 +88,11 @@ class Heap {
   HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) {
     if (bytes <= kSmall - kExtra) [[likely]] {
       const std::size_t granules = (bytes + kExtra + Classes::kGranule - 1) / Classes::kGranule;
-      Front& front = front_at(hot_.fronts.data(), hot_.offsets[granules]);
-      Block* const block = front.head;
+      std::size_t offset = hot_.offsets[granules];
+      Block* const block = front_at(hot_.fronts.data(), offset).head;
       if (block != nullptr) [[likely]] {
-        front.head = next_of(block);
+        platform::forget(offset);  // or the sum is kept in a register: an instruction more
+        front_at(hot_.fronts.data(), offset).head = next_of(block);
         return hand_out(block);
       }
     }

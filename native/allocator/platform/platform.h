@@ -34,6 +34,12 @@ void forbid(void* address, std::size_t bytes);
 enum class HugePages : std::uint8_t { kAsSystem, kNever, kAlways };
 void advise_huge_pages(void* address, std::size_t bytes, HugePages mode);
 
+// Makes the compiler work out anew what it knows of a value.
+template <class T>
+[[gnu::always_inline]] inline void forget(T& value) {
+  asm("" : "+r"(value));
+}
+
 // Milliseconds on a monotonic clock that need not be finer than some milliseconds.
 std::uint64_t clock_ms();
 
