@@ -19,6 +19,9 @@ concept Configuration = requires {
   { C::kFrontBlocks } -> std::convertible_to<std::size_t>;
   // Encoded links, checks of every block given back, guard pages, blocks carved in random order.
   { C::kSecure } -> std::convertible_to<bool>;
+  // One heap, found without TLS, until there is a second thread; or a heap for each thread from the
+  // beginning.
+  { C::kStartsAlone } -> std::convertible_to<bool>;
 };
 
 // A superblock, the unit of everything; and a chunk, 64 of them, the first of which holds what describes the

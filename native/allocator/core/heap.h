@@ -21,7 +21,11 @@
 // fail the compare 'is it in the region', and a process with threads sets it to 0, so that every free fails
 // it.
 //
-// Threads: none. Who shares a heap hides it (hide) and locks around the slow paths.
+// Threads. A heap belongs to one thread; what heaps share is in the pool, behind its lock. A tag's upper half
+// is the number of the heap that owns the superblock: a heap frees what is its own by the fast path;
+// everything else is remote (heap_remote.h): it is collected in `strays`, by superblock, and goes to the
+// superblock's word in chains. A heap of a process that has one thread (`free_alone`) need not look whose a
+// block is.
 #pragma once
 
 #include <algorithm>
@@ -29,13 +33,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "config.h"
-#include "hardening.h"
-#include "large.h"
 #include "list.h"
-#include "region.h"
+#include "pool.h"
+#include "remote.h"
 #include "size_classes.h"
 #include "statistics.h"
 #include "superblock.h"
@@ -67,21 +69,21 @@ class Heap {
     std::array<std::uint16_t, kSmall / Classes::kGranule + 1> offsets{};
     std::uintptr_t base = 0;
     std::size_t limit = 0;
+    std::uint32_t owner = 0;  // number of this heap << 16, as in tags
   };
 
  private:
   Hot hot_;  // the first member, so that it begins where the heap and the library do
 
  public:
-  constexpr Heap() {
+  constexpr explicit Heap(Pool& pool, std::uint32_t number = 0) : pool_(&pool) {
+    hot_.owner = number << kOwnerShift;
     for (std::size_t i = 0; i < hot_.offsets.size(); ++i) {
       hot_.offsets[i] = static_cast<std::uint16_t>(Classes::of(i * Classes::kGranule) * sizeof(Front));
     }
     for (std::size_t i = 1; i < Classes::kCount; ++i) {
       hot_.fronts[i].room = most_in_front(i);
     }
-    region.settings.guards = C::kSecure;
-    large_.guards = C::kSecure;
   }
 
   // The fast path; nullptr: ask allocate_slow.
@@ -106,14 +108,19 @@ class Heap {
     if (offset >= hot_.limit) [[unlikely]] {
       return Freed::kOdd;
     }
-    const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
-    const std::uint32_t tag = reinterpret_cast<const std::uint32_t*>(hot_.base)[number];
-    if constexpr (C::kSecure) {
-      if (tag == 0 || !take_back(address)) {
-        return tag == 0 ? Freed::kOdd : Freed::kDone;
-      }
+    const std::uint32_t tag = tag_at(offset) ^ hot_.owner;
+    if (tag >= 1U << kOwnerShift) [[unlikely]] {
+      return Freed::kOdd;
     }
-    return push(front_at(hot_.fronts.data(), tag), address) ? Freed::kDone : Freed::kFull;
+    return free_tagged(tag, address);
+  }
+  // The same for the only heap there is.
+  HEAPWRIGHT_INLINE Freed free_alone(void* address) {
+    const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - hot_.base;
+    if (offset >= hot_.limit) [[unlikely]] {
+      return Freed::kOdd;
+    }
+    return free_tagged(tag_at(offset), address);
   }
   // The size of a block with a size class, or 0: ask usable().
   [[nodiscard]] HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const {
@@ -121,8 +128,7 @@ class Heap {
     if (offset >= hot_.limit) [[unlikely]] {
       return 0;
     }
-    const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
-    return kUsable[reinterpret_cast<const std::uint32_t*>(hot_.base)[number] / sizeof(Front)];
+    return kUsable[tag_at(offset) % (1U << kOwnerShift) / sizeof(Front)];
   }
   // Whether a block with so many usable bytes may stay for `bytes`: not too small, and not half empty.
   static HEAPWRIGHT_INLINE bool stays(std::size_t usable, std::size_t bytes) {
@@ -146,18 +152,52 @@ class Heap {
 
   // What a front list may hold from now on; the lists are emptied.
   void set_front(std::size_t bytes);
-  // From now on the fast paths find nothing: another thread may run them.
-  void hide();
+  // Before the process gets a second thread; the pool is locked from now on.
+  static void become_threaded(Pool& pool);
+  // Takes over everything another heap has, which is empty then: its fast paths find nothing any more.
+  void take_over(Heap& other);
+  // What other threads have given back, and what this one has of theirs: each where it belongs.
+  void settle();
+  // Gives back all that is in front lists, and what of others' it has collected.
+  void empty_fronts();
   // Everything that is nobody's goes back to the kernel; whether anything did.
   bool trim();
+  // The other heaps' front lists cannot be looked into: what is in them counts as live.
   [[nodiscard]] Statistics statistics() const;
+  [[nodiscard]] Region& region() const { return pool_->region; }
 
-  Region region;
+  // Among the heaps of threads that have ended.
+  Heap* next_idle = nullptr;
   // What to do about a wrong pointer.
   void (*on_fault)(const void* address, Fault fault) = nullptr;
 
  private:
-  struct Nothing {};
+  static constexpr unsigned kOwnerShift = 16;
+  // Blocks of another heap's superblock on their way there.
+  struct Stray {
+    Superblock* superblock = nullptr;
+    Block* first = nullptr;
+    Block* last = nullptr;
+    std::uint32_t count = 0;
+  };
+  static constexpr std::size_t kStrays = 16;
+  static constexpr std::uint32_t kEnough = 4;      // a quarter of a full superblock's blocks, to take it over
+  static constexpr std::size_t kSettleEvery = 32;  // superblocks started
+  static constexpr std::uint32_t kStrayBytes = 8 * 1024;  // of one superblock, before they go
+
+  // Written by who becomes owner, read by all: a hint but for the owner itself.
+  [[nodiscard]] HEAPWRIGHT_INLINE std::uint32_t tag_at(std::size_t offset) const {
+    const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
+    return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(hot_.base) + number, __ATOMIC_RELAXED);
+  }
+  HEAPWRIGHT_INLINE Freed free_tagged(std::uint32_t tag, void* address) {
+    if constexpr (C::kSecure) {
+      if (tag == 0 || !take_back(address)) {
+        return tag == 0 ? Freed::kOdd : Freed::kDone;
+      }
+    }
+    return push(front_at(hot_.fronts.data(), tag), address) ? Freed::kDone : Freed::kFull;
+  }
   static constexpr auto kUsable = [] {
     std::array<std::uint32_t, Classes::kCount> sizes{};
     for (std::size_t i = 1; i < Classes::kCount; ++i) {
@@ -169,8 +209,8 @@ class Heap {
   // Links between free blocks; with hardening they are encoded, and a broken one ends the list.
   [[nodiscard]] HEAPWRIGHT_INLINE Block* next_of(const Block* block) const {
     if constexpr (C::kSecure) {
-      Block* const next = hardening_.decode(block);
-      if (next != nullptr && (!region.contains(next) || reinterpret_cast<std::uintptr_t>(next) % 16 != 0))
+      Block* const next = pool_->hardening.decode(block);
+      if (next != nullptr && (!region().contains(next) || reinterpret_cast<std::uintptr_t>(next) % 16 != 0))
           [[unlikely]] {
         report(block, Fault::kOverwritten);
         return nullptr;
@@ -182,7 +222,7 @@ class Heap {
   }
   HEAPWRIGHT_INLINE void set_next(Block* block, Block* next) const {
     if constexpr (C::kSecure) {
-      next = hardening_.encode(block, next);
+      next = pool_->hardening.encode(block, next);
     }
     block->next = next;
   }
@@ -190,8 +230,9 @@ class Heap {
   HEAPWRIGHT_INLINE void* hand_out(Block* block) const {
     if constexpr (C::kSecure) {
       std::uint64_t mask = 0;
-      Hardening::word(block, mask) |= mask;
-      hardening_.write_canary(block, superblock_of(block)->size);
+      std::uint64_t& bits = Hardening::word(block, mask);  // shared with blocks of other threads
+      __atomic_fetch_or(&bits, mask, __ATOMIC_RELAXED);
+      pool_->hardening.write_canary(block, superblock_of(block)->size);
     }
     return block;
   }
@@ -233,6 +274,15 @@ class Heap {
   void give_back(Block* block);
   void release(Superblock* superblock);
   void look_at_region();
+  // heap_remote.h
+  [[nodiscard]] bool owns(Superblock* superblock) const;
+  bool own_again(Superblock* superblock);
+  void become_owner(Superblock* superblock);
+  void add_taken(Superblock* superblock, Remote::Taken taken);
+  void leave(Superblock* superblock);
+  void settled(Superblock* superblock);
+  void free_remote(Superblock* superblock, Block* block);
+  void send(Stray& stray);
   void report(const void* address, Fault fault) const {
     if (on_fault != nullptr) {
       on_fault(address, fault);
@@ -240,17 +290,14 @@ class Heap {
   }
 
   std::array<List<Superblock>, Classes::kCount> queues_{};  // superblocks with a block to hand out
-  std::array<Front, Classes::kCount> hidden_{};             // the fronts once the fast paths are closed
-  bool is_hidden_ = false;
   std::size_t front_bytes_ = C::kFrontBytes;
-  Large large_;
+  Pool* pool_;
+  std::array<Stray, kStrays> strays_{};
+  std::size_t started_ = 0;  // superblocks, since remote frees were last looked for everywhere
   const void* fresh_ = nullptr;
-  [[no_unique_address]] std::conditional_t<C::kSecure, Hardening, Nothing> hardening_;
-
-  Front* fronts() { return is_hidden_ ? hidden_.data() : hot_.fronts.data(); }
-  [[nodiscard]] const Front* fronts() const { return is_hidden_ ? hidden_.data() : hot_.fronts.data(); }
 };
 
 }  // namespace heapwright::alloc
 
+#include "heap_remote.h"
 #include "heap_slow.h"

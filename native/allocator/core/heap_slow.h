@@ -25,19 +25,23 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment) {
   if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX - bytes) {
     return nullptr;
   }
-  void* block = nullptr;
-  for (int tries = 0; block == nullptr && tries < 2; ++tries) {
+  for (int tries = 0; tries < 2; ++tries) {
     if (tries == 1) {  // what is free may hold the address space or the limit that is missing
       trim();
-      region.shrink();
+      const Pool::Guard guard(*pool_);
+      region().shrink();
       look_at_region();
     }
-    if (region.bytes() + large_.bytes() + bytes <= region.settings.limit_bytes) {
-      block = large_.allocate(bytes, alignment);
+    const Pool::Guard guard(*pool_);
+    if (region().bytes() + pool_->large.bytes() + bytes <= region().settings.limit_bytes) {
+      void* const block = pool_->large.allocate(bytes, alignment);
+      region().large_bytes = pool_->large.bytes();
+      if (block != nullptr) {
+        return block;
+      }
     }
   }
-  region.large_bytes = large_.bytes();
-  return block;
+  return nullptr;
 }
 
 template <Configuration C>
@@ -61,7 +65,7 @@ void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
 
 template <Configuration C>
 void* Heap<C>::allocate_class(std::size_t number) {
-  Front& front = fronts()[number];
+  Front& front = hot_.fronts[number];
   if (front.head == nullptr) {
     front.head = refill(number);
     if (front.head == nullptr) {
@@ -80,7 +84,8 @@ void* Heap<C>::allocate_class(std::size_t number) {
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
   const std::size_t count = std::max((bytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
-  Superblock* const first = region.take(count);
+  const Pool::Guard guard(*pool_);
+  Superblock* const first = region().take(count);
   look_at_region();
   if (first == nullptr) {
     return nullptr;
@@ -91,17 +96,15 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
     first[i].kind = Kind::kInside;
   }
   void* const block = memory_of(first);
-  fresh_ = region.last_was_clean() ? block : nullptr;
+  fresh_ = region().last_was_clean() ? block : nullptr;
   return block;
 }
 
 // The region may have begun or grown: free() must know how far it reaches.
 template <Configuration C>
 void Heap<C>::look_at_region() {
-  if (!is_hidden_) {
-    hot_.base = region.base();
-    hot_.limit = region.bytes();
-  }
+  hot_.base = region().base();
+  hot_.limit = region().bytes();
 }
 
 // Half a front's worth of blocks, linked; nullptr: out of memory.
@@ -121,22 +124,32 @@ Block* Heap<C>::refill(std::size_t number) {
   Block* const first =
       superblock->free != nullptr ? cut(superblock, batch, count) : carve(superblock, batch, count);
   if (superblock->free == nullptr && superblock->carved == superblock->capacity) {
-    queue.remove(superblock);
-    superblock->queued = false;
+    leave(superblock);
   }
-  fronts()[number].room = most - static_cast<std::int32_t>(count);
+  hot_.fronts[number].room = most - static_cast<std::int32_t>(count);
   return first;
 }
 
 template <Configuration C>
 Superblock* Heap<C>::start_superblock(std::size_t number) {
-  if constexpr (C::kSecure) {
-    if (region.base() == 0) {  // no block, and so no link, has been made yet
-      hardening_.start(platform::random_seed());
+  if (++started_ % kSettleEvery == 0) {
+    settle();
+    if (queues_[number].first != nullptr) {
+      return queues_[number].first;
     }
   }
-  Superblock* const superblock = region.take(1);
-  look_at_region();
+  Superblock* superblock = nullptr;
+  {
+    const Pool::Guard guard(*pool_);
+    if constexpr (C::kSecure) {
+      if (region().base() == 0) {  // no block, and so no link, has been made yet
+        pool_->hardening.start(platform::random_seed());
+        region().settings.guards = pool_->large.guards = true;
+      }
+    }
+    superblock = region().take(1);
+    look_at_region();
+  }
   if (superblock == nullptr) {
     return nullptr;
   }
@@ -149,9 +162,11 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
   superblock->reciprocal = static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size - 1) / size);
   superblock->number = static_cast<std::uint8_t>(number);
   superblock->kind = Kind::kBlocks;
-  superblock->queued = true;
+  if (pool_->threaded) {
+    Remote::of(superblock).reset();
+  }
+  become_owner(superblock);
   queues_[number].push_front(superblock);
-  region.tag(memory_of(superblock)) = static_cast<std::uint32_t>(number * sizeof(Front));
   return superblock;
 }
 
@@ -181,7 +196,7 @@ Block* Heap<C>::carve_shuffled(char* first, std::size_t size, std::size_t count)
   if constexpr (C::kSecure) {
     std::array<std::uint16_t, C::kFrontBlocks> order{};
     for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t j = hardening_.random_below(i + 1);
+      const std::size_t j = pool_->hardening.random_below(i + 1);
       order[i] = order[j];
       order[j] = static_cast<std::uint16_t>(i);
     }
@@ -214,9 +229,9 @@ Block* Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count
 
 template <Configuration C>
 void Heap<C>::spill(void* address) {
-  const std::size_t number = region.tag(address) / sizeof(Front);
+  const std::size_t number = region().tag(address) % (1U << kOwnerShift) / sizeof(Front);
   if (number == 0) {  // nothing of a class: the push did not count
-    fronts()[0] = {};
+    hot_.fronts[0] = {};
     Fault fault{};
     if (!free_slow(address, fault)) {
       report(address, fault);
@@ -237,15 +252,15 @@ bool Heap<C>::take_back(void* address) const {
       return false;
     }
     std::uint64_t& bits = Hardening::word(address, mask);
-    if ((bits & mask) == 0) {
-      report(address, Fault::kTwice);
-      return false;
-    }
-    if (!hardening_.canary_lives(address, superblock->size)) {
+    if ((__atomic_load_n(&bits, __ATOMIC_RELAXED) & mask) != 0 &&
+        !pool_->hardening.canary_lives(address, superblock->size)) {
       report(address, Fault::kOverrun);
       return false;
     }
-    bits &= ~mask;
+    if ((__atomic_fetch_and(&bits, ~mask, __ATOMIC_RELAXED) & mask) == 0) {
+      report(address, Fault::kTwice);
+      return false;
+    }
   }
   return true;
 }
@@ -253,7 +268,7 @@ bool Heap<C>::take_back(void* address) const {
 // Keeps the newest blocks of a front and gives the others back.
 template <Configuration C>
 void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
-  Front& front = fronts()[number];
+  Front& front = hot_.fronts[number];
   const std::int32_t most = most_in_front(number);
   Block* last = nullptr;  // that is kept
   Block* rest = front.head;
@@ -298,6 +313,12 @@ template <Configuration C>
 void Heap<C>::give_back(Block* block) {
   while (block != nullptr) {
     Superblock* const superblock = superblock_of(block);
+    if (!owns(superblock) && !own_again(superblock)) {  // it was full, and another has it now
+      Block* const next = next_of(block);
+      free_remote(superblock, block);
+      block = next;
+      continue;
+    }
     const std::uintptr_t place = reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
     const std::uint32_t reciprocal = superblock->reciprocal;
     Block* chain = superblock->free;
@@ -315,15 +336,21 @@ void Heap<C>::give_back(Block* block) {
     } while (reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift == place);
     superblock->free = chain;
     superblock->free_count = count;
-    if (count >= superblock->carved) {
-      if (count > superblock->carved) [[unlikely]] {
-        report(chain, Fault::kTwice);
-      }
-      release(superblock);
-    } else if (!superblock->queued) {
-      superblock->queued = true;
-      queues_[superblock->number].push_back(superblock);
+    if (count > superblock->carved) [[unlikely]] {
+      report(chain, Fault::kTwice);
     }
+    settled(superblock);
+  }
+}
+
+// A superblock of this heap has got blocks: it is queued, or free altogether.
+template <Configuration C>
+void Heap<C>::settled(Superblock* superblock) {
+  if (superblock->free_count >= superblock->carved) {
+    release(superblock);
+  } else if (!superblock->queued) {
+    queues_[superblock->number].push_back(superblock);
+    become_owner(superblock);
   }
 }
 
@@ -332,8 +359,9 @@ void Heap<C>::release(Superblock* superblock) {
   if (superblock->queued) {
     queues_[superblock->number].remove(superblock);
   }
-  region.tag(memory_of(superblock)) = 0;
-  region.give(superblock, 1);
+  const Pool::Guard guard(*pool_);
+  __atomic_store_n(&region().tag(memory_of(superblock)), 0, __ATOMIC_RELAXED);
+  region().give(superblock, 1);
 }
 
 template <Configuration C>
@@ -341,29 +369,35 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
   if (address == nullptr) {
     return true;
   }
-  if (!region.contains(address)) {
-    if (large_.free(address)) {
-      region.large_bytes = large_.bytes();
+  if (!region().contains(address)) {
+    const Pool::Guard guard(*pool_);
+    if (pool_->large.free(address)) {
+      region().large_bytes = pool_->large.bytes();
       return true;
     }
     fault = Fault::kForeign;
     return false;
   }
-  if (const std::uint32_t tag = region.tag(address); tag != 0) {
+  Superblock* const superblock = superblock_of(address);
+  const std::uint32_t tag = __atomic_load_n(&region().tag(address), __ATOMIC_RELAXED);
+  if (const std::uint32_t offset = tag % (1U << kOwnerShift); offset != 0) {
     if constexpr (C::kSecure) {
       if (!take_back(address)) {
         return true;  // and has been reported
       }
     }
-    if (!push(front_at(fronts(), tag), address)) {
+    if (tag - offset != hot_.owner) {
+      free_remote(superblock, static_cast<Block*>(address));
+    } else if (!push(front_at(hot_.fronts.data(), offset), address)) {
+      look_at_region();  // that the fast path came here may mean that the region has grown
       spill(address);
     }
     return true;
   }
-  Superblock* const superblock = superblock_of(address);
   if (index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan &&
       memory_of(superblock) == address) {
-    region.give(superblock, superblock->length);
+    const Pool::Guard guard(*pool_);
+    region().give(superblock, superblock->length);
     return true;
   }
   fault = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kFree ? Fault::kTwice : Fault::kInside;
@@ -372,11 +406,13 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
 
 template <Configuration C>
 std::size_t Heap<C>::usable(const void* address) const {
-  if (!region.contains(address)) {
-    return large_.usable(address);
+  if (!region().contains(address)) {
+    const Pool::Guard guard(*pool_);
+    return pool_->large.usable(address);
   }
-  if (const std::uint32_t tag = region.tag(address); tag != 0) {
-    return kUsable[tag / sizeof(Front)];
+  const std::uint32_t tag = __atomic_load_n(&region().tag(address), __ATOMIC_RELAXED);
+  if (const std::uint32_t offset = tag % (1U << kOwnerShift); offset != 0) {
+    return kUsable[offset / sizeof(Front)];
   }
   const Superblock* const superblock = superblock_of(address);
   const bool span = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan;
@@ -385,86 +421,81 @@ std::size_t Heap<C>::usable(const void* address) const {
 
 template <Configuration C>
 void* Heap<C>::resize(void* address, std::size_t bytes) {
-  if (!region.contains(address)) {
+  const Pool::Guard guard(*pool_);
+  Large& large = pool_->large;
+  if (!region().contains(address)) {
     if (bytes <= kLargestSpanBytes / 2 || bytes > PTRDIFF_MAX) {
       return nullptr;
     }
-    const std::size_t others = region.bytes() + large_.bytes() - large_.usable(address);
-    if (others + bytes > region.settings.limit_bytes) {
+    const std::size_t others = region().bytes() + large.bytes() - large.usable(address);
+    if (others + bytes > region().settings.limit_bytes) {
       return nullptr;
     }
-    void* const block = large_.resize(address, bytes);
-    region.large_bytes = large_.bytes();
+    void* const block = large.resize(address, bytes);
+    region().large_bytes = large.bytes();
     return block;
   }
-  if (region.tag(address) != 0) {
-    return stays(kUsable[region.tag(address) / sizeof(Front)], bytes) ? address : nullptr;
-  }
-  if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes || usable(address) == 0) {
-    return nullptr;
+  const std::uint32_t tag = __atomic_load_n(&region().tag(address), __ATOMIC_RELAXED);
+  if (const std::uint32_t offset = tag % (1U << kOwnerShift); offset != 0) {
+    return stays(kUsable[offset / sizeof(Front)], bytes) ? address : nullptr;
   }
   Superblock* const superblock = superblock_of(address);
   const std::size_t wanted = (bytes + kSuperblockBytes - 1) / kSuperblockBytes;
   const std::size_t length = superblock->length;
   if (wanted > length) {
-    if (!region.grow(superblock, length, wanted)) {
+    if (!region().grow(superblock, length, wanted)) {
       return nullptr;
     }
     for (std::size_t i = length; i < wanted; ++i) {
       superblock[i].kind = Kind::kInside;
     }
   } else if (wanted < length) {
-    region.give(superblock + wanted, length - wanted);
+    region().give(superblock + wanted, length - wanted);
   }
   superblock->length = static_cast<std::uint32_t>(wanted);
   return address;
 }
 
 template <Configuration C>
-void Heap<C>::hide() {
-  if (!is_hidden_) {
-    hidden_ = hot_.fronts;
-    is_hidden_ = true;
-    hot_.limit = 0;
-    for (Front& front : hot_.fronts) {
-      front = {};
-    }
+void Heap<C>::set_front(std::size_t bytes) {
+  empty_fronts();
+  front_bytes_ = bytes;
+  for (std::size_t number = 1; number < Classes::kCount; ++number) {
+    hot_.fronts[number].room = most_in_front(number);
   }
 }
 
 template <Configuration C>
-void Heap<C>::set_front(std::size_t bytes) {
+void Heap<C>::empty_fronts() {
   for (std::size_t number = 1; number < Classes::kCount; ++number) {
     trim_front(number, 0);
-  }
-  front_bytes_ = bytes;
-  for (std::size_t number = 1; number < Classes::kCount; ++number) {
-    fronts()[number].room = most_in_front(number);
   }
 }
 
 template <Configuration C>
 bool Heap<C>::trim() {
-  for (std::size_t number = 1; number < Classes::kCount; ++number) {
-    trim_front(number, 0);
-  }
-  return region.purge_all();
+  empty_fronts();
+  settle();
+  const Pool::Guard guard(*pool_);
+  return region().purge_all();
 }
 
 template <Configuration C>
 Statistics Heap<C>::statistics() const {
-  Statistics result{region.statistics(), large_.bytes(), large_.count(), large_.bytes(), 0, 0};
-  for (const Superblock* s = region.next_used(nullptr); s != nullptr;
-       s = region.next_used(const_cast<Superblock*>(s))) {
+  const Pool::Guard guard(*pool_);
+  const Large& large = pool_->large;
+  Statistics result{region().statistics(), large.bytes(), large.count(), large.bytes(), 0, 0};
+  for (Superblock* s = region().next_used(nullptr); s != nullptr; s = region().next_used(s)) {
     if (s->kind == Kind::kBlocks) {
-      result.live_blocks += s->carved - s->free_count;
-      result.live_bytes += std::size_t{s->carved - s->free_count} * s->size;
+      const std::size_t free = s->free_count + (pool_->threaded ? Remote::of(s).count() : 0);
+      result.live_blocks += s->carved - free;
+      result.live_bytes += (s->carved - free) * s->size;
     } else if (s->kind == Kind::kSpan) {
       result.live_bytes += s->length * kSuperblockBytes;
     }
   }
   for (std::size_t number = 1; number < Classes::kCount; ++number) {
-    for (const Block* block = fronts()[number].head; block != nullptr; block = next_of(block)) {
+    for (const Block* block = hot_.fronts[number].head; block != nullptr; block = next_of(block)) {
       --result.live_blocks;
       result.live_bytes -= Classes::bytes(number);
       result.front_bytes += Classes::bytes(number);

@@ -46,7 +46,7 @@ bool Region::start_at(std::uintptr_t base) {
   if (!platform::map_at(reinterpret_cast<void*>(base - kMapStep), kMapStep + kChunkBytes)) {
     return false;
   }
-  base_ = base;
+  __atomic_store_n(&base_, base, __ATOMIC_RELAXED);
   map_low_ = base - kMapStep;
   end_ = base + kChunkBytes;
   limit_ = base + kFarthest;
@@ -62,7 +62,7 @@ bool Region::start_in_reservation() {
       continue;
     }
     const auto begin = reinterpret_cast<std::uintptr_t>(reservation);
-    base_ = round_up(begin + map, kChunkBytes);
+    __atomic_store_n(&base_, round_up(begin + map, kChunkBytes), __ATOMIC_RELAXED);
     map_low_ = end_ = base_;
     limit_ = base_ + bytes;
     map_limit_ = base_ - map;
@@ -124,8 +124,8 @@ Chunk* Region::fresh_chunk() {
     }
   }
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + bytes_);
-  bytes_ += kChunkBytes;
   *chunk = {kAllFree, 0, 0, nullptr, nullptr};  // after shrink() of a reservation it need not be zero
+  __atomic_store_n(&bytes_, bytes_ + kChunkBytes, __ATOMIC_RELAXED);
   open_.push_front(chunk);
   if (settings.guards) {
     const std::size_t page = platform::page_size();
@@ -272,7 +272,7 @@ void Region::shrink() {
       break;
     }
     open_.remove(last);
-    bytes_ -= kChunkBytes;
+    __atomic_store_n(&bytes_, bytes_ - kChunkBytes, __ATOMIC_RELAXED);
   }
   const std::uintptr_t end = base_ + bytes_;
   if (!reserved_ && end_ > end) {

@@ -21,7 +21,8 @@
 // more. Only if what was given back is wanted again within `delay_ms` did that cost more than it saved: then
 // as much more is kept from now on, half of it forgotten with every second.
 //
-// Threads: none here; who shares a region locks it.
+// Threads: who shares a region locks it. base(), bytes(), contains() and tag() may be asked without: they
+// only grow, and whoever has a pointer into the region has it from a thread that saw it there.
 #pragma once
 
 #include <cstddef>
@@ -66,14 +67,14 @@ class Region {
   void shrink();
 
   // 0 until something was taken.
-  [[nodiscard]] std::uintptr_t base() const { return base_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] std::uintptr_t base() const { return __atomic_load_n(&base_, __ATOMIC_RELAXED); }
+  [[nodiscard]] std::size_t bytes() const { return __atomic_load_n(&bytes_, __ATOMIC_RELAXED); }
   [[nodiscard]] bool contains(const void* address) const {
-    return reinterpret_cast<std::uintptr_t>(address) - base_ < bytes_;
+    return reinterpret_cast<std::uintptr_t>(address) - base() < bytes();
   }
   [[nodiscard]] std::uint32_t& tag(const void* address) const {
-    const std::size_t number = (reinterpret_cast<std::uintptr_t>(address) - base_) >> kSuperblockShift;
-    return reinterpret_cast<std::uint32_t*>(base_)[-1 - static_cast<std::ptrdiff_t>(number)];
+    const std::size_t number = (reinterpret_cast<std::uintptr_t>(address) - base()) >> kSuperblockShift;
+    return reinterpret_cast<std::uint32_t*>(base())[-1 - static_cast<std::ptrdiff_t>(number)];
   }
   // Whether what was last taken reads as zero: not used since the kernel gave it.
   [[nodiscard]] bool last_was_clean() const { return clean_; }

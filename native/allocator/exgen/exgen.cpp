@@ -1,5 +1,6 @@
-// libexgen: exgen as it ships. The constants are measured: docs/design-notes/exgen.md.
-#include <cstddef>
+// libexgen: exgen as it ships, for programs with one thread; safe if there come more. The constants are
+// measured: docs/design-notes/exgen.md.
+#include "../entry/library.h"
 
 namespace heapwright::alloc {
 
@@ -9,8 +10,11 @@ struct ExgenConfiguration {
   static constexpr std::size_t kFrontBytes = 16 * 1024;
   static constexpr std::size_t kFrontBlocks = 128;
   static constexpr bool kSecure = false;
+  static constexpr bool kStartsAlone = true;
 };
+
+constinit Library<ExgenConfiguration> library;
 
 }  // namespace heapwright::alloc
 
-#include "library.h"
+#include "names.h"

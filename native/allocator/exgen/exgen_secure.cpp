@@ -1,6 +1,6 @@
 // libexgen-secure: exgen with everything of core/hardening.h. Short fronts, so that what was freed is not the
 // next to be handed out for long.
-#include <cstddef>
+#include "../entry/library.h"
 
 namespace heapwright::alloc {
 
@@ -10,8 +10,11 @@ struct ExgenConfiguration {
   static constexpr std::size_t kFrontBytes = 8 * 1024;
   static constexpr std::size_t kFrontBlocks = 64;
   static constexpr bool kSecure = true;
+  static constexpr bool kStartsAlone = true;
 };
+
+constinit Library<ExgenConfiguration> library;
 
 }  // namespace heapwright::alloc
 
-#include "library.h"
+#include "names.h"

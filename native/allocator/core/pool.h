@@ -1,0 +1,40 @@
+// What all heaps of a process share: the region, the large blocks, and the lock around them. It is taken for
+// a superblock, a span or a large block, never for a block; while the process has one thread, not at all.
+#pragma once
+
+#include "../platform/platform.h"
+#include "hardening.h"
+#include "large.h"
+#include "region.h"
+
+namespace heapwright::alloc {
+
+struct Pool {
+  Region region;
+  Large large;
+  Hardening hardening;  // one secret for all: links go from heap to heap
+  platform::Lock lock;
+  bool threaded = false;  // set while there is one thread, never unset
+
+  class Guard {
+   public:
+    explicit Guard(Pool& pool) : pool_(pool), held_(pool.threaded) {
+      if (held_) {
+        pool_.lock.lock();
+      }
+    }
+    ~Guard() {
+      if (held_) {
+        pool_.lock.unlock();
+      }
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    Pool& pool_;
+    bool held_;
+  };
+};
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,117 @@
+// Blocks that come back to a superblock from a thread that does not own it.
+//
+// A superblock is owned by one heap while it has blocks to hand out: only the owner touches its description.
+// When its last block has been handed out nobody owns it any more, so a thread that sleeps holds nothing
+// back. Each has a word, on a line of its own in the chunk's first superblock, away from what the owner
+// writes:
+//
+//      31   30        26 25             13 12             0
+//     ┌────┬────────────┬─────────────────┬────────────────┐
+//     │full│  unused    │ count of blocks │ first block    │    blocks are numbered by granules of 16 bytes,
+//     from 1 └────┴────────────┴─────────────────┴────────────────┘
+//
+//   push     anybody: a chain that is linked already, one compare-and-swap.
+//            If the word says full, and with these enough blocks are there (`enough`), the pusher takes them
+//            all and becomes the owner instead.
+//   take     the owner: all blocks at once.
+//   leave    the owner, when nothing is left to hand out: full, unless blocks have come meanwhile, which it
+//   takes. return_to  whoever owned it last, with blocks of its own to give back: becomes owner again unless
+//   another is.
+//
+// Nothing but push adds, and taking takes all, so a word that has become the same again means the same: its
+// first block is the first, and linking to it is right (no ABA). The protocol is checked exhaustively for
+// small cases in tests/native/allocator/remote_model_test.cpp.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "superblock.h"
+
+namespace heapwright::alloc {
+
+class Remote {
+ public:
+  static constexpr std::uint32_t kFull = 1U << 31U;
+  static constexpr std::size_t kBegin =
+      40 * 1024;  // in a chunk's first superblock, behind what hardening uses
+
+  static Remote& of(const Superblock* superblock) {
+    char* const first = reinterpret_cast<char*>(chunk_of(superblock)) + kBegin;
+    return reinterpret_cast<Remote*>(first)[index_in_chunk(superblock)];
+  }
+
+  // What was taken: `first` of `count` linked blocks, or nothing.
+  struct Taken {
+    Block* first = nullptr;
+    std::uint32_t count = 0;
+  };
+
+  // A new superblock: owned, and nothing has come.
+  void reset() { word_.store(0, std::memory_order_relaxed); }
+
+  // `link(last, next)` sets a block's link. True: the pusher owns the superblock now, and `taken` (nothing of
+  // the chain itself) is linked behind the chain.
+  template <class Link>
+  bool push(Superblock* superblock, Block* first, Block* last, std::uint32_t count, std::uint32_t enough,
+            Link link, Taken& taken) {
+    std::uint32_t seen = word_.load(std::memory_order_relaxed);
+    for (;;) {
+      link(last, block_of(superblock, seen));
+      const bool claim = (seen & kFull) != 0 && count_of(seen) + count >= enough;
+      const std::uint32_t wanted =
+          claim ? 0 : (seen & kFull) | (count_of(seen) + count) << kCountShift | number_of(first);
+      if (word_.compare_exchange_weak(seen, wanted, std::memory_order_acq_rel, std::memory_order_relaxed)) {
+        taken = {block_of(superblock, seen), count_of(seen)};
+        return claim;
+      }
+    }
+  }
+  Taken take(Superblock* superblock) {
+    if (word_.load(std::memory_order_relaxed) == 0) {
+      return {};
+    }
+    return unpack(superblock, word_.exchange(0, std::memory_order_acquire));
+  }
+  // True: nobody owns the superblock any more. False: there are blocks to take.
+  bool leave() {
+    std::uint32_t seen = 0;
+    return word_.compare_exchange_strong(seen, kFull, std::memory_order_release, std::memory_order_relaxed);
+  }
+  // True: the caller owns the superblock, with what had come.
+  bool return_to(Superblock* superblock, Taken& taken) {
+    std::uint32_t seen = word_.load(std::memory_order_relaxed);
+    while ((seen & kFull) != 0) {
+      if (word_.compare_exchange_weak(seen, 0, std::memory_order_acq_rel, std::memory_order_relaxed)) {
+        taken = unpack(superblock, seen);
+        return true;
+      }
+    }
+    return false;
+  }
+  [[nodiscard]] std::uint32_t count() const { return count_of(word_.load(std::memory_order_relaxed)); }
+
+ private:
+  static constexpr std::uint32_t kCountShift = 13;
+  static constexpr std::uint32_t kMask = (1U << kCountShift) - 1;
+
+  static std::uint32_t count_of(std::uint32_t word) { return word >> kCountShift & kMask; }
+  static std::uint32_t number_of(const Block* block) {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes / 16) + 1;
+  }
+  static Block* block_of(const Superblock* superblock, std::uint32_t word) {
+    const std::uint32_t number = word & kMask;
+    return number == 0 ? nullptr
+                       : reinterpret_cast<Block*>(memory_of(superblock) + std::size_t{number - 1} * 16);
+  }
+  static Taken unpack(const Superblock* superblock, std::uint32_t word) {
+    return {block_of(superblock, word), count_of(word)};
+  }
+
+  alignas(64) std::atomic<std::uint32_t> word_;
+};
+static_assert(sizeof(Remote) == 64 &&
+              Remote::kBegin + kSuperblocksInChunk * sizeof(Remote) + 4096 <= kSuperblockBytes);
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,200 @@
+// Which heap a thread has.
+//
+//     current ──► nobody          before the first allocation, and after the thread's destructors have run
+//             ──► its own heap    one mapping each, so that no two threads' heaps share a cache line
+//
+// A thread's heap is found by one pointer in initial-exec TLS. `nobody` is a heap without memory, whose fast
+// paths fail, so that the fast path need not ask whether there is a heap. When a thread ends, its heap is
+// emptied and kept whole, with its partly used superblocks, for the next thread that comes.
+//
+// What a thread allocates after that (in destructors of other libraries, in libc's own) comes from one heap
+// that all such threads share under a lock: nothing is left behind, however often that happens.
+//
+// fork: the child has one thread. Its heap goes on; those of the others stay as they are, perhaps in the
+// middle of something, and are not used again; blocks of theirs can be freed as ever.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include "heap.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+class ThreadHeaps {
+ public:
+  constexpr explicit ThreadHeaps(Pool& pool) : pool_(pool) {}
+
+  static HEAPWRIGHT_INLINE Heap<C>& current() { return *current_; }
+
+  // Calls f with this thread's heap, which it gets if it has none.
+  template <class F>
+  auto with_heap(F f) {
+    Heap<C>* const heap = current_ != &nobody_ ? current_ : enter();
+    if (heap != nullptr) {
+      return f(*heap);
+    }
+    const SharedGuard guard(*this);
+    return f(shared_);
+  }
+  // The first thread's heap, made before: `other` is emptied into it.
+  void adopt_alone(Heap<C>& other);
+  // To be called once, in the first slow path or when the second thread is about to start. May allocate.
+  void watch();
+
+  void (*on_fault)(const void* address, Fault fault) = nullptr;
+  std::size_t front_bytes = 0;  // 0: as configured
+
+ private:
+  class SharedGuard {
+   public:
+    explicit SharedGuard(ThreadHeaps& heaps) : heaps_(heaps) { heaps.shared_lock_.lock(); }
+    ~SharedGuard() { heaps_.shared_lock_.unlock(); }
+    SharedGuard(const SharedGuard&) = delete;
+    SharedGuard& operator=(const SharedGuard&) = delete;
+
+   private:
+    ThreadHeaps& heaps_;
+  };
+  static constexpr std::uint32_t kMostHeaps = 1U << 15U;
+  static constexpr std::uint32_t kSharedNumber = kMostHeaps;
+
+  Heap<C>* enter();
+  Heap<C>* make(std::uint32_t number);
+  static void leave(void* heap);
+  void before_fork();
+  void after_fork(bool child);
+
+  static constinit Pool no_pool_;
+  static constinit Heap<C> nobody_;
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local Heap<C>* current_;
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local bool left_;
+  static constinit ThreadHeaps* self_;
+
+  Pool& pool_;
+  Heap<C> shared_{pool_, kSharedNumber};
+  platform::Lock shared_lock_;
+  platform::Lock lock_;      // of what follows
+  Heap<C>* idle_ = nullptr;  // of threads that have ended, linked by Heap::next
+  std::uint32_t count_ = 0;  // numbers given
+  bool watching_ = false;
+  pthread_key_t key_ = 0;
+};
+
+template <Configuration C>
+constinit Pool ThreadHeaps<C>::no_pool_{};
+template <Configuration C>
+constinit Heap<C> ThreadHeaps<C>::nobody_{no_pool_};
+template <Configuration C>
+constinit thread_local Heap<C>* ThreadHeaps<C>::current_ = &nobody_;
+template <Configuration C>
+constinit thread_local bool ThreadHeaps<C>::left_ = false;
+template <Configuration C>
+constinit ThreadHeaps<C>* ThreadHeaps<C>::self_ = nullptr;
+
+// nullptr: the thread is ending, or there can be no more heaps.
+template <Configuration C>
+Heap<C>* ThreadHeaps<C>::enter() {
+  if (left_) {
+    return nullptr;
+  }
+  watch();
+  Heap<C>* heap = nullptr;
+  {
+    lock_.lock();
+    heap = idle_;
+    if (heap != nullptr) {
+      idle_ = heap->next_idle;
+    }
+    const std::uint32_t number = count_;
+    count_ += heap == nullptr && count_ < kMostHeaps ? 1 : 0;
+    lock_.unlock();
+    if (heap == nullptr) {
+      heap = number < kMostHeaps ? make(number) : nullptr;
+    }
+  }
+  if (heap == nullptr) {
+    return nullptr;
+  }
+  current_ = heap;                  // from here on this thread may allocate
+  pthread_setspecific(key_, heap);  // which this may do
+  return heap;
+}
+
+template <Configuration C>
+Heap<C>* ThreadHeaps<C>::make(std::uint32_t number) {
+  void* const memory = platform::map(round_up(sizeof(Heap<C>), platform::page_size()));
+  if (memory == nullptr) {
+    return nullptr;
+  }
+  auto* const heap = new (memory) Heap<C>(pool_, number);
+  heap->on_fault = on_fault;
+  if (front_bytes != 0) {
+    heap->set_front(front_bytes);
+  }
+  return heap;
+}
+
+template <Configuration C>
+void ThreadHeaps<C>::adopt_alone(Heap<C>& other) {
+  Heap<C>* const heap = make(count_++);
+  if (heap == nullptr) {
+    platform::abort_process();  // not even a page is left
+  }
+  heap->take_over(other);
+  current_ = heap;
+  watch();
+  pthread_setspecific(key_, heap);
+}
+
+template <Configuration C>
+void ThreadHeaps<C>::watch() {
+  if (__atomic_exchange_n(&watching_, true, __ATOMIC_ACQ_REL)) {
+    return;
+  }
+  self_ = this;
+  shared_.on_fault = on_fault;
+  pthread_key_create(&key_, leave);
+  pthread_atfork([] { self_->before_fork(); }, [] { self_->after_fork(false); },
+                 [] { self_->after_fork(true); });
+}
+
+// The thread ends.
+template <Configuration C>
+void ThreadHeaps<C>::leave(void* pointer) {
+  auto* const heap = static_cast<Heap<C>*>(pointer);
+  current_ = &nobody_;
+  left_ = true;
+  heap->empty_fronts();
+  heap->settle();
+  self_->lock_.lock();
+  heap->next_idle = self_->idle_;
+  self_->idle_ = heap;
+  self_->lock_.unlock();
+}
+
+template <Configuration C>
+void ThreadHeaps<C>::before_fork() {
+  lock_.lock();
+  shared_lock_.lock();
+  pool_.lock.lock();
+}
+
+template <Configuration C>
+void ThreadHeaps<C>::after_fork(bool child) {
+  if (child) {
+    pool_.lock.reset();
+    shared_lock_.reset();
+    lock_.reset();
+  } else {
+    pool_.lock.unlock();
+    shared_lock_.unlock();
+    lock_.unlock();
+  }
+}
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,183 @@
+// A whole allocator: one configuration of the core, with its threads. What entry/symbols.h gives names to.
+//
+// C::kStartsAlone (exgen): as long as the process has one thread, `alone_` is the only heap, found without
+// TLS, and nothing is locked. Before the second thread starts its contents move to a thread's heap; the fast
+// paths of `alone_` then fail the test they have anyway, and the slow paths behind them go to the thread's
+// heap. Threads that come into being unseen (inside the C library) are noticed by glibc's flag in the next
+// slow path. Otherwise (reaper): every thread has its heap from the beginning.
+#pragma once
+
+#include <malloc.h>
+
+#include <cstring>
+
+#include "../core/message.h"
+#include "../core/options.h"
+#include "../core/thread_heaps.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+class Library {
+  Heap<C> alone_{pool_};  // first: the fast paths need no offset to it
+
+ public:
+  static constexpr const char* kName = C::kName;
+
+  constexpr Library() { pool_.threaded = !C::kStartsAlone; }
+
+  HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) { return fast().allocate(bytes); }
+  HEAPWRIGHT_INLINE void free(void* address) {
+    using Freed = typename Heap<C>::Freed;
+    Freed freed{};
+    if constexpr (C::kStartsAlone) {
+      freed = alone_.free_alone(address);
+    } else {
+      freed = fast().free(address);
+    }
+    if (freed == Freed::kFull) [[unlikely]] {
+      spill(address);
+    } else if (freed == Freed::kOdd) [[unlikely]] {
+      free_odd(address);
+    }
+  }
+  HEAPWRIGHT_INLINE std::size_t class_size(const void* address) { return fast().class_size(address); }
+  static bool stays(std::size_t usable, std::size_t bytes) { return Heap<C>::stays(usable, bytes); }
+
+  void* allocate_slow(std::size_t bytes) {
+    return with_heap([=](Heap<C>& heap) {
+      void* const block = heap.allocate(bytes);  // of a thread's heap this is its fast path
+      return block != nullptr ? block : heap.allocate_slow(bytes);
+    });
+  }
+  void* allocate_aligned(std::size_t bytes, std::size_t alignment) {
+    return with_heap([=](Heap<C>& heap) { return heap.allocate_aligned(bytes, alignment); });
+  }
+  void* allocate_zeroed(std::size_t bytes) {
+    return with_heap([=](Heap<C>& heap) {
+      void* const block = heap.allocate_slow(bytes);
+      return block == nullptr || heap.is_zero(block) ? block : std::memset(block, 0, bytes);
+    });
+  }
+  std::size_t usable(const void* address) {
+    return with_heap([=](Heap<C>& heap) { return heap.usable(address); });
+  }
+  void* resize(void* address, std::size_t bytes) {
+    return with_heap([=](Heap<C>& heap) { return heap.resize(address, bytes); });
+  }
+  bool trim() {
+    return with_heap([](Heap<C>& heap) { return heap.trim(); });
+  }
+  Statistics statistics() {
+    return with_heap([](Heap<C>& heap) { return heap.statistics(); });
+  }
+  int set_option(int what, int value) {
+    if (what == M_TRIM_THRESHOLD && value >= 0) {
+      pool_.region.settings.keep_bytes = static_cast<std::size_t>(value);
+    }
+    return 1;
+  }
+
+  // What the options variable says; nullptr: nothing.
+  void start(const char* variable, const char* text);
+  // Before another thread starts.
+  void become_threaded();
+  [[nodiscard]] bool prints_statistics() const { return prints_statistics_; }
+
+ private:
+  HEAPWRIGHT_INLINE Heap<C>& fast() {
+    if constexpr (C::kStartsAlone) {
+      return alone_;
+    } else {
+      return ThreadHeaps<C>::current();
+    }
+  }
+  template <class F>
+  auto with_heap(F f) {
+    if (C::kStartsAlone && !pool_.threaded) {
+      if (platform::single_threaded()) [[likely]] {
+        return f(alone_);
+      }
+      become_threaded();
+    }
+    return threads_.with_heap(f);
+  }
+  HEAPWRIGHT_COLD void spill(void* address) {
+    with_heap([=](Heap<C>& heap) { heap.spill(address); });
+  }
+  HEAPWRIGHT_COLD void free_odd(void* address) {
+    if (address == nullptr) {
+      return;
+    }
+    Fault fault{};
+    const bool right = with_heap([&](Heap<C>& heap) {
+      if constexpr (C::kStartsAlone) {  // in a process with threads this is the way to the fast path
+        const auto freed = pool_.threaded ? heap.free(address) : Heap<C>::Freed::kOdd;
+        if (freed != Heap<C>::Freed::kOdd) {
+          if (freed == Heap<C>::Freed::kFull) {
+            heap.spill(address);
+          }
+          return true;
+        }
+      }
+      return heap.free_slow(address, fault);
+    });
+    if (!right) {
+      complain(address, fault);
+    }
+  }
+  static void complain(const void* address, Fault fault);
+
+  Pool pool_;
+  ThreadHeaps<C> threads_{pool_};
+  bool prints_statistics_ = false;
+  static constinit bool only_report_;
+};
+
+template <Configuration C>
+constinit bool Library<C>::only_report_ = false;
+
+template <Configuration C>
+void Library<C>::complain(const void* address, Fault fault) {
+  static constexpr const char* kWhat[] = {
+      ", which is not a block of this allocator\n",
+      ", which is inside a block or in memory that is nobody's\n", ", which was free already\n",
+      ", which was written beyond its end\n", ", which was written after it was freed\n"};
+  Message message;
+  message << kName << ": free of " << address << kWhat[static_cast<std::size_t>(fault)];
+  message.write();
+  if (!only_report_) {
+    platform::abort_process();
+  }
+}
+
+template <Configuration C>
+void Library<C>::start(const char* variable, const char* text) {
+  const Options options = read_options(variable, text);
+  Region::Settings& settings = pool_.region.settings;
+  settings.limit_bytes = options.limit;
+  settings.keep_bytes = options.keep;
+  settings.delay_ms = options.purge_delay;
+  if (options.huge_pages != Options::Huge::kAuto) {
+    settings.huge_pages = options.huge_pages == Options::Huge::kNever ? platform::HugePages::kNever
+                                                                      : platform::HugePages::kAlways;
+  }
+  alone_.on_fault = threads_.on_fault = complain;
+  if (options.front != 0) {
+    threads_.front_bytes = options.front;
+    with_heap([&](Heap<C>& heap) { heap.set_front(options.front); });
+  }
+  with_heap([](Heap<C>& heap) { heap.on_fault = complain; });
+  only_report_ = options.report;
+  prints_statistics_ = options.statistics;
+}
+
+template <Configuration C>
+void Library<C>::become_threaded() {
+  if (!pool_.threaded) {
+    Heap<C>::become_threaded(pool_);
+    threads_.adopt_alone(alone_);
+  }
+}
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,63 @@
+// What of exgen has a name: malloc and its kin, the explicit API, and the functions that start a thread,
+// which are wrapped so that the library learns of the second thread before there is one. Include once, after
+// heapwright::alloc::library has been defined.
+#pragma once
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <threads.h>
+
+#include "../entry/symbols.h"
+#include "../include/exgen.h"
+
+namespace {
+
+[[gnu::constructor(101)]] void start(int /*count*/, char** /*arguments*/, char** environment) {
+  library.start("EXGEN_OPTIONS",
+                heapwright::alloc::platform::environment_value(environment, "EXGEN_OPTIONS"));
+}
+
+[[gnu::destructor(101)]] void end() {
+  if (library.prints_statistics()) {
+    entry::print_statistics(library.kName, library.statistics());
+  }
+}
+
+template <class Function>
+Function next(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+
+HEAPWRIGHT_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                                     void* (*body)(void*), void* argument) noexcept {
+  static const auto real = next<decltype(&pthread_create)>("pthread_create");
+  library.become_threaded();
+  return real(thread, attributes, body, argument);
+}
+
+HEAPWRIGHT_EXPORT int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
+  static const auto real = next<decltype(&thrd_create)>("thrd_create");
+  library.become_threaded();
+  return real(thread, body, argument);
+}
+
+HEAPWRIGHT_EXPORT void* exgen_malloc(std::size_t bytes) { return malloc(bytes); }
+HEAPWRIGHT_EXPORT void* exgen_calloc(std::size_t count, std::size_t size) { return calloc(count, size); }
+HEAPWRIGHT_EXPORT void* exgen_realloc(void* address, std::size_t bytes) { return realloc(address, bytes); }
+HEAPWRIGHT_EXPORT void* exgen_aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  return aligned_alloc(alignment, bytes);
+}
+HEAPWRIGHT_EXPORT void exgen_free(void* address) { free(address); }
+HEAPWRIGHT_EXPORT void exgen_free_sized(void* address, std::size_t bytes) { free_sized(address, bytes); }
+HEAPWRIGHT_EXPORT std::size_t exgen_usable_size(const void* address) { return library.usable(address); }
+HEAPWRIGHT_EXPORT int exgen_trim(void) { return library.trim() ? 1 : 0; }
+HEAPWRIGHT_EXPORT void exgen_get_statistics(exgen_statistics* result) {
+  const heapwright::alloc::Statistics s = library.statistics();
+  *result = {s.live_bytes,         s.live_blocks,         s.large_bytes,        s.region.used_bytes,
+             s.region.dirty_bytes, s.region.purged_bytes, s.region.region_bytes};
+}
+}

@@ -1,0 +1,42 @@
+/* reaper: malloc for programs with threads. Linking or preloading the library replaces malloc; nothing of
+ * this header is needed for that. It gives the same functions explicit names, and tells how the heap is. */
+#ifndef HEAPWRIGHT_REAPER_H
+#define HEAPWRIGHT_REAPER_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* As the functions without the prefix. */
+void* reaper_malloc(size_t bytes);
+void* reaper_calloc(size_t count, size_t size);
+void* reaper_realloc(void* block, size_t bytes);
+void* reaper_aligned_alloc(size_t alignment, size_t bytes);
+void reaper_free(void* block);
+/* As C23's free_sized: `bytes` is what was asked for. */
+void reaper_free_sized(void* block, size_t bytes);
+/* How many bytes of the block may be used; 0 for what is no block. */
+size_t reaper_usable_size(const void* block);
+/* Gives all memory that is nobody's back to the kernel; 1 if there was any. */
+int reaper_trim(void);
+
+/* Bytes unless said otherwise. Found by walking the heap: not for a hot loop. What
+ * other threads hold back for themselves counts as live. */
+typedef struct reaper_statistics {
+  size_t live;        /* in blocks the program has: their full sizes */
+  size_t blocks;      /* how many of them have a size class (up to 32 KiB) */
+  size_t large;       /* of live: in mappings of their own (above 1 MiB) */
+  size_t superblocks; /* in superblocks in use */
+  size_t kept;        /* in free superblocks that may hold memory */
+  size_t given_back;  /* returned to the kernel so far */
+  size_t reserved;    /* address space of the region */
+} reaper_statistics;
+void reaper_get_statistics(reaper_statistics* result);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,19 @@
+// libreaper: reaper as it ships, for programs with threads.
+#include "../entry/library.h"
+
+namespace heapwright::alloc {
+
+struct ReaperConfiguration {
+  static constexpr const char* kName = "reaper";
+  static constexpr std::size_t kClassesPerDoubling = 8;
+  static constexpr std::size_t kFrontBytes = 16 * 1024;
+  static constexpr std::size_t kFrontBlocks = 128;
+  static constexpr bool kSecure = false;
+  static constexpr bool kStartsAlone = false;
+};
+
+constinit Library<ReaperConfiguration> library;
+
+}  // namespace heapwright::alloc
+
+#include "names.h"

@@ -1,0 +1,19 @@
+// libreaper-secure: reaper with everything of core/hardening.h.
+#include "../entry/library.h"
+
+namespace heapwright::alloc {
+
+struct ReaperConfiguration {
+  static constexpr const char* kName = "reaper-secure";
+  static constexpr std::size_t kClassesPerDoubling = 8;
+  static constexpr std::size_t kFrontBytes = 8 * 1024;
+  static constexpr std::size_t kFrontBlocks = 64;
+  static constexpr bool kSecure = true;
+  static constexpr bool kStartsAlone = false;
+};
+
+constinit Library<ReaperConfiguration> library;
+
+}  // namespace heapwright::alloc
+
+#include "names.h"
