@@ -67,19 +67,20 @@ class Malloc:
 GLIBC = Malloc("glibc")
 
 
+def bundled(name: str, suffix: str = "so") -> Path | None:
+    """A library of ours, the one built last."""
+    folders = (Path(str(files("heapwright"))) / "_native/lib", ROOT / "build/native/native/allocator")
+    built = [path for folder in folders if (path := folder / f"lib{name}.{suffix}").is_file()]
+    return max(built, key=lambda path: path.stat().st_mtime) if built else None
+
+
 def _under_test() -> list[Malloc]:
     given = os.environ.get("HEAPWRIGHT_TEST_ALLOCATOR")
     if given:
         return [
             Malloc(Path(word).name, Path(word).resolve()) if word != "glibc" else GLIBC for word in given.split(":")
         ]
-    folders = (Path(str(files("heapwright"))) / "_native/lib", ROOT / "build/native/native/allocator")
-    found = []
-    for name in NAMES:
-        built = [path for folder in folders if (path := folder / f"lib{name}.so").is_file()]
-        if built:
-            found.append(Malloc(name, max(built, key=lambda path: path.stat().st_mtime)))
-    return found
+    return [Malloc(name, library) for name in NAMES if (library := bundled(name))]
 
 
 _ABSENT = pytest.param(None, id="none", marks=pytest.mark.skip("no bundled allocator is built yet"))
