@@ -439,6 +439,9 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
   if (const std::uint32_t offset = tag % (1U << kOwnerShift); offset != 0) {
     return stays(kUsable[offset / sizeof(Front)], bytes) ? address : nullptr;
   }
+  if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes || usable(address) == 0) {
+    return nullptr;
+  }
   Superblock* const superblock = superblock_of(address);
   const std::size_t wanted = (bytes + kSuperblockBytes - 1) / kSuperblockBytes;
   const std::size_t length = superblock->length;

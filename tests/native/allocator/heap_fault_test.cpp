@@ -37,8 +37,8 @@ TYPED_TEST(HeapFault, AForeignPointerAtOnce) {
   static char data[32];
   for (void* const wrong :
        {static_cast<void*>(here), static_cast<void*>(data), reinterpret_cast<void*>(16),
-        reinterpret_cast<void*>(UINTPTR_MAX - 15), reinterpret_cast<void*>(this->heap.region.base() - 64),
-        reinterpret_cast<void*>(this->heap.region.base() + this->heap.region.bytes())}) {
+        reinterpret_cast<void*>(UINTPTR_MAX - 15), reinterpret_cast<void*>(this->heap.region().base() - 64),
+        reinterpret_cast<void*>(this->heap.region().base() + this->heap.region().bytes())}) {
     reports.clear();
     this->give(wrong);
     EXPECT_EQ(reports, std::vector<Reported>({{wrong, Fault::kForeign}}));
@@ -198,7 +198,7 @@ TYPED_TEST(HeapFault, ResizingWhatIsNoBlockIsRefused) {
   for (const std::size_t bytes : {100'000, 300'000, 400'000}) {
     EXPECT_EQ(this->heap.resize(span + 16, bytes), nullptr);
     EXPECT_EQ(this->heap.resize(span + kSuperblockBytes, bytes), nullptr);
-    EXPECT_EQ(this->heap.resize(reinterpret_cast<void*>(this->heap.region.base() + 64), bytes), nullptr);
+    EXPECT_EQ(this->heap.resize(reinterpret_cast<void*>(this->heap.region().base() + 64), bytes), nullptr);
   }
   EXPECT_EQ(this->heap.statistics().live_bytes, live);
   this->give(span);

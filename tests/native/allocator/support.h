@@ -23,6 +23,7 @@ struct Configured {
   static constexpr std::size_t kFrontBytes = kBytes;
   static constexpr std::size_t kFrontBlocks = kBlocks;
   static constexpr bool kSecure = false;
+  static constexpr bool kStartsAlone = true;
 };
 using Coarse = Configured<4, 16 * 1024, 128>;
 using Usual = Configured<8, 16 * 1024, 128>;
@@ -81,10 +82,10 @@ class HeapTest : public testing::Test {
     reports.clear();
     now_ms = 1'000'000;
     heap.on_fault = report;
-    heap.region.settings.clock = test_clock;
-    heap.region.settings.huge_pages = platform::HugePages::kNever;
+    heap.region().settings.clock = test_clock;
+    heap.region().settings.huge_pages = platform::HugePages::kNever;
   }
-  ~HeapTest() override { abandon(heap.region); }
+  ~HeapTest() override { abandon(heap.region()); }
 
   void* take(std::size_t bytes) {
     void* const block = heap.allocate(bytes);
@@ -102,7 +103,8 @@ class HeapTest : public testing::Test {
     }
   }
 
-  Heap<C> heap;
+  Pool pool;
+  Heap<C> heap{pool};
 };
 
 }  // namespace heapwright::alloc::test
