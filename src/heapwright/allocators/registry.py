@@ -9,9 +9,22 @@ from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
+import msgspec
+
+from heapwright import __version__
 from heapwright.allocators.peers import Peer, find_peers, known_peers, library_version
-from heapwright.allocators.space import AllocatorSpec, Context, Space, SpaceFile, build_space, load_space_file
+from heapwright.allocators.space import (
+    AllocatorSpec,
+    Context,
+    Space,
+    SpaceFile,
+    build_space,
+    load_space_file,
+    preloading,
+)
 from heapwright.errors import HeapwrightError, UsageError, unknown
+
+OURS = ("exgen", "exgen-secure", "reaper", "reaper-secure")
 
 
 @dataclass(frozen=True)
@@ -38,10 +51,7 @@ class Allocator:
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The variables that put a program under this allocator; what is preloaded already stays behind it."""
-        if not self.preload:
-            return dict(self.env)
-        before = base.get("LD_PRELOAD", "")
-        return {**self.env, "LD_PRELOAD": f"{self.preload}:{before}" if before else self.preload}
+        return {**self.env, **preloading(self.preload, base)}
 
     def space(self, threads: bool, expert: bool = False) -> Space:
         """What can be searched for a program with or without threads on this machine."""
@@ -74,20 +84,41 @@ def bundled_space(name: str) -> SpaceFile:
         return load_space_file(path)
 
 
+def library_folder() -> Path:
+    """Where the libraries are that heapwright brings."""
+    return Path(str(files("heapwright"))) / "_native/lib"
+
+
+def _bundled() -> dict[str, Allocator]:
+    """The allocators that heapwright brings."""
+    paths = {name: library_folder() / f"lib{name}.so" for name in OURS}
+    return {
+        name: _preloaded(Peer(name, str(path), __version__), bundled=True)
+        for name, path in paths.items()
+        if path.is_file()
+    }
+
+
 def find_allocators() -> dict[str, Allocator]:
     """Every allocator known and found here, by name."""
     found: dict[str, Allocator] = {}
     version = glibc_version()
     if version is not None:
         found["glibc"] = Allocator("glibc", version, _glibc_path(), False, "", bundled_space("glibc"))
+    found |= _bundled()
     found |= {name: _preloaded(peer) for name, peer in find_peers().items()}
     newest = next((found[name] for name in ("mimalloc3", "mimalloc2") if name in found), None)
     return {**found, "mimalloc": newest} if newest and "mimalloc" not in found else found
 
 
-def _preloaded(peer: Peer) -> Allocator:
-    file = SpaceFile(AllocatorSpec(peer.name, preload=peer.path))
-    return Allocator(peer.name, peer.version, peer.path, False, peer.path, file, peer.env)
+def _preloaded(peer: Peer, bundled: bool = False) -> Allocator:
+    """A library to preload; with its parameter space if it is one of ours, whoever built it."""
+    if (files("heapwright.allocators") / "spaces" / f"{peer.name}.toml").is_file() and peer.name in OURS:
+        file = bundled_space(peer.name)
+        file = msgspec.structs.replace(file, allocator=msgspec.structs.replace(file.allocator, preload=peer.path))
+    else:
+        file = SpaceFile(AllocatorSpec(peer.name, preload=peer.path))
+    return Allocator(peer.name, peer.version, peer.path, bundled, peer.path, file, peer.env)
 
 
 def get_allocator(name: str) -> Allocator:
@@ -105,6 +136,9 @@ def get_allocator(name: str) -> Allocator:
     if name not in found:
         if not found:
             raise HeapwrightError("this system's C library is not glibc: nothing to tune yet")
+        if name in OURS:
+            what = f"allocator '{name}' comes with heapwright, but is not in this installation"
+            raise UsageError(what, "install heapwright again, with a C++ compiler at hand")
         spec = next((s for s in known_peers() if s.name == name), None)
         if spec is not None:
             how = f"sudo apt-get install -y {spec.package}" if spec.package else "name it in $HEAPWRIGHT_ALLOCATORS"

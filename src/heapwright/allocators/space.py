@@ -196,7 +196,10 @@ class Space:
         return Rendered(settings, self.environment(settings, base))
 
     def environment(self, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
-        """The variables that make these settings so; what the user has set otherwise in them stays."""
+        """The variables that make these settings so; what the user has set otherwise in them stays.
+
+        An allocator that has to be preloaded is, whatever is set.
+        """
         env: dict[str, str] = {}
         specs = {p.key: p.spec for p in self.params}
         for key, value in settings.items():
@@ -209,7 +212,7 @@ class Space:
             own = pair.format(key=key, value="")
             kept = [part for part in before.split(self.allocator.join) if part and not part.startswith(own)]
             env[name] = self.allocator.join.join([*kept, own + value])
-        return env
+        return {**env, **preloading(self.allocator.preload, base)}
 
     def restrict(self, keys: Sequence[str]) -> Space:
         """The space with only these parameters.
@@ -227,6 +230,12 @@ class Space:
         params = tuple(p for p in self.params if p.key in keys)
         gates = tuple(g for g in self.gates if any(p.spec.gate == g.key for p in params))
         return Space(self.allocator, gates, params, self.skipped)
+
+
+def preloading(library: str, base: Mapping[str, str]) -> dict[str, str]:
+    """What makes the loader load this library first; what the user preloads stays behind it."""
+    before = [path for path in base.get("LD_PRELOAD", "").split(":") if path and path != library]
+    return {"LD_PRELOAD": ":".join([library, *before])} if library else {}
 
 
 def load_space_file(path: Path) -> SpaceFile:

@@ -76,7 +76,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
     if not rows:
         console.print("No allocator that can be tuned was found: this system's C library is not glibc.")
     for row in rows:
-        console.print(f"[bold]{row['name']}[/] {row['version'] or 'n/a'}  {row['path'] or ''}")
+        where = "comes with heapwright" if row["bundled"] else row["path"] or ""
+        console.print(f"[bold]{row['name']}[/] {row['version'] or 'n/a'}  {where}")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for heading in ("setting", "range", "unset means", "what it does"):
             table.add_column(heading, overflow="fold")

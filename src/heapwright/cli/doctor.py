@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     check("glibc malloc", libc is not None, str(libc or "this system's C library is not glibc"))
     for allocator in find_allocators().values():
         count = len(allocator.space(threads=True).params)
-        check(f"allocator: {allocator.name}", True, f"{allocator.version}, {count} settings to search")
+        ours = ", comes with heapwright" if allocator.bundled else ""
+        check(f"allocator: {allocator.name}", True, f"{allocator.version}{ours}, {count} settings to search")
     governor = host["governor"]
     steady = governor in (None, "performance")
     check(

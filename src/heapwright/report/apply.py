@@ -98,7 +98,7 @@ FORMATS: dict[str, Callable[[_Shipped], str]] = {
 
 
 def render(config: Config, fmt: str, command: list[str], claim: str) -> str:
-    """A configuration in one of `FORMATS`; for the default a comment that says to keep it."""
-    if config.is_default and fmt not in ("json", "shell", "slurm"):
+    """A configuration in one of `FORMATS`; for a default with nothing to set a comment that says to keep it."""
+    if config.is_default and not config.env and fmt not in ("json", "shell", "slurm"):
         return f"{_comment(claim)}\n# Nothing to set: keep the default."
     return FORMATS[fmt](_Shipped(config, command, claim))

@@ -139,7 +139,7 @@ class Journey:
 
     def _register(self, space: Space, settings: dict[str, str], base: dict[str, str]) -> Config:
         """The configuration of these settings; probed once for whether the loader took them."""
-        env = space.environment(settings, base) if settings else {}
+        env = space.environment(settings, base)
         config = self.store.config(self.allocator.name, settings, env)
         if config.settings and not config.effective and space.allocator.probe == "ld.so":
             effective = effective_glibc(self.workload.program(), config.settings, env)

@@ -1,0 +1,43 @@
+"""The allocators that heapwright brings, by the installed command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from .conftest import Heapwright
+
+
+def test_they_are_listed_with_their_settings(heapwright: Heapwright) -> None:
+    rows = {row["name"]: row for row in json.loads(heapwright("allocators", "--json", "-").out)["allocators"]}
+    exgen = rows["exgen"]
+    assert exgen["bundled"]
+    assert Path(exgen["path"]).is_file()
+    assert {p["key"] for p in exgen["parameters"]} == {"keep", "purge_delay", "front"}
+    assert [s["key"] for s in exgen["not_searched"]] == ["huge_pages"]
+    assert "comes with heapwright" in heapwright("allocators").out
+    checks = json.loads(heapwright("doctor", "--json", "-").out)["checks"]
+    detail = next(c["detail"] for c in checks if c["name"] == "allocator: exgen")
+    assert "comes with heapwright" in detail
+    assert "3 settings to search" in detail
+
+
+def test_compare_and_bench_take_them(heapwright: Heapwright) -> None:
+    words = ["-n", "2", "--json", "-", "--allocators", "glibc,exgen"]
+    found = json.loads(heapwright("compare", *words, "--", "perl", "-e", "1").out)["allocators"]
+    assert found["exgen"]["failure"] is None
+    done = heapwright("bench", "realistic", "--quick", "--threads", "1", *words)
+    assert [a["name"] for a in json.loads(done.out)["allocators"]] == ["glibc", "exgen"]
+
+
+def test_tune_runs_under_the_allocator_it_tunes(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    """Also its default: what is measured, shipped and run has the library."""
+    words = ["tune", "--allocators", "exgen", "--budget", "4", "--study", "s.study", "--json", "-"]
+    done = heapwright(*words, "--", str(program("large_blocks")))
+    assert done.status == 0, done.err
+    ran = heapwright("run", "s.study", "--", "env")
+    variables = dict(line.split("=", 1) for line in ran.out.splitlines() if "=" in line)
+    assert Path(variables["LD_PRELOAD"]).name == "libexgen.so"
+    shipped = heapwright("apply", "s.study").out
+    assert "export LD_PRELOAD=/" in shipped
