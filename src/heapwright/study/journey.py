@@ -11,7 +11,7 @@ import os
 
 from heapwright.allocators.probe import effective_glibc
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.space import Space
+from heapwright.allocators.space import Space, preloading
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
 from heapwright.metrics import METRICS
@@ -49,7 +49,7 @@ class Journey:
         self.allocator = allocator
         self.options = options
         self.progress = progress
-        self.default = store.config(allocator.name, {}, {})
+        self.default = store.config(allocator.name, {}, preloading(allocator.file.allocator.preload, self.base_env()))
         self.configs: dict[int, Config] = {self.default.id: self.default}
         executor = self._executor(options.timeout or workload.file.timeout)
         self.blocks = Blocks(store, executor, options.seed, progress)

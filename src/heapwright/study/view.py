@@ -22,7 +22,7 @@ class Config:
         id: the store's row; 1 is always the default.
         allocator: its registry name.
         settings: parameter key → value as text; a parameter left out is unset.
-        env: the variables that make it so (what the user pastes), empty for the default.
+        env: the variables that make it so (what the user pastes), for the default what the allocator needs at all.
         effective: parameter key → value the target's own loader says is in force; empty if not probed.
     """
 
@@ -35,7 +35,7 @@ class Config:
     @property
     def is_default(self) -> bool:
         """Whether nothing is set."""
-        return not self.env
+        return not self.settings
 
 
 @dataclass(frozen=True)
