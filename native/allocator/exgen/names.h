@@ -23,24 +23,38 @@ namespace {
   }
 }
 
+// The C library's own. A static program has no next library; there `other`, the name that glibc's archive has
+// besides, is what is meant. Nothing else asks for it: -Wl,-u,__pthread_create brings it into the program.
 template <class Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+Function next(const char* name, Function other) {
+  if (const auto found = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name)); found != nullptr) {
+    return found;
+  }
+  if (other == nullptr) {
+    heapwright::alloc::Message message;
+    message << library.kName << ": no " << name << ": link a static program with -Wl,-u,__" << name << "\n";
+    message.write();
+    heapwright::alloc::platform::abort_process();
+  }
+  return other;
 }
 
 }  // namespace
 
 extern "C" {
 
+[[gnu::weak]] decltype(pthread_create) __pthread_create;
+[[gnu::weak]] decltype(thrd_create) __thrd_create;
+
 HEAPWRIGHT_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                                      void* (*body)(void*), void* argument) noexcept {
-  static const auto real = next<decltype(&pthread_create)>("pthread_create");
+  static const auto real = next<decltype(&pthread_create)>("pthread_create", __pthread_create);
   library.become_threaded();
   return real(thread, attributes, body, argument);
 }
 
 HEAPWRIGHT_EXPORT int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
-  static const auto real = next<decltype(&thrd_create)>("thrd_create");
+  static const auto real = next<decltype(&thrd_create)>("thrd_create", __thrd_create);
   library.become_threaded();
   return real(thread, body, argument);
 }

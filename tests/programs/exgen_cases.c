@@ -1,0 +1,144 @@
+/* Cases for tests/allocator/test_exgen.py: the first argument says which. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MANY 5000
+
+static void *others[MANY];
+
+static long resident(void) {
+  char text[64] = "";
+  const int file = open("/proc/self/statm", O_RDONLY);
+  const ssize_t got = read(file, text, sizeof text - 1);
+  close(file);
+  return got > 0 ? strtol(strchr(text, ' '), NULL, 10) * sysconf(_SC_PAGESIZE) : -1;
+}
+
+static void fill(size_t bytes) {
+  for (int i = 0; i < MANY; ++i) {
+    others[i] = malloc(bytes);
+    memset(others[i], 1, bytes);
+  }
+}
+static void drop(void) {
+  for (int i = 0; i < MANY; ++i) {
+    free(others[i]);
+  }
+}
+static void say(const void *wrong) {
+  printf("%p\n", wrong);
+  fflush(stdout);
+}
+static void *nothing(void *unused) { return unused; }
+
+int main(int count, char **words) {
+  const char *what = count > 1 ? words[1] : "nothing";
+  char stack[64] = "";
+  char *block = NULL;
+  if (strcmp(what, "nothing") == 0) {
+    return 0;
+  }
+  if (strcmp(what, "threads") == 0) { /* the cases below, in a process that has threads */
+    pthread_t thread;
+    pthread_create(&thread, NULL, nothing, NULL);
+    pthread_join(thread, NULL);
+    what = count > 2 ? words[2] : "nothing";
+  }
+  if (strcmp(what, "resident") == 0) {
+    printf("%ld\n", resident());
+  } else if (strcmp(what, "twice") == 0) {
+    fill(64);
+    block = malloc(64);
+    say(block);
+    free(block);
+    free(block);
+    drop();
+  } else if (strcmp(what, "twice-between") == 0) {
+    fill(64);
+    block = malloc(64);
+    say(block);
+    free(block);
+    free(others[0]);
+    free(block);
+    others[0] = NULL;
+    drop();
+  } else if (strcmp(what, "twice-span") == 0) {
+    block = malloc(300000);
+    say(block);
+    free(block);
+    free(block);
+  } else if (strcmp(what, "twice-large") == 0) {
+    block = malloc(3000000);
+    say(block);
+    free(block);
+    free(block);
+  } else if (strcmp(what, "foreign") == 0) {
+    free(malloc(10));
+    say(stack + 16);
+    char *volatile wrong = stack + 16;
+    free(wrong);
+  } else if (strcmp(what, "inside") == 0) {
+    fill(96);
+    block = malloc(96);
+    say(block + 32);
+    char *volatile wrong = block + 32;
+    free(wrong);
+    drop();
+  } else if (strcmp(what, "inside-span") == 0) {
+    block = malloc(300000);
+    say(block + 4096);
+    char *volatile wrong = block + 4096;
+    free(wrong);
+  } else if (strcmp(what, "realloc-foreign") == 0) {
+    free(malloc(10));
+    say(stack + 16);
+    char *volatile wrong = stack + 16;
+    wrong = realloc(wrong, 100);
+  } else if (strcmp(what, "realloc-freed") == 0) {
+    block = malloc(300000);
+    say(block);
+    free(block);
+    char *volatile wrong = block;
+    wrong = realloc(wrong, 200000);
+  } else if (strcmp(what, "falls") == 0) { /* resident: before, full, and after the last free with no further call */
+    const long before = resident();
+    fill(20000);
+    const long full = resident();
+    drop();
+    const long after = resident();
+    printf("%ld %ld %ld\n", before, full, after);
+  } else if (strcmp(what, "phases") == 0) { /* the same three, after the same load again and again at once */
+    const long before = resident();
+    long full = 0;
+    for (int i = 0; i < 8; ++i) {
+      fill(20000);
+      full = resident();
+      drop();
+    }
+    const long after = resident();
+    sleep(2);
+    printf("%ld %ld %ld %ld\n", before, full, after, resident());
+  } else if (strcmp(what, "trim") == 0) {
+    fill(500);
+    drop();
+    const long before = resident();
+    const int first = malloc_trim(0);
+    const long after = resident();
+    printf("%ld %d %ld %d\n", before, first, after, malloc_trim(0));
+  } else if (strcmp(what, "limit") == 0) { /* MiB that could be had */
+    int got = 0;
+    while (got < 100000 && (block = malloc(1 << 20)) != NULL) {
+      ++got;
+    }
+    printf("%d\n", got);
+  } else {
+    return 2;
+  }
+  return 0;
+}
