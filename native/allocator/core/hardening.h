@@ -39,14 +39,12 @@ class Hardening {
   }
   [[nodiscard]] Block* decode(const Block* at) const { return encode(at, at->next); }
 
-  // The bit of a block, which stands at a multiple of the superblock's size.
+  // The bit of a block: of the granule of 16 bytes that it begins with, among those of that superblock.
   static std::uint64_t& word(const void* block, std::uint64_t& mask) {
-    const Superblock* const superblock = superblock_of(block);
-    const std::size_t offset = reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes;
-    const std::size_t number = offset * superblock->reciprocal >> 32U;
+    const std::size_t number = reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes / 16;
     mask = std::uint64_t{1} << number % 64;
-    char* const bits =
-        reinterpret_cast<char*>(chunk_of(block)) + kBitsBegin + index_in_chunk(superblock) * kBitsEach;
+    char* const bits = reinterpret_cast<char*>(chunk_of(block)) + kBitsBegin +
+                       index_in_chunk(superblock_of(block)) * kBitsEach;
     return reinterpret_cast<std::uint64_t*>(bits)[number / 64];
   }
 

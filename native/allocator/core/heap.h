@@ -135,8 +135,8 @@ class Heap {
     return bytes <= usable && (bytes >= usable / 2 || usable <= Classes::kGranule);
   }
 
-  // Any size; nullptr: out of memory.
-  void* allocate_slow(std::size_t bytes);
+  // Any size; nullptr: out of memory. `zero`: is_zero() would be welcome.
+  void* allocate_slow(std::size_t bytes, bool zero = false);
   // At a multiple of `alignment`, a power of two.
   void* allocate_aligned(std::size_t bytes, std::size_t alignment);
   // Whether the block's memory reads as zero already; for calloc, of the block allocate_slow just gave.
@@ -160,6 +160,10 @@ class Heap {
   void settle();
   // Gives back all that is in front lists, and what of others' it has collected.
   void empty_fronts();
+  // For fork: nobody is in the middle of anything of this heap's; in the child, nobody else ever will be.
+  void hold() { lock_.lock(); }
+  void let_go() { lock_.unlock(); }
+  void reset_lock() { lock_.reset(); }
   // Everything that is nobody's goes back to the kernel; whether anything did.
   bool trim();
   // The other heaps' front lists cannot be looked into: what is in them counts as live.
@@ -181,10 +185,40 @@ class Heap {
     std::uint32_t count = 0;
   };
   static constexpr std::size_t kStrays = 16;
-  static constexpr std::uint32_t kEnough = 4;      // a quarter of a full superblock's blocks, to take it over
+  static constexpr std::uint32_t kEnough = 4;      // a quarter of a superblock's blocks, to take it over
   static constexpr std::size_t kSettleEvery = 32;  // superblocks started
   static constexpr std::uint32_t kStrayBytes = 8 * 1024;  // of one superblock, before they go
 
+  // Held while superblocks of a heap change: by its thread, or by one that brings blocks home (heap_remote.h).
+  // Nobody holds two of them. A process with one thread needs none.
+  class Guard {
+   public:
+    explicit Guard(Heap& heap) : heap_(heap), held_(heap.pool_->threaded && !platform::single_threaded()) {
+      if (held_) {
+        heap_.lock_.lock();
+      }
+    }
+    ~Guard() {
+      if (held_) {
+        heap_.lock_.unlock();
+      }
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    Heap& heap_;
+    bool held_;
+  };
+
+  // Of a description, what only the owner writes and others may look at.
+  template <class T>
+  static void set(T& field, T value) {
+    __atomic_store_n(&field, value, __ATOMIC_RELAXED);
+  }
+  static std::uint32_t enough(const Superblock* superblock) {
+    return std::max(superblock->capacity / kEnough, 1U);
+  }
   // Written by who becomes owner, read by all: a hint but for the owner itself.
   [[nodiscard]] HEAPWRIGHT_INLINE std::uint32_t tag_at(std::size_t offset) const {
     const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
@@ -232,7 +266,7 @@ class Heap {
       std::uint64_t mask = 0;
       std::uint64_t& bits = Hardening::word(block, mask);  // shared with blocks of other threads
       __atomic_fetch_or(&bits, mask, __ATOMIC_RELAXED);
-      pool_->hardening.write_canary(block, superblock_of(block)->size);
+      pool_->hardening.write_canary(block, head_of(block)->size);
     }
     return block;
   }
@@ -241,7 +275,7 @@ class Heap {
   // What a front may hold before it is looked at.
   [[nodiscard]] constexpr std::int32_t most_in_front(std::size_t number) const {
     const std::size_t fit = front_bytes_ / Classes::bytes(number);
-    return static_cast<std::int32_t>(std::clamp(fit, std::size_t{2}, C::kFrontBlocks));
+    return static_cast<std::int32_t>(std::clamp(fit, std::size_t{1}, C::kFrontBlocks));
   }
   static HEAPWRIGHT_INLINE Front& front_at(Front* fronts, std::size_t offset) {
     return *reinterpret_cast<Front*>(reinterpret_cast<char*>(fronts) + offset);
@@ -256,7 +290,7 @@ class Heap {
 
   void* allocate_class(std::size_t number);
   void* allocate_span(std::size_t bytes);
-  void* allocate_large(std::size_t bytes, std::size_t alignment);
+  void* allocate_large(std::size_t bytes, std::size_t alignment, bool zero = false);
   Block* refill(std::size_t number);
   Superblock* start_superblock(std::size_t number);
   Block* carve(Superblock* superblock, std::size_t most, std::size_t& count);
@@ -264,22 +298,26 @@ class Heap {
   Block* cut(Superblock* superblock, std::size_t most, std::size_t& count);
   void trim_front(std::size_t number, std::int32_t keep);
   const Block* repeated(const Block* first) const;
-  // Whether a superblock's block begins here. With r = ⌈2³²/size⌉, the low half of offset·r is below 2¹⁶ for
-  // a multiple of the size and at least r > 2¹⁶ for everything else.
-  static bool begins_block(const Block* block, std::uint32_t reciprocal) {
-    const auto offset =
-        static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes);
-    return offset * reciprocal < kSuperblockBytes;
+  // Whether a superblock's block begins here. In granules of 16 bytes, with r = ⌈2³²/size⌉: the low half of offset·r
+  // is at most the offset, and so below 2¹⁶, for a multiple of the size, and at least r > 2¹⁶ for everything else.
+  static bool begins_block(const Superblock* superblock, const void* address) {
+    const auto offset = static_cast<std::uint32_t>(static_cast<const char*>(address) - memory_of(superblock));
+    return offset / 16 * superblock->reciprocal < kSuperblockBytes && offset % 16 == 0;
   }
   void give_back(Block* block);
+  Block* give_back_own(Block* block);
   void release(Superblock* superblock);
   void look_at_region();
+  void large_changed();
   // heap_remote.h
   [[nodiscard]] bool owns(Superblock* superblock) const;
   bool own_again(Superblock* superblock);
   void become_owner(Superblock* superblock);
   void add_taken(Superblock* superblock, Remote::Taken taken);
   void leave(Superblock* superblock);
+  void collect();
+  void look_for_the_rest(Superblock* superblock);
+  static void bring_home(Superblock* superblock);
   void settled(Superblock* superblock);
   void free_remote(Superblock* superblock, Block* block);
   void send(Stray& stray);
@@ -289,6 +327,7 @@ class Heap {
     }
   }
 
+  platform::Lock lock_;                                     // see Guard
   std::array<List<Superblock>, Classes::kCount> queues_{};  // superblocks with a block to hand out
   std::size_t front_bytes_ = C::kFrontBytes;
   Pool* pool_;

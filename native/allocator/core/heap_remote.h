@@ -2,9 +2,14 @@
 // remote.h for the protocol and heap.h, which includes this.
 //
 // Who owns a superblock is told by its word. The owner itself need not ask: `queued` is set by whoever
-// becomes owner after it has set the tag, and cleared by the owner before it leaves; so if `queued` is seen
-// set, the tag tells, and only this thread can change either when the tag is its own. (Read in that order:
-// acquire, then the tag.)
+// becomes owner after it has set `owner`, and cleared by the owner before it leaves; so if `queued` is seen
+// set, `owner` tells, and only this heap can change either when it is the owner. (Read in that order: acquire,
+// then `owner`.) The tag is a hint.
+//
+// An owner that does nothing for long strands nothing: when a quarter of a superblock's blocks, or all that its
+// owner has not, have come to the word, the pusher brings them home, as the owner and under the owner's lock.
+// Which of two threads that give back the last blocks sees them all? One writes the word and then reads
+// `free_count`, the other writes `free_count` and then reads the word, all sequentially consistent: at least one.
 #pragma once
 
 #include "heap.h"
@@ -19,8 +24,7 @@ bool Heap<C>::owns(Superblock* superblock) const {
   if (!__atomic_load_n(&superblock->queued, __ATOMIC_ACQUIRE)) {
     return false;
   }
-  const std::uint32_t tag = __atomic_load_n(&region().tag(memory_of(superblock)), __ATOMIC_RELAXED);
-  return tag >> kOwnerShift << kOwnerShift == hot_.owner;
+  return __atomic_load_n(&superblock->owner, __ATOMIC_RELAXED) == this;
 }
 
 // A superblock that was full and had no owner: blocks come back to it.
@@ -31,7 +35,7 @@ bool Heap<C>::own_again(Superblock* superblock) {
     return false;
   }
   superblock->free = taken.first;
-  superblock->free_count = taken.count;
+  set(superblock->free_count, taken.count);
   return true;
 }
 
@@ -39,7 +43,10 @@ bool Heap<C>::own_again(Superblock* superblock) {
 template <Configuration C>
 void Heap<C>::become_owner(Superblock* superblock) {
   const auto offset = static_cast<std::uint32_t>(superblock->number * sizeof(Front));
-  __atomic_store_n(&region().tag(memory_of(superblock)), hot_.owner | offset, __ATOMIC_RELAXED);
+  for (std::size_t i = 0; i < superblock->length; ++i) {
+    __atomic_store_n(&region().tag(memory_of(superblock + i)), hot_.owner | offset, __ATOMIC_RELAXED);
+  }
+  set(superblock->owner, static_cast<void*>(this));
   __atomic_store_n(&superblock->queued, true, __ATOMIC_RELEASE);
 }
 
@@ -47,7 +54,7 @@ void Heap<C>::become_owner(Superblock* superblock) {
 template <Configuration C>
 void Heap<C>::leave(Superblock* superblock) {
   queues_[superblock->number].remove(superblock);
-  __atomic_store_n(&superblock->queued, false, __ATOMIC_RELAXED);
+  set(superblock->queued, false);
   if (pool_->threaded && !Remote::of(superblock).leave()) {
     add_taken(superblock, Remote::of(superblock).take(superblock));
     queues_[superblock->number].push_front(superblock);
@@ -68,7 +75,7 @@ void Heap<C>::add_taken(Superblock* superblock, Remote::Taken taken) {
     set_next(last, superblock->free);
   }
   superblock->free = taken.first;
-  superblock->free_count += taken.count;
+  set(superblock->free_count, superblock->free_count + taken.count);
 }
 
 template <Configuration C>
@@ -79,6 +86,13 @@ void Heap<C>::settle() {
   for (Stray& stray : strays_) {
     send(stray);
   }
+  collect();
+}
+
+// What has come to the superblocks of this heap.
+template <Configuration C>
+void Heap<C>::collect() {
+  const Guard guard(*this);
   for (auto& queue : queues_) {
     for (Superblock* superblock = queue.first; superblock != nullptr;) {
       Superblock* const next = superblock->next;
@@ -92,7 +106,7 @@ void Heap<C>::settle() {
 // A block of a superblock that is not this heap's.
 template <Configuration C>
 void Heap<C>::free_remote(Superblock* superblock, Block* block) {
-  if (!begins_block(block, superblock->reciprocal)) [[unlikely]] {
+  if (!begins_block(superblock, block)) [[unlikely]] {
     report(block, Fault::kInside);
     return;
   }
@@ -116,22 +130,59 @@ void Heap<C>::send(Stray& stray) {
   if (superblock == nullptr) {
     return;
   }
-  const std::uint32_t enough = std::max(superblock->capacity / kEnough, 1U);
+  const Stray sent = stray;
+  stray = {};
+  const std::uint32_t many = enough(superblock);
   Remote::Taken taken;
   const auto link = [this](Block* last, Block* next) { set_next(last, next); };
-  if (Remote::of(superblock).push(superblock, stray.first, stray.last, stray.count, enough, link, taken)) {
-    superblock->free = stray.first;
-    superblock->free_count = stray.count + taken.count;
-    stray = {};
+  const bool mine =
+      Remote::of(superblock).push(superblock, sent.first, sent.last, sent.count, many, link, taken);
+  const std::uint32_t come = sent.count + taken.count;
+  if (mine) {
+    const Guard guard(*this);
+    superblock->free = sent.first;
+    set(superblock->free_count, come);
     settled(superblock);
+  } else if (region().contains(superblock) &&
+             (come >= many || come + __atomic_load_n(&superblock->free_count, __ATOMIC_SEQ_CST) >=
+                                  __atomic_load_n(&superblock->carved, __ATOMIC_RELAXED))) {
+    bring_home(superblock);
   }
-  stray = {};
+}
+
+// By now the superblock may be anything: only if its owner has it under the lock is it what it was.
+template <Configuration C>
+void Heap<C>::bring_home(Superblock* superblock) {
+  auto* const owner = static_cast<Heap*>(__atomic_load_n(&superblock->owner, __ATOMIC_RELAXED));
+  const Guard guard(*owner);
+  if (owner->owns(superblock)) {
+    owner->add_taken(superblock, Remote::of(superblock).take(superblock));
+    owner->settled(superblock);
+  }
+}
+
+// If only few of a superblock's blocks are missing, what has come may be the rest.
+template <Configuration C>
+void Heap<C>::look_for_the_rest(Superblock* superblock) {
+  const std::uint32_t free = superblock->free_count;
+  if (!pool_->threaded || free >= superblock->carved || free + enough(superblock) < superblock->carved) {
+    return;
+  }
+  __atomic_store_n(&superblock->free_count, free, __ATOMIC_SEQ_CST);
+  if (free + Remote::of(superblock).count() >= superblock->carved) {
+    add_taken(superblock, Remote::of(superblock).take(superblock));
+  }
 }
 
 template <Configuration C>
 void Heap<C>::take_over(Heap& other) {
   hot_ = other.hot_;
   queues_ = other.queues_;
+  for (const auto& queue : queues_) {
+    for (Superblock* superblock = queue.first; superblock != nullptr; superblock = superblock->next) {
+      superblock->owner = this;
+    }
+  }
   front_bytes_ = other.front_bytes_;
   strays_ = other.strays_;
   started_ = other.started_;

@@ -6,7 +6,7 @@
 namespace heapwright::alloc {
 
 template <Configuration C>
-void* Heap<C>::allocate_slow(std::size_t bytes) {
+void* Heap<C>::allocate_slow(std::size_t bytes, bool zero) {
   fresh_ = nullptr;
   if (bytes <= kLargestClassBytes - kExtra) {
     return allocate_class(Classes::of(bytes + kExtra));
@@ -16,12 +16,11 @@ void* Heap<C>::allocate_slow(std::size_t bytes) {
       return span;
     }
   }
-  fresh_ = allocate_large(bytes, 1);
-  return const_cast<void*>(fresh_);
+  return allocate_large(bytes, 1, zero);
 }
 
 template <Configuration C>
-void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment) {
+void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zero) {
   if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX - bytes) {
     return nullptr;
   }
@@ -33,10 +32,15 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment) {
       look_at_region();
     }
     const Pool::Guard guard(*pool_);
-    if (region().bytes() + pool_->large.bytes() + bytes <= region().settings.limit_bytes) {
-      void* const block = pool_->large.allocate(bytes, alignment);
-      region().large_bytes = pool_->large.bytes();
+    if (region().bytes() + pool_->large.bytes() + pool_->large.kept_bytes() + bytes <=
+        region().settings.limit_bytes) {
+      void* const block = pool_->large.allocate(bytes, alignment, zero);
       if (block != nullptr) {
+        fresh_ = pool_->large.last_was_clean() ? block : nullptr;
+        if (fresh_ != nullptr) {
+          region().wanted_again(bytes / kSuperblockBytes);
+        }
+        large_changed();
         return block;
       }
     }
@@ -49,7 +53,7 @@ void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
   if (alignment <= Classes::kGranule) {
     return allocate_slow(bytes);
   }
-  if (bytes <= kLargestClassBytes - kExtra && alignment <= kLargestClassBytes) {
+  if (bytes <= kLargestClassBytes - kExtra && alignment <= kSuperblockBytes) {
     if (const std::size_t number = Classes::aligned(bytes + kExtra, alignment); number != 0) {
       fresh_ = nullptr;
       return allocate_class(number);
@@ -67,6 +71,10 @@ template <Configuration C>
 void* Heap<C>::allocate_class(std::size_t number) {
   Front& front = hot_.fronts[number];
   if (front.head == nullptr) {
+    if (started_ >= kSettleEvery) {
+      started_ = 0;
+      settle();
+    }
     front.head = refill(number);
     if (front.head == nullptr) {
       trim();  // other fronts may hold the last block of a superblock
@@ -91,10 +99,7 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
     return nullptr;
   }
   first->kind = Kind::kSpan;
-  first->length = static_cast<std::uint32_t>(count);
-  for (std::size_t i = 1; i < count; ++i) {
-    first[i].kind = Kind::kInside;
-  }
+  join(first, count);
   void* const block = memory_of(first);
   fresh_ = region().last_was_clean() ? block : nullptr;
   return block;
@@ -110,6 +115,7 @@ void Heap<C>::look_at_region() {
 // Half a front's worth of blocks, linked; nullptr: out of memory.
 template <Configuration C>
 Block* Heap<C>::refill(std::size_t number) {
+  const Guard guard(*this);
   List<Superblock>& queue = queues_[number];
   Superblock* superblock = queue.first;
   if (superblock == nullptr) {
@@ -119,7 +125,7 @@ Block* Heap<C>::refill(std::size_t number) {
     }
   }
   const auto most = most_in_front(number);
-  const auto batch = static_cast<std::size_t>(most) / 2;
+  const auto batch = std::max(static_cast<std::size_t>(most) / 2, std::size_t{1});
   std::size_t count = 0;
   Block* const first =
       superblock->free != nullptr ? cut(superblock, batch, count) : carve(superblock, batch, count);
@@ -132,12 +138,7 @@ Block* Heap<C>::refill(std::size_t number) {
 
 template <Configuration C>
 Superblock* Heap<C>::start_superblock(std::size_t number) {
-  if (++started_ % kSettleEvery == 0) {
-    settle();
-    if (queues_[number].first != nullptr) {
-      return queues_[number].first;
-    }
-  }
+  ++started_;
   Superblock* superblock = nullptr;
   {
     const Pool::Guard guard(*pool_);
@@ -147,7 +148,7 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
         region().settings.guards = pool_->large.guards = true;
       }
     }
-    superblock = region().take(1);
+    superblock = region().take(Classes::width(number));
     look_at_region();
   }
   if (superblock == nullptr) {
@@ -155,13 +156,15 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
   }
   const std::size_t size = Classes::bytes(number);
   superblock->free = nullptr;
-  superblock->free_count = 0;
-  superblock->carved = 0;
-  superblock->capacity = static_cast<std::uint32_t>(kSuperblockBytes / size);
+  set(superblock->free_count, 0U);
+  set(superblock->carved, 0U);
+  superblock->capacity = static_cast<std::uint32_t>(Classes::width(number) * kSuperblockBytes / size);
   superblock->size = static_cast<std::uint32_t>(size);
-  superblock->reciprocal = static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size - 1) / size);
+  superblock->reciprocal =
+      static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
   superblock->number = static_cast<std::uint8_t>(number);
   superblock->kind = Kind::kBlocks;
+  join(superblock, Classes::width(number));
   if (pool_->threaded) {
     Remote::of(superblock).reset();
   }
@@ -180,7 +183,7 @@ Block* Heap<C>::carve(Superblock* superblock, std::size_t most, std::size_t& cou
   const std::size_t left = superblock->capacity - superblock->carved;
   count = std::min({most, to_page_end, left});
   char* const first = memory_of(superblock) + begin;
-  superblock->carved += static_cast<std::uint32_t>(count);
+  set(superblock->carved, superblock->carved + static_cast<std::uint32_t>(count));
   if constexpr (C::kSecure) {
     return carve_shuffled(first, size, count);
   }
@@ -222,7 +225,7 @@ Block* Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count
     next = next_of(last);
   }
   superblock->free = next;
-  superblock->free_count -= static_cast<std::uint32_t>(count);
+  set(superblock->free_count, superblock->free_count - static_cast<std::uint32_t>(count));
   set_next(last, nullptr);
   return first;
 }
@@ -245,9 +248,9 @@ void Heap<C>::spill(void* address) {
 template <Configuration C>
 bool Heap<C>::take_back(void* address) const {
   if constexpr (C::kSecure) {
-    const Superblock* const superblock = superblock_of(address);
+    const Superblock* const superblock = head_of(address);
     std::uint64_t mask = 0;
-    if (!begins_block(static_cast<Block*>(address), superblock->reciprocal)) {
+    if (!begins_block(superblock, address)) {
       report(address, Fault::kInside);
       return false;
     }
@@ -311,21 +314,34 @@ const Block* Heap<C>::repeated(const Block* first) const {
 // The blocks of a list go home, those that lie together at once.
 template <Configuration C>
 void Heap<C>::give_back(Block* block) {
+  Block* foreign = give_back_own(block);
+  while (foreign != nullptr) {
+    Block* const next = next_of(foreign);
+    free_remote(head_of(foreign), foreign);
+    foreign = next;
+  }
+}
+
+// Returns those that are another's.
+template <Configuration C>
+Block* Heap<C>::give_back_own(Block* block) {
+  const Guard guard(*this);
+  Block* foreign = nullptr;
   while (block != nullptr) {
-    Superblock* const superblock = superblock_of(block);
+    Superblock* const superblock = head_of(block);
     if (!owns(superblock) && !own_again(superblock)) {  // it was full, and another has it now
       Block* const next = next_of(block);
-      free_remote(superblock, block);
+      set_next(block, foreign);
+      foreign = block;
       block = next;
       continue;
     }
     const std::uintptr_t place = reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
-    const std::uint32_t reciprocal = superblock->reciprocal;
     Block* chain = superblock->free;
     std::uint32_t count = superblock->free_count;
     do {
       Block* const next = next_of(block);
-      if (!begins_block(block, reciprocal)) [[unlikely]] {
+      if (!begins_block(superblock, block)) [[unlikely]] {
         report(block, Fault::kInside);
       } else {
         set_next(block, chain);
@@ -335,17 +351,19 @@ void Heap<C>::give_back(Block* block) {
       block = next;
     } while (reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift == place);
     superblock->free = chain;
-    superblock->free_count = count;
+    set(superblock->free_count, count);
     if (count > superblock->carved) [[unlikely]] {
       report(chain, Fault::kTwice);
     }
     settled(superblock);
   }
+  return foreign;
 }
 
 // A superblock of this heap has got blocks: it is queued, or free altogether.
 template <Configuration C>
 void Heap<C>::settled(Superblock* superblock) {
+  look_for_the_rest(superblock);
   if (superblock->free_count >= superblock->carved) {
     release(superblock);
   } else if (!superblock->queued) {
@@ -358,10 +376,13 @@ template <Configuration C>
 void Heap<C>::release(Superblock* superblock) {
   if (superblock->queued) {
     queues_[superblock->number].remove(superblock);
+    set(superblock->queued, false);
   }
   const Pool::Guard guard(*pool_);
-  __atomic_store_n(&region().tag(memory_of(superblock)), 0, __ATOMIC_RELAXED);
-  region().give(superblock, 1);
+  for (std::size_t i = 0; i < superblock->length; ++i) {
+    __atomic_store_n(&region().tag(memory_of(superblock + i)), 0, __ATOMIC_RELAXED);
+  }
+  region().give(superblock, superblock->length);
 }
 
 template <Configuration C>
@@ -372,7 +393,13 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
   if (!region().contains(address)) {
     const Pool::Guard guard(*pool_);
     if (pool_->large.free(address)) {
-      region().large_bytes = pool_->large.bytes();
+      large_changed();
+      for (std::size_t left = region().too_much(); left > 0 && pool_->large.kept_bytes() > 0;) {
+        const std::size_t dropped = pool_->large.drop_oldest() / kSuperblockBytes;
+        region().count_purged(dropped);
+        large_changed();
+        left -= std::min(left, dropped);
+      }
       return true;
     }
     fault = Fault::kForeign;
@@ -387,7 +414,7 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
       }
     }
     if (tag - offset != hot_.owner) {
-      free_remote(superblock, static_cast<Block*>(address));
+      free_remote(head_of(address), static_cast<Block*>(address));
     } else if (!push(front_at(hot_.fronts.data(), offset), address)) {
       look_at_region();  // that the fast path came here may mean that the region has grown
       spill(address);
@@ -432,7 +459,7 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
       return nullptr;
     }
     void* const block = large.resize(address, bytes);
-    region().large_bytes = large.bytes();
+    large_changed();
     return block;
   }
   const std::uint32_t tag = __atomic_load_n(&region().tag(address), __ATOMIC_RELAXED);
@@ -449,13 +476,10 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
     if (!region().grow(superblock, length, wanted)) {
       return nullptr;
     }
-    for (std::size_t i = length; i < wanted; ++i) {
-      superblock[i].kind = Kind::kInside;
-    }
   } else if (wanted < length) {
     region().give(superblock + wanted, length - wanted);
   }
-  superblock->length = static_cast<std::uint32_t>(wanted);
+  join(superblock, wanted);
   return address;
 }
 
@@ -480,7 +504,18 @@ bool Heap<C>::trim() {
   empty_fronts();
   settle();
   const Pool::Guard guard(*pool_);
-  return region().purge_all();
+  bool any = region().purge_all();
+  while (pool_->large.drop_oldest() > 0) {
+    any = true;
+  }
+  large_changed();
+  return any;
+}
+
+template <Configuration C>
+void Heap<C>::large_changed() {
+  region().large_bytes = pool_->large.bytes();
+  region().kept_bytes = pool_->large.kept_bytes();
 }
 
 template <Configuration C>

@@ -1,6 +1,8 @@
 // See large.h.
 #include "large.h"
 
+#include <algorithm>
+
 #include "../platform/platform.h"
 #include "config.h"
 
@@ -78,7 +80,7 @@ void Large::erase(Entry* entry) {
 
 std::size_t Large::guard_bytes() const { return guards ? platform::page_size() : 0; }
 
-void* Large::allocate(std::size_t bytes, std::size_t alignment) {
+void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
   const std::size_t page = platform::page_size();
   bytes = round_up(bytes + (bytes == 0 ? 1 : 0), page);
   const std::size_t extra = alignment <= page ? 0 : alignment - page;
@@ -86,6 +88,13 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment) {
   if (bytes + extra + guard < bytes || !make_room()) {
     return nullptr;
   }
+  if (extra == 0 && guard == 0 && !zero) {
+    if (void* const kept = reuse(bytes); kept != nullptr) {
+      clean_ = false;
+      return kept;
+    }
+  }
+  clean_ = true;
   void* const mapped = platform::map(bytes + guard + extra);
   if (mapped == nullptr) {
     return nullptr;
@@ -121,8 +130,60 @@ bool Large::free(void* block) {
   }
   const std::size_t bytes = entry->bytes;
   erase(entry);
-  platform::unmap(block, bytes + guard_bytes());
+  if (guards || bytes > kLargestKept) {
+    platform::unmap(block, bytes + guard_bytes());
+    return true;
+  }
+  if (kept_count_ == kMostKept) {
+    drop_oldest();
+  }
+  kept_[kept_count_++] = {reinterpret_cast<std::uintptr_t>(block), bytes};
+  kept_bytes_ += bytes;
   return true;
+}
+
+std::size_t Large::drop_oldest() {
+  if (kept_count_ == 0) {
+    return 0;
+  }
+  const Entry oldest = kept_[0];
+  std::copy(kept_.begin() + 1, kept_.begin() + kept_count_, kept_.begin());
+  --kept_count_;
+  kept_bytes_ -= oldest.bytes;
+  platform::unmap(reinterpret_cast<void*>(oldest.address), oldest.bytes);
+  return oldest.bytes;
+}
+
+// The kept mapping that wastes least, or the longest that is not too short by more than half; brought to the
+// right length unless it is hardly longer. nullptr: none fits.
+void* Large::reuse(std::size_t bytes) {
+  std::size_t best = kept_count_;
+  for (std::size_t i = 0; i < kept_count_; ++i) {
+    const std::size_t have = kept_[i].bytes;
+    const std::size_t best_have = best == kept_count_ ? 0 : kept_[best].bytes;
+    const bool better = have >= bytes ? best_have < bytes || have < best_have : have > best_have;
+    if (have >= bytes / 2 && better) {
+      best = i;
+    }
+  }
+  if (best == kept_count_) {
+    return nullptr;
+  }
+  const Entry found = kept_[best];
+  std::size_t length = found.bytes;
+  void* block = reinterpret_cast<void*>(found.address);
+  if (length < bytes || length - bytes > bytes / 8) {
+    block = platform::remap(block, length, bytes);
+    length = bytes;
+    if (block == nullptr) {
+      return nullptr;
+    }
+  }
+  std::copy(kept_.begin() + best + 1, kept_.begin() + kept_count_, kept_.begin() + best);
+  --kept_count_;
+  kept_bytes_ -= found.bytes;
+  insert(reinterpret_cast<std::uintptr_t>(block), length);
+  return block;
 }
 
 void* Large::resize(void* block, std::size_t bytes) {

@@ -7,6 +7,7 @@
 // Threads: none here; who shares it locks it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,12 +15,18 @@ namespace heapwright::alloc {
 
 class Large {
  public:
-  // nullptr: out of memory. `alignment` is a power of two; the memory is zero.
-  void* allocate(std::size_t bytes, std::size_t alignment);
+  // nullptr: out of memory. `alignment` is a power of two; last_was_clean() says whether the memory is zero.
+  // Memory that must be zero (`zero`) is not taken from what was kept.
+  void* allocate(std::size_t bytes, std::size_t alignment, bool zero = false);
   // The usable bytes, or 0 if no block begins here.
   [[nodiscard]] std::size_t usable(const void* block) const;
-  // False if no block begins here.
+  // False if no block begins here. The mapping is kept.
   bool free(void* block);
+  // Gives the mapping that has been kept for longest to the kernel; its bytes, or 0 if none is kept.
+  std::size_t drop_oldest();
+  [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
+  // Of the last allocate(): nobody has used this memory since the kernel gave it.
+  [[nodiscard]] bool last_was_clean() const { return clean_; }
   // The block, perhaps elsewhere, with so many bytes; nullptr and no change if there is no room.
   void* resize(void* block, std::size_t bytes);
 
@@ -36,6 +43,10 @@ class Large {
   };
   [[nodiscard]] std::size_t home(std::uintptr_t address) const;
   [[nodiscard]] Entry* find(const void* block) const;
+  static constexpr std::size_t kMostKept = 16;
+  static constexpr std::size_t kLargestKept = std::size_t{256} << 20U;  // bytes
+
+  void* reuse(std::size_t bytes);
   [[nodiscard]] std::size_t guard_bytes() const;
   bool make_room();
   void insert(std::uintptr_t address, std::size_t bytes);
@@ -45,6 +56,10 @@ class Large {
   std::size_t capacity_ = 0;  // a power of two
   std::size_t count_ = 0;
   std::size_t bytes_ = 0;
+  std::array<Entry, kMostKept> kept_{};  // the oldest first
+  std::size_t kept_count_ = 0;
+  std::size_t kept_bytes_ = 0;
+  bool clean_ = true;
 };
 
 }  // namespace heapwright::alloc

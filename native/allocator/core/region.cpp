@@ -111,8 +111,11 @@ bool Region::obtain(std::size_t chunks) {
 }
 
 Chunk* Region::fresh_chunk() {
-  if (base_ == 0 && !start()) {
-    return nullptr;
+  if (base_ == 0) {
+    if (!start()) {
+      return nullptr;
+    }
+    started_at_ = settings.clock();
   }
   if (bytes_ > 0 && bytes_ + large_bytes + kChunkBytes > settings.limit_bytes) {
     return nullptr;  // what was obtained ahead may have become too much
@@ -192,12 +195,31 @@ void Region::give(Superblock* first, std::size_t count) {
   }
   dirty_count_ += count;
   used_ -= count;
+  for (std::size_t left = too_much(); left > 0 && dirty_count_ > 0;) {
+    const std::size_t before = dirty_count_;
+    purge_oldest();
+    left -= std::min(left, before - dirty_count_);
+  }
+}
+
+std::size_t Region::too_much() const {
+  const std::size_t held = dirty_count_ + kept_bytes / kSuperblockBytes;
   const std::size_t most = allowance();
-  if (dirty_count_ > most) {
-    while (dirty_count_ > most / 2) {
-      purge_oldest();
-    }
-    purged_at_ = settings.clock();
+  if (held <= most) {
+    return 0;
+  }
+  const std::size_t earned = settings.clock() - started_at_;
+  return std::min(held - most / 2, earned - std::min(earned, purged_count_));
+}
+
+void Region::count_purged(std::size_t count) {
+  purged_count_ += count;
+  ++purges_;
+  const std::uint64_t now = settings.clock();
+  purged_at_ = now;
+  if (now - forgot_at_ >= kForgetEvery) {
+    extra_ /= 2;
+    forgot_at_ = now;
   }
 }
 
@@ -224,7 +246,8 @@ void Region::wanted_again(std::size_t count) {
 }
 
 std::size_t Region::allowance() const {
-  return std::max(settings.keep_bytes / kSuperblockBytes, used_ / 4) + extra_;
+  return std::max(settings.keep_bytes, (used_ * kSuperblockBytes + large_bytes) / 4) / kSuperblockBytes +
+         extra_;
 }
 
 // Gives the oldest free superblock back, and in the same call its dirty neighbours.
@@ -246,13 +269,8 @@ void Region::purge_oldest() {
   chunk->dirty &= ~mask;
   chunk->purged |= mask;
   dirty_count_ -= to - from;
-  purged_count_ += to - from;
-  ++purges_;
   platform::purge(memory_of(at(chunk, from)), (to - from) * kSuperblockBytes);
-  if (const std::uint64_t now = settings.clock(); now - forgot_at_ >= kForgetEvery) {
-    extra_ /= 2;
-    forgot_at_ = now;
-  }
+  count_purged(to - from);
 }
 
 bool Region::purge_all() {

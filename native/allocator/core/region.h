@@ -15,11 +15,13 @@
 // kernel would choose, so that growing in place works; where it does not (a small address space, a
 // sanitizer), the region lives in a reservation, as large as can be had.
 //
-// Giving back. Superblocks that become free keep their memory while there are few of them: at most an eighth
-// of those in use, at least 2 MiB. What goes beyond is given back at once, oldest first, down to half of
-// that. So memory falls without a clock, a thread or another call: also in a process that does nothing any
-// more. Only if what was given back is wanted again within `delay_ms` did that cost more than it saved: then
-// as much more is kept from now on, half of it forgotten with every second.
+// Giving back. Superblocks that become free, and large blocks that are freed, keep their memory while it is
+// little: at most a quarter of what is in use, at least 2 MiB. What goes beyond is given back at once, oldest
+// first, down to half of that. So memory falls without a clock, a thread or another call: also in a process
+// that does nothing any more. Two things bound what that can cost a program that wants the memory again: no
+// more than one superblock has been given back for each millisecond that the process has run (16 page faults:
+// some 2 % of its time); and when memory is wanted again within `delay_ms` of being given back, as much more
+// is kept from now on, half of it forgotten with every second.
 //
 // Threads: who shares a region locks it. base(), bytes(), contains() and tag() may be asked without: they
 // only grow, and whoever has a pointer into the region has it from a thread that saw it there.
@@ -87,7 +89,14 @@ class Region {
   [[nodiscard]] Superblock* next_used(Superblock* after) const;
 
   Settings settings;
-  std::size_t large_bytes = 0;  // mapped beside the region; counts towards the limit
+  std::size_t large_bytes = 0;  // in large blocks; counts towards the limit
+  std::size_t kept_bytes = 0;   // in large blocks that were freed and kept
+
+  // How many superblocks' worth of memory is to be given back now.
+  [[nodiscard]] std::size_t too_much() const;
+  // So many superblocks' worth of large blocks has been given back, or taken anew from the kernel.
+  void count_purged(std::size_t count);
+  void wanted_again(std::size_t count);
 
  private:
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
@@ -98,7 +107,6 @@ class Region {
   bool obtain(std::size_t chunks);
   Chunk* fresh_chunk();
   Superblock* claim(Chunk* chunk, std::size_t index, std::size_t count);
-  void wanted_again(std::size_t count);
   void purge_oldest();
 
   std::uintptr_t base_ = 0;
@@ -114,6 +122,7 @@ class Region {
   std::size_t used_ = 0;    // superblocks
   std::size_t dirty_count_ = 0;
   std::size_t extra_ = 0;  // superblocks kept beyond the rule
+  std::uint64_t started_at_ = 0;
   std::uint64_t purged_at_ = 0;
   std::uint64_t forgot_at_ = 0;
   std::size_t purged_count_ = 0;

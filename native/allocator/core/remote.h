@@ -5,18 +5,16 @@
 // back. Each has a word, on a line of its own in the chunk's first superblock, away from what the owner
 // writes:
 //
-//      31   30        26 25             13 12             0
-//     ┌────┬────────────┬─────────────────┬────────────────┐
-//     │full│  unused    │ count of blocks │ first block    │    blocks are numbered by granules of 16 bytes,
-//     from 1 └────┴────────────┴─────────────────┴────────────────┘
+//      31   30  29             17 16             0
+//     ┌────┬────┬─────────────────┬────────────────┐
+//     │full│  0 │ count of blocks │ first block    │    by granules of 16 bytes from the superblock's
+//     └────┴────┴─────────────────┴────────────────┘    beginning, plus 1; 0: none
 //
-//   push     anybody: a chain that is linked already, one compare-and-swap.
-//            If the word says full, and with these enough blocks are there (`enough`), the pusher takes them
-//            all and becomes the owner instead.
-//   take     the owner: all blocks at once.
-//   leave    the owner, when nothing is left to hand out: full, unless blocks have come meanwhile, which it
-//   takes. return_to  whoever owned it last, with blocks of its own to give back: becomes owner again unless
-//   another is.
+//   push       anybody: a chain that is linked already, one compare-and-swap. If the word says full, and with
+//              these enough blocks are there (`enough`), the pusher takes them all and becomes the owner instead.
+//   take       the owner: all blocks at once.
+//   leave      the owner, when nothing is left to hand out: full, unless blocks have come meanwhile, which it takes.
+//   return_to  whoever owned it last, with blocks of its own to give back: becomes owner again unless another is.
 //
 // Nothing but push adds, and taking takes all, so a word that has become the same again means the same: its
 // first block is the first, and linking to it is right (no ABA). The protocol is checked exhaustively for
@@ -52,7 +50,7 @@ class Remote {
   void reset() { word_.store(0, std::memory_order_relaxed); }
 
   // `link(last, next)` sets a block's link. True: the pusher owns the superblock now, and `taken` (nothing of
-  // the chain itself) is linked behind the chain.
+  // the chain itself) is linked behind the chain. False: `taken` is what had come before.
   template <class Link>
   bool push(Superblock* superblock, Block* first, Block* last, std::uint32_t count, std::uint32_t enough,
             Link link, Taken& taken) {
@@ -61,8 +59,8 @@ class Remote {
       link(last, block_of(superblock, seen));
       const bool claim = (seen & kFull) != 0 && count_of(seen) + count >= enough;
       const std::uint32_t wanted =
-          claim ? 0 : (seen & kFull) | (count_of(seen) + count) << kCountShift | number_of(first);
-      if (word_.compare_exchange_weak(seen, wanted, std::memory_order_acq_rel, std::memory_order_relaxed)) {
+          claim ? 0 : (seen & kFull) | (count_of(seen) + count) << kCountShift | number_of(superblock, first);
+      if (word_.compare_exchange_weak(seen, wanted, std::memory_order_seq_cst, std::memory_order_relaxed)) {
         taken = {block_of(superblock, seen), count_of(seen)};
         return claim;
       }
@@ -90,18 +88,20 @@ class Remote {
     }
     return false;
   }
-  [[nodiscard]] std::uint32_t count() const { return count_of(word_.load(std::memory_order_relaxed)); }
+  [[nodiscard]] std::uint32_t count() const { return count_of(word_.load(std::memory_order_seq_cst)); }
 
  private:
-  static constexpr std::uint32_t kCountShift = 13;
-  static constexpr std::uint32_t kMask = (1U << kCountShift) - 1;
+  static constexpr std::uint32_t kCountShift = 17;
+  static constexpr std::uint32_t kCountMask = (1U << 13U) - 1;
+  static constexpr std::uint32_t kNumberMask = (1U << kCountShift) - 1;
 
-  static std::uint32_t count_of(std::uint32_t word) { return word >> kCountShift & kMask; }
-  static std::uint32_t number_of(const Block* block) {
-    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes / 16) + 1;
+  static std::uint32_t count_of(std::uint32_t word) { return word >> kCountShift & kCountMask; }
+  static std::uint32_t number_of(const Superblock* superblock, const Block* block) {
+    const auto offset = reinterpret_cast<const char*>(block) - memory_of(superblock);
+    return static_cast<std::uint32_t>(offset / 16) + 1;
   }
   static Block* block_of(const Superblock* superblock, std::uint32_t word) {
-    const std::uint32_t number = word & kMask;
+    const std::uint32_t number = word & kNumberMask;
     return number == 0 ? nullptr
                        : reinterpret_cast<Block*>(memory_of(superblock) + std::size_t{number - 1} * 16);
   }

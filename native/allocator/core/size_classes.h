@@ -2,7 +2,7 @@
 //
 // With P classes in each doubling (P = 4 here, granule 16):
 //
-//     16  32  48  64 | 80  96  112  128 | 160  192  224  256 | 320 ...      32 KiB
+//     16  32  48  64 | 80  96  112  128 | 160  192  224  256 | 320 ...      256 KiB
 //     P classes by 16  P classes by 16    P classes by 32      by 64
 //
 // so above 16·P bytes a block is at most 1/(P+1) larger than what was asked for plus one byte. A class is a
@@ -47,6 +47,17 @@ struct SizeClasses {
     }
     const std::size_t step = index / kPerDoubling - 1;
     return (index % kPerDoubling + kPerDoubling + 1) << (step + 4);
+  }
+
+  // How many neighbouring superblocks a class's blocks are carved from: as many as it takes to waste at most an
+  // eighth of them, but no more than 16.
+  static constexpr std::size_t width(std::size_t number) {
+    const std::size_t size = bytes(number);
+    std::size_t width = (size + kSuperblockBytes - 1) / kSuperblockBytes;
+    while (width < 16 && width * kSuperblockBytes % size > width * kSuperblockBytes / 8) {
+      ++width;
+    }
+    return width;
   }
 
   // The smallest class with blocks of so many bytes at multiples of `alignment`, or 0.

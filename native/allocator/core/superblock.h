@@ -14,6 +14,8 @@
 // A superblock in use by a class (kind = kBlocks):
 //     carved · size                capacity · size    64 KiB
 //     ├─ handed out at least once ─┤── never touched ─┤─ too small for a block ─┤
+// Classes of large blocks take several neighbouring superblocks as one (`length`, kind = kBlocks for the first, kInside
+// for the others): what is said of a superblock holds for them together.
 // Invariants: free_count is the length of `free`; free_count ≤ carved ≤ capacity; what is in neither `free`
 // nor uncarved is with the program or in a front list; the superblock is in its class's queue exactly if
 // `queued`.
@@ -35,7 +37,7 @@ enum class Kind : std::uint8_t {
   kFree = 0,    // in its chunk's `free` mask
   kBlocks = 1,  // blocks of one class
   kSpan = 2,    // the first superblock of a block that takes whole superblocks
-  kInside = 3,  // a further superblock of one
+  kInside = 3,  // a further superblock of either
 };
 
 struct alignas(64) Superblock {
@@ -44,13 +46,14 @@ struct alignas(64) Superblock {
   std::uint32_t carved;
   std::uint32_t capacity;
   std::uint32_t size;        // of a block, in bytes
-  std::uint32_t reciprocal;  // ⌈2³² / size⌉, to divide by it
-  std::uint32_t length;      // of a span, in superblocks
+  std::uint32_t reciprocal;  // ⌈2³² / (size / 16)⌉, to divide by it
+  std::uint32_t length;      // superblocks that belong together; inside: how far the first is
   std::uint8_t number;       // size class
   Kind kind;
   bool queued;
   Superblock* next;  // in the class's queue, or among the free ones that hold memory
   Superblock* previous;
+  void* owner;  // the heap that owns it, if `queued`
 };
 static_assert(sizeof(Superblock) == 64);
 
@@ -76,6 +79,12 @@ inline Superblock* superblock_of(const void* address) {
   return reinterpret_cast<Superblock*>(chunk) + index;
 }
 
+// The description of the superblocks that belong together with the one that holds an address.
+inline Superblock* head_of(const void* address) {
+  Superblock* const superblock = superblock_of(address);
+  return superblock->kind == Kind::kInside ? superblock - superblock->length : superblock;
+}
+
 inline std::size_t index_in_chunk(const Superblock* superblock) {
   return (reinterpret_cast<std::uintptr_t>(superblock) % kChunkBytes) / sizeof(Superblock);
 }
@@ -83,6 +92,15 @@ inline std::size_t index_in_chunk(const Superblock* superblock) {
 // Where a superblock's memory begins.
 inline char* memory_of(const Superblock* superblock) {
   return reinterpret_cast<char*>(chunk_of(superblock)) + index_in_chunk(superblock) * kSuperblockBytes;
+}
+
+// So many superblocks belong together from now on.
+inline void join(Superblock* first, std::size_t length) {
+  first->length = static_cast<std::uint32_t>(length);
+  for (std::size_t i = 1; i < length; ++i) {
+    first[i].kind = Kind::kInside;
+    first[i].length = static_cast<std::uint32_t>(i);
+  }
 }
 
 }  // namespace heapwright::alloc

@@ -66,6 +66,17 @@ class ThreadHeaps {
   Heap<C>* enter();
   Heap<C>* make(std::uint32_t number);
   static void leave(void* heap);
+  // The heaps that the child of a fork has: nobody must be bringing anything home to them.
+  template <class F>
+  void each_held(F f) {
+    f(shared_);
+    if (current_ != &nobody_) {
+      f(*current_);
+    }
+    for (Heap<C>* heap = idle_; heap != nullptr; heap = heap->next_idle) {
+      f(*heap);
+    }
+  }
   void before_fork();
   void after_fork(bool child);
 
@@ -181,6 +192,7 @@ template <Configuration C>
 void ThreadHeaps<C>::before_fork() {
   lock_.lock();
   shared_lock_.lock();
+  each_held([](Heap<C>& heap) { heap.hold(); });
   pool_.lock.lock();
 }
 
@@ -188,10 +200,12 @@ template <Configuration C>
 void ThreadHeaps<C>::after_fork(bool child) {
   if (child) {
     pool_.lock.reset();
+    each_held([](Heap<C>& heap) { heap.reset_lock(); });
     shared_lock_.reset();
     lock_.reset();
   } else {
     pool_.lock.unlock();
+    each_held([](Heap<C>& heap) { heap.let_go(); });
     shared_lock_.unlock();
     lock_.unlock();
   }

@@ -55,7 +55,7 @@ class Library {
   }
   void* allocate_zeroed(std::size_t bytes) {
     return with_heap([=](Heap<C>& heap) {
-      void* const block = heap.allocate_slow(bytes);
+      void* const block = heap.allocate_slow(bytes, true);
       return block == nullptr || heap.is_zero(block) ? block : std::memset(block, 0, bytes);
     });
   }
