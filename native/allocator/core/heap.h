@@ -163,7 +163,10 @@ class Heap {
   // For fork: nobody is in the middle of anything of this heap's; in the child, nobody else ever will be.
   void hold() { lock_.lock(); }
   void let_go() { lock_.unlock(); }
-  void reset_lock() { lock_.reset(); }
+  void reset_lock() {
+    lock_.reset();
+    forks_ = pool_->forks;
+  }
   // Everything that is nobody's goes back to the kernel; whether anything did.
   bool trim();
   // The other heaps' front lists cannot be looked into: what is in them counts as live.
@@ -331,6 +334,7 @@ class Heap {
   std::array<List<Superblock>, Classes::kCount> queues_{};  // superblocks with a block to hand out
   std::size_t front_bytes_ = C::kFrontBytes;
   Pool* pool_;
+  std::uint32_t forks_ = 0;  // of a heap whose thread is in another process, the lock may be held for ever
   std::array<Stray, kStrays> strays_{};
   std::size_t started_ = 0;  // superblocks, since remote frees were last looked for everywhere
   const void* fresh_ = nullptr;

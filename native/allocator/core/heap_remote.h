@@ -154,6 +154,9 @@ void Heap<C>::send(Stray& stray) {
 template <Configuration C>
 void Heap<C>::bring_home(Superblock* superblock) {
   auto* const owner = static_cast<Heap*>(__atomic_load_n(&superblock->owner, __ATOMIC_RELAXED));
+  if (owner->forks_ != owner->pool_->forks) {
+    return;
+  }
   const Guard guard(*owner);
   if (owner->owns(superblock)) {
     owner->add_taken(superblock, Remote::of(superblock).take(superblock));

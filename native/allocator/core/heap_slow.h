@@ -532,6 +532,12 @@ Statistics Heap<C>::statistics() const {
       result.live_bytes += s->length * kSuperblockBytes;
     }
   }
+  for (const Stray& stray : strays_) {
+    if (stray.superblock != nullptr) {
+      result.live_blocks -= stray.count;
+      result.live_bytes -= std::size_t{stray.count} * stray.superblock->size;
+    }
+  }
   for (std::size_t number = 1; number < Classes::kCount; ++number) {
     for (const Block* block = hot_.fronts[number].head; block != nullptr; block = next_of(block)) {
       --result.live_blocks;

@@ -14,7 +14,8 @@ struct Pool {
   Large large;
   Hardening hardening;  // one secret for all: links go from heap to heap
   platform::Lock lock;
-  bool threaded = false;  // set while there is one thread, never unset
+  bool threaded = false;    // set while there is one thread, never unset
+  std::uint32_t forks = 0;  // behind us
 
   class Guard {
    public:

@@ -144,6 +144,7 @@ Heap<C>* ThreadHeaps<C>::make(std::uint32_t number) {
   }
   auto* const heap = new (memory) Heap<C>(pool_, number);
   heap->on_fault = on_fault;
+  heap->reset_lock();
   if (front_bytes != 0) {
     heap->set_front(front_bytes);
   }
@@ -199,6 +200,7 @@ void ThreadHeaps<C>::before_fork() {
 template <Configuration C>
 void ThreadHeaps<C>::after_fork(bool child) {
   if (child) {
+    ++pool_.forks;
     pool_.lock.reset();
     each_held([](Heap<C>& heap) { heap.reset_lock(); });
     shared_lock_.reset();
