@@ -169,8 +169,12 @@ Superblock* Region::take(std::size_t count) {
                             : claim(chunk, static_cast<std::size_t>(std::countr_zero(chunk->free)), 1);
   }
   std::size_t searched = 0;
-  for (Chunk* chunk = open_.first; chunk != nullptr && searched < kChunksToSearch;
-       chunk = chunk->next, ++searched) {
+  for (Chunk* chunk = open_.first; chunk != nullptr; chunk = chunk->next, ++searched) {
+    if (searched == kChunksToSearch) {  // only where there is nothing else are all of them looked through
+      if (Chunk* const fresh = fresh_chunk(); fresh != nullptr) {
+        return claim(fresh, 1, count);
+      }
+    }
     const std::size_t index = find_run(chunk->free, count);
     if (index < kSuperblocksInChunk) {
       return claim(chunk, index, count);
