@@ -55,13 +55,13 @@ TYPED_TEST(HeapFault, ALargeBlockTwiceOrInsideAtOnce) {
 }
 
 TYPED_TEST(HeapFault, ASpanTwiceOrInsideAtOnce) {
-  auto* const block = static_cast<char*>(this->take(200'000));
+  auto* const block = static_cast<char*>(this->take(300'000));
   for (const std::size_t inside : {std::size_t{16}, kSuperblockBytes, kSuperblockBytes + 4096}) {
     reports.clear();
     this->give(block + inside);
     EXPECT_EQ(reports, std::vector<Reported>({{block + inside, Fault::kInside}}));
   }
-  EXPECT_EQ(this->heap.usable(block), 4 * kSuperblockBytes) << "and it lives on";
+  EXPECT_EQ(this->heap.usable(block), 5 * kSuperblockBytes) << "and it lives on";
   reports.clear();
   this->give(block);
   EXPECT_TRUE(reports.empty());
@@ -89,7 +89,11 @@ TYPED_TEST(HeapFault, ASmallBlockTwiceInARowWhenItsListIsFull) {
     this->give(other);
   }
   ASSERT_FALSE(reports.empty());
-  EXPECT_EQ(reports[0], (Reported{block, Fault::kTwice}));
+  EXPECT_EQ(reports[0].fault, Fault::kTwice);
+  if (TypeParam::kFrontBlocks >=
+      4) {  // with a shorter list it went home between: then it is one of its superblock
+    EXPECT_EQ(reports[0].address, block);
+  }
 }
 
 TYPED_TEST(HeapFault, ASmallBlockTwiceWithOthersBetweenWhenItsListIsFull) {
@@ -173,7 +177,7 @@ TYPED_TEST(HeapFault, APlaceInsideWhenItsListIsFull) {
 // A wrong pointer reported and passed over does the heap no harm.
 TYPED_TEST(HeapFault, AfterAReportTheHeapGoesOn) {
   alignas(16) char here[32];
-  auto* const span = static_cast<char*>(this->take(200'000));
+  auto* const span = static_cast<char*>(this->take(300'000));
   auto* const small = static_cast<char*>(this->take(500));
   for (int i = 0; i < 100; ++i) {
     this->give(here);

@@ -98,7 +98,7 @@ TYPED_TEST(HeapTest, WhatIsSaidToBeZeroIs) {
 }
 
 TYPED_TEST(HeapTest, FreshLargeMemoryIsKnownToBeZero) {
-  for (const std::size_t bytes : {40'000, 300'000, 2'000'000}) {
+  for (const std::size_t bytes : {300'000, 700'000, 2'000'000}) {
     const void* const block = this->heap.allocate_slow(bytes);
     EXPECT_TRUE(this->heap.is_zero(block)) << "calloc would write what reads as zero";
   }
@@ -117,14 +117,14 @@ TYPED_TEST(HeapTest, ABlockOfAClassStaysForWhatItHoldsWell) {
 }
 
 TYPED_TEST(HeapTest, ASpanShrinksAndGrowsWhereItStands) {
-  auto* const block = static_cast<char*>(this->take(10 * kSuperblockBytes));
-  std::memset(block, 3, 10 * kSuperblockBytes);
-  EXPECT_EQ(this->heap.resize(block, 4 * kSuperblockBytes), block);
-  EXPECT_EQ(this->heap.usable(block), 4 * kSuperblockBytes);
-  EXPECT_EQ(this->heap.statistics().live_bytes, 4 * kSuperblockBytes);
-  EXPECT_EQ(this->heap.resize(block, 9 * kSuperblockBytes + 1), block);
-  EXPECT_EQ(this->heap.usable(block), 10 * kSuperblockBytes);
-  EXPECT_TRUE(std::all_of(block, block + 4 * kSuperblockBytes, [](char c) { return c == 3; }));
+  auto* const block = static_cast<char*>(this->take(14 * kSuperblockBytes));
+  std::memset(block, 3, 14 * kSuperblockBytes);
+  EXPECT_EQ(this->heap.resize(block, 6 * kSuperblockBytes), block);
+  EXPECT_EQ(this->heap.usable(block), 6 * kSuperblockBytes);
+  EXPECT_EQ(this->heap.statistics().live_bytes, 6 * kSuperblockBytes);
+  EXPECT_EQ(this->heap.resize(block, 13 * kSuperblockBytes + 1), block);
+  EXPECT_EQ(this->heap.usable(block), 14 * kSuperblockBytes);
+  EXPECT_TRUE(std::all_of(block, block + 6 * kSuperblockBytes, [](char c) { return c == 3; }));
   EXPECT_EQ(this->heap.resize(block, 100), nullptr) << "belongs in a class";
   EXPECT_EQ(this->heap.resize(block, kLargestSpanBytes + 1), nullptr) << "belongs in a mapping";
 }

@@ -34,7 +34,7 @@ TEST_F(LargeTest, KnowsNothingAtFirst) {
   EXPECT_EQ(large.resize(&here, 10), nullptr);
 }
 
-TEST_F(LargeTest, ABlockIsZeroedPagesAndGoesBackWhenFreed) {
+TEST_F(LargeTest, ABlockIsZeroedPagesAndIsKeptForAWhileWhenFreed) {
   void* const block = large.allocate(page * 300 + 1, 1);
   ASSERT_NE(block, nullptr);
   EXPECT_EQ(large.usable(block), 301 * page);
@@ -45,8 +45,47 @@ TEST_F(LargeTest, ABlockIsZeroedPagesAndGoesBackWhenFreed) {
   std::memset(block, 1, 301 * page);
   EXPECT_EQ(test::resident(block, 301 * page), 301 * page);
   EXPECT_TRUE(large.free(block));
-  EXPECT_EQ(test::resident(block, 301 * page), std::nullopt);
   EXPECT_FALSE(large.free(block)) << "twice";
+  EXPECT_EQ(large.usable(block), 0U);
+  EXPECT_EQ(large.kept_bytes(), 301 * page);
+  EXPECT_EQ(large.drop_oldest(), 301 * page);
+  EXPECT_EQ(test::resident(block, 301 * page), std::nullopt);
+  EXPECT_EQ(large.drop_oldest(), 0U);
+}
+
+TEST_F(LargeTest, WhatIsKeptIsUsedAgainButNotWhereZerosAreAskedFor) {
+  auto* const block = static_cast<char*>(large.allocate(page * 300, 1));
+  EXPECT_TRUE(large.last_was_clean());
+  std::memset(block, 1, page * 300);
+  large.free(block);
+  auto* const zero = static_cast<char*>(large.allocate(page * 300, 1, true));
+  ASSERT_TRUE(large.last_was_clean());
+  EXPECT_EQ(zero[0] + zero[page * 300 - 1], 0);
+  void* const again = large.allocate(page * 300, 1);
+  EXPECT_EQ(again, block);
+  EXPECT_FALSE(large.last_was_clean());
+  EXPECT_EQ(large.kept_bytes(), 0U);
+  blocks = {zero, again};
+}
+
+TEST_F(LargeTest, FewAreKept) {
+  for (int i = 0; i < 100; ++i) {
+    blocks.push_back(large.allocate(page * 10, 1));
+  }
+  for (void* const block : blocks) {
+    large.free(block);
+  }
+  EXPECT_LE(large.kept_bytes(), 16 * 10 * page);
+  std::size_t dropped = 0;
+  for (std::size_t bytes = large.drop_oldest(); bytes != 0; bytes = large.drop_oldest()) {
+    dropped += bytes;
+  }
+  EXPECT_GT(dropped, 0U);
+  EXPECT_EQ(large.kept_bytes(), 0U);
+  for (void* const block : blocks) {
+    EXPECT_EQ(test::resident(block, page), std::nullopt);
+  }
+  blocks.clear();
 }
 
 TEST_F(LargeTest, NoBytesAreAPage) {
@@ -62,6 +101,7 @@ TEST_F(LargeTest, AlignmentsLeaveNothingBehind) {
     EXPECT_EQ(large.usable(block), 5 * page);
     std::memset(block, 1, 5 * page);
     EXPECT_TRUE(large.free(block));
+    EXPECT_EQ(large.drop_oldest(), 5 * page);
     EXPECT_EQ(test::resident(block, page), std::nullopt);
   }
 }

@@ -78,14 +78,26 @@ TYPED_TEST(SizeClassesTest, NothingInAClassIsAlignedToMoreThanTheLargest) {
   EXPECT_EQ(TypeParam::aligned(16, kLargestClassBytes * 2), 0U);
 }
 
-// A multiplication stands for the division by a class's size: which offsets begin a block. Proven for all.
+// A multiplication stands for the division by a class's size: which granules begin a block. Proven for all.
 TYPED_TEST(SizeClassesTest, TheReciprocalDividesEveryOffsetExactly) {
   for (std::size_t number = 1; number < TypeParam::kCount; ++number) {
-    const std::uint64_t size = TypeParam::bytes(number);
-    const auto reciprocal = static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size - 1) / size);
-    for (std::uint32_t offset = 0; offset < kSuperblockBytes; ++offset) {
-      ASSERT_EQ(offset * reciprocal < kSuperblockBytes, offset % size == 0) << offset << " of " << size;
+    const std::uint64_t granules = TypeParam::bytes(number) / TypeParam::kGranule;
+    const auto reciprocal = static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + granules - 1) / granules);
+    const std::size_t end = TypeParam::width(number) * kSuperblockBytes / TypeParam::kGranule;
+    for (std::uint32_t offset = 0; offset < end; ++offset) {
+      ASSERT_EQ(offset * reciprocal < kSuperblockBytes, offset % granules == 0)
+          << offset << " of " << granules;
     }
+  }
+}
+
+TYPED_TEST(SizeClassesTest, WhatIsLeftBehindTheLastBlockIsAnEighthAtMost) {
+  for (std::size_t number = 1; number < TypeParam::kCount; ++number) {
+    const std::size_t size = TypeParam::bytes(number);
+    const std::size_t bytes = TypeParam::width(number) * kSuperblockBytes;
+    EXPECT_LE(bytes, kLargestSpanBytes);
+    EXPECT_LE(size, bytes);
+    EXPECT_LE(bytes % size, bytes / 8) << size;
   }
 }
 
