@@ -8,9 +8,9 @@ BIN := $(VENV)/bin
 NATIVE := build/native
 SANITIZERS := memory thread
 SANITIZE_memory := address,undefined
-SANITIZED_memory := allocator_tests allocator_thread_tests
+SANITIZED_memory := allocator_tests allocator_thread_tests reaper_thread_tests
 SANITIZE_thread := thread
-SANITIZED_thread := allocator_thread_tests
+SANITIZED_thread := allocator_thread_tests reaper_thread_tests
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -type f -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: build run bench test lint native native-test sanitize unit-test peers format lock clean help

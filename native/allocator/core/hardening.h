@@ -60,8 +60,9 @@ class Hardening {
 
   // For the order of carving.
   std::size_t random_below(std::size_t limit) {
-    random_ = random_ * 6364136223846793005U + secret_;
-    return static_cast<std::size_t>((random_ >> 32U) * limit >> 32U);
+    const std::uint64_t next = __atomic_load_n(&random_, __ATOMIC_RELAXED) * 6364136223846793005U + secret_;
+    __atomic_store_n(&random_, next, __ATOMIC_RELAXED);  // two threads may get the same order
+    return static_cast<std::size_t>((next >> 32U) * limit >> 32U);
   }
 
  private:

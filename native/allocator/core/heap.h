@@ -219,6 +219,10 @@ class Heap {
   static void set(T& field, T value) {
     __atomic_store_n(&field, value, __ATOMIC_RELAXED);
   }
+  template <class T>
+  static T get(const T& field) {
+    return __atomic_load_n(&field, __ATOMIC_RELAXED);
+  }
   static std::uint32_t enough(const Superblock* superblock) {
     return std::max(superblock->capacity / kEnough, 1U);
   }

@@ -159,11 +159,11 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
   set(superblock->free_count, 0U);
   set(superblock->carved, 0U);
   superblock->capacity = static_cast<std::uint32_t>(Classes::width(number) * kSuperblockBytes / size);
-  superblock->size = static_cast<std::uint32_t>(size);
+  set(superblock->size, static_cast<std::uint32_t>(size));
   superblock->reciprocal =
       static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
   superblock->number = static_cast<std::uint8_t>(number);
-  superblock->kind = Kind::kBlocks;
+  __atomic_store_n(&superblock->kind, Kind::kBlocks, __ATOMIC_RELEASE);  // statistics may look
   join(superblock, Classes::width(number));
   if (pool_->threaded) {
     Remote::of(superblock).reset();
@@ -232,7 +232,7 @@ Block* Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count
 
 template <Configuration C>
 void Heap<C>::spill(void* address) {
-  const std::size_t number = region().tag(address) % (1U << kOwnerShift) / sizeof(Front);
+  const std::size_t number = get(region().tag(address)) % (1U << kOwnerShift) / sizeof(Front);
   if (number == 0) {  // nothing of a class: the push did not count
     hot_.fronts[0] = {};
     Fault fault{};
@@ -524,11 +524,14 @@ Statistics Heap<C>::statistics() const {
   const Large& large = pool_->large;
   Statistics result{region().statistics(), large.bytes(), large.count(), large.bytes(), 0, 0};
   for (Superblock* s = region().next_used(nullptr); s != nullptr; s = region().next_used(s)) {
-    if (s->kind == Kind::kBlocks) {
-      const std::size_t free = s->free_count + (pool_->threaded ? Remote::of(s).count() : 0);
-      result.live_blocks += s->carved - free;
-      result.live_bytes += (s->carved - free) * s->size;
-    } else if (s->kind == Kind::kSpan) {
+    const Kind kind = __atomic_load_n(&s->kind, __ATOMIC_ACQUIRE);
+    if (kind == Kind::kBlocks) {  // its owner may be changing it: what is found is near the truth
+      const std::size_t carved = get(s->carved);
+      const std::size_t free = get(s->free_count) + (pool_->threaded ? Remote::of(s).count() : 0);
+      const std::size_t live = carved - std::min(free, carved);
+      result.live_blocks += live;
+      result.live_bytes += live * get(s->size);
+    } else if (kind == Kind::kSpan) {
       result.live_bytes += s->length * kSuperblockBytes;
     }
   }

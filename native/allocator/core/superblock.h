@@ -98,7 +98,7 @@ inline char* memory_of(const Superblock* superblock) {
 inline void join(Superblock* first, std::size_t length) {
   first->length = static_cast<std::uint32_t>(length);
   for (std::size_t i = 1; i < length; ++i) {
-    first[i].kind = Kind::kInside;
+    __atomic_store_n(&first[i].kind, Kind::kInside, __ATOMIC_RELAXED);
     first[i].length = static_cast<std::uint32_t>(i);
   }
 }

@@ -1,0 +1,251 @@
+// reaper's heaps under many hands, for ThreadSanitizer above all: blocks go from thread to thread, threads come
+// and go, some stay and sleep. The library is linked as in exgen_test.cpp.
+#include "include/reaper.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace {
+
+struct Block {
+  unsigned char* address = nullptr;
+  std::size_t bytes = 0;
+  unsigned char fill = 0;
+};
+
+Block take(std::mt19937& random) {
+  const std::size_t bytes = random() % 200 == 0 ? random() % 2'000'000 : 1 + random() % 700;
+  const auto fill = static_cast<unsigned char>(random());
+  auto* const address = static_cast<unsigned char*>(reaper_malloc(bytes));
+  if (address != nullptr) {
+    std::memset(address, fill, bytes < 700 ? bytes : 700);
+  }
+  return {address, bytes, fill};
+}
+bool give(const Block& block) {
+  bool same = block.address != nullptr && reaper_usable_size(block.address) >= block.bytes;
+  for (std::size_t i = 0; same && i < block.bytes && i < 700; ++i) {
+    same = block.address[i] == block.fill;
+  }
+  reaper_free(block.address);
+  return same;
+}
+
+// Where blocks wait for whoever takes them.
+class Market {
+ public:
+  void put(const Block& block) {
+    const std::lock_guard guard(mutex_);
+    blocks_.push_back(block);
+  }
+  Block any(std::mt19937& random) {
+    const std::lock_guard guard(mutex_);
+    if (blocks_.empty()) {
+      return {};
+    }
+    std::swap(blocks_[random() % blocks_.size()], blocks_.back());
+    const Block block = blocks_.back();
+    blocks_.pop_back();
+    return block;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Block> blocks_;
+};
+
+bool trade(Market& market, unsigned seed, int operations) {
+  std::mt19937 random(seed);
+  bool right = true;
+  std::vector<Block> own;
+  for (int i = 0; i < operations; ++i) {
+    switch (random() % 4) {
+      case 0:
+        own.push_back(take(random));
+        break;
+      case 1:
+        market.put(take(random));
+        break;
+      case 2:
+        if (!own.empty()) {
+          right = give(own.back()) && right;
+          own.pop_back();
+        }
+        break;
+      default:
+        if (const Block block = market.any(random); block.address != nullptr) {
+          right = give(block) && right;
+        }
+    }
+    if (random() % 2000 == 0) {
+      reaper_trim();
+    }
+    if (random() % 2000 == 0) {
+      reaper_statistics s{};
+      reaper_get_statistics(&s);
+    }
+  }
+  for (const Block& block : own) {
+    market.put(block);
+  }
+  return right;
+}
+
+// The rest is freed; nothing must be live when `reaper_trim` has brought home what was under way.
+void expect_empty(Market& market) {
+  std::mt19937 random(1);  // NOLINT: the same sequence every time
+  for (Block block = market.any(random); block.address != nullptr; block = market.any(random)) {
+    EXPECT_TRUE(give(block));
+  }
+  reaper_trim();
+  reaper_statistics s{};
+  reaper_get_statistics(&s);
+  EXPECT_EQ(s.live, 0U);
+  EXPECT_EQ(s.blocks, 0U);
+}
+
+TEST(ReaperThreads, BlocksGoFromHandToHandAndThreadsComeAndGo) {
+  Market market;
+  std::atomic<bool> right = true;
+  for (unsigned round = 0; round < 12; ++round) {
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 2 + round % 4; ++i) {
+      threads.emplace_back([&, i] { right = trade(market, round * 10 + i, 3000) && right; });
+    }
+    for (auto& thread : threads) {
+      thread.join();
+    }
+  }
+  EXPECT_TRUE(right) << "a block did not hold what was written";
+  expect_empty(market);
+}
+
+TEST(ReaperThreads, WorkersThatStayAndMeetAtBarriers) {
+  constexpr int kWorkers = 4;
+  constexpr int kRegions = 30;
+  constexpr std::size_t kBlocks = 4000;
+  std::vector<Block> shared(kBlocks);
+  std::atomic<bool> right = true;
+  std::barrier meet(kWorkers);
+  std::vector<std::thread> threads;
+  for (unsigned me = 0; me < kWorkers; ++me) {
+    threads.emplace_back([&, me] {
+      std::mt19937 random(me);  // NOLINT: the same sequence every time
+      for (int region = 0; region < kRegions; ++region) {
+        if (me == 0) {  // alone, while the others sleep: half of what there is, whoever took it
+          for (std::size_t i = 0; i < kBlocks; i += 2) {
+            right = (shared[i].address == nullptr || give(shared[i])) && right;
+            shared[i] = take(random);
+          }
+        }
+        meet.arrive_and_wait();
+        for (std::size_t i = me; i < kBlocks; i += kWorkers) {
+          const std::size_t other = (i + static_cast<std::size_t>(region)) % kBlocks;
+          if (other % kWorkers == (me + static_cast<unsigned>(region)) % kWorkers) {
+            right = (shared[other].address == nullptr || give(shared[other])) && right;
+            shared[other] = take(random);
+          }
+        }
+        meet.arrive_and_wait();
+      }
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  EXPECT_TRUE(right) << "a block did not hold what was written";
+  Market market;
+  for (const Block& block : shared) {
+    if (block.address != nullptr) {
+      market.put(block);
+    }
+  }
+  expect_empty(market);
+}
+
+TEST(ReaperThreads, TheLastBlocksComeFromSeveralThreadsAtOnce) {
+  constexpr int kThreads = 3;
+  constexpr std::size_t kEach = 3 * 64 * 1024 / 256;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<void*> blocks(kEach);
+    std::barrier meet(kThreads);
+    std::vector<std::thread> threads;
+    for (std::size_t me = 0; me < kThreads; ++me) {
+      threads.emplace_back([&, me] {
+        if (me == 0) {
+          for (void*& block : blocks) {
+            block = reaper_malloc(256);
+          }
+        }
+        meet.arrive_and_wait();
+        for (std::size_t i = me; i < kEach; i += kThreads) {
+          reaper_free(blocks[i]);
+        }
+      });
+    }
+    for (auto& thread : threads) {
+      thread.join();
+    }
+  }
+  Market market;
+  expect_empty(market);
+  reaper_statistics s{};
+  reaper_get_statistics(&s);
+  EXPECT_EQ(s.superblocks, 0U) << "a superblock is held though all its blocks are free";
+}
+
+TEST(ReaperThreads, AChildOfForkCanGoOnWhatsoeverTheOthersWereDoing) {
+  std::atomic<bool> stop = false;
+  Market market;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      for (unsigned n = 0; !stop; ++n) {
+        trade(market, n * 10 + i, 200);
+      }
+    });
+  }
+  std::vector<Block> inherited;
+  std::mt19937 random(5);  // NOLINT: the same sequence every time
+  for (int i = 0; i < 40; ++i) {
+    for (int n = 0; n < 500; ++n) {
+      inherited.push_back(take(random));
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      bool right = true;
+      for (const Block& block : inherited) {
+        right = give(block) && right;
+      }
+      for (int n = 0; n < 500; ++n) {
+        right = give(take(random)) && right;
+      }
+      _exit(right ? 0 : 1);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    ASSERT_EQ(status, 0);
+    for (const Block& block : inherited) {
+      EXPECT_TRUE(give(block));
+    }
+    inherited.clear();
+  }
+  stop = true;
+  for (auto& thread : threads) {
+    thread.join();
+  }
+}
+
+}  // namespace
