@@ -188,8 +188,10 @@ class Heap {
     std::uint32_t count = 0;
   };
   static constexpr std::size_t kStrays = 16;
-  static constexpr std::uint32_t kEnough = 4;      // a quarter of a superblock's blocks, to take it over
-  static constexpr std::size_t kSettleEvery = 32;  // superblocks started
+  static constexpr std::size_t kHollowFrom =
+      256;                                     // bytes of a block: of smaller ones hardly a page is ever free
+  static constexpr std::uint32_t kEnough = 4;  // a quarter of a superblock's blocks, to take it over
+  static constexpr std::size_t kSettleEvery = 32;         // superblocks started
   static constexpr std::uint32_t kStrayBytes = 8 * 1024;  // of one superblock, before they go
 
   // Held while superblocks of a heap change: by its thread, or by one that brings blocks home (heap_remote.h).
@@ -316,6 +318,12 @@ class Heap {
   void release(Superblock* superblock);
   void look_at_region();
   void large_changed();
+  // heap_hollow.h
+  static bool is_solid(const Superblock* superblock, std::size_t begin);
+  static bool is_hollow(const Superblock* superblock);
+  void maybe_hollow(Superblock* superblock, std::uint32_t before);
+  void hollow_out(Superblock* superblock);
+  void refill_hollow(Superblock* superblock);
   // heap_remote.h
   [[nodiscard]] bool owns(Superblock* superblock) const;
   bool own_again(Superblock* superblock);
@@ -325,7 +333,8 @@ class Heap {
   void collect();
   void look_for_the_rest(Superblock* superblock);
   static void bring_home(Superblock* superblock);
-  void settled(Superblock* superblock);
+  bool settled(Superblock* superblock);
+  void set_free_count(Superblock* superblock, std::uint32_t count);
   void free_remote(Superblock* superblock, Block* block);
   void send(Stray& stray);
   void report(const void* address, Fault fault) const {
@@ -340,11 +349,13 @@ class Heap {
   Pool* pool_;
   std::uint32_t forks_ = 0;  // of a heap whose thread is in another process, the lock may be held for ever
   std::array<Stray, kStrays> strays_{};
-  std::size_t started_ = 0;  // superblocks, since remote frees were last looked for everywhere
+  std::size_t idle_bytes_ = 0;  // in free blocks of superblocks of this heap
+  std::size_t started_ = 0;     // superblocks, since remote frees were last looked for everywhere
   const void* fresh_ = nullptr;
 };
 
 }  // namespace heapwright::alloc
 
+#include "heap_hollow.h"
 #include "heap_remote.h"
 #include "heap_slow.h"

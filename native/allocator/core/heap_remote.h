@@ -35,7 +35,7 @@ bool Heap<C>::own_again(Superblock* superblock) {
     return false;
   }
   superblock->free = taken.first;
-  set(superblock->free_count, taken.count);
+  set_free_count(superblock, taken.count);
   return true;
 }
 
@@ -75,7 +75,7 @@ void Heap<C>::add_taken(Superblock* superblock, Remote::Taken taken) {
     set_next(last, superblock->free);
   }
   superblock->free = taken.first;
-  set(superblock->free_count, superblock->free_count + taken.count);
+  set_free_count(superblock, superblock->free_count + taken.count);
 }
 
 template <Configuration C>
@@ -141,7 +141,7 @@ void Heap<C>::send(Stray& stray) {
   if (mine) {
     const Guard guard(*this);
     superblock->free = sent.first;
-    set(superblock->free_count, come);
+    set_free_count(superblock, come);
     settled(superblock);
   } else if (region().contains(superblock) &&
              (come >= many || come + __atomic_load_n(&superblock->free_count, __ATOMIC_SEQ_CST) >=
@@ -188,6 +188,7 @@ void Heap<C>::take_over(Heap& other) {
   }
   front_bytes_ = other.front_bytes_;
   strays_ = other.strays_;
+  idle_bytes_ = other.idle_bytes_;
   started_ = other.started_;
   on_fault = other.on_fault;
   other.hot_.fronts = {};

@@ -38,7 +38,7 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zer
       if (block != nullptr) {
         fresh_ = pool_->large.last_was_clean() ? block : nullptr;
         if (fresh_ != nullptr) {
-          region().wanted_again(bytes / kSuperblockBytes);
+          region().wanted_again(bytes);
         }
         large_changed();
         return block;
@@ -127,9 +127,12 @@ Block* Heap<C>::refill(std::size_t number) {
   const auto most = most_in_front(number);
   const auto batch = std::max(static_cast<std::size_t>(most) / 2, std::size_t{1});
   std::size_t count = 0;
+  if (superblock->free == nullptr && is_hollow(superblock)) {
+    refill_hollow(superblock);
+  }
   Block* const first =
       superblock->free != nullptr ? cut(superblock, batch, count) : carve(superblock, batch, count);
-  if (superblock->free == nullptr && superblock->carved == superblock->capacity) {
+  if (superblock->free == nullptr && superblock->carved == superblock->capacity && !is_hollow(superblock)) {
     leave(superblock);
   }
   hot_.fronts[number].room = most - static_cast<std::int32_t>(count);
@@ -225,7 +228,7 @@ Block* Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count
     next = next_of(last);
   }
   superblock->free = next;
-  set(superblock->free_count, superblock->free_count - static_cast<std::uint32_t>(count));
+  set_free_count(superblock, superblock->free_count - static_cast<std::uint32_t>(count));
   set_next(last, nullptr);
   return first;
 }
@@ -351,25 +354,39 @@ Block* Heap<C>::give_back_own(Block* block) {
       block = next;
     } while (reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift == place);
     superblock->free = chain;
-    set(superblock->free_count, count);
+    const std::uint32_t before = superblock->free_count;
+    set_free_count(superblock, count);
     if (count > superblock->carved) [[unlikely]] {
       report(chain, Fault::kTwice);
     }
-    settled(superblock);
+    if (settled(superblock)) {
+      maybe_hollow(superblock, before);
+    }
   }
   return foreign;
 }
 
 // A superblock of this heap has got blocks: it is queued, or free altogether.
+// False: it was free altogether, and is gone.
 template <Configuration C>
-void Heap<C>::settled(Superblock* superblock) {
+bool Heap<C>::settled(Superblock* superblock) {
   look_for_the_rest(superblock);
   if (superblock->free_count >= superblock->carved) {
     release(superblock);
-  } else if (!superblock->queued) {
+    return false;
+  }
+  if (!superblock->queued) {
     queues_[superblock->number].push_back(superblock);
     become_owner(superblock);
   }
+  return true;
+}
+
+// The only way the number of free blocks of a superblock of this heap changes.
+template <Configuration C>
+void Heap<C>::set_free_count(Superblock* superblock, std::uint32_t count) {
+  idle_bytes_ += (std::size_t{count} - superblock->free_count) * superblock->size;
+  set(superblock->free_count, count);
 }
 
 template <Configuration C>
@@ -378,8 +395,10 @@ void Heap<C>::release(Superblock* superblock) {
     queues_[superblock->number].remove(superblock);
     set(superblock->queued, false);
   }
+  set_free_count(superblock, 0);
   const Pool::Guard guard(*pool_);
   for (std::size_t i = 0; i < superblock->length; ++i) {
+    superblock[i].hollow = 0;
     __atomic_store_n(&region().tag(memory_of(superblock + i)), 0, __ATOMIC_RELAXED);
   }
   region().give(superblock, superblock->length);
@@ -395,10 +414,10 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
     if (pool_->large.free(address)) {
       large_changed();
       for (std::size_t left = region().too_much(); left > 0 && pool_->large.kept_bytes() > 0;) {
-        const std::size_t dropped = pool_->large.drop_oldest() / kSuperblockBytes;
+        const std::size_t dropped = pool_->large.drop_oldest();
         region().count_purged(dropped);
         large_changed();
-        left -= std::min(left, dropped);
+        left -= std::min(left, dropped / kSuperblockBytes);
       }
       return true;
     }

@@ -10,7 +10,7 @@ namespace heapwright::alloc {
 struct Options {
   std::size_t limit = SIZE_MAX;        // limit=SIZE: of all memory obtained
   std::size_t keep = 2 * 1024 * 1024;  // keep=SIZE: what free superblocks may hold at least
-  std::uint64_t purge_delay = 500;     // purge_delay=MS: wanted again within: keep more from now on
+  std::uint64_t purge_delay = 1000;    // purge_delay=MS: memory wanted again so soon was given back too early
   std::size_t front = 0;               // front=SIZE: of the list before each class; 0: the built-in default
   enum class Huge : std::uint8_t {
     kAuto,

@@ -16,7 +16,6 @@ constexpr std::size_t kLargestReservation = std::size_t{64} << 30U;
 constexpr std::size_t kMostChunksAtOnce = 16;
 constexpr std::size_t kChunksToSearch = 16;
 constexpr std::uint64_t kAllFree = ~std::uint64_t{1};  // superblock 0 holds the descriptions
-constexpr std::uint64_t kForgetEvery = 1000;           // ms
 
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -154,7 +153,7 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, std::size_t count) {
   }
   used_ += count;
   if (purged != 0) {
-    wanted_again(static_cast<std::size_t>(std::popcount(purged)));
+    wanted_again(static_cast<std::size_t>(std::popcount(purged)) * kSuperblockBytes);
   }
   return at(chunk, index);
 }
@@ -212,19 +211,30 @@ std::size_t Region::too_much() const {
   if (held <= most) {
     return 0;
   }
-  const std::size_t earned = settings.clock() - started_at_;
-  return std::min(held - most / 2, earned - std::min(earned, purged_count_));
+  return may_purge() ? held - most / 2 : 0;
 }
 
-void Region::count_purged(std::size_t count) {
-  purged_count_ += count;
+bool Region::may_purge() const { return regrets_ / kSuperblockBytes <= settings.clock() - started_at_; }
+
+void Region::count_purged(std::size_t bytes) {
+  purged_bytes_ += bytes;
   ++purges_;
   const std::uint64_t now = settings.clock();
+  recent_ = bytes + (now - purged_at_ < settings.delay_ms ? recent_ : 0);
   purged_at_ = now;
-  if (now - forgot_at_ >= kForgetEvery) {
-    extra_ /= 2;
-    forgot_at_ = now;
+}
+
+// Memory is used again that was given back: too early?
+void Region::wanted_again(std::size_t bytes) {
+  if (recent_ == 0) {
+    return;
   }
+  if (settings.clock() - purged_at_ >= settings.delay_ms) {
+    recent_ = 0;
+  }
+  const std::size_t regret = std::min(bytes, recent_);
+  recent_ -= regret;
+  regrets_ += regret;
 }
 
 bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
@@ -241,17 +251,8 @@ bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
   return true;
 }
 
-// Superblocks are used again that were given back: too early?
-void Region::wanted_again(std::size_t count) {
-  const std::uint64_t now = settings.clock();
-  if (now - purged_at_ < settings.delay_ms) {
-    extra_ += count;
-  }
-}
-
 std::size_t Region::allowance() const {
-  return std::max(settings.keep_bytes, (used_ * kSuperblockBytes + large_bytes) / 4) / kSuperblockBytes +
-         extra_;
+  return std::max(settings.keep_bytes, (used_ * kSuperblockBytes + large_bytes) / 4) / kSuperblockBytes;
 }
 
 // Gives the oldest free superblock back, and in the same call its dirty neighbours.
@@ -274,7 +275,7 @@ void Region::purge_oldest() {
   chunk->purged |= mask;
   dirty_count_ -= to - from;
   platform::purge(memory_of(at(chunk, from)), (to - from) * kSuperblockBytes);
-  count_purged(to - from);
+  count_purged((to - from) * kSuperblockBytes);
 }
 
 bool Region::purge_all() {
@@ -282,7 +283,7 @@ bool Region::purge_all() {
   while (dirty_count_ > 0) {
     purge_oldest();
   }
-  extra_ = 0;
+  recent_ = 0;  // it was asked for: wanting it again is nobody's regret
   return any;
 }
 
@@ -304,8 +305,7 @@ void Region::shrink() {
 }
 
 Region::Statistics Region::statistics() const {
-  return {bytes_, used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, purged_count_ * kSuperblockBytes,
-          purges_};
+  return {bytes_, used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, purged_bytes_, purges_};
 }
 
 Superblock* Region::next_used(Superblock* after) const {

@@ -15,13 +15,12 @@
 // kernel would choose, so that growing in place works; where it does not (a small address space, a
 // sanitizer), the region lives in a reservation, as large as can be had.
 //
-// Giving back. Superblocks that become free, and large blocks that are freed, keep their memory while it is
-// little: at most a quarter of what is in use, at least 2 MiB. What goes beyond is given back at once, oldest
-// first, down to half of that. So memory falls without a clock, a thread or another call: also in a process
-// that does nothing any more. Two things bound what that can cost a program that wants the memory again: no
-// more than one superblock has been given back for each millisecond that the process has run (16 page faults:
-// some 2 % of its time); and when memory is wanted again within `delay_ms` of being given back, as much more
-// is kept from now on, half of it forgotten with every second.
+// Giving back. Superblocks that become free, and large blocks that are freed, keep their memory while it is little: at
+// most a quarter of what is in use, at least 2 MiB. What goes beyond is given back at once, oldest first, down to half
+// of that. So memory falls without a clock, a thread or another call: also in a process that does nothing any more.
+// That was wrong if the program wants the memory again within `delay_ms`: it pays for page faults. Such regrets are
+// counted against the time the process has run, one superblock for a millisecond (16 page faults: some 2 % of it);
+// while there are more of them, nothing is given back. So a program whose memory goes up and down all the time keeps it.
 //
 // Threads: who shares a region locks it. base(), bytes(), contains() and tag() may be asked without: they
 // only grow, and whoever has a pointer into the region has it from a thread that saw it there.
@@ -40,7 +39,7 @@ class Region {
  public:
   struct Settings {
     std::size_t limit_bytes = SIZE_MAX;  // of region and large blocks together
-    std::uint64_t delay_ms = 500;
+    std::uint64_t delay_ms = 1000;
     std::size_t keep_bytes = 2 * 1024 * 1024;  // what free superblocks may hold at least
     platform::HugePages huge_pages = platform::HugePages::kAsSystem;
     bool guards = false;       // a page without access behind each chunk's descriptions
@@ -94,9 +93,11 @@ class Region {
 
   // How many superblocks' worth of memory is to be given back now.
   [[nodiscard]] std::size_t too_much() const;
-  // So many superblocks' worth of large blocks has been given back, or taken anew from the kernel.
-  void count_purged(std::size_t count);
-  void wanted_again(std::size_t count);
+  // Memory has been given back otherwise than by give(); memory has been taken anew from the kernel.
+  void count_purged(std::size_t bytes);
+  void wanted_again(std::size_t bytes);
+  // Whether regrets are few enough to give more back.
+  [[nodiscard]] bool may_purge() const;
 
  private:
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
@@ -121,11 +122,11 @@ class Region {
   List<Superblock> dirty_;  // free and holding memory, the latest first
   std::size_t used_ = 0;    // superblocks
   std::size_t dirty_count_ = 0;
-  std::size_t extra_ = 0;  // superblocks kept beyond the rule
   std::uint64_t started_at_ = 0;
-  std::uint64_t purged_at_ = 0;
-  std::uint64_t forgot_at_ = 0;
-  std::size_t purged_count_ = 0;
+  std::uint64_t purged_at_ = 0;  // the last time
+  std::size_t recent_ = 0;       // bytes given back, to be regretted if they are wanted soon
+  std::size_t regrets_ = 0;      // bytes
+  std::size_t purged_bytes_ = 0;
   std::size_t purges_ = 0;
 };
 

@@ -51,7 +51,8 @@ struct alignas(64) Superblock {
   std::uint8_t number;       // size class
   Kind kind;
   bool queued;
-  Superblock* next;  // in the class's queue, or among the free ones that hold memory
+  std::uint16_t hollow;  // pages given back with free blocks in them: heap_hollow.h
+  Superblock* next;      // in the class's queue, or among the free ones that hold memory
   Superblock* previous;
   void* owner;  // the heap that owns it, if `queued`
 };
