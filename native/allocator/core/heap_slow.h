@@ -166,7 +166,7 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
   superblock->reciprocal =
       static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
   superblock->number = static_cast<std::uint8_t>(number);
-  __atomic_store_n(&superblock->kind, Kind::kBlocks, __ATOMIC_RELEASE);  // statistics may look
+  set_kind(superblock, Kind::kBlocks);
   join(superblock, Classes::width(number));
   if (pool_->threaded) {
     Remote::of(superblock).reset();
@@ -543,7 +543,7 @@ Statistics Heap<C>::statistics() const {
   const Large& large = pool_->large;
   Statistics result{region().statistics(), large.bytes(), large.count(), large.bytes(), 0, 0};
   for (Superblock* s = region().next_used(nullptr); s != nullptr; s = region().next_used(s)) {
-    const Kind kind = __atomic_load_n(&s->kind, __ATOMIC_ACQUIRE);
+    const Kind kind = kind_of(s);
     if (kind == Kind::kBlocks) {  // its owner may be changing it: what is found is near the truth
       const std::size_t carved = get(s->carved);
       const std::size_t free = get(s->free_count) + (pool_->threaded ? Remote::of(s).count() : 0);

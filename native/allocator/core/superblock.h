@@ -95,11 +95,21 @@ inline char* memory_of(const Superblock* superblock) {
   return reinterpret_cast<char*>(chunk_of(superblock)) + index_in_chunk(superblock) * kSuperblockBytes;
 }
 
+// Statistics look at superblocks of all threads.
+inline void set_kind(Superblock* superblock, Kind kind) {
+  __atomic_store(&superblock->kind, &kind, __ATOMIC_RELEASE);
+}
+inline Kind kind_of(const Superblock* superblock) {
+  Kind kind{};
+  __atomic_load(&superblock->kind, &kind, __ATOMIC_ACQUIRE);
+  return kind;
+}
+
 // So many superblocks belong together from now on.
 inline void join(Superblock* first, std::size_t length) {
   first->length = static_cast<std::uint32_t>(length);
   for (std::size_t i = 1; i < length; ++i) {
-    __atomic_store_n(&first[i].kind, Kind::kInside, __ATOMIC_RELAXED);
+    set_kind(first + i, Kind::kInside);
     first[i].length = static_cast<std::uint32_t>(i);
   }
 }

@@ -28,7 +28,7 @@ class Library {
 
   HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) { return fast().allocate(bytes); }
   HEAPWRIGHT_INLINE void free(void* address) {
-    using Freed = typename Heap<C>::Freed;
+    using Freed = Heap<C>::Freed;
     Freed freed{};
     if constexpr (C::kStartsAlone) {
       freed = alone_.free_alone(address);

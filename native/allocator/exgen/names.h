@@ -48,12 +48,14 @@ extern "C" {
 
 HEAPWRIGHT_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                                      void* (*body)(void*), void* argument) noexcept {
+  // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): looked up when it is first called
   static const auto real = next<decltype(&pthread_create)>("pthread_create", __pthread_create);
   library.become_threaded();
   return real(thread, attributes, body, argument);
 }
 
 HEAPWRIGHT_EXPORT int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
+  // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): looked up when it is first called
   static const auto real = next<decltype(&thrd_create)>("thrd_create", __thrd_create);
   library.become_threaded();
   return real(thread, body, argument);

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 // glibc ≥ 2.32 clears it before the first other thread starts; weak for C libraries without it.
+// NOLINTNEXTLINE(bugprone-dynamic-static-initializers): a declaration
 extern "C" __attribute__((weak)) char __libc_single_threaded;
 
 namespace heapwright::alloc::platform {
