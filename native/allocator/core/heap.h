@@ -331,7 +331,7 @@ class Heap {
   void add_taken(Superblock* superblock, Remote::Taken taken);
   void leave(Superblock* superblock);
   void collect();
-  void look_for_the_rest(Superblock* superblock);
+  bool look_for_the_rest(Superblock* superblock, bool mine);
   static void bring_home(Superblock* superblock);
   bool settled(Superblock* superblock);
   void set_free_count(Superblock* superblock, std::uint32_t count);

@@ -10,6 +10,7 @@
 // owner has not, have come to the word, the pusher brings them home, as the owner and under the owner's lock.
 // Which of two threads that give back the last blocks sees them all? One writes the word and then reads
 // `free_count`, the other writes `free_count` and then reads the word, all sequentially consistent: at least one.
+// Likewise who becomes owner sets `queued` and then reads the word: a pusher that found no owner has written it before.
 #pragma once
 
 #include "heap.h"
@@ -47,7 +48,7 @@ void Heap<C>::become_owner(Superblock* superblock) {
     __atomic_store_n(&region().tag(memory_of(superblock + i)), hot_.owner | offset, __ATOMIC_RELAXED);
   }
   set(superblock->owner, static_cast<void*>(this));
-  __atomic_store_n(&superblock->queued, true, __ATOMIC_RELEASE);
+  __atomic_store_n(&superblock->queued, true, __ATOMIC_SEQ_CST);
 }
 
 // All blocks have been handed out.
@@ -153,7 +154,7 @@ void Heap<C>::send(Stray& stray) {
 // By now the superblock may be anything: only if its owner has it under the lock is it what it was.
 template <Configuration C>
 void Heap<C>::bring_home(Superblock* superblock) {
-  auto* const owner = static_cast<Heap*>(__atomic_load_n(&superblock->owner, __ATOMIC_RELAXED));
+  auto* const owner = static_cast<Heap*>(__atomic_load_n(&superblock->owner, __ATOMIC_SEQ_CST));
   if (owner->forks_ != owner->pool_->forks) {
     return;
   }
@@ -164,17 +165,22 @@ void Heap<C>::bring_home(Superblock* superblock) {
   }
 }
 
-// If only few of a superblock's blocks are missing, what has come may be the rest.
+// If only few of a superblock's blocks are missing, what has come may be the rest; and if it is `mine` only now,
+// there may be as much as a pusher would have brought home.
 template <Configuration C>
-void Heap<C>::look_for_the_rest(Superblock* superblock) {
+bool Heap<C>::look_for_the_rest(Superblock* superblock, bool mine) {
   const std::uint32_t free = superblock->free_count;
-  if (!pool_->threaded || free >= superblock->carved || free + enough(superblock) < superblock->carved) {
-    return;
+  const std::uint32_t many = enough(superblock);
+  if (!pool_->threaded || (!mine && free + many < superblock->carved)) {
+    return false;
   }
   __atomic_store_n(&superblock->free_count, free, __ATOMIC_SEQ_CST);
-  if (free + Remote::of(superblock).count() >= superblock->carved) {
-    add_taken(superblock, Remote::of(superblock).take(superblock));
+  const std::uint32_t come = Remote::of(superblock).count();
+  if (come == 0 || (come < many && free + come < superblock->carved)) {
+    return false;
   }
+  add_taken(superblock, Remote::of(superblock).take(superblock));
+  return true;  // with more of them here, less that comes is the rest: look again
 }
 
 template <Configuration C>

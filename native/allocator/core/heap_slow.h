@@ -370,14 +370,18 @@ Block* Heap<C>::give_back_own(Block* block) {
 // False: it was free altogether, and is gone.
 template <Configuration C>
 bool Heap<C>::settled(Superblock* superblock) {
-  look_for_the_rest(superblock);
+  // Only now the heap's: who tried to bring blocks home before has gone away again.
+  bool mine = !superblock->queued;
+  if (mine && superblock->free_count < superblock->carved) {
+    queues_[superblock->number].push_back(superblock);
+    become_owner(superblock);
+  }
+  while (superblock->free_count < superblock->carved && look_for_the_rest(superblock, mine)) {
+    mine = false;
+  }
   if (superblock->free_count >= superblock->carved) {
     release(superblock);
     return false;
-  }
-  if (!superblock->queued) {
-    queues_[superblock->number].push_back(superblock);
-    become_owner(superblock);
   }
   return true;
 }

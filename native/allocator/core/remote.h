@@ -29,15 +29,17 @@
 
 namespace heapwright::alloc {
 
-class Remote {
+// `Word` is another than std::atomic only in the test that explores all orders of its steps.
+template <class Word>
+class BasicRemote {
  public:
   static constexpr std::uint32_t kFull = 1U << 31U;
   static constexpr std::size_t kBegin =
       40 * 1024;  // in a chunk's first superblock, behind what hardening uses
 
-  static Remote& of(const Superblock* superblock) {
+  static BasicRemote& of(const Superblock* superblock) {
     char* const first = reinterpret_cast<char*>(chunk_of(superblock)) + kBegin;
-    return reinterpret_cast<Remote*>(first)[index_in_chunk(superblock)];
+    return reinterpret_cast<BasicRemote*>(first)[index_in_chunk(superblock)];
   }
 
   // What was taken: `first` of `count` linked blocks, or nothing.
@@ -109,8 +111,9 @@ class Remote {
     return {block_of(superblock, word), count_of(word)};
   }
 
-  alignas(64) std::atomic<std::uint32_t> word_;
+  alignas(64) Word word_;
 };
+using Remote = BasicRemote<std::atomic<std::uint32_t>>;
 static_assert(sizeof(Remote) == 64 &&
               Remote::kBegin + kSuperblocksInChunk * sizeof(Remote) + 4096 <= kSuperblockBytes);
 
