@@ -32,7 +32,7 @@ inline constexpr std::size_t kSuperblocksInChunk = 64;
 inline constexpr std::size_t kChunkBytes = kSuperblockBytes * kSuperblocksInChunk;
 
 // The largest block that has a size class. Above: whole superblocks, then mappings of their own.
-inline constexpr std::size_t kLargestClassBytes = 256 * 1024;
+inline constexpr std::size_t kLargestClassBytes = 32 * 1024;
 inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {

@@ -2,7 +2,7 @@
 //
 // With P classes in each doubling (P = 4 here, granule 16):
 //
-//     16  32  48  64 | 80  96  112  128 | 160  192  224  256 | 320 ...      256 KiB
+//     16  32  48  64 | 80  96  112  128 | 160  192  224  256 | 320 ...      32 KiB
 //     P classes by 16  P classes by 16    P classes by 32      by 64
 //
 // so above 16·P bytes a block is at most 1/(P+1) larger than what was asked for plus one byte. A class is a
@@ -49,15 +49,10 @@ struct SizeClasses {
     return (index % kPerDoubling + kPerDoubling + 1) << (step + 4);
   }
 
-  // How many neighbouring superblocks a class's blocks are carved from: as many as it takes to waste at most an
-  // eighth of them, but no more than 16.
+  // How many neighbouring superblocks a class's blocks are carved from. (With the largest class below a superblock's
+  // size it is one; classes up to 256 KiB were measured and not kept: docs/design-notes/exgen.md.)
   static constexpr std::size_t width(std::size_t number) {
-    const std::size_t size = bytes(number);
-    std::size_t width = (size + kSuperblockBytes - 1) / kSuperblockBytes;
-    while (width < 16 && width * kSuperblockBytes % size > width * kSuperblockBytes / 8) {
-      ++width;
-    }
-    return width;
+    return (bytes(number) + kSuperblockBytes - 1) / kSuperblockBytes;
   }
 
   // The smallest class with blocks of so many bytes at multiples of `alignment`, or 0.
