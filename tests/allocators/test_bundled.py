@@ -15,7 +15,7 @@ from heapwright.allocators.space import Context, build_space, preloading
 from heapwright.errors import UsageError
 from tests.conftest import ROOT
 
-SPACES = ("exgen",)  # those of ours that have something to search
+SPACES = ("exgen", "reaper")  # those of ours that have something to search
 CORE = ROOT / "native/allocator/core"
 
 

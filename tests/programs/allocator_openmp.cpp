@@ -1,0 +1,50 @@
+// OpenMP with regions in regions: allocator_openmp. Blocks made at one level are freed at another, by whichever thread
+// has that iteration; between regions the main thread frees what is left. Prints "ok" and the threads that there were.
+#include <omp.h>
+
+#include "allocator_churn.h"
+
+namespace heapwright::shadow {
+namespace {
+
+constexpr int kOuter = 3;
+constexpr int kInner = 4;
+constexpr int kEach = 400;
+
+void regions() {
+  static Known blocks[kOuter][kInner][kEach];
+#pragma omp parallel for num_threads(kOuter)
+  for (int i = 0; i < kOuter; ++i) {
+#pragma omp parallel for num_threads(kInner)
+    for (int j = 0; j < kInner; ++j) {
+      Random random(static_cast<std::uint64_t>(i * kInner + j));
+      for (Known& one : blocks[i][j]) {
+        one = take(random, 300);
+      }
+    }
+#pragma omp parallel for num_threads(kInner)
+    for (int j = 0; j < kInner; ++j) {
+      for (int k = 0; k < kEach; k += 2) {
+        give(blocks[i][(j + 1) % kInner][k]);
+      }
+    }
+  }
+  for (auto& outer : blocks) {
+    for (auto& inner : outer) {
+      for (Known& one : inner) {
+        give(one);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heapwright::shadow
+
+int main() {
+  omp_set_max_active_levels(2);
+  for (int i = 0; i < 20; ++i) {
+    heapwright::shadow::regions();
+  }
+  std::puts("ok");
+}
