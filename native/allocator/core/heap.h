@@ -356,6 +356,7 @@ class Heap {
 
 }  // namespace heapwright::alloc
 
+#include "heap_allocate.h"
+#include "heap_free.h"
 #include "heap_hollow.h"
 #include "heap_remote.h"
-#include "heap_slow.h"

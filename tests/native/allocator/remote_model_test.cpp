@@ -2,7 +2,7 @@
 // claim and bring home.
 //
 // What runs is the word itself (core/remote.h) with an atomic that gives way before each operation, and around it a
-// mirror, step by step, of what Heap does (heap_remote.h, and give_back_own, settled and release of heap_slow.h): a
+// mirror, step by step, of what Heap does (heap_remote.h, and give_back_own, settled and release of heap_free.h): a
 // step is one operation on what another thread may look at. In every order: a superblock is in at most one heap's
 // queue and only who has it changes it; no block is twice in a list; counts agree; and at the end, without anybody
 // doing anything more, every free block is where it can be found, and a superblock with all its blocks free has been

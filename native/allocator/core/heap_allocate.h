@@ -1,0 +1,237 @@
+// How Heap gets blocks when a front list is empty, and everything that is not of a size class; see heap.h, which
+// includes this.
+#pragma once
+
+#include "heap.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+void* Heap<C>::allocate_slow(std::size_t bytes, bool zero) {
+  fresh_ = nullptr;
+  if (bytes <= kLargestClassBytes - kExtra) {
+    return allocate_class(Classes::of(bytes + kExtra));
+  }
+  if (bytes <= kLargestSpanBytes) {
+    if (void* const span = allocate_span(bytes); span != nullptr) {
+      return span;
+    }
+  }
+  return allocate_large(bytes, 1, zero);
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zero) {
+  if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX - bytes) {
+    return nullptr;
+  }
+  for (int tries = 0; tries < 2; ++tries) {
+    if (tries == 1) {  // what is free may hold the address space or the limit that is missing
+      trim();
+      const Pool::Guard guard(*pool_);
+      region().shrink();
+      look_at_region();
+    }
+    const Pool::Guard guard(*pool_);
+    if (region().bytes() + pool_->large.bytes() + pool_->large.kept_bytes() + bytes <=
+        region().settings.limit_bytes) {
+      void* const block = pool_->large.allocate(bytes, alignment, zero);
+      if (block != nullptr) {
+        fresh_ = pool_->large.last_was_clean() ? block : nullptr;
+        if (fresh_ != nullptr) {
+          region().wanted_again(bytes);
+        }
+        large_changed();
+        return block;
+      }
+    }
+  }
+  return nullptr;
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
+  if (alignment <= Classes::kGranule) {
+    return allocate_slow(bytes);
+  }
+  if (bytes <= kLargestClassBytes - kExtra && alignment <= kSuperblockBytes) {
+    if (const std::size_t number = Classes::aligned(bytes + kExtra, alignment); number != 0) {
+      fresh_ = nullptr;
+      return allocate_class(number);
+    }
+  }
+  if (bytes <= kLargestSpanBytes && alignment <= kSuperblockBytes) {
+    if (void* const span = allocate_span(bytes); span != nullptr) {
+      return span;
+    }
+  }
+  return allocate_large(bytes, alignment);
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_class(std::size_t number) {
+  Front& front = hot_.fronts[number];
+  if (front.head == nullptr) {
+    if (started_ >= kSettleEvery) {
+      started_ = 0;
+      settle();
+    }
+    front.head = refill(number);
+    if (front.head == nullptr) {
+      trim();  // other fronts may hold the last block of a superblock
+      front.head = refill(number);
+    }
+    if (front.head == nullptr) {
+      return nullptr;
+    }
+  }
+  Block* const block = front.head;
+  front.head = next_of(block);
+  return hand_out(block);
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_span(std::size_t bytes) {
+  const std::size_t count = std::max((bytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
+  const Pool::Guard guard(*pool_);
+  Superblock* const first = region().take(count);
+  look_at_region();
+  if (first == nullptr) {
+    return nullptr;
+  }
+  first->kind = Kind::kSpan;
+  join(first, count);
+  void* const block = memory_of(first);
+  fresh_ = region().last_was_clean() ? block : nullptr;
+  return block;
+}
+
+// The region may have begun or grown: free() must know how far it reaches.
+template <Configuration C>
+void Heap<C>::look_at_region() {
+  hot_.base = region().base();
+  hot_.limit = region().bytes();
+}
+
+// Half a front's worth of blocks, linked; nullptr: out of memory.
+template <Configuration C>
+Block* Heap<C>::refill(std::size_t number) {
+  const Guard guard(*this);
+  List<Superblock>& queue = queues_[number];
+  Superblock* superblock = queue.first;
+  if (superblock == nullptr) {
+    superblock = start_superblock(number);
+    if (superblock == nullptr) {
+      return nullptr;
+    }
+  }
+  const auto most = most_in_front(number);
+  const auto batch = std::max(static_cast<std::size_t>(most) / 2, std::size_t{1});
+  std::size_t count = 0;
+  if (superblock->free == nullptr && is_hollow(superblock)) {
+    refill_hollow(superblock);
+  }
+  Block* const first =
+      superblock->free != nullptr ? cut(superblock, batch, count) : carve(superblock, batch, count);
+  if (superblock->free == nullptr && superblock->carved == superblock->capacity && !is_hollow(superblock)) {
+    leave(superblock);
+  }
+  hot_.fronts[number].room = most - static_cast<std::int32_t>(count);
+  return first;
+}
+
+template <Configuration C>
+Superblock* Heap<C>::start_superblock(std::size_t number) {
+  ++started_;
+  Superblock* superblock = nullptr;
+  {
+    const Pool::Guard guard(*pool_);
+    if constexpr (C::kSecure) {
+      if (region().base() == 0) {  // no block, and so no link, has been made yet
+        pool_->hardening.start(platform::random_seed());
+        region().settings.guards = pool_->large.guards = true;
+      }
+    }
+    superblock = region().take(Classes::width(number));
+    look_at_region();
+  }
+  if (superblock == nullptr) {
+    return nullptr;
+  }
+  const std::size_t size = Classes::bytes(number);
+  superblock->free = nullptr;
+  set(superblock->free_count, 0U);
+  set(superblock->carved, 0U);
+  superblock->capacity = static_cast<std::uint32_t>(Classes::width(number) * kSuperblockBytes / size);
+  set(superblock->size, static_cast<std::uint32_t>(size));
+  superblock->reciprocal =
+      static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
+  superblock->number = static_cast<std::uint8_t>(number);
+  set_kind(superblock, Kind::kBlocks);
+  join(superblock, Classes::width(number));
+  if (pool_->threaded) {
+    Remote::of(superblock).reset();
+  }
+  become_owner(superblock);
+  queues_[number].push_front(superblock);
+  return superblock;
+}
+
+// Blocks never handed out: at most to the end of a page, so that no page is touched before it is needed.
+template <Configuration C>
+Block* Heap<C>::carve(Superblock* superblock, std::size_t most, std::size_t& count) {
+  const std::size_t size = superblock->size;
+  const std::size_t begin = superblock->carved * size;
+  const std::size_t page_end = round_up(begin + 1, platform::page_size());
+  const std::size_t to_page_end = std::max((page_end - begin) / size, std::size_t{1});
+  const std::size_t left = superblock->capacity - superblock->carved;
+  count = std::min({most, to_page_end, left});
+  char* const first = memory_of(superblock) + begin;
+  set(superblock->carved, superblock->carved + static_cast<std::uint32_t>(count));
+  if constexpr (C::kSecure) {
+    return carve_shuffled(first, size, count);
+  }
+  for (std::size_t i = 0; i + 1 < count; ++i) {
+    set_next(reinterpret_cast<Block*>(first + i * size), reinterpret_cast<Block*>(first + (i + 1) * size));
+  }
+  set_next(reinterpret_cast<Block*>(first + (count - 1) * size), nullptr);
+  return reinterpret_cast<Block*>(first);
+}
+
+template <Configuration C>
+Block* Heap<C>::carve_shuffled(char* first, std::size_t size, std::size_t count) {
+  if constexpr (C::kSecure) {
+    std::array<std::uint16_t, C::kFrontBlocks> order{};
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t j = pool_->hardening.random_below(i + 1);
+      order[i] = order[j];
+      order[j] = static_cast<std::uint16_t>(i);
+    }
+    Block* head = nullptr;
+    for (std::size_t i = 0; i < count; ++i) {
+      auto* const block = reinterpret_cast<Block*>(first + order[i] * size);
+      set_next(block, head);
+      head = block;
+    }
+    return head;
+  }
+  return nullptr;
+}
+
+// The first of a superblock's free blocks.
+template <Configuration C>
+Block* Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count) {
+  Block* const first = superblock->free;
+  Block* last = first;
+  Block* next = next_of(last);
+  for (count = 1; count < most && next != nullptr; ++count) {
+    last = next;
+    next = next_of(last);
+  }
+  superblock->free = next;
+  set_free_count(superblock, superblock->free_count - static_cast<std::uint32_t>(count));
+  set_next(last, nullptr);
+  return first;
+}
+
+}  // namespace heapwright::alloc
