@@ -14,6 +14,7 @@ constexpr std::size_t kFarthest = std::size_t{16} << 40U;
 constexpr int kBaseTries = 4;
 constexpr std::size_t kLargestReservation = std::size_t{64} << 30U;
 constexpr std::size_t kMostChunksAtOnce = 16;
+constexpr std::size_t kSmallHeap = std::size_t{32} << 20U;
 constexpr std::size_t kChunksToSearch = 16;
 constexpr std::uint64_t kAllFree = ~std::uint64_t{1};  // superblock 0 holds the descriptions
 
@@ -77,11 +78,18 @@ bool Region::start() {
   for (int i = 0; i < kBaseTries && !settings.reservation; ++i) {
     seed = mix(seed + 1);
     if (start_at(kLowestBase + seed % kBases * kChunkBytes)) {
-      platform::advise_huge_pages(reinterpret_cast<void*>(base_), kChunkBytes, settings.huge_pages);
+      platform::advise_huge_pages(reinterpret_cast<void*>(base_), kChunkBytes, advice());
       return true;
     }
   }
   return start_in_reservation();
+}
+
+// Where the system gives huge pages to everybody, a small heap must not take 2 MiB for every page it touches.
+platform::HugePages Region::advice() const {
+  const bool small = bytes_ < kSmallHeap;
+  return small && settings.huge_pages == platform::HugePages::kAsSystem ? platform::HugePages::kNever
+                                                                        : settings.huge_pages;
 }
 
 // Makes so many more chunks usable, with their tags.
@@ -104,7 +112,7 @@ bool Region::obtain(std::size_t chunks) {
   if (!(reserved_ ? platform::commit(end, bytes) : platform::map_at(end, bytes))) {
     return false;
   }
-  platform::advise_huge_pages(end, bytes, settings.huge_pages);
+  platform::advise_huge_pages(end, bytes, advice());
   end_ += bytes;
   return true;
 }

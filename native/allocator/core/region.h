@@ -106,6 +106,7 @@ class Region {
   bool start_at(std::uintptr_t base);
   bool start_in_reservation();
   bool obtain(std::size_t chunks);
+  [[nodiscard]] platform::HugePages advice() const;
   Chunk* fresh_chunk();
   Superblock* claim(Chunk* chunk, std::size_t index, std::size_t count);
   void purge_oldest();
