@@ -1,8 +1,7 @@
 // A heap: size classes over superblocks, with a short list in front of each class.
 //
-//     malloc ──► front list of the class ──(empty)──► refill: half a list from the first superblock in the
-//     queue free   ──► front list of the class ──(full)───► spill: all but the newest half, each to its
-//     superblock
+//     malloc ──► front list of the class ──(empty)──► refill: half a list from the first superblock in the queue
+//     free   ──► front list of the class ──(full)───► spill: all but the newest quarter, each to its superblock
 //
 // The front list is what makes both fast and the cache happy: what was freed last is handed out next,
 // whichever superblock it is of, and neither touches a superblock's description. It is short (kFrontBytes,

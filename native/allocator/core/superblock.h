@@ -16,9 +16,9 @@
 //     ├─ handed out at least once ─┤── never touched ─┤─ too small for a block ─┤
 // Classes of large blocks take several neighbouring superblocks as one (`length`, kind = kBlocks for the first, kInside
 // for the others): what is said of a superblock holds for them together.
-// Invariants: free_count is the length of `free`; free_count ≤ carved ≤ capacity; what is in neither `free`
-// nor uncarved is with the program or in a front list; the superblock is in its class's queue exactly if
-// `queued`.
+// Invariants: free_count is the length of `free` and what hollow pages hold (heap_hollow.h); free_count ≤ carved ≤
+// capacity; what is in neither, nor uncarved, is with the program, in a front list, or on its way home (remote.h); a
+// superblock is in its owner's queue exactly if `queued`.
 #pragma once
 
 #include <cstddef>
