@@ -27,6 +27,7 @@ enum class Kind : std::uint8_t {
   kFork,            // value: the child's process id
   kPhase,           // value: the mark's number in Header::phases
   kResident,        // value: resident memory of the process in bytes
+  kTouched,         // object, touched: of a large block that is live when the process ends
 };
 
 inline constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
@@ -38,7 +39,7 @@ struct Event {
   std::uint64_t object = 0;      // counted from 0 in the order of making, so a making event's object is the number made before it
   std::uint64_t size = 0;        // bytes asked for
   std::uint64_t alignment = 0;   // bytes, a power of two; 0 where none was asked for
-  std::uint64_t touched = kUnknown;  // kFree of a large block: how much of it was resident, in bytes
+  std::uint64_t touched = kUnknown;  // kFree of a large block, kTouched: how much of it was resident, in bytes
   std::uint64_t value = 0;
 
   bool operator==(const Event&) const = default;
