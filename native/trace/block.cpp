@@ -1,0 +1,221 @@
+#include "block.h"
+
+#include <bit>
+
+#include "codec.h"
+
+namespace heapwright::trace {
+namespace {
+
+constexpr std::uint8_t kTouchedFlag = 0x80;
+constexpr unsigned kNear = 16;  // ago so near, or so near the last one, are said in the byte alone
+constexpr unsigned kFirstBucket = 3 * kNear + 1;
+constexpr std::uint64_t kMostColumn =
+    std::uint64_t{kBlockEvents} * 20;  // bytes: two longest varints an event
+
+bool refers(Kind kind) {
+  return kind == Kind::kRealloc || ends(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched;
+}
+
+bool has_value(Kind kind) { return kind == Kind::kFork || kind == Kind::kPhase || kind == Kind::kResident; }
+
+}  // namespace
+
+void BlockEncoder::end_run() {
+  if (run_ > 0) {
+    put_varint(columns_[kThreads], run_);
+    put_varint(columns_[kThreads], thread_);
+    run_ = 0;
+  }
+}
+
+void BlockEncoder::refer(const Event& event, std::uint64_t made) {
+  const std::uint64_t ago = made - event.object;
+  std::uint64_t& last = references_.last(event.thread);
+  const std::uint64_t step = zigzag(static_cast<std::int64_t>(event.object - last));
+  last = event.object;
+  unsigned byte = 0;
+  if (ago <= kNear) {
+    byte = static_cast<unsigned>(ago - 1);
+  } else if (step <= std::uint64_t{2} * kNear) {
+    byte = kNear + static_cast<unsigned>(step);
+  } else {
+    const auto exponent = static_cast<unsigned>(std::bit_width(ago)) - 1;
+    byte = kFirstBucket + 4 * (exponent - 4) + static_cast<unsigned>((ago >> (exponent - 2)) & 3);
+    rests_.put(ago & ((std::uint64_t{1} << (exponent - 2)) - 1), exponent - 2);
+  }
+  columns_[kReferences].push_back(static_cast<char>(byte));
+}
+
+void BlockEncoder::add(const Event& event, std::uint64_t made) {
+  const std::uint64_t now = event.time / tick_;
+  if (events_ == 0) {
+    made_before_ = made;
+    first_tick_ = last_tick_ = now;
+  }
+  events_++;
+  if (run_ > 0 && event.thread != thread_) {
+    end_run();
+  }
+  thread_ = event.thread;
+  run_++;
+  put_varint(columns_[kTimes], zigzag(static_cast<std::int64_t>(now - last_tick_)));
+  last_tick_ = now;
+
+  const bool touched =
+      (event.kind == Kind::kFree || event.kind == Kind::kTouched) && event.touched != kUnknown;
+  columns_[kKinds].push_back(
+      static_cast<char>(static_cast<unsigned>(event.kind) | (touched ? kTouchedFlag : 0U)));
+  if (makes(event.kind)) {
+    put_varint(columns_[kSizes], event.size);
+    if (event.kind == Kind::kAligned) {
+      put_varint(columns_[kAlignments], event.alignment);
+    }
+  } else if (refers(event.kind)) {
+    refer(event, made);
+    if (event.kind == Kind::kRealloc || event.kind == Kind::kFreeSized) {
+      put_varint(columns_[kNewSizes], event.size);
+    }
+    if (touched) {
+      put_varint(columns_[kTouched], event.touched);
+    }
+  } else if (has_value(event.kind)) {
+    put_varint(columns_[kValues], event.value);
+  }
+}
+
+Bytes BlockEncoder::take() {
+  end_run();
+  columns_[kRests] = rests_.take();
+  Bytes block;
+  put_varint(block, events_);
+  put_varint(block, made_before_);
+  put_varint(block, first_tick_);
+  std::string packed;
+  for (Bytes& column : columns_) {
+    const Codec codec = compress(column, packed);
+    block.push_back(static_cast<char>(codec));
+    put_varint(block, column.size());
+    put_varint(block, packed.size());
+    block += packed;
+    column.clear();
+  }
+  events_ = 0;
+  references_ = {};
+  return block;
+}
+
+bool BlockDecoder::open(std::string_view block) {
+  ByteReader reader(block);
+  left_ = reader.varint();
+  made_ = reader.varint();
+  now_ = reader.varint();
+  run_ = 0;
+  references_ = {};
+  error_.clear();
+  const auto fail = [this](const char* why) {
+    left_ = 0;
+    error_ = why;
+    return false;
+  };
+  if (!reader.ok() || left_ > kBlockEvents || made_ > kMostObjects) {
+    return fail("a block's head makes no sense");
+  }
+  for (std::size_t i = 0; i < kColumns; i++) {
+    const auto codec = static_cast<Codec>(reader.byte());
+    const std::uint64_t size = reader.varint();
+    const std::string_view stored = reader.bytes(reader.varint());
+    if (!reader.ok() || size > kMostColumn) {
+      return fail("a column's head makes no sense");
+    }
+    if (!known(codec)) {
+      return fail(codec == Codec::kZstd
+                      ? "it is compressed by zstd, which this heapwright was built without: "
+                        "install libzstd-dev and build again"
+                      : "it is compressed in a way this heapwright does not know");
+    }
+    if (!decompress(codec, stored, size, storage_[i])) {
+      return fail("a column cannot be decompressed");
+    }
+    columns_[i] = ByteReader(storage_[i]);
+  }
+  rests_ = BitReader(storage_[kRests]);
+  return true;
+}
+
+bool BlockDecoder::refer(Event& event) {
+  const unsigned byte = columns_[kReferences].byte();
+  std::uint64_t& last = references_.last(event.thread);
+  if (byte < kNear) {
+    event.object = made_ - (byte + 1);
+  } else if (byte < kFirstBucket) {
+    event.object = last + static_cast<std::uint64_t>(unzigzag(byte - kNear));
+  } else {
+    const unsigned exponent = (byte - kFirstBucket) / 4 + 4;
+    const std::uint64_t top = 4 + (byte - kFirstBucket) % 4;
+    event.object = made_ - (exponent < 64 ? (top << (exponent - 2)) | rests_.get(exponent - 2) : 0);
+  }
+  last = event.object;
+  return event.object < made_ && rests_.ok();  // unsigned: what would be negative is out of range too
+}
+
+bool BlockDecoder::fill(Event& event, std::uint8_t kind) {
+  const unsigned number = kind & ~unsigned{kTouchedFlag};
+  if (number < static_cast<unsigned>(Kind::kMalloc) || number > static_cast<unsigned>(Kind::kTouched)) {
+    return false;
+  }
+  event.kind = static_cast<Kind>(number);
+  if (makes(event.kind)) {
+    event.object = made_++;
+    event.size = columns_[kSizes].varint();
+    if (event.kind == Kind::kAligned) {
+      event.alignment = columns_[kAlignments].varint();
+    }
+    return true;
+  }
+  if (refers(event.kind)) {
+    if (!refer(event)) {
+      return false;
+    }
+    if (event.kind == Kind::kRealloc || event.kind == Kind::kFreeSized) {
+      event.size = columns_[kNewSizes].varint();
+    }
+    if ((kind & kTouchedFlag) != 0) {
+      event.touched = columns_[kTouched].varint();
+    }
+    return true;
+  }
+  if (has_value(event.kind)) {
+    event.value = columns_[kValues].varint();
+    return true;
+  }
+  return event.kind == Kind::kThreadStart || event.kind == Kind::kThreadEnd;
+}
+
+bool BlockDecoder::next(Event& event) {
+  if (left_ == 0) {
+    return false;
+  }
+  if (run_ == 0) {
+    run_ = columns_[kThreads].varint();
+    thread_ = columns_[kThreads].varint();
+  }
+  event = Event{};
+  event.thread = static_cast<std::uint32_t>(thread_);
+  now_ += static_cast<std::uint64_t>(unzigzag(columns_[kTimes].varint()));
+  event.time = now_ * tick_;
+  bool good = run_ > 0 && thread_ < kMostThreads && fill(event, columns_[kKinds].byte());
+  for (const ByteReader& column : columns_) {
+    good = good && column.ok();
+  }
+  if (!good) {
+    left_ = 0;
+    error_ = "a block's columns contradict each other";
+    return false;
+  }
+  run_--;
+  left_--;
+  return true;
+}
+
+}  // namespace heapwright::trace

@@ -1,0 +1,29 @@
+// A sub-command of heapwright-trace: what it is called, and what runs it. Our own Python calls it, so its arguments are
+// positions, and an error is one line on stderr and status 1 (2 for wrong arguments).
+#pragma once
+
+#include <cstdio>
+#include <span>
+#include <string>
+
+namespace heapwright::trace {
+
+using Words = std::span<const char* const>;  // after the sub-command's name
+
+struct Command {
+  const char* name;
+  const char* arguments;
+  int (*run)(Words words);
+};
+
+inline int fail(const std::string& message) {
+  (void)std::fprintf(stderr, "heapwright-trace: %s\n", message.c_str());
+  return 1;
+}
+
+int pack_command(Words words);
+int dump_command(Words words);
+int parse_command(Words words);
+int expand_command(Words words);
+
+}  // namespace heapwright::trace

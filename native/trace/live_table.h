@@ -1,0 +1,104 @@
+// A hash table from the ids of live objects to what is kept of each: open addressing, linear probing, no tombstones. Its size
+// follows the number of live objects, not of all there ever were, so a trace of any length is read in bounded memory.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace heapwright::trace {
+
+template <typename Value>
+class LiveTable {
+ public:
+  LiveTable() : cells_(1024) {}
+
+  std::size_t size() const { return size_; }
+
+  // The value of an id; nullptr where it is not in. Good until the next insert or erase.
+  Value* find(std::uint64_t id) {
+    for (std::size_t at = home(id); cells_[at].id != kEmpty; at = next(at)) {
+      if (cells_[at].id == id) {
+        return &cells_[at].value;
+      }
+    }
+    return nullptr;
+  }
+
+  // An id that is not in.
+  Value& insert(std::uint64_t id, Value value) {
+    if ((size_ + 1) * 2 > cells_.size()) {
+      grow();
+    }
+    std::size_t at = home(id);
+    while (cells_[at].id != kEmpty) {
+      at = next(at);
+    }
+    cells_[at] = {id, std::move(value)};
+    size_++;
+    return cells_[at].value;
+  }
+
+  void erase(std::uint64_t id) {
+    std::size_t hole = home(id);
+    while (cells_[hole].id != id) {
+      if (cells_[hole].id == kEmpty) {
+        return;
+      }
+      hole = next(hole);
+    }
+    size_--;
+    // What follows in the run moves up, as far as that leaves it between its home and where it is.
+    for (std::size_t at = next(hole); cells_[at].id != kEmpty; at = next(at)) {
+      const std::size_t want = home(cells_[at].id);
+      if (((at - want) & (cells_.size() - 1)) >= ((at - hole) & (cells_.size() - 1))) {
+        cells_[hole] = std::move(cells_[at]);
+        hole = at;
+      }
+    }
+    cells_[hole].id = kEmpty;
+  }
+
+  template <typename Visit>
+  void each(Visit visit) {
+    for (auto& cell : cells_) {
+      if (cell.id != kEmpty) {
+        visit(cell.id, cell.value);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
+  struct Cell {
+    std::uint64_t id = kEmpty;
+    Value value{};
+  };
+
+  std::size_t next(std::size_t at) const { return (at + 1) & (cells_.size() - 1); }
+  // Neighbours in time stay neighbours in memory, since programs use together what they made together; multiplied, every id
+  // would be a cache miss. The shift keeps long runs of immortals from clustering with those a table's length later.
+  std::size_t home(std::uint64_t id) const {
+    return (id ^ ((id >> shift_) * 0x9E3779B97F4A7C15ULL)) & (cells_.size() - 1);
+  }
+  void grow() {
+    std::vector<Cell> old(cells_.size() * 2);
+    old.swap(cells_);
+    shift_++;
+    for (auto& cell : old) {
+      if (cell.id != kEmpty) {
+        std::size_t at = home(cell.id);
+        while (cells_[at].id != kEmpty) {
+          at = next(at);
+        }
+        cells_[at] = std::move(cell);
+      }
+    }
+  }
+
+  std::vector<Cell> cells_;
+  std::size_t size_ = 0;
+  unsigned shift_ = 10;  // log2 of the cells
+};
+
+}  // namespace heapwright::trace

@@ -1,0 +1,62 @@
+// heapwright-trace: what is done with traces outside of Python; one sub-command a job.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "command.h"
+
+namespace {
+
+using heapwright::trace::Command;
+
+constexpr std::array kCommands{
+    Command{"pack", "TRACE FILE", heapwright::trace::pack_command},
+    Command{"dump", "TRACE", heapwright::trace::dump_command},
+    Command{"parse", "TEXT FILE", heapwright::trace::parse_command},
+};
+
+int usage() {
+  for (const Command& command : kCommands) {
+    (void)std::fprintf(stderr, "usage: heapwright-trace %s %s\n", command.name, command.arguments);
+  }
+  return 2;
+}
+
+// Words of an arguments line: those in [brackets] may be left out, '…' at the end takes any number.
+bool fits(std::string_view arguments, std::size_t given) {
+  std::size_t least = 0;
+  std::size_t most = 0;
+  while (!arguments.empty()) {
+    const std::size_t end = std::min(arguments.find(' '), arguments.size());
+    const std::string_view word = arguments.substr(0, end);
+    most = word.ends_with("…") ? ~std::size_t{0} >> 1 : most + 1;
+    least += word.starts_with('[') || word == "…" ? 0 : 1;
+    arguments.remove_prefix(std::min(end + 1, arguments.size()));
+  }
+  return given >= least && given <= most;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const heapwright::trace::Words words(argv, static_cast<std::size_t>(argc));
+  for (const Command& command : kCommands) {
+    if (argc >= 2 && std::string_view(argv[1]) == command.name) {
+      if (!fits(command.arguments, words.size() - 2)) {
+        (void)std::fprintf(stderr, "usage: heapwright-trace %s %s\n", command.name, command.arguments);
+        return 2;
+      }
+      try {
+        return command.run(words.subspan(2));
+      } catch (const std::bad_alloc&) {
+        return heapwright::trace::fail("out of memory");
+      } catch (const std::exception& problem) {
+        return heapwright::trace::fail(problem.what());
+      }
+    }
+  }
+  return usage();
+}

@@ -1,0 +1,16 @@
+// A trace in whatever form it is.
+#include "packed.h"
+#include "recorder/raw_reader.h"
+
+namespace heapwright::trace {
+
+std::unique_ptr<EventSource> open_trace(const std::string& path, std::string& error) {
+#ifndef HEAPWRIGHT_NO_RAW
+  if (is_raw(path)) {
+    return open_raw(path, error);
+  }
+#endif
+  return open_packed(path, error);
+}
+
+}  // namespace heapwright::trace

@@ -1,0 +1,226 @@
+// Reading a packed trace, whole or not. The first section that is damaged ends the stream; what came before it is good.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "block.h"
+#include "packed.h"
+#include "packed_format.h"
+
+namespace heapwright::trace {
+namespace {
+
+class Reader final : public PackedSource {
+ public:
+  bool open(const std::string& path, std::string& error) {
+    file_.reset(std::fopen(path.c_str(), "rbe"));
+    struct stat status{};
+    if (!file_ || ::fstat(::fileno(file_.get()), &status) != 0) {
+      error = path + ": " + std::strerror(errno);
+      return false;
+    }
+    size_ = static_cast<std::uint64_t>(status.st_size);
+    Bytes start(kPackedMagic.size() + 2, '\0');
+    if (std::fread(start.data(), 1, start.size(), file_.get()) != start.size() ||
+        !start.starts_with(kPackedMagic)) {
+      error = path + ": this is no packed trace";
+      return false;
+    }
+    place_ = start.size();
+    const auto version =
+        ByteReader(std::string_view(start).substr(kPackedMagic.size())).fixed<std::uint16_t>();
+    if (version != kPackedVersion) {
+      error = path + ": a packed trace of version " + std::to_string(version) +
+              "; this heapwright reads version " + std::to_string(kPackedVersion) +
+              ": use the heapwright that wrote it, or record again";
+      return false;
+    }
+    std::string letters;
+    if (!read_section(letters) || letters != "HEAD" || !decode_header(bytes_, header_, tick_)) {
+      error = path + ": its header is damaged; nothing can be read";
+      return false;
+    }
+    block_ = BlockDecoder(tick_);
+    read_end();
+    return true;
+  }
+
+  const Header& header() const override { return header_; }
+  const Summary* summary() const override { return whole_ ? &summary_ : nullptr; }
+
+  bool next(Event& event) override {
+    while (!block_.next(event)) {
+      if (ended_) {
+        return false;
+      }
+      if (!block_.error().empty()) {
+        return stop(block_.error());
+      }
+      if (!next_block()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool seek(std::uint64_t time) override {
+    if (index_.empty()) {
+      return false;
+    }
+    // The last block that begins at or before: a block's first event need not be its earliest by more than a stamp's doubt.
+    auto at =
+        std::upper_bound(index_.begin(), index_.end(), time / tick_,
+                         [](std::uint64_t tick, const IndexEntry& entry) { return tick < entry.first_tick; });
+    if (at != index_.begin()) {
+      --at;
+    }
+    if (!go(at->place)) {
+      return false;
+    }
+    ended_ = false;
+    block_ = BlockDecoder(tick_);
+    return true;
+  }
+
+  Loss loss() const override {
+    Loss loss = loss_;
+    if (!whole_ && loss.why.empty()) {
+      loss.cut_short = true;
+      loss.why = "the file has lost its end";
+    }
+    return loss;
+  }
+
+ private:
+  bool go(std::uint64_t place) {
+    place_ = place;
+    return ::fseeko(file_.get(), static_cast<off_t>(place), SEEK_SET) == 0;
+  }
+
+  // Reads the next section into bytes_. False where there is no whole one; at a clean end of file too.
+  bool read_section(std::string& letters) {
+    Bytes head(kSectionHead, '\0');
+    if (std::fread(head.data(), 1, head.size(), file_.get()) != head.size()) {
+      return false;
+    }
+    ByteReader reader(head);
+    letters = reader.bytes(4);
+    const auto length = reader.fixed<std::uint32_t>();
+    const auto sum = reader.fixed<std::uint32_t>();
+    if (length > kMostSection || length > size_ - std::min(size_, place_ + kSectionHead)) {
+      return false;
+    }
+    std::fill(head.begin() + 8, head.end(), '\0');
+    const std::size_t before = head.size();
+    head.resize(before + length);
+    if (std::fread(head.data() + before, 1, length, file_.get()) != length || crc32(head) != sum) {
+      return false;
+    }
+    bytes_.assign(head, before);
+    place_ += head.size();
+    return true;
+  }
+
+  // Trouble: what is between here and the end of the file is lost.
+  bool stop(const std::string& why) {
+    ended_ = true;
+    loss_.cut_short = true;
+    loss_.bytes += size_ - std::min(size_, place_);
+    if (whole_) {
+      const std::uint64_t lost = summary_.events - std::min(summary_.events, given_);
+      loss_.events += lost;
+    }
+    loss_.why = why;
+    return false;
+  }
+
+  bool next_block() {
+    std::string letters;
+    if (place_ == size_) {
+      ended_ = true;
+      return false;
+    }
+    if (!read_section(letters)) {
+      return stop(place_ + kSectionHead > size_ || !whole_
+                      ? "the file is cut off or damaged in the middle of a block"
+                      : "a block is damaged");
+    }
+    if (letters != "EVTS") {
+      ended_ = true;
+      return false;
+    }
+    if (!block_.open(bytes_)) {
+      place_ -= std::min<std::uint64_t>(place_, bytes_.size());
+      return stop(block_.error());
+    }
+    given_ += block_.left();
+    return true;
+  }
+
+  // The index and the summary, where the file has its end; then back to the first block.
+  void read_end() {
+    const std::uint64_t start = place_;
+    Bytes end(kEndSize, '\0');
+    if (size_ >= start + kEndSize && go(size_ - kEndSize) &&
+        std::fread(end.data(), 1, end.size(), file_.get()) == end.size() && end.ends_with(kPackedEnd)) {
+      const auto index = ByteReader(end).fixed<std::uint64_t>();
+      std::string letters;
+      if (index >= start && index < size_ && go(index) && read_section(letters) && letters == "INDX") {
+        read_index(bytes_, start);
+        whole_ = read_section(letters) && letters == "DONE" && decode_done(bytes_, summary_, loss_);
+      }
+    }
+    if (!whole_) {
+      index_.clear();
+      summary_ = {};
+      loss_ = {};
+    }
+    (void)go(start);
+  }
+
+  void read_index(std::string_view bytes, std::uint64_t start) {
+    ByteReader reader(bytes);
+    IndexEntry entry;
+    while (reader.left() > 0) {
+      entry.place += reader.varint();
+      entry.events = reader.varint();
+      entry.made_before = reader.varint();
+      entry.first_tick = reader.varint();
+      if (!reader.ok() || entry.place < start || entry.place >= size_) {
+        index_.clear();
+        return;
+      }
+      index_.push_back(entry);
+    }
+  }
+
+  File file_;
+  std::uint64_t size_ = 0;
+  std::uint64_t place_ = 0;
+  std::uint64_t tick_ = 1;
+  std::uint64_t given_ = 0;  // events of the blocks opened
+  bool ended_ = false;
+  bool whole_ = false;
+  Bytes bytes_;
+  Header header_;
+  Summary summary_;
+  Loss loss_;
+  std::vector<IndexEntry> index_;
+  BlockDecoder block_;
+};
+
+}  // namespace
+
+std::unique_ptr<PackedSource> open_packed(const std::string& path, std::string& error) {
+  auto reader = std::make_unique<Reader>();
+  if (!reader->open(path, error)) {
+    return nullptr;
+  }
+  return reader;
+}
+
+}  // namespace heapwright::trace

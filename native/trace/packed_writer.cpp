@@ -1,0 +1,171 @@
+// Writing a packed trace. What is live is kept in a table, to know the peak and to refuse what makes no sense.
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "block.h"
+#include "live_table.h"
+#include "packed.h"
+#include "packed_format.h"
+
+namespace heapwright::trace {
+namespace {
+
+class Writer final : public PackedWriter {
+ public:
+  Writer(std::string path, std::uint64_t tick)
+      : path_(std::move(path)),
+        draft_(path_ + "." + std::to_string(::getpid()) + ".part"),
+        tick_(tick),
+        block_(tick) {}
+
+  ~Writer() override {
+    if (file_) {
+      file_.reset();
+      (void)::unlink(draft_.c_str());
+    }
+  }
+
+  bool begin(const Header& header) {
+    file_.reset(std::fopen(draft_.c_str(), "wbe"));
+    if (!file_) {
+      return fail(std::string("cannot be written: ") + std::strerror(errno));
+    }
+    Bytes start(kPackedMagic);
+    put_fixed(start, kPackedVersion);
+    return write(start) && write(section("HEAD", encode_header(header, tick_)));
+  }
+
+  bool add(const Event& event) override {
+    if (!error_.empty() || !account(event)) {
+      return false;
+    }
+    block_.add(event, summary_.allocations - (makes(event.kind) ? 1 : 0));
+    summary_.events++;
+    summary_.duration = std::max(summary_.duration, event.time / tick_ * tick_);
+    summary_.threads = std::max<std::uint64_t>(summary_.threads, std::uint64_t{event.thread} + 1);
+    return block_.events() < kBlockEvents || flush();
+  }
+
+  bool finish(const Loss& loss) override {
+    if (!error_.empty() || (block_.events() > 0 && !flush())) {
+      return false;
+    }
+    const std::uint64_t index = place_;
+    Bytes end;
+    put_fixed(end, index);
+    end += kPackedEnd;
+    if (!write(section("INDX", index_)) || !write(section("DONE", encode_done(summary_, loss))) ||
+        !write(end)) {
+      return false;
+    }
+    if (std::fclose(file_.release()) != 0 || std::rename(draft_.c_str(), path_.c_str()) != 0) {
+      const int problem = errno;
+      (void)::unlink(draft_.c_str());
+      return fail(std::string("cannot be written: ") + std::strerror(problem));
+    }
+    return true;
+  }
+
+  const std::string& error() const override { return error_; }
+  const Summary& summary() const override { return summary_; }
+
+ private:
+  bool fail(const std::string& why) {
+    if (error_.empty()) {
+      error_ = path_ + ": " + why;
+    }
+    return false;
+  }
+
+  bool contradiction(const Event& event, const char* what) {
+    return fail("event " + std::to_string(summary_.events) + " " + what + " " + std::to_string(event.object));
+  }
+
+  bool write(std::string_view bytes) {
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) {
+      return fail(std::string("cannot be written: ") + std::strerror(errno));
+    }
+    place_ += bytes.size();
+    return true;
+  }
+
+  bool flush() {
+    put_varint(index_, place_ - last_place_);
+    put_varint(index_, block_.events());
+    put_varint(index_, block_.made_before());
+    put_varint(index_, block_.first_tick());
+    last_place_ = place_;
+    return write(section("EVTS", block_.take()));
+  }
+
+  // Keeps the books of what is live.
+  bool account(const Event& event) {
+    if (event.thread >= kMostThreads) {
+      return contradiction(event, "is of a thread numbered too high, about object");
+    }
+    if (makes(event.kind)) {
+      if (event.object != summary_.allocations || event.object >= kMostObjects) {
+        return contradiction(event, "makes objects out of order:");
+      }
+      if (event.kind == Kind::kAligned && !std::has_single_bit(event.alignment)) {
+        return contradiction(event, "has no alignment, a power of two, for object");
+      }
+      summary_.allocations++;
+      sizes_.insert(event.object, event.size);
+      live_ += event.size;
+    } else if (event.kind == Kind::kRealloc) {
+      std::uint64_t* size = sizes_.find(event.object);
+      if (size == nullptr) {
+        return contradiction(event, "reallocs what is not live: object");
+      }
+      live_ += event.size - *size;
+      *size = event.size;
+    } else if (ends(event.kind)) {
+      const std::uint64_t* size = sizes_.find(event.object);
+      if (size == nullptr) {
+        return contradiction(event, "frees what is not live: object");
+      }
+      live_ -= *size;
+      sizes_.erase(event.object);
+    } else if ((event.kind == Kind::kUsableSize || event.kind == Kind::kTouched) &&
+               sizes_.find(event.object) == nullptr) {
+      return contradiction(event, "is about what is not live: object");
+    }
+    summary_.peak_live_bytes = std::max(summary_.peak_live_bytes, live_);
+    summary_.peak_live_objects = std::max<std::uint64_t>(summary_.peak_live_objects, sizes_.size());
+    return true;
+  }
+
+  std::string path_;
+  std::string draft_;
+  std::uint64_t tick_;
+  BlockEncoder block_;
+  File file_;
+  std::uint64_t place_ = 0;
+  std::uint64_t last_place_ = 0;
+  Bytes index_;
+  Summary summary_;
+  LiveTable<std::uint64_t> sizes_;
+  std::uint64_t live_ = 0;
+  std::string error_;
+};
+
+}  // namespace
+
+std::unique_ptr<PackedWriter> PackedWriter::create(const std::string& path, const Header& header,
+                                                   std::string& error, std::uint64_t tick) {
+  auto writer = std::make_unique<Writer>(path, std::max<std::uint64_t>(tick, 1));
+  if (!writer->begin(header)) {
+    error = writer->error();
+    return nullptr;
+  }
+  return writer;
+}
+
+}  // namespace heapwright::trace
