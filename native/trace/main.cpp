@@ -16,6 +16,7 @@ constexpr std::array kCommands{
     Command{"pack", "TRACE FILE", heapwright::trace::pack_command},
     Command{"dump", "TRACE", heapwright::trace::dump_command},
     Command{"parse", "TEXT FILE", heapwright::trace::parse_command},
+    Command{"expand", "TRACE OPS", heapwright::trace::expand_command},
 };
 
 int usage() {

@@ -1,0 +1,75 @@
+#include "streams.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace heapwright::replay {
+
+OpsFile::~OpsFile() {
+  if (file_ >= 0) {
+    (void)::close(file_);
+    (void)::unlink(draft_.c_str());
+  }
+}
+
+bool OpsFile::fail() {
+  error_ = path_ + ": cannot be written: " + std::strerror(errno);
+  return false;
+}
+
+bool OpsFile::create(const std::string& path, std::size_t threads, std::size_t most_lanes) {
+  path_ = path;
+  draft_ = path + "." + std::to_string(::getpid()) + ".part";
+  const std::size_t front = sizeof(Plan) + threads * sizeof(ThreadPlan) + most_lanes * sizeof(LanePlan);
+  first_chunk_ = (front + kChunkBytes - 1) / kChunkBytes * kChunkBytes;
+  file_ = ::open(draft_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  return file_ >= 0 || fail();
+}
+
+bool OpsFile::write(const void* bytes, std::size_t size, std::uint64_t place) {
+  const char* from = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t done = ::pwrite(file_, from, size, static_cast<off_t>(place));
+    if (done < 0 && errno != EINTR) {
+      return fail();
+    }
+    const auto written = static_cast<std::size_t>(done < 0 ? 0 : done);
+    from += written;
+    size -= written;
+    place += written;
+  }
+  return true;
+}
+
+bool OpsFile::write_chunk(std::uint32_t chunk, const std::vector<Word>& words) {
+  return write(words.data(), words.size() * sizeof(Word), first_chunk_ + std::uint64_t{chunk} * kChunkBytes);
+}
+
+bool OpsFile::finish(Plan plan, const std::vector<ThreadPlan>& threads, const std::vector<LanePlan>& lanes) {
+  plan.threads = threads.size();
+  plan.lanes = lanes.size();
+  plan.first_chunk = first_chunk_;
+  plan.chunks = chunks_;
+  std::uint64_t place = sizeof plan;
+  if (!write(&plan, sizeof plan, 0) || !write(threads.data(), threads.size() * sizeof(ThreadPlan), place)) {
+    return false;
+  }
+  place += threads.size() * sizeof(ThreadPlan);
+  if (!write(lanes.data(), lanes.size() * sizeof(LanePlan), place)) {
+    return false;
+  }
+  const int file = file_;
+  file_ = -1;
+  if (::close(file) != 0 || std::rename(draft_.c_str(), path_.c_str()) != 0) {
+    (void)fail();
+    (void)::unlink(draft_.c_str());
+    return false;
+  }
+  return true;
+}
+
+}  // namespace heapwright::replay

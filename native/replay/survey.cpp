@@ -1,0 +1,65 @@
+#include "survey.h"
+
+#include <algorithm>
+
+#include "trace/live_table.h"
+
+namespace heapwright::replay {
+
+using trace::Event;
+using trace::Kind;
+
+Survey survey(trace::EventSource& source) {
+  struct Live {
+    std::uint64_t size = 0;
+    std::uint32_t maker = 0;
+  };
+  Survey found;
+  trace::LiveTable<Live> live;
+  std::uint64_t bytes = 0;
+  std::uint64_t number = 0;
+  for (Event event; source.next(event); number++) {
+    if (event.thread >= found.threads.size()) {
+      found.threads.resize(event.thread + std::size_t{1});
+    }
+    ThreadFacts& thread = found.threads[event.thread];
+    thread.last = number;
+    thread.ends = thread.ends || (event.kind == Kind::kThreadEnd && event.thread != 0);
+    found.duration = std::max(found.duration, event.time);
+    if (makes(event.kind)) {
+      // Objects are numbered without gaps; a source that skips some (after a seek) still has them below this one.
+      if (event.object >= found.used.size()) {
+        found.used.resize(event.object + 1);
+        found.crossing.resize(event.object + 1);
+      }
+      if (live.find(event.object) == nullptr) {
+        live.insert(event.object, {event.size, event.thread});
+        bytes += event.size;
+      }
+    } else if (Live* object = live.find(event.object);
+               object != nullptr && event.kind != Kind::kThreadStart && event.kind != Kind::kThreadEnd &&
+               event.kind != Kind::kFork && event.kind != Kind::kPhase && event.kind != Kind::kResident) {
+      if (event.touched != trace::kUnknown) {
+        found.touched[event.object] = event.touched;
+      }
+      if (event.kind == Kind::kTouched) {
+        continue;
+      }
+      found.used[event.object] = true;
+      if (object->maker != event.thread) {
+        found.crossing[event.object] = true;
+      }
+      if (event.kind == Kind::kRealloc) {
+        bytes += event.size - object->size;
+        object->size = event.size;
+      } else if (ends(event.kind)) {
+        bytes -= object->size;
+        live.erase(event.object);
+      }
+    }
+    found.peak_live_bytes = std::max(found.peak_live_bytes, bytes);
+  }
+  return found;
+}
+
+}  // namespace heapwright::replay
