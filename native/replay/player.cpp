@@ -302,6 +302,21 @@ void run_stream(Replay& replay, std::uint32_t thread) {
   }
 }
 
+void* run_thread(void* plan) {
+  Replay& replay = *all;
+  auto* mine = static_cast<ThreadPlan*>(plan);
+  run_stream(replay, static_cast<std::uint32_t>(mine - replay.threads));
+  if (mine->ends != 0) {
+    pass_on(replay.lanes[mine->lane].busy, 0);
+    one_more(replay.finished);
+    return nullptr;  // here the allocator takes the thread's cache apart, as it did in the program
+  }
+  one_more(replay.finished);
+  for (;;) {
+    ::pause();  // still there when the trace ended: its cache stays
+  }
+}
+
 }  // namespace
 
 void die(const char* what, std::uint64_t number, const char* then) {
