@@ -16,10 +16,12 @@ namespace heapwright::trace {
 
 // What only a raw file knows.
 struct RawFacts {
-  std::uint64_t bytes = 0;        // of the file that were used
-  std::uint64_t inverted = 0;     // events in an impossible order: an address made twice, or freed before it was made
-  std::uint64_t reordered = 0;    // events within the resolution of the clock that were put into their only possible order
-  std::uint64_t inherited = 0;    // frees and reallocs of memory that a forked process had from its parent
+  std::uint64_t bytes = 0;  // of the file that were used
+  std::uint64_t inverted =
+      0;  // events in an impossible order: an address made twice, or freed before it was made
+  std::uint64_t reordered =
+      0;  // events within the resolution of the clock that were put into their only possible order
+  std::uint64_t inherited = 0;      // frees and reallocs of memory that a forked process had from its parent
   std::uint64_t unknown_frees = 0;  // frees of addresses that were never made; in Loss::events as well
 };
 

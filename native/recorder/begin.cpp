@@ -1,0 +1,219 @@
+#include "begin.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "system.h"
+
+namespace heapwright::recorder {
+
+namespace {
+
+char folder[3072];
+char allocator_name[sizeof(FileHeader::allocator)];
+long only_parent = 0;
+// The file as this process or the one it was forked from had it: not wiped in a child, who has to close it.
+int last_file = -1;
+struct stat last_is;
+int mark_signal = 0;
+
+// The value of a variable in the environment the process was started with. libc's own may not be set up yet.
+const char* variable(const char* environment, std::size_t bytes, const char* name) {
+  const std::size_t length = std::strlen(name);
+  for (const char* at = environment; at < environment + bytes; at += std::strlen(at) + 1) {
+    if (std::strncmp(at, name, length) == 0 && at[length] == '=') {
+      return at + length + 1;
+    }
+  }
+  return nullptr;
+}
+
+// Whether all processors count the same ticks, in step and at one speed. The kernel does not use a counter that it found to be
+// out of step.
+bool ticks_agree() {
+#if defined(__x86_64__)
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned kInvariant = 1U << 8;
+  if (__get_cpuid(0x80000007, &a, &b, &c, &d) == 0 || (d & kInvariant) == 0) {
+    return false;
+  }
+  char source[64];
+  sys::read_start("/sys/devices/system/clocksource/clocksource0/current_clocksource", source, sizeof(source));
+  return std::strncmp(source, "tsc", 3) == 0 || std::strncmp(source, "kvm-clock", 9) == 0 ||
+         std::strncmp(source, "hyperv_clocksource_tsc_page", 27) == 0;
+#else
+  return false;
+#endif
+}
+
+// PID-K.raw: the first K that is free, because exec gives one process several recordings.
+int make_file(Session& into, int pid) {
+  for (unsigned k = 0;; ++k) {
+    std::snprintf(into.path, sizeof(into.path), "%s/%d-%u.raw", folder, pid, k);
+    const int file = sys::open_file(into.path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file >= 0 || errno != EEXIST) {
+      if (file >= 0 && k > 0) {
+        // The recording before did not end by a death: it made room for this one.
+        char before[sizeof(into.path)];
+        std::snprintf(before, sizeof(before), "%s/%d-%u.raw", folder, pid, k - 1);
+        const int other = sys::open_file(before, O_RDWR);
+        Ending ending{};
+        constexpr auto kWhere = static_cast<off_t>(offsetof(FileHeader, ending));
+        if (other >= 0 && syscall(SYS_pread64, other, &ending, sizeof(ending), kWhere) == sizeof(ending) &&
+            ending == Ending::kRunning) {
+          ending = Ending::kReplaced;
+          sys::write_at(other, &ending, sizeof(ending), kWhere);
+        }
+        if (other >= 0) {
+          sys::close_file(other);
+        }
+      }
+      return file;
+    }
+  }
+}
+
+void fill_header(FileHeader& h, int pid, bool forked) {
+  h.version = kVersion;
+  h.block_bytes = kBlockBytes;
+  h.clock = clock_kind;
+  h.page_size = static_cast<std::uint32_t>(sysconf(_SC_PAGESIZE));
+  h.pid = static_cast<std::uint64_t>(pid);
+  h.parent = static_cast<std::uint64_t>(getppid());
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  h.start = static_cast<std::uint64_t>(now.tv_sec);
+  h.resident_at_start = sys::resident_bytes();
+  h.forked = forked ? 1 : 0;
+  std::memcpy(h.allocator, allocator_name, sizeof(h.allocator));
+  if (readlink("/proc/self/exe", h.executable, sizeof(h.executable) - 1) < 0) {
+    h.executable[0] = 0;
+  }
+  h.command_bytes =
+      static_cast<std::uint32_t>(sys::read_start("/proc/self/cmdline", h.command, sizeof(h.command)));
+  h.first_ns = monotonic_ns();
+  h.first_stamp = clock_now<true>();
+  h.last_ns.store(h.first_ns, std::memory_order_relaxed);
+  h.last_stamp.store(h.first_stamp, std::memory_order_relaxed);
+  h.magic = kFileMagic;
+}
+
+}  // namespace
+
+void set_allocator(const char* library) {
+  std::snprintf(allocator_name, sizeof(allocator_name), "%s", library);
+}
+
+int phase_signal() { return mark_signal; }
+
+void configure() {
+  const sys::KeepErrno keep;
+  constexpr std::size_t kMost = std::size_t{8} << 20;  // more than a process can be started with
+  void* const room =
+      mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) {
+    return;
+  }
+  auto* const environment = static_cast<char*>(room);
+  const std::size_t bytes = sys::read_start("/proc/self/environ", environment, kMost);
+  const char* const where = variable(environment, bytes, kFolderVariable);
+  const char* const parent = variable(environment, bytes, kParentVariable);
+  const char* const clock = variable(environment, bytes, kClockVariable);
+  const char* const mark = variable(environment, bytes, kSignalVariable);
+  if (where != nullptr && std::strlen(where) < sizeof(folder)) {
+    std::memcpy(folder, where, std::strlen(where) + 1);
+  }
+  only_parent = parent == nullptr ? 0 : std::strtol(parent, nullptr, 10);
+  mark_signal = mark == nullptr ? 0 : static_cast<int>(std::strtol(mark, nullptr, 10));
+  const bool monotonic = clock != nullptr && std::strcmp(clock, "monotonic") == 0;
+  munmap(room, kMost);
+  if (folder[0] == 0) {
+    return;
+  }
+  clock_kind = !monotonic && ticks_agree() ? ClockKind::kTsc : ClockKind::kMonotonic;
+  void* const memory = mmap(nullptr, sizeof(Session), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED || madvise(memory, sizeof(Session), MADV_WIPEONFORK) != 0) {
+    say("nothing is recorded: there is no memory for it, or Linux is older than 4.14", errno);
+    return;
+  }
+  session = static_cast<Session*>(memory);  // all zeroes is a session that has not begun
+}
+
+bool begin_file(Session& into, bool forked) {
+  const int pid = sys::process_id();
+  if (only_parent != 0 && getppid() != only_parent) {
+    return false;
+  }
+  struct stat inherited{};
+  if (forked && last_file >= 0 && fstat(last_file, &inherited) == 0 && inherited.st_dev == last_is.st_dev &&
+      inherited.st_ino == last_is.st_ino) {
+    sys::close_file(last_file);
+  }
+  const int file = out_of_the_way(make_file(into, pid));
+  struct stat is{};
+  void* header = MAP_FAILED;
+  int error = file < 0 ? errno : sys::reserve(file, 0, kBlockBytes);
+  if (error == 0) {
+    header = mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    error = header == MAP_FAILED || fstat(file, &is) != 0 ? errno : 0;
+  }
+  if (error != 0) {
+    say("nothing is recorded of this process: its file cannot be made", error);
+    if (file >= 0) {
+      sys::close_file(file);
+      unlink(into.path);
+    }
+    return false;
+  }
+  madvise(header, kBlockBytes, MADV_DONTFORK);
+  into.file.store(file, std::memory_order_relaxed);
+  last_file = file;
+  last_is = is;
+  into.device = is.st_dev;
+  into.inode = is.st_ino;
+  into.header = static_cast<FileHeader*>(header);
+  fill_header(*into.header, pid, forked);
+  return true;
+}
+
+int out_of_the_way(int file) {
+  if (file < 0) {
+    return file;
+  }
+  rlimit most{};
+  constexpr rlim_t kHigh = 1024;
+  constexpr rlim_t kFew = 16;
+  const rlim_t limit = getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur < kHigh ? most.rlim_cur : kHigh;
+  const int high =
+      limit > kFew ? static_cast<int>(syscall(SYS_fcntl, file, F_DUPFD_CLOEXEC, limit - kFew)) : -1;
+  if (high < 0) {
+    return file;
+  }
+  sys::close_file(file);
+  return high;
+}
+
+void say(const char* what, int error) {
+  char line[512];
+  const int length = std::snprintf(line, sizeof(line), "heapwright: %s (process %d: %s)\n", what,
+                                   sys::process_id(), strerrordesc_np(error));
+  if (length > 0) {
+    sys::write_file(STDERR_FILENO, line,
+                    static_cast<std::size_t>(length) < sizeof(line) ? static_cast<std::size_t>(length)
+                                                                    : sizeof(line) - 1);
+  }
+}
+
+}  // namespace heapwright::recorder

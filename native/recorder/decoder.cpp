@@ -1,0 +1,95 @@
+#include "decoder.h"
+
+#include <array>
+#include <cstring>
+
+namespace heapwright::recorder {
+
+BlockDecoder::BlockDecoder(std::span<const std::uint8_t> block) : bytes_(block), at_(sizeof(BlockHeader)) {
+  if (block.size() < sizeof(BlockHeader)) {
+    bytes_ = {};
+    at_ = 0;
+    return;
+  }
+  std::memcpy(&clock_, block.data() + offsetof(BlockHeader, clock), sizeof(clock_));
+}
+
+bool BlockDecoder::read(std::size_t width, std::uint64_t& value) {
+  if (bytes_.size() - at_ < width) {
+    return false;
+  }
+  value = 0;
+  for (std::size_t i = 0; i < width; ++i) {
+    value |= std::uint64_t{bytes_[at_ + i]} << (8 * i);
+  }
+  at_ += width;
+  return true;
+}
+
+void BlockDecoder::move_address(std::uint64_t zigzag, Record& record) {
+  last_ += (zigzag >> 1) ^ (0 - (zigzag & 1));
+  record.address = last_ * kAddressUnit;
+}
+
+bool BlockDecoder::read_event(unsigned tag, Record& record) {
+  static constexpr std::array<std::size_t, 4> kWhere = {1, 2, 3, 7};
+  std::uint64_t value = 0;
+  if ((tag & 0x80) != 0) {
+    if (!read(1, value)) {
+      return false;
+    }
+    clock_ += value;
+  }
+  if (!read(kWhere[tag >> 3 & 3], value)) {
+    return false;
+  }
+  move_address(value, record);
+  record.tag = static_cast<Tag>(tag & 7);
+  const bool sized = record.tag == Tag::kMalloc || record.tag == Tag::kCalloc || record.tag == Tag::kRealloc;
+  return sized ? read(std::size_t{1} << (tag >> 5 & 3), record.size) : (tag & 0x60) == 0;
+}
+
+bool BlockDecoder::read_other(unsigned tag, Record& record) {
+  const unsigned what = tag >> 3;
+  std::uint64_t length = 0;
+  if (what < static_cast<unsigned>(Other::kClock) || what > static_cast<unsigned>(Other::kResident) ||
+      !read(1, length) || length > 8 || !read(length, record.value)) {
+    return false;
+  }
+  record.tag = Tag::kOther;
+  record.other = static_cast<Other>(what);
+  if (record.other == Other::kClock) {
+    clock_ += record.value;
+  } else if (record.other == Other::kLive || record.other == Other::kUsableSize) {
+    move_address(record.value, record);
+  }
+  return true;
+}
+
+BlockDecoder::Result BlockDecoder::next(Record& record) {
+  if (at_ >= bytes_.size() || bytes_[at_] == 0) {
+    return Result::kEnd;
+  }
+  const std::size_t begin = at_;
+  const unsigned tag = bytes_[at_++];
+  record = Record{};
+  const bool good = (tag & 7) == static_cast<unsigned>(Tag::kOther) ? read_other(tag, record)
+                    : (tag & 7) == 0                                ? false
+                                                                    : read_event(tag, record);
+  if (!good) {
+    at_ = begin;
+    return Result::kCorrupt;
+  }
+  record.clock = clock_;
+  return Result::kRecord;
+}
+
+std::size_t BlockDecoder::rest() const {
+  std::size_t end = bytes_.size();
+  while (end > at_ && bytes_[end - 1] == 0) {
+    --end;
+  }
+  return end - at_;
+}
+
+}  // namespace heapwright::recorder

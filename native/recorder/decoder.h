@@ -1,0 +1,45 @@
+// Reads the records of one block. Any bytes will do: what makes no sense ends the block, nothing is read outside of it.
+#pragma once
+
+#include <span>
+
+#include "raw_format.h"
+
+namespace heapwright::recorder {
+
+struct Record {
+  Tag tag = Tag::kEnd;
+  Other other = Other::kClock;  // where tag is kOther
+  std::uint64_t address = 0;
+  std::uint64_t size = 0;
+  std::uint64_t value = 0;  // of kOther; for kLive and kUsableSize it is in `address`
+  std::uint64_t clock = 0;  // at the record, itself counted in
+};
+
+class BlockDecoder {
+ public:
+  enum class Result : std::uint8_t { kRecord, kEnd, kCorrupt };
+
+  BlockDecoder() = default;
+  // The whole block, its header included; shorter where the file is cut.
+  explicit BlockDecoder(std::span<const std::uint8_t> block);
+
+  Result next(Record& record);
+  // Bytes from here to the last that is not zero: what is lost after kCorrupt.
+  std::size_t rest() const;
+  // Bytes of the block that were read, its header included.
+  std::size_t used() const { return at_; }
+
+ private:
+  bool read(std::size_t width, std::uint64_t& value);
+  bool read_event(unsigned tag, Record& record);
+  bool read_other(unsigned tag, Record& record);
+  void move_address(std::uint64_t zigzag, Record& record);
+
+  std::span<const std::uint8_t> bytes_;
+  std::size_t at_ = 0;
+  std::uint64_t last_ = 0;
+  std::uint64_t clock_ = 0;
+};
+
+}  // namespace heapwright::recorder

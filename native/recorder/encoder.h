@@ -1,0 +1,121 @@
+// Writes records into a block: the part of the recorder that runs at every call. No system call, no lock, no branch that
+// depends on the values but for stamps that are far apart.
+//
+// The caller makes sure that there is room (kRoom bytes before Stream::limit's true end), says what time it is, and is the
+// only one who writes to the stream.
+#pragma once
+
+#include <bit>
+#include <cstring>
+
+#include "raw_format.h"
+
+namespace heapwright::recorder {
+
+// The most that one event can take, with its clock, its prefixes and what the last 8-byte store runs over.
+inline constexpr std::size_t kRoom = 64;
+
+struct Stream {
+  std::uint8_t* at = nullptr;     // the next record goes here; zeroes from here on
+  std::uint8_t* limit = nullptr;  // below it there is room for one more event
+  std::uint64_t last = 0;         // the last address, in units
+  std::uint64_t clock = 0;
+};
+
+[[gnu::always_inline]] inline void compiler_barrier() { asm volatile("" ::: "memory"); }
+
+namespace detail {
+
+[[gnu::always_inline]] inline void store(std::uint8_t* where, std::uint64_t value) {
+  std::memcpy(where, &value, 8);
+}
+
+// The difference to the last address, small for near ones in either direction.
+[[gnu::always_inline]] inline std::uint64_t difference(Stream& stream, std::uint64_t address) {
+  const std::uint64_t unit = address / kAddressUnit;
+  const auto apart = static_cast<std::int64_t>(unit - stream.last);
+  stream.last = unit;
+  return (static_cast<std::uint64_t>(apart) << 1) ^ static_cast<std::uint64_t>(apart >> 63);
+}
+
+}  // namespace detail
+
+[[gnu::noinline]] inline void put_other(Stream& stream, Other what, std::uint64_t value) {
+  const auto length = (static_cast<unsigned>(std::bit_width(value)) + 7) / 8;
+  std::uint8_t* const at = stream.at;
+  detail::store(at + 2, value);
+  at[1] = static_cast<std::uint8_t>(length);
+  compiler_barrier();
+  at[0] = static_cast<std::uint8_t>(static_cast<unsigned>(Tag::kOther) | static_cast<unsigned>(what) << 3);
+  stream.at = at + 2 + length;
+}
+
+inline void put_other_address(Stream& stream, Other what, std::uint64_t address) {
+  put_other(stream, what, detail::difference(stream, address));
+}
+
+// Brings the clock to `now` by a record of its own. A clock that seems to go back stands.
+[[gnu::noinline]] inline void put_clock(Stream& stream, std::uint64_t now) {
+  if (now > stream.clock) {
+    put_other(stream, Other::kClock, now - stream.clock);
+    stream.clock = now;
+  }
+}
+
+// One event of kinds 1-6; the clock goes on by `step`, at most 255, where `stamped`. `has_size` for kMalloc, kCalloc, kRealloc.
+template <bool has_size>
+[[gnu::always_inline]] inline void put_event(Stream& stream, Tag kind, std::uint64_t address,
+                                             std::uint64_t size, bool stamped, std::uint64_t step) {
+  std::uint8_t* const begin = stream.at;
+  std::uint8_t* at = begin + 1;
+  unsigned tag = static_cast<unsigned>(kind);
+  if (stamped) {
+    *at++ = static_cast<std::uint8_t>(step);
+    tag |= 0x80;
+  }
+  const std::uint64_t apart = detail::difference(stream, address);
+  const unsigned where = unsigned{apart > 0xff} + unsigned{apart > 0xffff} + unsigned{apart > 0xff'ffff};
+  detail::store(at, apart);
+  at += 0x07030201U >> (where * 8) & 0xff;
+  tag |= where << 3;
+  if constexpr (has_size) {
+    const unsigned width = unsigned{size > 0xff} + unsigned{size > 0xffff} + unsigned{size > 0xffff'ffff};
+    detail::store(at, size);
+    at += 1U << width;
+    tag |= width << 5;
+  }
+  compiler_barrier();
+  *begin = static_cast<std::uint8_t>(tag);
+  stream.at = at;
+}
+
+// The same at the time `now`.
+template <bool has_size>
+[[gnu::always_inline]] inline void put_stamped(Stream& stream, Tag kind, std::uint64_t address,
+                                               std::uint64_t size, std::uint64_t now) {
+  const std::uint64_t step = now - stream.clock;
+  if (__builtin_expect(step > 255, 0)) {
+    put_clock(stream, now);
+    put_event<has_size>(stream, kind, address, size, false, 0);
+    return;
+  }
+  stream.clock = now;
+  put_event<has_size>(stream, kind, address, size, true, step);
+}
+
+// Begins a block at `where`, kBlockBytes of zeroes.
+inline void begin_block(Stream& stream, void* where, std::uint32_t writer, std::uint64_t sequence,
+                        std::uint32_t thread) {
+  auto* const header = static_cast<BlockHeader*>(where);
+  header->writer = writer;
+  header->sequence = sequence;
+  header->clock = stream.clock;
+  header->thread = thread;
+  compiler_barrier();
+  header->magic = kBlockMagic;
+  stream.at = static_cast<std::uint8_t*>(where) + sizeof(BlockHeader);
+  stream.limit = static_cast<std::uint8_t*>(where) + kBlockBytes - kRoom;
+  stream.last = 0;
+}
+
+}  // namespace heapwright::recorder

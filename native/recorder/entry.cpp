@@ -1,0 +1,215 @@
+// What the recorder puts in front of the C library's functions, and what it does as the process begins and ends.
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "begin.h"
+#include "calls.h"
+
+#define HEAPWRIGHT_EXPORT extern "C" [[gnu::visibility("default")]]
+
+using namespace heapwright::recorder;  // NOLINT(google-build-using-namespace): the names below must be global
+
+HEAPWRIGHT_EXPORT void* malloc(std::size_t size) {
+  return make(Tag::kMalloc, size, [=] { return real.malloc(size); });
+}
+
+HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) {
+  return make(Tag::kCalloc, count * size, [=] { return real.calloc(count, size); });
+}
+
+HEAPWRIGHT_EXPORT void free(void* block) {
+  if (block != nullptr) {
+    end(block == self_state.sized ? Tag::kFreeSized : Tag::kFree, block, [=] { real.free(block); });
+  }
+}
+
+// C23. What the C library does not have means free().
+HEAPWRIGHT_EXPORT void free_sized(void* block, std::size_t size) {
+  if (block != nullptr) {
+    end(Tag::kFreeSized, block,
+        [=] { real.free_sized != nullptr ? real.free_sized(block, size) : real.free(block); });
+  }
+}
+
+HEAPWRIGHT_EXPORT void free_aligned_sized(void* block, std::size_t alignment, std::size_t size) {
+  if (block != nullptr) {
+    end(Tag::kFreeSized, block, [=] {
+      real.free_aligned_sized != nullptr ? real.free_aligned_sized(block, alignment, size) : real.free(block);
+    });
+  }
+}
+
+namespace {
+
+template <class F>
+[[gnu::noinline, gnu::cold]] void* change_oddly(ThreadState& self, void* block, std::size_t size,
+                                                F real_call) {
+  if (in_pool(block)) {
+    void* const moved = malloc(size);
+    if (moved != nullptr) {
+      const std::size_t old = pool_size(block);
+      std::memcpy(moved, block, old < size ? old : size);
+    }
+    return moved;
+  }
+  return self.place == Place::kInside ? real_call() : change(self, block, size, true, real_call);
+}
+
+template <class F>
+[[gnu::always_inline]] inline void* change_or_make(void* block, std::size_t size, F real_call) {
+  if (block == nullptr) {
+    return make(Tag::kMalloc, size, real_call);
+  }
+  ThreadState& self = self_state;
+  if (HEAPWRIGHT_UNLIKELY(self.place != Place::kOutside || in_pool(block))) {
+    return change_oddly(self, block, size, real_call);
+  }
+  return change(self, block, size, false, real_call);
+}
+
+}  // namespace
+
+HEAPWRIGHT_EXPORT void* realloc(void* block, std::size_t size) {
+  return change_or_make(block, size, [=] { return real.realloc(block, size); });
+}
+
+HEAPWRIGHT_EXPORT void* reallocarray(void* block, std::size_t count, std::size_t size) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    count_failure();
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return change_or_make(block, bytes, [=] {
+    return real.reallocarray != nullptr ? real.reallocarray(block, count, size) : real.realloc(block, bytes);
+  });
+}
+
+HEAPWRIGHT_EXPORT void* memalign(std::size_t alignment, std::size_t size) {
+  if (real.memalign == nullptr) {
+    find_real();
+  }
+  return make_aligned(alignment, size, [=] { return real.memalign(alignment, size); });
+}
+
+HEAPWRIGHT_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  if (real.aligned_alloc == nullptr) {
+    find_real();
+  }
+  return make_aligned(alignment, size, [=] { return real.aligned_alloc(alignment, size); });
+}
+
+HEAPWRIGHT_EXPORT int posix_memalign(void** result, std::size_t alignment, std::size_t size) {
+  if (real.posix_memalign == nullptr) {
+    find_real();
+  }
+  int status = 0;
+  make_aligned(alignment, size, [&]() -> void* {
+    status = real.posix_memalign(result, alignment, size);
+    return status == 0 ? *result : nullptr;
+  });
+  return status;
+}
+
+HEAPWRIGHT_EXPORT void* valloc(std::size_t size) {
+  if (real.valloc == nullptr) {
+    find_real();
+  }
+  return make_aligned(static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), size,
+                      [=] { return real.valloc(size); });
+}
+
+HEAPWRIGHT_EXPORT void* pvalloc(std::size_t size) {
+  if (real.pvalloc == nullptr) {
+    find_real();
+  }
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return make_aligned(page, (size + page - 1) & ~(page - 1), [=] { return real.pvalloc(size); });
+}
+
+HEAPWRIGHT_EXPORT std::size_t malloc_usable_size(void* block) {
+  if (block == nullptr) {
+    return 0;
+  }
+  if (in_pool(block)) {
+    return pool_size(block);
+  }
+  if (real.malloc_usable_size == nullptr) {
+    find_real();
+  }
+  ThreadState& self = self_state;
+  if (self.place != Place::kInside) {
+    record_other(self, Other::kUsableSize, reinterpret_cast<std::uint64_t>(block));
+  }
+  return real.malloc_usable_size(block);
+}
+
+HEAPWRIGHT_EXPORT pid_t fork() {
+  if (real.fork == nullptr) {
+    find_real();
+  }
+  const pid_t child = real.fork();
+  if (child > 0) {
+    const sys::KeepErrno keep;
+    record_other(self_state, Other::kFork, static_cast<std::uint64_t>(child));
+  }
+  return child;
+}
+
+namespace {
+
+void finish_here() {
+  ThreadState& self = self_state;
+  const Writing writing(self);
+  finish(self);
+}
+
+}  // namespace
+
+HEAPWRIGHT_EXPORT [[noreturn]] void _exit(int status) {
+  finish_here();
+  if (real.exit_now != nullptr) {
+    real.exit_now(status);
+  }
+  for (;;) {
+    syscall(SYS_exit_group, status);
+  }
+}
+
+HEAPWRIGHT_EXPORT [[noreturn]] void _Exit(int status) { _exit(status); }
+
+// heapwright.h
+HEAPWRIGHT_EXPORT void heapwright_phase(const char* name) {
+  if (name != nullptr && recording()) {
+    const sys::KeepErrno keep;
+    record_other(self_state, Other::kPhase, phase_number(name));
+  }
+}
+
+namespace {
+
+void on_mark(int /*signal*/) { heapwright_phase("signal"); }
+
+[[gnu::constructor]] void process_begins() {
+  find_real();
+  ThreadState& self = self_state;
+  {
+    const Writing writing(self);
+    if (self.writer->at >= self.writer->limit) {
+      refill(self);  // a program that allocates nothing has a trace, too
+    }
+  }
+  if (recording() && phase_signal() > 0) {
+    struct sigaction action{};
+    action.sa_handler = on_mark;
+    action.sa_flags = SA_RESTART;
+    sigaction(phase_signal(), &action, nullptr);
+  }
+}
+
+[[gnu::destructor]] void process_ends() { finish_here(); }
+
+}  // namespace

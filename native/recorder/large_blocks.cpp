@@ -1,0 +1,72 @@
+#include "large_blocks.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace heapwright::recorder {
+
+std::atomic<std::uint16_t> large_filter[kFilterPlaces];
+
+namespace {
+
+std::atomic<std::uint16_t>& filter_place(std::uintptr_t address) {
+  return large_filter[(address >> 12) % kFilterPlaces];
+}
+
+}  // namespace
+
+void LargeBlocks::made(const void* block, std::size_t size) {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  const std::size_t begin = first(address);
+  for (std::size_t i = 0; i < kTries; ++i) {
+    Place& place = places_[(begin + i) % kPlaces];
+    std::uintptr_t there = place.address.load(std::memory_order_relaxed);
+    if (there <= kGone && place.address.compare_exchange_strong(there, address, std::memory_order_acq_rel)) {
+      place.size.store(size, std::memory_order_relaxed);
+      filter_place(address).fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+  }
+}
+
+std::size_t LargeBlocks::ended(const void* block) {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  const std::size_t begin = first(address);
+  for (std::size_t i = 0; i < kTries; ++i) {
+    Place& place = places_[(begin + i) % kPlaces];
+    const std::uintptr_t there = place.address.load(std::memory_order_acquire);
+    if (there == kFree) {
+      break;
+    }
+    if (there == address) {
+      const std::size_t size = place.size.load(std::memory_order_relaxed);
+      place.address.store(kGone, std::memory_order_release);
+      filter_place(address).fetch_sub(1, std::memory_order_relaxed);
+      return size;
+    }
+  }
+  return 0;
+}
+
+std::size_t resident_part(std::uintptr_t address, std::size_t size) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::uintptr_t at = address & ~(page - 1);
+  const std::uintptr_t end = address + size;
+  std::size_t pages = 0;
+  while (at < end) {
+    unsigned char in[1024];
+    const std::size_t count = std::min<std::size_t>(sizeof(in), (end - at + page - 1) / page);
+    if (mincore(reinterpret_cast<void*>(at), count * page, in) != 0) {
+      break;  // not all of it is mapped any more
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      pages += in[i] & 1U;
+    }
+    at += count * page;
+  }
+  return std::min(pages * page, size);
+}
+
+}  // namespace heapwright::recorder

@@ -1,0 +1,190 @@
+// C++'s operators new and delete. A C++ runtime's own go through malloc and free, and are called as if we were not here; but an
+// allocator that is preloaded behind us may define its own, whose calls would never pass malloc.
+//
+// Which it is does not matter for new: if malloc did not record the block meanwhile, it is recorded here. delete is recorded here only
+// where the next one is not the runtime's.
+#include <dlfcn.h>
+
+#include <cstring>
+#include <new>
+
+#include "calls.h"
+
+#define HEAPWRIGHT_EXPORT [[gnu::visibility("default")]]
+
+namespace heapwright::recorder {
+
+namespace {
+
+[[noreturn]] void give_up() {
+  static constexpr char kLine[] =
+      "heapwright: operator new or delete was called, but there is no C++ runtime\n";
+  sys::write_file(STDERR_FILENO, kLine, sizeof(kLine) - 1);
+  __builtin_trap();
+}
+
+// The next definition of an operator. A runtime that came by dlopen is not among those that RTLD_NEXT sees.
+struct Operator {
+  const char* name;
+  void* function = nullptr;
+  bool runtime = false;  // libstdc++'s or libc++'s: goes through malloc and free
+
+  [[gnu::noinline, gnu::cold]] void find() {
+    ThreadState& self = self_state;
+    const Inside inside(self);
+    const sys::KeepErrno keep;
+    void* symbol = dlsym(RTLD_NEXT, name);
+    for (const char* library : {"libstdc++.so.6", "libc++.so.1"}) {
+      if (symbol == nullptr) {
+        void* const handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+        symbol = handle == nullptr ? nullptr : dlsym(handle, name);
+      }
+    }
+    dlerror();
+    Dl_info from{};
+    if (symbol == nullptr || dladdr(symbol, &from) == 0 || from.dli_fname == nullptr) {
+      give_up();
+    }
+    const char* const slash = std::strrchr(from.dli_fname, '/');
+    const char* const file = slash == nullptr ? from.dli_fname : slash + 1;
+    runtime = std::strncmp(file, "libstdc++", 9) == 0 || std::strncmp(file, "libc++", 6) == 0;
+    __atomic_store_n(&function, symbol, __ATOMIC_RELEASE);
+  }
+
+  template <class F>
+  [[gnu::always_inline]] F* get() {
+    if (HEAPWRIGHT_UNLIKELY(__atomic_load_n(&function, __ATOMIC_ACQUIRE) == nullptr)) {
+      find();
+    }
+    return reinterpret_cast<F*>(function);
+  }
+};
+
+// May throw: nothing here has to be undone.
+template <class... Arguments>
+[[gnu::always_inline]] inline void* make_new(Operator& next, std::size_t size, std::size_t alignment,
+                                             Arguments... arguments) {
+  auto* const function = next.get<void*(std::size_t, Arguments...)>();
+  if (HEAPWRIGHT_LIKELY(next.runtime)) {
+    return function(size, arguments...);
+  }
+  ThreadState& self = self_state;
+  self.last_made = nullptr;
+  void* const block = function(size, arguments...);
+  if (block == nullptr || self.last_made == block || self.place == Place::kInside) {
+    return block;
+  }
+  const auto as_it_is = [=] { return block; };
+  return alignment == 0 ? make(Tag::kMalloc, size, as_it_is) : make_aligned(alignment, size, as_it_is);
+}
+
+template <class... Arguments>
+[[gnu::always_inline]] inline void end_delete(Operator& next, Tag kind, void* block, Arguments... arguments) {
+  auto* const function = next.get<void(void*, Arguments...)>();
+  if (HEAPWRIGHT_LIKELY(next.runtime)) {
+    if (kind == Tag::kFreeSized) {
+      ThreadState& self = self_state;
+      self.sized = block;
+      function(block, arguments...);
+      self.sized = nullptr;
+      return;
+    }
+    function(block, arguments...);
+    return;
+  }
+  if (block != nullptr) {
+    end(kind, block, [=] { function(block, arguments...); });
+  }
+}
+
+}  // namespace
+
+}  // namespace heapwright::recorder
+
+using namespace heapwright::recorder;  // NOLINT(google-build-using-namespace): the operators are global
+
+#define HEAPWRIGHT_NEXT(name) \
+  static Operator next { name }
+
+// clang-format off
+HEAPWRIGHT_EXPORT void* operator new(std::size_t size) {
+  HEAPWRIGHT_NEXT("_Znwm");
+  return make_new(next, size, 0);
+}
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t size) {
+  HEAPWRIGHT_NEXT("_Znam");
+  return make_new(next, size, 0);
+}
+HEAPWRIGHT_EXPORT void* operator new(std::size_t size, const std::nothrow_t& tag) noexcept {
+  HEAPWRIGHT_NEXT("_ZnwmRKSt9nothrow_t");
+  return make_new<const std::nothrow_t&>(next, size, 0, tag);
+}
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t size, const std::nothrow_t& tag) noexcept {
+  HEAPWRIGHT_NEXT("_ZnamRKSt9nothrow_t");
+  return make_new<const std::nothrow_t&>(next, size, 0, tag);
+}
+HEAPWRIGHT_EXPORT void* operator new(std::size_t size, std::align_val_t alignment) {
+  HEAPWRIGHT_NEXT("_ZnwmSt11align_val_t");
+  return make_new(next, size, static_cast<std::size_t>(alignment), alignment);
+}
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t size, std::align_val_t alignment) {
+  HEAPWRIGHT_NEXT("_ZnamSt11align_val_t");
+  return make_new(next, size, static_cast<std::size_t>(alignment), alignment);
+}
+HEAPWRIGHT_EXPORT void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t& tag) noexcept {
+  HEAPWRIGHT_NEXT("_ZnwmSt11align_val_tRKSt9nothrow_t");
+  return make_new<std::align_val_t, const std::nothrow_t&>(next, size, static_cast<std::size_t>(alignment), alignment, tag);
+}
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t& tag) noexcept {
+  HEAPWRIGHT_NEXT("_ZnamSt11align_val_tRKSt9nothrow_t");
+  return make_new<std::align_val_t, const std::nothrow_t&>(next, size, static_cast<std::size_t>(alignment), alignment, tag);
+}
+HEAPWRIGHT_EXPORT void operator delete(void* block) noexcept {
+  HEAPWRIGHT_NEXT("_ZdlPv");
+  end_delete(next, Tag::kFree, block);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* block) noexcept {
+  HEAPWRIGHT_NEXT("_ZdaPv");
+  end_delete(next, Tag::kFree, block);
+}
+HEAPWRIGHT_EXPORT void operator delete(void* block, std::size_t size) noexcept {
+  HEAPWRIGHT_NEXT("_ZdlPvm");
+  end_delete(next, Tag::kFreeSized, block, size);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* block, std::size_t size) noexcept {
+  HEAPWRIGHT_NEXT("_ZdaPvm");
+  end_delete(next, Tag::kFreeSized, block, size);
+}
+HEAPWRIGHT_EXPORT void operator delete(void* block, const std::nothrow_t& tag) noexcept {
+  HEAPWRIGHT_NEXT("_ZdlPvRKSt9nothrow_t");
+  end_delete<const std::nothrow_t&>(next, Tag::kFree, block, tag);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* block, const std::nothrow_t& tag) noexcept {
+  HEAPWRIGHT_NEXT("_ZdaPvRKSt9nothrow_t");
+  end_delete<const std::nothrow_t&>(next, Tag::kFree, block, tag);
+}
+HEAPWRIGHT_EXPORT void operator delete(void* block, std::align_val_t alignment) noexcept {
+  HEAPWRIGHT_NEXT("_ZdlPvSt11align_val_t");
+  end_delete(next, Tag::kFree, block, alignment);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* block, std::align_val_t alignment) noexcept {
+  HEAPWRIGHT_NEXT("_ZdaPvSt11align_val_t");
+  end_delete(next, Tag::kFree, block, alignment);
+}
+HEAPWRIGHT_EXPORT void operator delete(void* block, std::size_t size, std::align_val_t alignment) noexcept {
+  HEAPWRIGHT_NEXT("_ZdlPvmSt11align_val_t");
+  end_delete(next, Tag::kFreeSized, block, size, alignment);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* block, std::size_t size, std::align_val_t alignment) noexcept {
+  HEAPWRIGHT_NEXT("_ZdaPvmSt11align_val_t");
+  end_delete(next, Tag::kFreeSized, block, size, alignment);
+}
+HEAPWRIGHT_EXPORT void operator delete(void* block, std::align_val_t alignment, const std::nothrow_t& tag) noexcept {
+  HEAPWRIGHT_NEXT("_ZdlPvSt11align_val_tRKSt9nothrow_t");
+  end_delete<std::align_val_t, const std::nothrow_t&>(next, Tag::kFree, block, alignment, tag);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* block, std::align_val_t alignment, const std::nothrow_t& tag) noexcept {
+  HEAPWRIGHT_NEXT("_ZdaPvSt11align_val_tRKSt9nothrow_t");
+  end_delete<std::align_val_t, const std::nothrow_t&>(next, Tag::kFree, block, alignment, tag);
+}
+// clang-format on

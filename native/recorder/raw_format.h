@@ -1,0 +1,121 @@
+// The recorder's raw file, as it lies on disk; docs/trace-format.md draws it. Everything is little-endian.
+//
+//   | file header | block 0 | block 1 | block 2 | …      64 KiB each; the header fills a block's place of its own
+//
+// A block belongs to one writer (a thread borrows a writer while it lives) and can be decoded by itself:
+//
+//   | block header, 32 bytes | record | record | … | zeroes |
+//
+// A record begins with a tag that is never zero, and its tag is the last thing of it to be stored. So what a killed process
+// leaves is whole records and then zeroes.
+//
+//   tag, kinds 1-6:   7      6-5     4-3     2-0
+//                   | stamp | size  | where | kind |     then: [stamp, 1 byte] [address, 1 2 3 or 7 bytes] [size, 1 2 4 or 8]
+//   tag, kind 7:      7-3    2-0
+//                   | what  | 7    |                     then: [length, 1 byte] [value, that many bytes]
+//
+//   stamp    the clock goes on by this much before the event, 0-255 units; without it the clock stands
+//   address  zigzag of the difference to the writer's last one, in units of 8 bytes; 'where' is 0-3 for 1, 2, 3 or 7 bytes
+//   size     of kMalloc, kCalloc and kRealloc; 'size' is 0-3 for 1, 2, 4 or 8 bytes
+//
+// A writer that is the only one stamps every 16th event: its events are in order anyway. As soon as there is another one
+// each event is stamped, because only stamps tell the order between writers.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace heapwright::recorder {
+
+inline constexpr std::uint64_t kFileMagic = 0x0a77617277616568;  // "heawraw\n"
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
+inline constexpr std::size_t kBlockBytes = 64 * 1024;
+inline constexpr std::size_t kAddressUnit = 8;
+inline constexpr unsigned kUnstampedRun = 16;  // events of an only writer for one stamp
+
+// Writers that threads keep, and some more for single events of who has none: a thread that is ending, a signal handler that
+// came between.
+inline constexpr std::uint32_t kKeptWriters = 4096;
+inline constexpr std::uint32_t kSpareWriters = 32;
+inline constexpr std::uint32_t kWriters = kKeptWriters + kSpareWriters;
+
+enum class Tag : std::uint8_t {
+  kEnd = 0,  // the whole byte is zero
+  kMalloc,
+  kCalloc,
+  kRealloc,  // follows a kRelease: the object's new address and size
+  kFree,
+  kFreeSized,  // the size is the object's: another one would be an error of the program
+  kRelease,    // this address is about to be reallocated
+  kOther,
+};
+
+enum class Other : std::uint8_t {
+  kClock = 1,    // the clock goes on by this many units
+  kThreadStart,  // this thread has the writer from here on, and is new
+  kThread,       // this thread has the writer from here on
+  kThreadEnd,    // this thread ends
+  kAlignment,    // of the kMalloc that follows, as its logarithm
+  kTouched,      // of the kFree, kFreeSized or kLive that follows: resident bytes
+  kLive,         // a large block at this address is live as the process ends; address as above
+  kKept,         // the reallocation failed: the object stays where it is
+  kGone,         // the reallocation was to size 0, and freed the object
+  kUsableSize,   // address as above
+  kFork,         // the child's process id
+  kPhase,        // number in the header's table
+  kResident,     // bytes
+};
+
+enum class ClockKind : std::uint32_t { kTsc, kMonotonic };
+
+// How the recording of a process came to its end; kRunning in a file at rest: it was killed.
+enum class Ending : std::uint32_t { kRunning, kExited, kReplaced, kStopped };
+
+struct PhaseName {
+  std::atomic<std::uint32_t> ready;
+  char name[60];
+};
+
+inline constexpr std::uint32_t kPhases = 256;
+
+struct FileHeader {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t block_bytes;
+  ClockKind clock;
+  std::uint32_t page_size;
+  std::uint64_t pid;
+  std::uint64_t parent;
+  std::uint64_t start;              // seconds since 1970
+  std::uint64_t resident_at_start;  // bytes
+  std::uint64_t forked;             // 1: the process began as a copy and has memory of its parent's
+  // Two moments on the clock and in nanoseconds; the second is brought up to date again and again.
+  std::uint64_t first_stamp, first_ns;
+  std::atomic<std::uint64_t> last_stamp, last_ns;
+  std::atomic<std::uint64_t> blocks;   // claimed so far
+  std::atomic<std::uint64_t> failed;   // calls that were refused memory
+  std::atomic<std::uint32_t> threads;  // so far
+  std::atomic<Ending> ending;
+  std::atomic<std::uint32_t> error;   // kStopped: errno
+  std::atomic<std::uint32_t> phases;  // places taken in the table
+  char allocator[512];                // the library that malloc came from
+  char executable[1024];
+  std::uint32_t command_bytes;
+  char command[16384];  // the words, each with a zero after it; cut where it is longer
+  PhaseName phase[kPhases];
+};
+static_assert(sizeof(FileHeader) <= kBlockBytes);
+
+struct BlockHeader {
+  std::uint32_t magic;  // stored last
+  std::uint32_t writer;
+  std::uint64_t sequence;  // of this writer's blocks, from 0
+  std::uint64_t clock;     // where it stands as the block begins
+  std::uint32_t thread;    // whose the first record is
+  std::uint32_t reserved;
+};
+static_assert(sizeof(BlockHeader) == 32);
+
+}  // namespace heapwright::recorder

@@ -1,0 +1,127 @@
+#include "real.h"
+
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
+#include <sched.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+
+#include "begin.h"
+
+namespace heapwright::recorder {
+
+namespace {
+
+// 0, 1 while one thread looks, 2.
+std::atomic<int> found{0};
+std::atomic<std::size_t> pool_used{0};
+
+void* first_malloc(std::size_t size) {
+  find_real();
+  return real.malloc == first_malloc ? pool_allocate(size) : real.malloc(size);
+}
+void* first_calloc(std::size_t count, std::size_t size) {
+  find_real();
+  return real.calloc == first_calloc ? pool_allocate(count * size) : real.calloc(count, size);
+}
+void* first_realloc(void* block, std::size_t size) {
+  find_real();
+  return real.realloc == first_realloc ? (block == nullptr ? pool_allocate(size) : nullptr)
+                                       : real.realloc(block, size);
+}
+void first_free(void* block) {
+  find_real();
+  if (real.free != first_free) {
+    real.free(block);
+  }
+}
+
+template <class F>
+void find(F*& function, const char* name) {
+  void* const symbol = dlsym(RTLD_NEXT, name);
+  if (symbol != nullptr) {
+    function = reinterpret_cast<F*>(symbol);
+  }
+}
+
+}  // namespace
+
+Real real = {.malloc = first_malloc,
+             .calloc = first_calloc,
+             .realloc = first_realloc,
+             .free = first_free,
+             .memalign = nullptr,
+             .aligned_alloc = nullptr,
+             .posix_memalign = nullptr,
+             .valloc = nullptr,
+             .pvalloc = nullptr,
+             .reallocarray = nullptr,
+             .malloc_usable_size = nullptr,
+             .free_sized = nullptr,
+             .free_aligned_sized = nullptr,
+             .fork = nullptr,
+             .exit_now = nullptr};
+
+void find_real() {
+  int none = 0;
+  if (!found.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
+    // A second thread waits; the first one, in dlsym, comes back here from its own malloc and has to make do with the pool.
+    while (found.load(std::memory_order_acquire) == 1 && thread_state().place != Place::kInside) {
+      sched_yield();
+    }
+    return;
+  }
+  ThreadState& self = thread_state();
+  const Place place = self.place;
+  self.place = Place::kInside;
+  // Those that are always there first: a name that is not found makes dlsym allocate for its message.
+  find(real.malloc, "malloc");
+  find(real.calloc, "calloc");
+  find(real.realloc, "realloc");
+  find(real.free, "free");
+  find(real.memalign, "memalign");
+  find(real.aligned_alloc, "aligned_alloc");
+  find(real.posix_memalign, "posix_memalign");
+  find(real.valloc, "valloc");
+  find(real.malloc_usable_size, "malloc_usable_size");
+  find(real.fork, "fork");
+  find(real.exit_now, "_exit");
+  find(real.pvalloc, "pvalloc");
+  find(real.reallocarray, "reallocarray");
+  find(real.free_sized, "free_sized");
+  find(real.free_aligned_sized, "free_aligned_sized");
+  dlerror();  // the program must not find ours
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<void*>(real.malloc), &library) != 0 && library.dli_fname != nullptr) {
+    char name[64];
+    std::snprintf(name, sizeof(name), "glibc %s", gnu_get_libc_version());
+    const char* const base = std::strrchr(library.dli_fname, '/');
+    const bool is_libc = std::strncmp(base == nullptr ? library.dli_fname : base + 1, "libc.so", 7) == 0;
+    set_allocator(is_libc ? name : library.dli_fname);
+  }
+  configure();
+  self.place = place;
+  found.store(2, std::memory_order_release);
+}
+
+void* pool_allocate(std::size_t size) {
+  constexpr std::size_t kHeader = 16;
+  const std::size_t bytes = (size + kHeader + 15) & ~std::size_t{15};
+  const std::size_t at =
+      size > kPoolBytes ? kPoolBytes : pool_used.fetch_add(bytes, std::memory_order_relaxed);
+  if (at + bytes > kPoolBytes || bytes < size) {
+    return nullptr;
+  }
+  std::memcpy(pool + at, &size, sizeof(size));
+  return pool + at + kHeader;
+}
+
+std::size_t pool_size(const void* block) {
+  std::size_t size = 0;
+  std::memcpy(&size, static_cast<const char*>(block) - 16, sizeof(size));
+  return size;
+}
+
+}  // namespace heapwright::recorder

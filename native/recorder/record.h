@@ -1,0 +1,105 @@
+// Recording one call: what runs in every malloc and free of the program.
+//
+// Order: a block's end is stamped before the real call and its making after it, so whoever gets the same address next has a later
+// stamp, whichever threads they are.
+#pragma once
+
+#include "real.h"
+#include "session.h"
+
+namespace heapwright::recorder {
+
+#define HEAPWRIGHT_LIKELY(x) __builtin_expect(!!(x), 1)
+#define HEAPWRIGHT_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+// In the thread's static block: reading it calls nothing and allocates nothing.
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit ThreadState self_state;
+
+// A call as it is recorded where it takes more than one record.
+struct Call {
+  Tag kind;
+  const void* block;
+  std::size_t size = 0;
+  int alignment_log2 = -1;  // of kMalloc; -1: none was asked for
+  std::uint64_t touched = ~std::uint64_t{0};
+};
+
+// The slow ways. record_call leaves alignment and what was touched in front; record_spare does it in a borrowed writer.
+void record_call(ThreadState& self, const Call& call);
+void record_spare(ThreadState& self, const Call& call);
+// What is no call: `value` is an address for kUsableSize.
+void record_other(ThreadState& self, Other what, std::uint64_t value);
+// A realloc that gave nothing: it freed the block, or left it as it was.
+void record_change_failed(ThreadState& self, bool freed, bool spare);
+
+// Enters and leaves the recorder's own code; a signal handler that comes between sees where it is.
+class Writing {
+ public:
+  [[gnu::always_inline]] explicit Writing(ThreadState& self) : self_(self), before_(self.place) {
+    self.place = Place::kWriting;
+    compiler_barrier();
+  }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+  [[gnu::always_inline]] ~Writing() {
+    compiler_barrier();
+    self_.place = before_;
+  }
+
+ private:
+  ThreadState& self_;
+  Place before_;
+};
+
+// The same for the real allocator.
+class Inside {
+ public:
+  [[gnu::always_inline]] explicit Inside(ThreadState& self) : self_(self), before_(self.place) {
+    self.place = Place::kInside;
+    compiler_barrier();
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  [[gnu::always_inline]] ~Inside() {
+    compiler_barrier();
+    self_.place = before_;
+  }
+
+ private:
+  ThreadState& self_;
+  Place before_;
+};
+
+// Writes one event, with its size or without. The thread must be in Writing, and was Outside before.
+template <bool has_size>
+[[gnu::always_inline]] inline void record(ThreadState& self, Tag kind, const void* block, std::size_t size) {
+  Writer* writer = self.writer;
+  if (HEAPWRIGHT_UNLIKELY(writer->at >= writer->limit)) {
+    writer = refill(self);
+    if (writer == nullptr) {
+      record_spare(self, Call{.kind = kind, .block = block, .size = size});
+      return;
+    }
+  }
+  const auto address = reinterpret_cast<std::uint64_t>(block);
+  if (HEAPWRIGHT_LIKELY(writer->every.load(std::memory_order_relaxed) == 0)) {
+    if (HEAPWRIGHT_UNLIKELY(--writer->countdown == 0)) {
+      writer->countdown = kUnstampedRun;
+      const std::uint64_t now = clock_now<false>();
+      put_clock(*writer, now);
+      if (now >= writer->sample_at) {
+        sample(*writer, now);
+      }
+    }
+    put_event<has_size>(*writer, kind, address, size, false, 0);
+    return;
+  }
+  const std::uint64_t now = clock_now<true>();
+  if (HEAPWRIGHT_UNLIKELY(now >= writer->sample_at)) {
+    put_clock(*writer, now);
+    sample(*writer, now);
+  }
+  put_stamped<has_size>(*writer, kind, address, size, now);
+}
+
+}  // namespace heapwright::recorder

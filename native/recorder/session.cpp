@@ -1,0 +1,352 @@
+#include "session.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "begin.h"
+#include "system.h"
+
+namespace heapwright::recorder {
+
+Session* session = nullptr;
+Writer no_writer;
+
+namespace {
+
+constexpr std::uint64_t kSampleEvery = 10'000'000;  // nanoseconds, reached by doubling from a hundredth of it
+std::uint32_t sessions = 0;                         // begun in this process and those it was forked from
+pthread_key_t end_key;
+bool has_end_key = false;
+
+std::uint64_t units(std::uint64_t ns) {
+  const FileHeader& h = *session->header;
+  const std::uint64_t passed_ns = h.last_ns.load(std::memory_order_relaxed) - h.first_ns;
+  const std::uint64_t passed = h.last_stamp.load(std::memory_order_relaxed) - h.first_stamp;
+  if (clock_kind == ClockKind::kMonotonic || passed == 0 || passed_ns < 1000) {
+    return ns >> (clock_kind == ClockKind::kMonotonic ? kNanosecondsShift : kTicksShift - 1);
+  }
+  return static_cast<std::uint64_t>(static_cast<double>(ns) * static_cast<double>(passed) /
+                                    static_cast<double>(passed_ns));
+}
+
+void note_time() {
+  FileHeader& h = *session->header;
+  h.last_ns.store(monotonic_ns(), std::memory_order_relaxed);
+  h.last_stamp.store(clock_now<false>(), std::memory_order_relaxed);
+}
+
+// Runs in pthread_exit. The C library goes round the keys' destructors several times; the last time is ours, so that the others' are
+// recorded as the thread's own.
+void on_thread_end(void* value) {
+  const auto round = reinterpret_cast<std::uintptr_t>(value);
+  if (round < PTHREAD_DESTRUCTOR_ITERATIONS) {
+    pthread_setspecific(end_key, reinterpret_cast<void*>(round + 1));
+    return;
+  }
+  end_thread(thread_state());
+}
+
+// Signals wait while a recording begins, so nobody can be caught in the middle of it by his own signal handler.
+bool ensure_recording() {
+  for (;;) {
+    State state = session->state.load(std::memory_order_acquire);
+    if (state == State::kRecording) {
+      return true;
+    }
+    if (state == State::kStopped) {
+      return false;
+    }
+    if (state == State::kBeginning) {
+      sched_yield();
+      continue;
+    }
+    sigset_t all;
+    sigset_t kept;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    if (session->state.compare_exchange_strong(state, State::kBeginning, std::memory_order_acq_rel)) {
+      const bool forked = sessions > 0;
+      if (!has_end_key) {
+        has_end_key = pthread_key_create(&end_key, on_thread_end) == 0;
+      }
+      for (auto& place : large_filter) {
+        place.store(0, std::memory_order_relaxed);
+      }
+      ++sessions;
+      const bool begun = begin_file(*session, forked);
+      session->state.store(begun ? State::kRecording : State::kStopped, std::memory_order_release);
+      if (begun) {
+        session->sample_interval.store(units(kSampleEvery / 100), std::memory_order_relaxed);
+      }
+    }
+    pthread_sigmask(SIG_SETMASK, &kept, nullptr);
+  }
+}
+
+// The file, also where the program has closed it or put another one in its place.
+int current_file() {
+  const int file = session->file.load(std::memory_order_relaxed);
+  struct stat is{};
+  if (file >= 0 && fstat(file, &is) == 0 && is.st_dev == session->device && is.st_ino == session->inode) {
+    return file;
+  }
+  const int again = out_of_the_way(sys::open_file(session->path, O_RDWR));
+  if (again >= 0) {
+    session->file.store(again, std::memory_order_relaxed);
+  }
+  return again;
+}
+
+// Another block for a writer. False: recording has stopped.
+bool next_block(Writer& writer) {
+  const sys::KeepErrno keep;
+  const std::uint64_t index = session->header->blocks.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t where = (index + 1) * kBlockBytes;
+  const int file = current_file();
+  const int error = file < 0 ? errno : sys::reserve(file, where, kBlockBytes);
+  if (error != 0) {
+    stop(error);
+    return false;
+  }
+  void* const block =
+      mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(where));
+  if (block == MAP_FAILED) {
+    stop(errno);
+    return false;
+  }
+  madvise(block, kBlockBytes, MADV_DONTFORK);
+  std::uint8_t* const old = writer.block;
+  writer.block = static_cast<std::uint8_t*>(block);
+  begin_block(writer, block, static_cast<std::uint32_t>(&writer - session->writers), writer.sequence++,
+              writer.thread);
+  if (old != nullptr) {
+    munmap(old, kBlockBytes);
+  }
+  return true;
+}
+
+Writer* take(std::uint32_t first, std::uint32_t last) {
+  for (std::uint32_t i = first; i < last; ++i) {
+    Writer& writer = session->writers[i];
+    if (writer.taken.load(std::memory_order_relaxed) != 0 ||
+        writer.taken.exchange(1, std::memory_order_acquire) != 0) {
+      continue;
+    }
+    std::uint32_t used = session->used.load(std::memory_order_relaxed);
+    const bool only = used == 0;
+    while (used <= i && !session->used.compare_exchange_weak(used, i + 1, std::memory_order_acq_rel)) {
+    }
+    // Set before the newcomer records anything: whoever learns of what it did stamps what he does then.
+    writer.every.store(only ? 0 : 1, std::memory_order_relaxed);
+    if (!only) {
+      session->writers[0].every.store(1, std::memory_order_seq_cst);
+    }
+    writer.countdown = 1;
+    return &writer;
+  }
+  return nullptr;
+}
+
+bool has_room(Writer& writer) { return writer.at < writer.limit || next_block(writer); }
+
+// A child of fork has the thread's state, but not what it refers to.
+void know_thread(ThreadState& self) {
+  if (self.session == sessions) {
+    return;
+  }
+  self.session = sessions;
+  self.writer = &no_writer;
+  self.thread = kNoThread;
+  self.ended = false;
+}
+
+void number_thread(ThreadState& self) {
+  if (self.thread == kNoThread) {
+    self.thread = session->header->threads.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace
+
+Writer* refill(ThreadState& self) {
+  const sys::KeepErrno keep;
+  if (session == nullptr || !ensure_recording()) {
+    return nullptr;
+  }
+  know_thread(self);
+  if (self.writer != &no_writer) {
+    return has_room(*self.writer) ? self.writer : nullptr;
+  }
+  Writer* const writer = self.ended ? nullptr : take(0, kKeptWriters);
+  if (writer == nullptr) {
+    return nullptr;
+  }
+  const bool is_new = self.thread == kNoThread;
+  number_thread(self);
+  writer->thread = self.thread;
+  if (!has_room(*writer)) {
+    writer->taken.store(0, std::memory_order_release);
+    return nullptr;
+  }
+  put_clock(*writer, clock_now<true>());
+  put_other(*writer, is_new ? Other::kThreadStart : Other::kThread, self.thread);
+  self.writer = writer;
+  if (has_end_key) {
+    const Place place = self.place;
+    self.place = Place::kInside;  // it may allocate: not the program's doing
+    pthread_setspecific(end_key, reinterpret_cast<void*>(1));
+    self.place = place;
+  }
+  return has_room(*writer) ? writer : nullptr;
+}
+
+Writer* borrow(ThreadState& self) {
+  const sys::KeepErrno keep;
+  if (session == nullptr || !ensure_recording()) {
+    return nullptr;
+  }
+  know_thread(self);
+  number_thread(self);
+  Writer* writer = nullptr;
+  while ((writer = take(kKeptWriters, kWriters)) == nullptr) {
+    sched_yield();
+  }
+  if (!has_room(*writer)) {
+    give_back(*writer);
+    return nullptr;
+  }
+  put_clock(*writer, clock_now<true>());
+  if (writer->thread != self.thread || writer->at == writer->block + sizeof(BlockHeader)) {
+    writer->thread = self.thread;
+    put_other(*writer, Other::kThread, self.thread);
+    if (!has_room(*writer)) {
+      give_back(*writer);
+      return nullptr;
+    }
+  }
+  return writer;
+}
+
+void give_back(Writer& writer) { writer.taken.store(0, std::memory_order_release); }
+
+void end_thread(ThreadState& self) {
+  const sys::KeepErrno keep;
+  self.place = Place::kWriting;
+  compiler_barrier();
+  if (recording() && self.session == sessions && self.writer != &no_writer) {
+    Writer& writer = *self.writer;
+    if (has_room(writer)) {
+      put_clock(writer, clock_now<true>());
+      put_other(writer, Other::kThreadEnd, self.thread);
+    }
+    self.writer = &no_writer;
+    if (writer.block != nullptr) {
+      madvise(writer.block, kBlockBytes,
+              MADV_DONTNEED);  // it is in the file's cache, and need not be in the program's memory
+    }
+    give_back(writer);
+  }
+  self.ended = true;
+  compiler_barrier();
+  self.place = Place::kOutside;
+}
+
+void sample(Writer& writer, std::uint64_t now) {
+  std::uint64_t next = session->next_sample.load(std::memory_order_relaxed);
+  if (now < next) {
+    writer.sample_at = next;
+    return;
+  }
+  const std::uint64_t interval = session->sample_interval.load(std::memory_order_relaxed);
+  if (!session->next_sample.compare_exchange_strong(next, now + interval, std::memory_order_relaxed)) {
+    writer.sample_at = next;
+    return;
+  }
+  writer.sample_at = now + interval;
+  const sys::KeepErrno keep;
+  note_time();
+  const std::uint64_t most = units(kSampleEvery);
+  session->sample_interval.store(2 * interval < most ? 2 * interval : most, std::memory_order_relaxed);
+  const std::uint64_t resident = sys::resident_bytes();
+  if (resident == 0) {
+    return;
+  }
+  // Less what is ours: the part of each window that was written to.
+  const auto page = std::uint64_t{session->header->page_size};
+  std::uint64_t ours = 0;
+  for (std::uint32_t i = 0; i < session->used.load(std::memory_order_relaxed); ++i) {
+    const Writer& other = session->writers[i];
+    const auto filled = static_cast<std::uint64_t>(other.at - other.block);
+    if (other.taken.load(std::memory_order_relaxed) != 0 && filled <= kBlockBytes) {
+      ours += (filled + page - 1) / page * page;
+    }
+  }
+  put_other(writer, Other::kResident, resident > ours ? resident - ours : resident);
+}
+
+void count_failure() {
+  if (recording()) {
+    session->header->failed.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+std::uint32_t phase_number(const char* name) {
+  FileHeader& h = *session->header;
+  const std::uint32_t known = h.phases.load(std::memory_order_acquire);
+  char text[sizeof(PhaseName::name)] = {};
+  for (std::size_t i = 0; i + 1 < sizeof(text) && name[i] != 0; ++i) {
+    text[i] = name[i];
+  }
+  for (std::uint32_t i = 0; i < known && i < kPhases; ++i) {
+    if (h.phase[i].ready.load(std::memory_order_acquire) != 0 &&
+        std::memcmp(h.phase[i].name, text, sizeof(text)) == 0) {
+      return i;
+    }
+  }
+  // Two threads that name a phase for the first time at once give it two numbers; the reader makes one of them.
+  const std::uint32_t number = h.phases.fetch_add(1, std::memory_order_acq_rel);
+  if (number >= kPhases) {
+    h.phases.store(kPhases, std::memory_order_relaxed);
+    return kPhases - 1;
+  }
+  std::memcpy(h.phase[number].name, text, sizeof(text));
+  h.phase[number].ready.store(1, std::memory_order_release);
+  return number;
+}
+
+void finish(ThreadState& self) {
+  // Also called in the child of a vfork, which is not the process whose memory it uses.
+  if (!recording() || static_cast<std::uint64_t>(sys::process_id()) != session->header->pid) {
+    return;
+  }
+  const sys::KeepErrno keep;
+  session->large.each([&self](std::uintptr_t address, std::size_t size) {
+    const std::size_t resident = resident_part(address, size);
+    Writer* const writer = borrow(self);
+    if (writer != nullptr) {
+      put_other(*writer, Other::kTouched, resident);
+      put_other_address(*writer, Other::kLive, address);
+      give_back(*writer);
+    }
+  });
+  note_time();
+  Ending running = Ending::kRunning;
+  session->header->ending.compare_exchange_strong(running, Ending::kExited, std::memory_order_release);
+}
+
+void stop(int error) {
+  State recording = State::kRecording;
+  if (session->state.compare_exchange_strong(recording, State::kStopped, std::memory_order_acq_rel)) {
+    session->header->error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
+    session->header->ending.store(Ending::kStopped, std::memory_order_release);
+    say("recording stops here, and the program goes on", error);
+  }
+}
+
+}  // namespace heapwright::recorder

@@ -1,0 +1,49 @@
+// The records of one writer, over all of its blocks: clocks and prefixes are taken in, what is left are records that mean something
+// by themselves.
+#pragma once
+
+#include <span>
+
+#include "decoder.h"
+#include "raw_file.h"
+
+namespace heapwright::recorder {
+
+struct Item {
+  Record record;
+  std::uint32_t thread = 0;
+  std::uint64_t clock = 0;  // never less than of the one before
+  int alignment_log2 = -1;
+  std::uint64_t touched = ~std::uint64_t{0};
+};
+
+class WriterStream {
+ public:
+  // `blocks`: this writer's.
+  WriterStream(const RawFile& file, std::span<const BlockPlace> blocks) : file_(&file), blocks_(blocks) {}
+
+  bool next(Item& item);
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t lost_bytes() const { return lost_bytes_; }
+  std::uint64_t lost_blocks() const { return lost_blocks_; }
+
+ private:
+  bool open_block();
+  void take_prefix(const Record& record);
+
+  const RawFile* file_;
+  std::span<const BlockPlace> blocks_;
+  std::size_t next_block_ = 0;
+  std::vector<std::uint8_t> buffer_;
+  BlockDecoder decoder_;
+  bool in_block_ = false;
+  std::uint32_t thread_ = 0;
+  std::uint64_t clock_ = 0;
+  int alignment_log2_ = -1;
+  std::uint64_t touched_ = ~std::uint64_t{0};
+  std::uint64_t bytes_ = 0;
+  std::uint64_t lost_bytes_ = 0;
+  std::uint64_t lost_blocks_ = 0;
+};
+
+}  // namespace heapwright::recorder
