@@ -1,0 +1,167 @@
+"""`heapwright replay`: a trace under an allocator, under the meter."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heapwright.cli.common import add_measuring_options, add_output_options, meter_options, positive, write_json
+from heapwright.errors import HeapwrightError, UsageError
+
+if TYPE_CHECKING:
+    from heapwright.trace.replay import Ready, Replayed
+
+_EPILOG = """\
+examples:
+  heapwright replay prog.hwt
+  heapwright replay prog.hwt --allocator jemalloc --set MALLOC_CONF=dirty_decay_ms:0 -n 5
+  heapwright replay prog.hwt --set mmap_threshold=65536 --json -
+
+A replay runs faster than the program did: it does nothing but allocate. docs/replay.md says what its figures mean.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "replay",
+        help="play a trace under an allocator",
+        description="Plays a recorded (or synthetic) trace under an allocator and reports what it cost.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace, packed or raw")
+    parser.add_argument("--allocator", default="glibc", metavar="A", help="a name or a library's path (default glibc)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="a setting of the allocator, or an environment variable; may be repeated",
+    )
+    parser.add_argument(
+        "--touch",
+        choices=("none", "page", "full"),
+        default="page",
+        help="how blocks are written to: not at all, the first word and every page (default), every byte",
+    )
+    parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="how often (default 1)")
+    add_measuring_options(parser)
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def parse_settings(texts: list[str]) -> dict[str, str]:
+    """KEY=VALUE words as a mapping.
+
+    Raises:
+        UsageError: a word is something else, or a key stands twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {text}: not KEY=VALUE", "for example --set mmap_threshold=65536")
+        if key in found:
+            raise UsageError(f"--set {key} stands twice")
+        found[key] = value
+    return found
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    from heapwright.allocators.registry import get_allocator
+    from heapwright.trace.replay import environment, make_ready, replay_once
+
+    allocator = get_allocator(args.allocator)
+    env = environment(allocator, parse_settings(args.settings), os.environ)
+    options = meter_options(args)
+    with make_ready(args.trace) as ready:
+        if ready.warning:
+            sys.stderr.write(f"heapwright: warning: {ready.warning}\n")
+        done: list[Replayed] = []
+        try:
+            for _ in range(args.runs):
+                replayed = replay_once(ready, options, env, args.touch)
+                if replayed.failure:
+                    raise HeapwrightError(f"the replay under {allocator.name} failed: {replayed.failure}")
+                done.append(replayed)
+        finally:
+            if done:
+                _show(args, ready, done, allocator.name)
+    return 0
+
+
+def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocator: str) -> None:
+    import dataclasses
+    from statistics import median
+
+    from heapwright.measure.host import describe_host
+    from heapwright.metrics import NUMERIC
+    from heapwright.study.stats import summarise
+    from heapwright.trace.replay import command
+
+    values = {m: [v for r in done if (v := r.run.metrics[m]) is not None] for m in NUMERIC}
+    summary = {m: summarise(v) if v else None for m, v in values.items()}
+    reports = [r.report for r in done if r.report]
+    for warning in dict.fromkeys(w for r in done for w in r.run.warnings):
+        sys.stderr.write(f"heapwright: warning: {warning}\n")
+    plan = ready.plan
+    if args.json:
+        result = {
+            "command": command(ready, args.touch),
+            "host": describe_host(),
+            "meter": done[0].run.meter,
+            "runs": [
+                {
+                    **r.run.as_json(),
+                    "recorded_mean_rss_bytes": report.recorded_mean_rss_bytes,
+                    "calls_cpu_s": report.calls_cpu_s,
+                    "calls_s": report.elapsed_s,
+                }
+                for r, report in zip(done, reports, strict=True)
+            ],
+            "summary": {
+                m: {k: v for k, v in dataclasses.asdict(s).items() if k != "n"} if s else None
+                for m, s in summary.items()
+            },
+            "trace": str(ready.trace),
+            "allocator": allocator,
+            "settings": parse_settings(args.settings),
+            "touch": args.touch,
+            "events": plan.events,
+            "events_per_s": plan.events / max(1e-9, median(r.elapsed_s for r in reports)),
+            "peak_live_bytes": plan.peak_live_bytes,
+            "threads": plan.threads,
+            "recorded_s": plan.recorded_s,
+            "own_rss_bytes": reports[0].own_rss_bytes,
+            "start_rss_bytes": median(r.start_rss_bytes for r in reports),
+            "own_cpu_s": ready.own_cpu_s,
+            "recorded_mean_rss_bytes": median(r.recorded_mean_rss_bytes for r in reports),
+            "checks": {
+                "events_replayed": min(r.events for r in reports),
+                "events_dropped": plan.dropped,
+                "lost_events": plan.lost_events,
+                "lost_bytes": plan.lost_bytes,
+                "cut_short": plan.cut_short,
+            },
+        }
+        write_json(args.json, result)
+    if not args.quiet and args.json != "-":
+        from rich.console import Console
+
+        from heapwright.report.terminal import measure_table
+
+        console = Console(highlight=False)
+        measure_table([r.run.as_json() for r in done], {m: s for m, s in summary.items() if s}, console)
+        fastest = min(r.elapsed_s for r in reports)
+        mean = median(r.recorded_mean_rss_bytes for r in reports)
+        own = reports[0].own_rss_bytes
+        console.print(
+            f"{plan.events:,} calls, {plan.threads} threads, {fastest * 1e9 / plan.events:.1f} ns a call; "
+            f"mean RSS over recorded time {mean / 2**20:.1f} MiB; the replayer's own part of RSS {own / 2**20:.2f} MiB"
+        )

@@ -1,0 +1,214 @@
+"""Replaying a trace: made ready once, played as often as wanted, under any allocator, like any other command.
+
+    with make_ready(Path("prog.hwt")) as ready:
+        run = replay_once(ready, MeterOptions(), environment(allocator, settings, os.environ))
+
+`make_ready` writes the trace as flat operations (native/replay/ops.h) into a file that every replay reads in fixed
+windows; so a search that replays a trace a thousand times decodes it once, and no decoding is in what is measured.
+For study code `workload(ready)` is a Workload whose command replays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from heapwright.errors import HeapwrightError, unknown
+from heapwright.trace.pack import ask, native_program, need_trace
+
+if TYPE_CHECKING:
+    from heapwright.allocators.registry import Allocator
+    from heapwright.measure.meter import MeterOptions, Run
+    from heapwright.workload.model import Workload
+
+Touch = Literal["none", "page", "full"]
+
+
+class Plan(msgspec.Struct):
+    """What heapwright-trace says of a trace made ready. Bytes and seconds.
+
+    Attributes:
+        events: calls of malloc and its kin that a replay makes.
+        epochs: how often all threads wait for each other.
+        dropped: events about objects that are not there; they are not replayed.
+        recorded_s: how long the recording took.
+    """
+
+    events: int
+    threads: int
+    lanes: int
+    epochs: int
+    own_slots: int
+    shared_slots: int
+    dropped: int
+    peak_live_bytes: int
+    recorded_s: float
+    lost_bytes: int
+    lost_events: int
+    cut_short: bool
+
+
+class Report(msgspec.Struct):
+    """What a replay says of itself. Bytes and seconds.
+
+    Attributes:
+        events, events_expected: calls made, and calls in the trace.
+        own_rss_bytes: memory of the replayer's own tables: the same from before the first call to after the last.
+        start_rss_bytes: resident memory before the first call: own tables, program image, the allocator's start.
+        recorded_mean_rss_bytes: resident memory averaged over recorded time.
+        elapsed_s, calls_cpu_s: of the calls alone, without starting the process.
+    """
+
+    events: int
+    events_expected: int
+    threads: int
+    own_rss_bytes: int
+    start_rss_bytes: int
+    end_rss_bytes: int
+    recorded_mean_rss_bytes: float
+    elapsed_s: float
+    calls_cpu_s: float
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A trace made ready.
+
+    Attributes:
+        trace: where it came from.
+        operations: the file replays read.
+        warning: what was lost of the trace, for people, or empty.
+    """
+
+    trace: Path
+    operations: Path
+    plan: Plan
+    warning: str
+
+    @cached_property
+    def own_cpu_s(self) -> float:
+        """CPU time a replay takes for itself: that of one in which no call is made and no memory touched."""
+        with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+            report = Path(folder) / "report.json"
+            words = [*command(self, report=report), "--dry"]
+            best = []
+            for _ in range(3):
+                done = subprocess.run(words, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    raise HeapwrightError(done.stderr.strip().removeprefix("heapwright-replay: "))
+                best.append(_read_report(report).calls_cpu_s)
+        return min(best)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One replay: as it was metered, and as it tells itself; `report` is None if it did not come to its end."""
+
+    run: Run
+    report: Report | None
+
+    @property
+    def failure(self) -> str:
+        """Why it does not count, or empty."""
+        from heapwright.workload.execute import ending
+
+        if self.run.timed_out:
+            return "timed out"
+        if self.run.exit_code:
+            said = self.run.stderr_tail.strip().splitlines()[-1:]
+            return said[0].removeprefix("heapwright-replay: ") if said else ending(self.run.exit_code)
+        return "" if self.report else "it left no report"
+
+    def metrics(self, own_cpu_s: float = 0.0) -> dict[str, float | None]:
+        """The meter's figures as those of the program's allocations: own memory and own CPU time are taken off, and
+        mean resident memory is over recorded time, in which the program lived, not over the replay's own.
+        """
+        found = dict(self.run.metrics)
+        if self.report is None:
+            return found
+        own = self.report.own_rss_bytes
+        found["mean_rss_bytes"] = self.report.recorded_mean_rss_bytes - own
+        if found.get("peak_rss_bytes") is not None:
+            found["peak_rss_bytes"] = (found["peak_rss_bytes"] or 0.0) - own
+        if found.get("cpu_s") is not None:
+            found["cpu_s"] = max(0.0, (found["cpu_s"] or 0.0) - own_cpu_s)
+        return found
+
+
+@contextmanager
+def make_ready(trace: Path, folder: Path | None = None) -> Iterator[Ready]:
+    """Makes a trace ready for replays; its file of operations (8 bytes an event) goes when the block ends.
+
+    Args:
+        folder: where to put it; default: the system's place for temporary files.
+
+    Raises:
+        HeapwrightError: the trace cannot be read, the file not written.
+    """
+    need_trace(trace)
+    with tempfile.TemporaryDirectory(prefix="heapwright-", dir=folder) as name:
+        operations = Path(name) / "operations"
+        plan, warning = ask(Plan, "expand", trace, operations)
+        if not plan.events:
+            raise HeapwrightError(f"{trace}: there is nothing to replay in it", "is the program statically linked?")
+        yield Ready(trace, operations, plan, warning)
+
+
+def command(ready: Ready, touch: Touch = "page", report: Path | None = None) -> list[str]:
+    """The words that replay."""
+    words = [str(native_program("heapwright-replay")), str(ready.operations), "--touch", touch]
+    return [*words, "--report", str(report)] if report else words
+
+
+def workload(ready: Ready, touch: Touch = "page") -> Workload:
+    """The replay as a workload: its output is the same every time, so it can be compared like any program's."""
+    from heapwright.workload.model import from_command
+
+    return from_command(command(ready, touch))
+
+
+def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a replay under an allocator with these settings.
+
+    A setting is a key of the allocator's parameter space, or else the name of an environment variable.
+
+    Raises:
+        UsageError: neither.
+    """
+    space = allocator.space(threads=True, expert=True)
+    known = {param.key for param in space.params}
+    plain = {key: value for key, value in settings.items() if key not in known}
+    for key in plain:
+        if not (key.isidentifier() and key.isupper()):
+            raise unknown(f"setting of {allocator.name}", key, known)
+    chosen = {key: value for key, value in settings.items() if key in known}
+    first = {**base, **allocator.environment(base), **plain}
+    return {**first, **space.environment(chosen, first)}
+
+
+def replay_once(ready: Ready, options: MeterOptions, env: Mapping[str, str], touch: Touch = "page") -> Replayed:
+    """One replay under the meter.
+
+    Raises:
+        HeapwrightError: it could not be run or measured at all.
+    """
+    from heapwright.measure.meter import run_metered
+
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+        report = Path(folder) / "report.json"
+        run = run_metered(command(ready, touch, report), options, env=env)
+        read = _read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
+    return Replayed(dataclasses.replace(run), read)
+
+
+def _read_report(path: Path) -> Report:
+    return msgspec.json.decode(path.read_bytes(), type=Report)
