@@ -5,11 +5,9 @@
 namespace heapwright::trace {
 
 std::unique_ptr<EventSource> open_trace(const std::string& path, std::string& error) {
-#ifndef HEAPWRIGHT_NO_RAW
   if (is_raw(path)) {
     return open_raw(path, error);
   }
-#endif
   return open_packed(path, error);
 }
 

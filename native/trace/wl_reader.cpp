@@ -1,0 +1,438 @@
+// Plays the threads of a wl file against each other, to find one order that they can have run in.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "formats.h"
+#include "wl_format.h"
+
+namespace heapwright::trace {
+
+namespace {
+
+constexpr std::uint64_t kNone = ~std::uint64_t{0};
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 47;  // no allocation can be larger
+constexpr std::size_t kMostThreads = 65536;
+constexpr int kTurn = 32;  // operations a thread plays before another is looked at
+
+class Mapped {
+ public:
+  bool open(const std::string& path, std::string& error) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat status{};
+    if (file < 0 || ::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+      error = path + ": " + (file < 0 ? std::strerror(errno) : "not a file");
+      if (file >= 0) {
+        ::close(file);
+      }
+      return false;
+    }
+    size_ = static_cast<std::uint64_t>(status.st_size);
+    if (size_ > 0) {
+      void* at = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
+      data_ = at == MAP_FAILED ? nullptr : static_cast<const unsigned char*>(at);
+    }
+    ::close(file);
+    if (size_ > 0 && data_ == nullptr) {
+      error = path + ": cannot be mapped";
+      return false;
+    }
+    return true;
+  }
+  Mapped() = default;
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  ~Mapped() {
+    if (data_ != nullptr) {
+      ::munmap(const_cast<unsigned char*>(data_), size_);
+    }
+  }
+  std::uint64_t size() const { return size_; }
+  unsigned char operator[](std::uint64_t at) const { return data_[at]; }
+
+ private:
+  const unsigned char* data_ = nullptr;
+  std::uint64_t size_ = 0;
+};
+
+// A thread's operations, or the main program's.
+struct Stream {
+  std::uint64_t begin = 0;
+  std::uint64_t at = 0;
+  std::uint64_t end = 0;
+  std::uint64_t waits_for = kNone;  // sync
+  std::int64_t thread = -1;         // number in our trace, once it has done something
+  bool over = false;
+  double progress() const {
+    return static_cast<double>(at - begin) / static_cast<double>(std::max<std::uint64_t>(1, end - begin));
+  }
+};
+
+class WlSource : public EventSource {
+ public:
+  bool open(const std::string& path, std::string& error);
+  const Header& header() const override { return header_; }
+  Loss loss() const override { return loss_; }
+  bool next(Event& event) override {
+    while (ready_.empty()) {
+      if (!play()) {
+        return false;
+      }
+    }
+    event = ready_.front();
+    ready_.pop_front();
+    return true;
+  }
+
+ private:
+  bool read_main();
+  bool play();
+  bool step(Stream& stream);
+  void finish(Stream& stream, const char* trouble);
+  std::optional<std::uint64_t> number(Stream& stream);
+  bool slot(std::uint64_t index);
+  void make(Stream& stream, Event event, std::uint64_t into);
+  void free_slot(Stream& stream, std::uint64_t from);
+  void resize(Stream& stream, std::uint64_t into, std::uint64_t from, std::uint64_t size);
+  void emit(Stream& stream, Event event);
+  void lose(const std::string& why) {
+    if (loss_.why.empty()) {
+      loss_.why = why;
+    }
+  }
+  Stream* choose();
+
+  Mapped file_;
+  Header header_;
+  Loss loss_;
+  std::vector<Stream> streams_;
+  std::vector<std::uint64_t> slots_;  // slot → object
+  std::vector<bool> synced_;
+  std::uint64_t objects_ = 0;
+  std::int64_t threads_ = 0;
+  std::deque<Event> ready_;
+};
+
+bool WlSource::open(const std::string& path, std::string& error) {
+  if (!file_.open(path, error)) {
+    return false;
+  }
+  std::uint64_t at = 0;
+  while (at < file_.size() && file_[at] == wl::kNop) {
+    ++at;
+  }
+  if (at == file_.size() || file_[at] != wl::kAllocPointers || !read_main()) {
+    error = path + ": this is no wl file";
+    return false;
+  }
+  header_.allocator = "not known: a wl file";
+  return true;
+}
+
+std::optional<std::uint64_t> WlSource::number(Stream& stream) {
+  std::uint64_t value = 0;
+  for (int i = 0; i < 10 && stream.at < stream.end; ++i) {
+    const unsigned char byte = file_[stream.at++];
+    value = value << 7 | (byte & 0x7FU);
+    if ((byte & 0x80U) == 0) {
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+// False where not even the list of threads begins.
+bool WlSource::read_main() {
+  Stream main{.end = file_.size()};
+  bool done = false;
+  bool sound = true;
+  while (!done && sound && main.at < main.end) {
+    const unsigned char operation = file_[main.at++];
+    if (operation == wl::kDone) {
+      done = true;
+    } else if (operation >= wl::kAllocPointers && operation <= wl::kStartThread) {
+      const auto value = number(main);
+      sound = value.has_value();
+      if (sound && operation == wl::kStartThread) {
+        if (*value < file_.size() && streams_.size() < kMostThreads) {
+          streams_.push_back({.begin = *value, .at = *value, .end = file_.size()});
+        } else {
+          ++loss_.events;
+          loss_.cut_short = true;
+          lose("a thread begins after the end of the file");
+        }
+      }
+    } else {
+      sound = operation == wl::kNop;
+    }
+  }
+  if (!done || !sound) {
+    loss_.cut_short = true;
+    lose("the list of threads is not whole");
+  }
+  std::vector<std::uint64_t> begins;
+  for (const Stream& stream : streams_) {
+    begins.push_back(stream.begin);
+  }
+  std::sort(begins.begin(), begins.end());
+  for (Stream& stream : streams_) {
+    const auto after = std::upper_bound(begins.begin(), begins.end(), stream.begin);
+    stream.end = after == begins.end() ? file_.size() : *after;
+  }
+  return !streams_.empty() || (done && sound);
+}
+
+// The thread that is furthest behind of those that can go on.
+Stream* WlSource::choose() {
+  Stream* best = nullptr;
+  Stream* stuck = nullptr;
+  for (Stream& stream : streams_) {
+    if (stream.over) {
+      continue;
+    }
+    if (stream.waits_for != kNone) {
+      if (stream.waits_for >= synced_.size() || !synced_[stream.waits_for]) {
+        stuck = stuck == nullptr || stream.progress() < stuck->progress() ? &stream : stuck;
+        continue;
+      }
+      stream.waits_for = kNone;
+    }
+    best = best == nullptr || stream.progress() < best->progress() ? &stream : best;
+  }
+  if (best == nullptr && stuck != nullptr) {
+    ++loss_.events;
+    lose("a thread waits for what never comes");
+    stuck->waits_for = kNone;
+    best = stuck;
+  }
+  return best;
+}
+
+bool WlSource::play() {
+  Stream* stream = choose();
+  if (stream == nullptr) {
+    return false;
+  }
+  for (int i = 0; i < kTurn && step(*stream); ++i) {
+  }
+  return true;
+}
+
+void WlSource::finish(Stream& stream, const char* trouble) {
+  stream.over = true;
+  if (trouble != nullptr) {
+    loss_.bytes += stream.end - stream.at;
+    loss_.cut_short = true;
+    lose(trouble);
+  }
+  if (stream.thread > 0) {
+    Event end;
+    end.kind = Kind::kThreadEnd;
+    emit(stream, end);
+  }
+}
+
+void WlSource::emit(Stream& stream, Event event) {
+  if (stream.thread < 0) {
+    stream.thread = threads_++;
+    if (stream.thread > 0) {
+      Event start;
+      start.kind = Kind::kThreadStart;
+      start.thread = static_cast<std::uint32_t>(stream.thread);
+      ready_.push_back(start);
+    }
+  }
+  event.thread = static_cast<std::uint32_t>(stream.thread);
+  ready_.push_back(event);
+}
+
+// Whether a slot can be meant: every one in use takes some bytes of the file.
+bool WlSource::slot(std::uint64_t index) {
+  if (index >= file_.size()) {
+    return false;
+  }
+  if (index >= slots_.size()) {
+    slots_.resize(static_cast<std::size_t>(std::min(file_.size(), index + index / 2 + 64)), kNone);
+  }
+  return true;
+}
+
+void WlSource::free_slot(Stream& stream, std::uint64_t from) {
+  if (from == 0) {
+    return;
+  }
+  if (!slot(from) || slots_[from] == kNone) {
+    ++loss_.events;
+    return;
+  }
+  Event event;
+  event.kind = Kind::kFree;
+  event.object = slots_[from];
+  slots_[from] = kNone;
+  emit(stream, event);
+}
+
+void WlSource::make(Stream& stream, Event event, std::uint64_t into) {
+  if (into == 0 || event.size > kMostBytes) {
+    ++loss_.failed_calls;
+    return;
+  }
+  if (!slot(into)) {
+    ++loss_.events;
+    return;
+  }
+  if (slots_[into] != kNone) {
+    free_slot(stream, into);  // so does trace_run
+  }
+  if (event.alignment != 0 && ((event.alignment & (event.alignment - 1)) != 0 || event.alignment > kMostBytes)) {
+    ++loss_.events;
+    return;
+  }
+  if (event.kind == Kind::kAligned && event.alignment == 0) {
+    event.kind = Kind::kMalloc;
+  }
+  event.object = objects_++;
+  slots_[into] = event.object;
+  emit(stream, event);
+}
+
+void WlSource::resize(Stream& stream, std::uint64_t into, std::uint64_t from, std::uint64_t size) {
+  if (into == 0 && size == 0) {
+    free_slot(stream, from);
+    return;
+  }
+  Event event;
+  event.size = size;
+  if (from == 0 || !slot(from) || slots_[from] == kNone) {
+    make(stream, event, into);
+    return;
+  }
+  if (into == 0 || size > kMostBytes) {
+    ++loss_.failed_calls;
+    return;
+  }
+  if (!slot(into)) {
+    ++loss_.events;
+    return;
+  }
+  event.kind = Kind::kRealloc;
+  event.object = slots_[from];
+  slots_[from] = kNone;
+  if (slots_[into] != kNone) {
+    free_slot(stream, into);
+  }
+  slots_[into] = event.object;
+  emit(stream, event);
+}
+
+// One operation; false where the thread cannot go on now.
+bool WlSource::step(Stream& stream) {
+  if (stream.at >= stream.end) {
+    finish(stream, "the operations of a thread end early");
+    return false;
+  }
+  const unsigned char operation = file_[stream.at++];
+  const auto arguments = [&](int count, std::uint64_t* values) {
+    for (int i = 0; i < count; ++i) {
+      const auto value = number(stream);
+      if (!value) {
+        finish(stream, "the operations of a thread end early");
+        return false;
+      }
+      values[i] = *value;
+    }
+    return true;
+  };
+  std::uint64_t v[3] = {};
+  Event event;
+  switch (operation) {
+    case wl::kNop:
+      return true;
+    case wl::kDone:
+      finish(stream, nullptr);
+      return false;
+    case wl::kMalloc:
+    case wl::kCalloc:
+    case wl::kValloc:
+    case wl::kPvalloc:
+      if (!arguments(2, v)) {
+        return false;
+      }
+      event.kind = operation == wl::kMalloc ? Kind::kMalloc : operation == wl::kCalloc ? Kind::kCalloc : Kind::kAligned;
+      event.size = v[1];
+      if (event.kind == Kind::kAligned) {
+        event.alignment = header_.page_size;
+      }
+      if (operation == wl::kPvalloc && event.size <= kMostBytes) {
+        event.size = (event.size + header_.page_size - 1) / header_.page_size * header_.page_size;
+      }
+      make(stream, event, v[0]);
+      return true;
+    case wl::kMemalign:
+    case wl::kPosixMemalign:
+      if (!arguments(3, v)) {
+        return false;
+      }
+      event.kind = Kind::kAligned;
+      event.alignment = v[1];
+      event.size = v[2];
+      make(stream, event, v[0]);
+      return true;
+    case wl::kRealloc:
+      if (!arguments(3, v)) {
+        return false;
+      }
+      resize(stream, v[0], v[1], v[2]);
+      return true;
+    case wl::kFree:
+      if (!arguments(1, v)) {
+        return false;
+      }
+      free_slot(stream, v[0]);
+      return true;
+    case wl::kSyncWrite:
+      if (!arguments(1, v)) {
+        return false;
+      }
+      if (v[0] < file_.size()) {
+        if (v[0] >= synced_.size()) {
+          synced_.resize(static_cast<std::size_t>(v[0] + v[0] / 2 + 64));
+        }
+        synced_[v[0]] = true;
+      }
+      return true;
+    case wl::kSyncRead:
+      if (!arguments(1, v)) {
+        return false;
+      }
+      if (v[0] >= synced_.size() || !synced_[v[0]]) {
+        stream.waits_for = v[0];
+        return false;
+      }
+      return true;
+    default:
+      --stream.at;
+      finish(stream, "there is an operation that is none");
+      return false;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<EventSource> open_wl(const std::string& path, std::string& error) {
+  auto source = std::make_unique<WlSource>();
+  if (!source->open(path, error)) {
+    return nullptr;
+  }
+  return source;
+}
+
+}  // namespace heapwright::trace

@@ -1,0 +1,257 @@
+// A trace as a wl file. Each thread's operations are kept in a temporary file, in chunks one after the other, until it is known
+// how many threads there are and where each begins.
+//
+// Slots: a block takes the slot its thread freed last; without one, and where more slots are free than in use, one that another
+// thread freed. Whenever a slot passes from one thread to another a pair of syncs says so; all follow the order of the trace, so
+// they cannot wait for each other in a circle.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "formats.h"
+#include "live_table.h"
+#include "wl_format.h"
+
+namespace heapwright::trace {
+
+namespace {
+
+constexpr std::size_t kChunk = 16384;
+
+void put_number(std::string& out, std::uint64_t value) {
+  char bytes[10];
+  int used = 0;
+  bytes[used++] = static_cast<char>(value & 0x7F);
+  while ((value >>= 7) != 0) {
+    bytes[used++] = static_cast<char>((value & 0x7F) | 0x80);
+  }
+  while (used > 0) {
+    out += bytes[--used];
+  }
+}
+
+struct Piece {
+  std::uint64_t at = 0;
+  std::uint64_t size = 0;
+};
+
+struct Writer {
+  std::string text;           // not yet in the temporary file
+  std::vector<Piece> pieces;
+  std::uint64_t size = 0;     // of all
+  std::vector<std::uint64_t> free_slots;
+  bool started = false;
+};
+
+struct Slot {
+  std::uint64_t index = 0;
+  std::uint32_t owner = 0;
+};
+
+class WlWriter {
+ public:
+  explicit WlWriter(std::FILE* spare) : spare_(spare) {}
+
+  bool add(const Event& event, Exported& done);
+  bool finish(std::FILE* out);
+
+ private:
+  Writer& of(std::uint32_t thread) {
+    if (thread >= writers_.size()) {
+      writers_.resize(thread + 1);
+    }
+    return writers_[thread];
+  }
+  bool spill(Writer& writer, bool all);
+  void pass(std::uint32_t from, std::uint32_t to);
+  void start(std::uint32_t thread);
+  Slot take_slot(std::uint32_t thread);
+  void operation(std::uint32_t thread, wl::Operation code, std::initializer_list<std::uint64_t> numbers) {
+    std::string& text = of(thread).text;
+    text += static_cast<char>(code);
+    for (const std::uint64_t number : numbers) {
+      put_number(text, number);
+    }
+  }
+
+  std::FILE* spare_;
+  std::uint64_t spare_size_ = 0;
+  std::vector<Writer> writers_;
+  LiveTable<Slot> live_;
+  std::uint64_t slots_ = 1;  // 0 is NULL
+  std::uint64_t free_ = 0;
+  std::uint64_t syncs_ = 0;
+  std::uint32_t last_freer_ = 0;
+  std::uint32_t main_ = 0;
+  bool any_ = false;
+};
+
+bool WlWriter::spill(Writer& writer, bool all) {
+  if (writer.text.empty() || (!all && writer.text.size() < kChunk)) {
+    return true;
+  }
+  writer.pieces.push_back({spare_size_, writer.text.size()});
+  spare_size_ += writer.text.size();
+  writer.size += writer.text.size();
+  const bool written = std::fwrite(writer.text.data(), 1, writer.text.size(), spare_) == writer.text.size();
+  writer.text.clear();
+  return written;
+}
+
+// What `from` did until now happens before what `to` does from now on.
+void WlWriter::pass(std::uint32_t from, std::uint32_t to) {
+  if (from != to) {
+    ++syncs_;
+    operation(from, wl::kSyncWrite, {syncs_});
+    operation(to, wl::kSyncRead, {syncs_});
+  }
+}
+
+void WlWriter::start(std::uint32_t thread) {
+  if (!any_) {
+    any_ = true;
+    main_ = thread;
+    of(thread).started = true;
+  } else if (!of(thread).started) {
+    of(thread).started = true;
+    pass(main_, thread);
+  }
+}
+
+Slot WlWriter::take_slot(std::uint32_t thread) {
+  std::uint32_t giver = thread;
+  if (of(thread).free_slots.empty() && free_ > live_.size() + 16 && !of(last_freer_).free_slots.empty()) {
+    giver = last_freer_;
+    pass(giver, thread);
+  }
+  std::vector<std::uint64_t>& own = of(giver).free_slots;
+  if (own.empty()) {
+    return {slots_++, thread};
+  }
+  const std::uint64_t index = own.back();
+  own.pop_back();
+  --free_;
+  return {index, thread};
+}
+
+bool WlWriter::add(const Event& event, Exported& done) {
+  const bool speaks = makes(event.kind) || ends(event.kind) || event.kind == Kind::kRealloc;
+  Slot* known = speaks && !makes(event.kind) ? live_.find(event.object) : nullptr;
+  if (!speaks || (!makes(event.kind) && known == nullptr)) {
+    ++done.left_out;
+    return true;
+  }
+  ++done.events;
+  start(event.thread);
+  if (makes(event.kind)) {
+    const Slot slot = take_slot(event.thread);
+    live_.insert(event.object, slot);
+    if (event.kind == Kind::kAligned) {
+      operation(event.thread, wl::kMemalign, {slot.index, event.alignment, event.size});
+    } else {
+      operation(event.thread, event.kind == Kind::kCalloc ? wl::kCalloc : wl::kMalloc, {slot.index, event.size});
+    }
+  } else {
+    pass(known->owner, event.thread);
+    known->owner = event.thread;
+    if (event.kind == Kind::kRealloc) {
+      operation(event.thread, wl::kRealloc, {known->index, known->index, event.size});
+    } else {
+      operation(event.thread, wl::kFree, {known->index});
+      of(event.thread).free_slots.push_back(known->index);
+      ++free_;
+      last_freer_ = event.thread;
+      live_.erase(event.object);
+    }
+  }
+  bool written = spill(of(event.thread), false);
+  if (any_) {
+    written = spill(writers_[main_], false) && written;
+  }
+  return written;
+}
+
+bool WlWriter::finish(std::FILE* out) {
+  std::vector<std::uint32_t> order;  // threads that did something, the first one first
+  for (std::uint32_t thread = 0; thread < writers_.size(); ++thread) {
+    if (writers_[thread].started) {
+      operation(thread, wl::kDone, {});
+      if (!spill(writers_[thread], true)) {
+        return false;
+      }
+      order.push_back(thread);
+    }
+  }
+  // Where a thread begins depends on how long the list of beginnings is.
+  std::string head;
+  for (std::size_t length = 0; length != head.size() || length == 0;) {
+    length = head.size();
+    head.clear();
+    const auto add = [&head](wl::Operation code, std::uint64_t number) {
+      head += static_cast<char>(code);
+      put_number(head, number);
+    };
+    add(wl::kAllocPointers, slots_);
+    add(wl::kAllocSyncs, syncs_ + 1);
+    add(wl::kThreads, order.size());
+    std::uint64_t at = length;
+    for (const std::uint32_t thread : order) {
+      add(wl::kStartThread, at);
+      at += writers_[thread].size;
+    }
+    head += static_cast<char>(wl::kDone);
+  }
+  bool sound = std::fwrite(head.data(), 1, head.size(), out) == head.size() && std::fflush(spare_) == 0;
+  std::string piece;
+  for (const std::uint32_t thread : order) {
+    for (const Piece& part : writers_[thread].pieces) {
+      piece.resize(part.size);
+      sound = sound && ::fseeko(spare_, static_cast<off_t>(part.at), SEEK_SET) == 0 &&
+              std::fread(piece.data(), 1, part.size, spare_) == part.size &&
+              std::fwrite(piece.data(), 1, part.size, out) == part.size;
+    }
+  }
+  return sound && std::fflush(out) == 0;
+}
+
+}  // namespace
+
+bool write_wl(EventSource& source, const std::string& path, Exported& done, std::string& error) {
+  const std::string draft = path + "." + std::to_string(::getpid()) + ".tmp";
+  const std::string spare = draft + ".threads";
+  std::FILE* out = std::fopen(draft.c_str(), "wbe");
+  std::FILE* threads = std::fopen(spare.c_str(), "w+be");
+  bool sound = out != nullptr && threads != nullptr;
+  if (sound) {
+    ::unlink(spare.c_str());
+    WlWriter writer(threads);
+    Event event;
+    while (sound && source.next(event)) {
+      sound = writer.add(event, done);
+    }
+    sound = sound && writer.finish(out);
+  }
+  if (!sound) {
+    error = path + ": cannot be written: " + std::strerror(errno);
+  }
+  if (threads != nullptr) {
+    (void)std::fclose(threads);
+  }
+  if (out != nullptr && std::fclose(out) != 0 && sound) {
+    error = path + ": cannot be written: " + std::strerror(errno);
+    sound = false;
+  }
+  if (!sound || std::rename(draft.c_str(), path.c_str()) != 0) {
+    if (sound) {
+      error = path + ": cannot be renamed: " + std::strerror(errno);
+    }
+    (void)::unlink(draft.c_str());
+    return false;
+  }
+  return true;
+}
+
+}  // namespace heapwright::trace
