@@ -23,7 +23,11 @@ namespace heapwright::recorder {
 template <class F>
 [[gnu::noinline, gnu::cold]] void* make_oddly(ThreadState& self, Call call, F real_call) {
   if (self.place == Place::kInside) {
-    return real_call();
+    void* const block = real_call();
+    if (block != nullptr && !in_pool(block)) {
+      record_other(self, Other::kInner, reinterpret_cast<std::uint64_t>(block));
+    }
+    return block;
   }
   {
     const Inside inside(self);

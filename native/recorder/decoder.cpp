@@ -1,6 +1,5 @@
 #include "decoder.h"
 
-#include <array>
 #include <cstring>
 
 namespace heapwright::recorder {
@@ -32,7 +31,6 @@ void BlockDecoder::move_address(std::uint64_t zigzag, Record& record) {
 }
 
 bool BlockDecoder::read_event(unsigned tag, Record& record) {
-  static constexpr std::array<std::size_t, 4> kWhere = {1, 2, 3, 7};
   std::uint64_t value = 0;
   if ((tag & 0x80) != 0) {
     if (!read(1, value)) {
@@ -40,7 +38,7 @@ bool BlockDecoder::read_event(unsigned tag, Record& record) {
     }
     clock_ += value;
   }
-  if (!read(kWhere[tag >> 3 & 3], value)) {
+  if (!read((tag >> 3 & 3) + 1, value)) {
     return false;
   }
   move_address(value, record);
@@ -52,7 +50,7 @@ bool BlockDecoder::read_event(unsigned tag, Record& record) {
 bool BlockDecoder::read_other(unsigned tag, Record& record) {
   const unsigned what = tag >> 3;
   std::uint64_t length = 0;
-  if (what < static_cast<unsigned>(Other::kClock) || what > static_cast<unsigned>(Other::kResident) ||
+  if (what < static_cast<unsigned>(Other::kClock) || what > static_cast<unsigned>(Other::kInner) ||
       !read(1, length) || length > 8 || !read(length, record.value)) {
     return false;
   }
@@ -60,7 +58,8 @@ bool BlockDecoder::read_other(unsigned tag, Record& record) {
   record.other = static_cast<Other>(what);
   if (record.other == Other::kClock) {
     clock_ += record.value;
-  } else if (record.other == Other::kLive || record.other == Other::kUsableSize) {
+  } else if (record.other == Other::kLive || record.other == Other::kUsableSize ||
+             record.other == Other::kInner || record.other == Other::kFar) {
     move_address(record.value, record);
   }
   return true;

@@ -13,7 +13,7 @@
 namespace heapwright::recorder {
 
 // The most that one event can take, with its clock, its prefixes and what the last 8-byte store runs over.
-inline constexpr std::size_t kRoom = 64;
+inline constexpr std::size_t kRoom = 96;
 
 struct Stream {
   std::uint8_t* at = nullptr;     // the next record goes here; zeroes from here on
@@ -62,10 +62,20 @@ inline void put_other_address(Stream& stream, Other what, std::uint64_t address)
   }
 }
 
+// For an address too far away from the last one for an event to say so: the next difference is nothing.
+[[gnu::noinline, gnu::cold]] inline void put_far(Stream& stream, std::uint64_t apart) {
+  put_other(stream, Other::kFar, apart);
+}
+
 // One event of kinds 1-6; the clock goes on by `step`, at most 255, where `stamped`. `has_size` for kMalloc, kCalloc, kRealloc.
 template <bool has_size>
 [[gnu::always_inline]] inline void put_event(Stream& stream, Tag kind, std::uint64_t address,
                                              std::uint64_t size, bool stamped, std::uint64_t step) {
+  std::uint64_t apart = detail::difference(stream, address);
+  if (__builtin_expect(apart > 0xffff'ffff, 0)) {
+    put_far(stream, apart);
+    apart = 0;
+  }
   std::uint8_t* const begin = stream.at;
   std::uint8_t* at = begin + 1;
   unsigned tag = static_cast<unsigned>(kind);
@@ -73,10 +83,9 @@ template <bool has_size>
     *at++ = static_cast<std::uint8_t>(step);
     tag |= 0x80;
   }
-  const std::uint64_t apart = detail::difference(stream, address);
   const unsigned where = unsigned{apart > 0xff} + unsigned{apart > 0xffff} + unsigned{apart > 0xff'ffff};
   detail::store(at, apart);
-  at += 0x07030201U >> (where * 8) & 0xff;
+  at += where + 1;
   tag |= where << 3;
   if constexpr (has_size) {
     const unsigned width = unsigned{size > 0xff} + unsigned{size > 0xffff} + unsigned{size > 0xffff'ffff};

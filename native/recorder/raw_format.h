@@ -10,12 +10,13 @@
 // leaves is whole records and then zeroes.
 //
 //   tag, kinds 1-6:   7      6-5     4-3     2-0
-//                   | stamp | size  | where | kind |     then: [stamp, 1 byte] [address, 1 2 3 or 7 bytes] [size, 1 2 4 or 8]
+//                   | stamp | size  | where | kind |     then: [stamp, 1 byte] [address, 1-4 bytes] [size, 1 2 4 or 8]
 //   tag, kind 7:      7-3    2-0
 //                   | what  | 7    |                     then: [length, 1 byte] [value, that many bytes]
 //
 //   stamp    the clock goes on by this much before the event, 0-255 units; without it the clock stands
-//   address  zigzag of the difference to the writer's last one, in units of 8 bytes; 'where' is 0-3 for 1, 2, 3 or 7 bytes
+//   address  zigzag of the difference to the writer's last one, in units of 8 bytes; 'where' is 0-3 for 1-4 bytes
+//            one further away has a kFar in front of it, and the difference 0
 //   size     of kMalloc, kCalloc and kRealloc; 'size' is 0-3 for 1, 2, 4 or 8 bytes
 //
 // A writer that is the only one stamps every 16th event: its events are in order anyway. As soon as there is another one
@@ -53,12 +54,15 @@ enum class Tag : std::uint8_t {
 };
 
 enum class Other : std::uint8_t {
-  kClock = 1,    // the clock goes on by this many units
+  // In front of what they are about.
+  kClock = 1,  // the clock goes on by this many units
+  kFar,        // the last address is now this far from the last; address as above
+  kThread,     // this thread has the writer from here on
+  kAlignment,  // of the kMalloc that follows, as its logarithm
+  kTouched,    // of the kFree, kFreeSized or kLive that follows: resident bytes
+  // By themselves.
   kThreadStart,  // this thread has the writer from here on, and is new
-  kThread,       // this thread has the writer from here on
   kThreadEnd,    // this thread ends
-  kAlignment,    // of the kMalloc that follows, as its logarithm
-  kTouched,      // of the kFree, kFreeSized or kLive that follows: resident bytes
   kLive,         // a large block at this address is live as the process ends; address as above
   kKept,         // the reallocation failed: the object stays where it is
   kGone,         // the reallocation was to size 0, and freed the object
@@ -66,6 +70,7 @@ enum class Other : std::uint8_t {
   kFork,         // the child's process id
   kPhase,        // number in the header's table
   kResident,     // bytes
+  kInner,        // a block that the allocator made for itself by calling malloc; address as above
 };
 
 enum class ClockKind : std::uint32_t { kTsc, kMonotonic };

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "clock.h"
@@ -160,7 +161,7 @@ class Reader : public RawSource {
   void finish_move(const Item& item, Thread& thread);
   Thread& thread_of(const Item& item);
   void emit(const Item& item, const Thread& thread, Event event);
-  void miss();
+  void miss(std::uint64_t address);
   void make_room_at(const Item& item, const Thread& thread);
 
   std::unique_ptr<RawFile> file_;
@@ -173,6 +174,7 @@ class Reader : public RawSource {
   std::unordered_map<std::uint32_t, Thread> threads_;
   std::uint32_t threads_seen_ = 0;
   recorder::LiveTable live_;
+  std::unordered_set<std::uint64_t> inner_;  // blocks that were made inside the allocator
   std::uint64_t objects_ = 0;
   std::uint64_t last_time_ = 0;
   std::uint64_t dropped_ = 0;
@@ -238,7 +240,10 @@ void Reader::emit(const Item& item, const Thread& thread, Event event) {
 }
 
 // Of memory that nobody made. A forked process has some of its parent's.
-void Reader::miss() {
+void Reader::miss(std::uint64_t address) {
+  if (inner_.erase(address) != 0) {
+    return;  // made by the allocator for itself
+  }
   if (file_->header().forked != 0) {
     ++facts_.inherited;
   } else {
@@ -265,6 +270,7 @@ void Reader::take_make(const Item& item, Thread& thread, Kind kind) {
     return;
   }
   make_room_at(item, thread);
+  inner_.erase(item.record.address);
   const std::uint64_t size = item.record.size;
   const std::uint64_t alignment = item.alignment_log2 < 0 ? 0 : std::uint64_t{1} << item.alignment_log2;
   live_.insert({.address = item.record.address, .object = objects_, .size = size});
@@ -279,7 +285,7 @@ void Reader::take_make(const Item& item, Thread& thread, Kind kind) {
 void Reader::take_end(const Item& item, Thread& thread, Kind kind) {
   const Live* const live = live_.find(item.record.address);
   if (live == nullptr) {
-    miss();
+    miss(item.record.address);
     return;
   }
   emit(item, thread,
@@ -310,6 +316,7 @@ void Reader::finish_move(const Item& item, Thread& thread) {
       return;
     }
     make_room_at(item, thread);
+    inner_.erase(item.record.address);
     live.address = item.record.address;
     live.size = item.record.size;
     live_.insert(live);
@@ -337,12 +344,15 @@ void Reader::take_other(const Item& item, Thread& thread) {
               .object = live->object,
               .touched = is_live ? item.touched : kUnknown});
       } else if (item.record.other == Other::kUsableSize) {
-        miss();
+        miss(item.record.address);
       }
       break;
     case Other::kKept:
     case Other::kGone:
       finish_move(item, thread);
+      break;
+    case Other::kInner:
+      inner_.insert(item.record.address);
       break;
     case Other::kFork:
       emit(item, thread, {.kind = Kind::kFork, .value = value});
@@ -383,7 +393,7 @@ void Reader::take(const Item& item) {
         moving = {.known = true, .live = *live};
         live_.erase(live);
       } else {
-        miss();
+        miss(item.record.address);
       }
       thread.moving.push_back(moving);
       break;

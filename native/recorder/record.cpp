@@ -1,5 +1,7 @@
 #include "record.h"
 
+#include "system.h"
+
 namespace heapwright::recorder {
 
 thread_local constinit ThreadState self_state = {.writer = &no_writer,
@@ -65,7 +67,7 @@ void put_anywhere(ThreadState& self, Other what, std::uint64_t value, bool spare
     return;
   }
   put_clock(*writer, clock_now<true>());
-  if (what == Other::kUsableSize) {
+  if (what == Other::kUsableSize || what == Other::kInner) {
     put_other_address(*writer, what, value);
   } else {
     put_other(*writer, what, value);
@@ -78,7 +80,8 @@ void put_anywhere(ThreadState& self, Other what, std::uint64_t value, bool spare
 }  // namespace
 
 void record_other(ThreadState& self, Other what, std::uint64_t value) {
-  const bool spare = self.place != Place::kOutside;
+  const bool spare = self.place == Place::kWriting;
+  const sys::KeepErrno keep;
   const Writing writing(self);
   put_anywhere(self, what, value, spare);
 }

@@ -27,7 +27,7 @@ struct Call {
 // The slow ways. record_call leaves alignment and what was touched in front; record_spare does it in a borrowed writer.
 void record_call(ThreadState& self, const Call& call);
 void record_spare(ThreadState& self, const Call& call);
-// What is no call: `value` is an address for kUsableSize.
+// What is no call: `value` is an address for kUsableSize and kInner.
 void record_other(ThreadState& self, Other what, std::uint64_t value);
 // A realloc that gave nothing: it freed the block, or left it as it was.
 void record_change_failed(ThreadState& self, bool freed, bool spare);

@@ -199,7 +199,7 @@ Writer* refill(ThreadState& self) {
   self.writer = writer;
   if (has_end_key) {
     const Place place = self.place;
-    self.place = Place::kInside;  // it may allocate: not the program's doing
+    self.place = Place::kInside;  // it may allocate, which is not the program's doing
     pthread_setspecific(end_key, reinterpret_cast<void*>(1));
     self.place = place;
   }

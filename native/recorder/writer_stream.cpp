@@ -52,13 +52,11 @@ bool WriterStream::next(Item& item) {
       continue;
     }
     clock_ = std::max(clock_, record.clock);
-    if (record.tag == Tag::kOther && record.other <= Other::kTouched && record.other != Other::kThreadStart &&
-        record.other != Other::kThreadEnd) {
+    if (record.tag == Tag::kOther && record.other <= Other::kThreadStart) {
       take_prefix(record);
-      continue;
-    }
-    if (record.tag == Tag::kOther && record.other == Other::kThreadStart) {
-      take_prefix(record);
+      if (record.other != Other::kThreadStart) {
+        continue;
+      }
     }
     item = {.record = record,
             .thread = thread_,
