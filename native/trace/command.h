@@ -25,5 +25,12 @@ int pack_command(Words words);
 int dump_command(Words words);
 int parse_command(Words words);
 int expand_command(Words words);
+// native/model/commands.cpp
+int info_command(Words words);
+int fit_command(Words words);
+int synth_command(Words words);
+int import_wl_command(Words words);
+int import_heaptrack_command(Words words);
+int export_wl_command(Words words);
 
 }  // namespace heapwright::trace

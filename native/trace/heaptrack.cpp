@@ -40,7 +40,9 @@ bool number(std::string_view& line, std::uint64_t& value) {
 
 class HeaptrackSource : public EventSource {
  public:
-  explicit HeaptrackSource(std::FILE* file) : file_(file) { header_.allocator = "not known: a heaptrack file"; }
+  explicit HeaptrackSource(std::FILE* file) : file_(file) {
+    header_.allocator = "not known: a heaptrack file";
+  }
 
   // Reads up to the first event; false for what is no heaptrack text.
   bool start() {

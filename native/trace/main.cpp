@@ -17,6 +17,12 @@ constexpr std::array kCommands{
     Command{"dump", "TRACE", heapwright::trace::dump_command},
     Command{"parse", "TEXT FILE", heapwright::trace::parse_command},
     Command{"expand", "TRACE OPS", heapwright::trace::expand_command},
+    Command{"info", "TRACE", heapwright::trace::info_command},
+    Command{"fit", "TRACE windows|rand-malloc WINDOWS BYTES", heapwright::trace::fit_command},
+    Command{"synth", "HEAP TIME FILE", heapwright::trace::synth_command},
+    Command{"import-wl", "FILE TRACE", heapwright::trace::import_wl_command},
+    Command{"import-heaptrack", "TRACE", heapwright::trace::import_heaptrack_command},
+    Command{"export-wl", "TRACE FILE", heapwright::trace::export_wl_command},
 };
 
 int usage() {

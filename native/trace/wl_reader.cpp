@@ -292,7 +292,8 @@ void WlSource::make(Stream& stream, Event event, std::uint64_t into) {
   if (slots_[into] != kNone) {
     free_slot(stream, into);  // so does trace_run
   }
-  if (event.alignment != 0 && ((event.alignment & (event.alignment - 1)) != 0 || event.alignment > kMostBytes)) {
+  if (event.alignment != 0 &&
+      ((event.alignment & (event.alignment - 1)) != 0 || event.alignment > kMostBytes)) {
     ++loss_.events;
     return;
   }
@@ -366,7 +367,9 @@ bool WlSource::step(Stream& stream) {
       if (!arguments(2, v)) {
         return false;
       }
-      event.kind = operation == wl::kMalloc ? Kind::kMalloc : operation == wl::kCalloc ? Kind::kCalloc : Kind::kAligned;
+      event.kind = operation == wl::kMalloc   ? Kind::kMalloc
+                   : operation == wl::kCalloc ? Kind::kCalloc
+                                              : Kind::kAligned;
       event.size = v[1];
       if (event.kind == Kind::kAligned) {
         event.alignment = header_.page_size;

@@ -39,9 +39,9 @@ struct Piece {
 };
 
 struct Writer {
-  std::string text;           // not yet in the temporary file
+  std::string text;  // not yet in the temporary file
   std::vector<Piece> pieces;
-  std::uint64_t size = 0;     // of all
+  std::uint64_t size = 0;  // of all
   std::vector<std::uint64_t> free_slots;
   bool started = false;
 };
@@ -75,6 +75,7 @@ class WlWriter {
     for (const std::uint64_t number : numbers) {
       put_number(text, number);
     }
+    sound_ = spill(of(thread), false) && sound_;
   }
 
   std::FILE* spare_;
@@ -87,6 +88,7 @@ class WlWriter {
   std::uint32_t last_freer_ = 0;
   std::uint32_t main_ = 0;
   bool any_ = false;
+  bool sound_ = true;  // the temporary file could be written
 };
 
 bool WlWriter::spill(Writer& writer, bool all) {
@@ -152,7 +154,8 @@ bool WlWriter::add(const Event& event, Exported& done) {
     if (event.kind == Kind::kAligned) {
       operation(event.thread, wl::kMemalign, {slot.index, event.alignment, event.size});
     } else {
-      operation(event.thread, event.kind == Kind::kCalloc ? wl::kCalloc : wl::kMalloc, {slot.index, event.size});
+      operation(event.thread, event.kind == Kind::kCalloc ? wl::kCalloc : wl::kMalloc,
+                {slot.index, event.size});
     }
   } else {
     pass(known->owner, event.thread);
@@ -167,11 +170,7 @@ bool WlWriter::add(const Event& event, Exported& done) {
       live_.erase(event.object);
     }
   }
-  bool written = spill(of(event.thread), false);
-  if (any_) {
-    written = spill(writers_[main_], false) && written;
-  }
-  return written;
+  return sound_;
 }
 
 bool WlWriter::finish(std::FILE* out) {

@@ -1,0 +1,174 @@
+// The live long stays of one size class, in the order they began, so that neighbours in memory (as far as an allocator puts
+// what it hands out one after the other side by side) are neighbours here. Ends are picked by age, after or before the one
+// that ended last, or anywhere.
+//
+// Invariant: starts_[w] is where the stays of window w begin in all_; ended ones stay in place until compact().
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "model.h"
+
+namespace heapwright::model {
+
+// Numbers that are the same everywhere for a seed; the distributions of <random> are not.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : bits_(seed) {}
+  double uniform() { return static_cast<double>(bits_() >> 11) * 0x1.0p-53; }
+  std::uint64_t below(std::uint64_t n) {
+    return std::min(n - 1, static_cast<std::uint64_t>(uniform() * static_cast<double>(n)));
+  }
+
+ private:
+  std::mt19937_64 bits_;
+};
+
+struct Held {
+  std::uint64_t object = 0;
+  std::uint64_t size = 0;
+  std::uint32_t thread = 0;
+  bool alive = true;
+};
+
+class Cohort {
+ public:
+  std::size_t alive() const { return alive_; }
+
+  void start_window() {
+    if (all_.size() > 64 && alive_ * 2 < all_.size()) {
+      compact();
+    }
+    starts_.push_back(all_.size());
+  }
+  void add(const Held& held) {
+    all_.push_back(held);
+    ++alive_;
+  }
+
+  // Takes one out; `wanted` counts what is to end by age, and one is taken off the bin it falls into. There must be one alive.
+  Held take(std::array<std::uint64_t, kAgeBins>& wanted, const SizeClass& kind, Dice& dice) {
+    const std::uint64_t draw = dice.below(1000);
+    std::size_t at = all_.size();
+    if (draw < kind.in_order) {
+      at = forward(last_ + 1, std::min(all_.size(), last_ + 65));
+    } else if (draw < kind.in_order + kind.in_reverse) {
+      at = backward(last_, last_ < 65 ? 0 : last_ - 65);
+    }
+    if (at >= all_.size() || wanted[bin_of(at)] == 0) {
+      at = anywhere(wanted, dice);
+    }
+    unsigned bin = bin_of(at);
+    for (unsigned i = 0; wanted[bin] == 0 && i < kAgeBins; ++i) {
+      bin = i;
+    }
+    wanted[bin] -= wanted[bin] > 0 ? 1 : 0;
+    all_[at].alive = false;
+    --alive_;
+    last_ = at;
+    return all_[at];
+  }
+
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    for (const Held& held : all_) {
+      if (held.alive) {
+        visit(held);
+      }
+    }
+  }
+
+ private:
+  // Of the window an index belongs to; what began in this window counts as of the last one.
+  unsigned bin_of(std::size_t at) const {
+    const auto after =
+        static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), at) - starts_.begin());
+    const std::size_t age = std::max<std::size_t>(1, starts_.size() - after);
+    unsigned bin = 0;
+    while (bin + 1 < kAgeBins && (age >> (bin + 1)) != 0) {
+      ++bin;
+    }
+    return bin;
+  }
+  std::size_t forward(std::size_t from, std::size_t to) const {
+    for (std::size_t at = from; at < to; ++at) {
+      if (all_[at].alive) {
+        return at;
+      }
+    }
+    return all_.size();
+  }
+  std::size_t backward(std::size_t from, std::size_t to) const {
+    for (std::size_t at = std::min(from, all_.size()); at > to; --at) {
+      if (all_[at - 1].alive) {
+        return at - 1;
+      }
+    }
+    return all_.size();
+  }
+  std::size_t within(std::size_t low, std::size_t high, Dice& dice) const {
+    for (int i = 0; i < 8 && low < high; ++i) {
+      const std::size_t at = low + dice.below(high - low);
+      if (all_[at].alive) {
+        return at;
+      }
+    }
+    const std::size_t middle = low < high ? low + dice.below(high - low) : low;
+    const std::size_t at = forward(middle, high);
+    return at < all_.size() ? at : forward(low, middle);
+  }
+  std::size_t anywhere(const std::array<std::uint64_t, kAgeBins>& wanted, Dice& dice) const {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t count : wanted) {
+      sum += count;
+    }
+    if (sum > 0) {
+      std::uint64_t draw = dice.below(sum);
+      unsigned bin = 0;
+      while (draw >= wanted[bin]) {
+        draw -= wanted[bin++];
+      }
+      // Ages [2^bin, 2^(bin+1)) in windows; the last bin has no upper end.
+      const std::size_t now = starts_.size() - 1;
+      const std::size_t oldest = bin + 1 == kAgeBins ? now + 1 : (std::size_t{2} << bin) - 1;
+      const std::size_t youngest = std::size_t{1} << bin;
+      if (youngest <= now) {
+        const std::size_t low = oldest > now ? 0 : starts_[now - oldest];
+        const std::size_t at = within(low, starts_[now - youngest + 1], dice);
+        if (at < all_.size()) {
+          return at;
+        }
+      }
+    }
+    return within(0, all_.size(), dice);
+  }
+  void compact() {
+    std::size_t to = 0;
+    std::size_t window = 0;
+    std::size_t last = 0;
+    for (std::size_t at = 0; at < all_.size(); ++at) {
+      for (; window < starts_.size() && starts_[window] == at; ++window) {
+        starts_[window] = to;
+      }
+      last = at == last_ ? to : last;
+      if (all_[at].alive) {
+        all_[to++] = all_[at];
+      }
+    }
+    for (; window < starts_.size(); ++window) {
+      starts_[window] = to;
+    }
+    all_.resize(to);
+    last_ = last;
+  }
+
+  std::vector<Held> all_;
+  std::vector<std::size_t> starts_;
+  std::size_t alive_ = 0;
+  std::size_t last_ = 0;
+};
+
+}  // namespace heapwright::model

@@ -1,0 +1,169 @@
+// The sub-commands of heapwright-trace that count, fit, make up and convert traces. Results are JSON on stdout.
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "fit.h"
+#include "json.h"
+#include "rand_malloc.h"
+#include "scale.h"
+#include "statistics.h"
+#include "statistics_json.h"
+#include "synth.h"
+#include "trace/command.h"
+#include "trace/formats.h"
+#include "trace/pack.h"
+#include "trace/packed.h"
+
+namespace heapwright::trace {
+
+namespace {
+
+using model::Json;
+
+void print(const std::string& text) { (void)std::printf("%s\n", text.c_str()); }
+
+// Packs a source and prints what came of it.
+int pack_and_print(EventSource& source, const char* path) {
+  Packed done;
+  std::string error;
+  if (!pack(source, path, done, error)) {
+    return fail(error);
+  }
+  const Summary& s = done.summary;
+  Json json;
+  json.open('{').field("events", s.events).field("allocations", s.allocations).field("threads", s.threads);
+  json.field("peak_live_bytes", s.peak_live_bytes).field("peak_live_objects", s.peak_live_objects);
+  json.key("loss").open('{').field("bytes", done.loss.bytes).field("events", done.loss.events);
+  json.field("failed_calls", done.loss.failed_calls)
+      .field("cut_short", done.loss.cut_short)
+      .field("why", done.loss.why);
+  json.close('}').close('}');
+  print(json.text());
+  return 0;
+}
+
+bool number(const char* text, double& value) {
+  char* end = nullptr;
+  value = std::strtod(text, &end);
+  return end != text && *end == '\0' && value >= 0;
+}
+
+}  // namespace
+
+// info TRACE
+int info_command(Words words) {
+  std::string error;
+  const auto source = open_trace(words[0], error);
+  if (!source) {
+    return fail(error);
+  }
+  model::Statistics statistics(source->header().page_size);
+  Event event;
+  while (source->next(event)) {
+    statistics.add(event);
+  }
+  struct stat status{};
+  const auto bytes = ::stat(words[0], &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+  print(model::to_json(statistics, source->header(), source->loss(), bytes));
+  return 0;
+}
+
+// fit TRACE windows|rand-malloc WINDOWS BYTES
+int fit_command(Words words) {
+  double windows = 0;
+  double bytes = 0;
+  if (!number(words[2], windows) || !number(words[3], bytes) || windows < 1 || windows > 100000) {
+    return fail("WINDOWS and BYTES are numbers above 0");
+  }
+  std::string error;
+  const model::Opener open = [&] { return open_trace(words[0], error); };
+  model::Model found;
+  Loss loss;
+  std::string why;
+  std::string text;
+  if (std::string(words[1]) == "rand-malloc") {
+    std::vector<model::MeanClass> means;
+    if (!model::fit_rand_malloc(open, means, found, loss, why)) {
+      return fail(error.empty() ? why : error);
+    }
+    text = model::to_json(means, found);
+  } else {
+    model::FitOptions options;
+    options.windows = static_cast<std::uint64_t>(windows);
+    options.bytes = static_cast<std::size_t>(bytes);
+    if (!model::fit(open, options, found, loss, why)) {
+      return fail(error.empty() ? why : error);
+    }
+    text = model::to_json(found);
+  }
+  print(text);
+  if (!loss.why.empty()) {
+    (void)std::fprintf(stderr, "%s\n", loss.why.c_str());
+  }
+  return 0;
+}
+
+// synth HEAP TIME FILE, a plan on stdin
+int synth_command(Words words) {
+  double heap = 0;
+  double time = 0;
+  if (!number(words[0], heap) || !number(words[1], time) || heap <= 0 || time <= 0) {
+    return fail("HEAP and TIME are numbers above 0");
+  }
+  model::Plan plan;
+  std::string error;
+  if (!model::read_plan(stdin, plan, error)) {
+    return fail(error);
+  }
+  if (!model::scale(plan.model, heap, time)) {
+    return fail("that is more than can be made up: a window would have more than 2^30 allocations");
+  }
+  for (model::MeanClass& mean : plan.means) {
+    mean.count = static_cast<std::uint64_t>(static_cast<double>(mean.count) * heap * time + 0.5);
+    mean.lifetime = static_cast<std::uint64_t>(static_cast<double>(mean.lifetime) * heap + 0.5);
+  }
+  if (plan.rand_malloc) {
+    plan.nanoseconds = static_cast<std::uint64_t>(static_cast<double>(plan.nanoseconds) * heap * time);
+  }
+  const auto source = model::make_synthetic(std::move(plan));
+  return pack_and_print(*source, words[2]);
+}
+
+// import-wl FILE TRACE
+int import_wl_command(Words words) {
+  std::string error;
+  const auto source = open_wl(words[0], error);
+  return source ? pack_and_print(*source, words[1]) : fail(error);
+}
+
+// import-heaptrack TRACE, the text on stdin
+int import_heaptrack_command(Words words) {
+  std::string error;
+  const auto source = open_heaptrack(stdin, error);
+  return source ? pack_and_print(*source, words[0]) : fail(error);
+}
+
+// export-wl TRACE FILE
+int export_wl_command(Words words) {
+  std::string error;
+  const auto source = open_trace(words[0], error);
+  Exported done;
+  if (!source || !write_wl(*source, words[1], done, error)) {
+    return fail(error);
+  }
+  Json json;
+  json.open('{').field("events", done.events).field("left_out", done.left_out);
+  const Loss loss = source->loss();
+  json.key("loss")
+      .open('{')
+      .field("bytes", loss.bytes)
+      .field("events", loss.events)
+      .field("cut_short", loss.cut_short);
+  json.field("why", loss.why).close('}').close('}');
+  print(json.text());
+  return 0;
+}
+
+}  // namespace heapwright::trace

@@ -1,0 +1,366 @@
+#include "fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "layout.h"
+#include "merge.h"
+#include "trace/live_table.h"
+
+namespace heapwright::model {
+
+using trace::Event;
+using trace::Kind;
+
+namespace {
+
+constexpr std::uint32_t kThreads = 64;  // threads a model tells apart at one time; more share
+
+// Trace threads as those of the model: whoever starts after another has ended takes its place, so a thousand threads one after
+// the other are one.
+class Places {
+ public:
+  std::uint32_t of(std::uint32_t thread) {
+    if (thread >= place_.size()) {
+      place_.resize(thread + 1, kNone);
+    }
+    if (place_[thread] == kNone) {
+      if (free_.empty()) {
+        place_[thread] = used_ % kThreads;
+        ++used_;
+      } else {
+        place_[thread] = free_.back();
+        free_.pop_back();
+      }
+    }
+    return place_[thread];
+  }
+  void end(std::uint32_t thread) {
+    if (thread < place_.size() && place_[thread] != kNone) {
+      free_.push_back(place_[thread]);
+      place_[thread] = kNone;
+    }
+  }
+  std::uint32_t count() const { return std::max(1U, std::min(used_, kThreads)); }
+
+ private:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  std::vector<std::uint32_t> place_;
+  std::vector<std::uint32_t> free_;
+  std::uint32_t used_ = 0;
+};
+
+// The effective number of equal portions that amounts come in: the square of their sum over the sum of their squares.
+class Portions {
+ public:
+  void add(std::uint64_t bytes) { now_ += static_cast<double>(bytes) + 1; }
+  void close() {
+    sum_ += now_;
+    squares_ += now_ * now_;
+    now_ = 0;
+  }
+  std::uint64_t take() {
+    close();
+    const double portions = squares_ > 0 ? sum_ * sum_ / squares_ : 0;
+    *this = Portions{};
+    return static_cast<std::uint64_t>(std::llround(portions));
+  }
+
+ private:
+  double now_ = 0;
+  double sum_ = 0;
+  double squares_ = 0;
+};
+
+struct Stay {
+  std::uint64_t tick = 0;
+  std::uint64_t size = 0;
+  std::uint64_t rank = 0;  // among those of its class
+  std::uint32_t window = 0;
+  std::uint32_t kind = 0;  // class, or place in the script
+  std::uint32_t thread = 0;
+  bool scripted = false;
+};
+
+struct ClassState {
+  std::uint64_t begun = 0;
+  std::uint64_t outlived = 0;  // their window
+  std::uint64_t last_end = 0;  // rank of the old stay that ended last
+  std::uint64_t old_ends = 0;
+  std::uint64_t in_order = 0;
+  std::uint64_t in_reverse = 0;
+  std::uint64_t large = 0;
+  std::uint64_t large_touched = 0;
+};
+
+// The second pass.
+class Counter {
+ public:
+  Counter(Layout& layout, const FitOptions& options, Model& model)
+      : layout_(layout), options_(options), model_(model), states_(layout.classes().size()) {
+    model.classes = layout.classes();
+    model.script_from = layout.script_from();
+    for (const Span& span : layout.spans()) {
+      Window& window = model.windows.emplace_back();
+      window.ticks = span.end - span.begin;
+      window.rows.resize(model.classes.size());
+    }
+  }
+
+  void add(const Event& event);
+  void finish();
+
+ private:
+  void begin(const Event& event, std::optional<Stay> from);
+  void end(const Stay& stay, bool freed);
+  void touched(const Stay& stay, std::uint64_t bytes);
+  void enter_tick();
+  void enter_gap();
+  void to_window(std::uint32_t window);
+
+  Layout& layout_;
+  const FitOptions& options_;
+  Model& model_;
+  std::vector<ClassState> states_;
+  trace::LiveTable<Stay> stays_;
+  Places places_;
+  Portions brief_;
+  Portions old_;
+  std::uint64_t ticks_ = 0;
+  std::uint64_t time_ = 0;
+  std::uint64_t window_since_ = 0;  // time
+  std::uint64_t frees_ = 0;
+  std::uint64_t sized_ = 0;
+  std::uint32_t window_ = 0;
+};
+
+void Counter::to_window(std::uint32_t window) {
+  if (window == window_) {
+    return;
+  }
+  Window& left = model_.windows[window_];
+  left.brief_bursts = brief_.take();
+  left.old_bursts = old_.take();
+  left.nanoseconds = time_ - window_since_;
+  window_since_ = time_;
+  window_ = window;
+}
+
+// The window of the tick that begins now.
+void Counter::enter_tick() {
+  const auto& spans = layout_.spans();
+  std::uint32_t window = window_;
+  while (window + 1 < spans.size() && spans[window].end <= ticks_) {
+    ++window;
+  }
+  to_window(window);
+}
+
+// The window of what is freed between the last tick and the next.
+void Counter::enter_gap() {
+  const auto& spans = layout_.spans();
+  std::uint32_t window = window_;
+  while (window + 1 < spans.size() && spans[window].end <= ticks_ &&
+         (spans[window].begin < spans[window].end || spans[window].begin < ticks_)) {
+    ++window;
+  }
+  to_window(window);
+}
+
+void Counter::add(const Event& event) {
+  ++model_.events;
+  if (makes(event.kind)) {
+    ++model_.allocations;
+    enter_tick();
+    time_ = std::max(time_, event.time);
+    begin(event, std::nullopt);
+    return;
+  }
+  time_ = std::max(time_, event.time);
+  if (event.kind == Kind::kThreadEnd) {
+    places_.end(event.thread);
+    return;
+  }
+  const Stay* known = ends(event.kind) || event.kind == Kind::kRealloc || event.kind == Kind::kTouched
+                          ? stays_.find(event.object)
+                          : nullptr;
+  if (known == nullptr) {
+    return;
+  }
+  const Stay stay = *known;
+  if (event.touched != trace::kUnknown && stay.size >= kLargeBlock) {
+    touched(stay, event.touched);
+  }
+  if (event.kind == Kind::kRealloc) {
+    enter_tick();
+    end(stay, false);
+    stays_.erase(event.object);
+    begin(event, stay);
+  } else if (ends(event.kind)) {
+    enter_gap();
+    end(stay, true);
+    stays_.erase(event.object);
+    ++frees_;
+    sized_ += event.kind == Kind::kFreeSized ? 1 : 0;
+    const std::uint32_t thread = places_.of(event.thread);
+    if (stay.scripted) {
+      model_.script[stay.kind].end_thread = thread;
+    } else {
+      ++model_.free_threads[{stay.thread, thread}];
+    }
+  }
+}
+
+void Counter::begin(const Event& event, std::optional<Stay> from) {
+  Stay stay{.tick = ticks_, .size = event.size, .window = window_, .thread = places_.of(event.thread)};
+  ++ticks_;
+  brief_.close();
+  old_.close();
+  Window& window = model_.windows[window_];
+  if (event.size >= model_.script_from && model_.script.size() < options_.script) {
+    stay.scripted = true;
+    stay.kind = static_cast<std::uint32_t>(model_.script.size());
+    Scripted& entry = model_.script.emplace_back();
+    entry.tick = stay.tick;
+    entry.size = event.size;
+    entry.thread = entry.end_thread = stay.thread;
+    if (from) {
+      entry.begin = from->scripted ? Scripted::Begin::kFromScript : Scripted::Begin::kFromClass;
+      entry.begin_with = from->kind;
+    } else if (event.kind == Kind::kCalloc) {
+      entry.begin = Scripted::Begin::kCalloc;
+    } else if (event.kind == Kind::kAligned) {
+      entry.begin = Scripted::Begin::kAligned;
+      entry.begin_with = event.alignment;
+    }
+  } else {
+    stay.kind = layout_.class_of(event.size);
+    stay.rank = states_[stay.kind].begun++;
+    SizeClass& c = model_.classes[stay.kind];
+    if (c.by_thread.size() <= stay.thread) {
+      c.by_thread.resize(stay.thread + 1);
+    }
+    ++c.by_thread[stay.thread];
+    ++window.threads[stay.thread];
+    // Taken to outlive its window until it does not.
+    ++window.rows[stay.kind].long_count;
+    window.rows[stay.kind].long_bytes += stay.size;
+    c.callocs += event.kind == Kind::kCalloc ? 1 : 0;
+    if (event.kind == Kind::kAligned) {
+      const auto same = std::find_if(c.alignments.begin(), c.alignments.end(),
+                                     [&](const auto& a) { return a.first == event.alignment; });
+      same == c.alignments.end() ? c.alignments.emplace_back(event.alignment, 1) : (++same->second, *same);
+    }
+    if (from && !from->scripted) {
+      ++window.resizes[{from->kind, stay.kind}];
+    }
+  }
+  if (from && from->scripted) {
+    Scripted& last = model_.script[from->kind];
+    last.end = stay.scripted ? Scripted::End::kIntoScript : Scripted::End::kIntoClass;
+    last.end_with = stay.kind;
+    last.end_thread = stay.thread;
+  }
+  stays_.insert(event.object, stay);
+}
+
+void Counter::end(const Stay& stay, bool freed) {
+  const std::uint64_t length = ticks_ - stay.tick - 1;
+  if (stay.scripted) {
+    model_.script[stay.kind].length = length;
+    model_.script[stay.kind].end = Scripted::End::kFree;  // a realloc says better where it goes
+    return;
+  }
+  Window& window = model_.windows[window_];
+  if (stay.window == window_) {
+    Row& row = window.rows[stay.kind];
+    --row.long_count;
+    row.long_bytes -= stay.size;
+    ++row.brief[std::min(log_bin(length), kLifeBins - 1)];
+  } else {
+    ++window.rows[stay.kind].old[std::min(log_bin(window_ - stay.window), kAgeBins) - 1];
+    ClassState& state = states_[stay.kind];
+    // Neighbours among those that outlive their window are further apart where most do not.
+    const std::uint64_t near = 2 + 3 * state.begun / std::max<std::uint64_t>(1, ++state.outlived);
+    if (stay.rank > state.last_end && stay.rank - state.last_end <= near) {
+      ++state.in_order;
+    } else if (stay.rank < state.last_end && state.last_end - stay.rank <= near) {
+      ++state.in_reverse;
+    }
+    state.last_end = stay.rank;
+    ++state.old_ends;
+  }
+  if (freed) {
+    (stay.window == window_ ? brief_ : old_).add(stay.size);
+  }
+}
+
+void Counter::touched(const Stay& stay, std::uint64_t bytes) {
+  if (stay.scripted) {
+    model_.script[stay.kind].touched = bytes;
+  } else {
+    states_[stay.kind].large += stay.size;
+    states_[stay.kind].large_touched += std::min(bytes, stay.size);
+  }
+}
+
+void Counter::finish() {
+  to_window(static_cast<std::uint32_t>(model_.windows.size()) - 1);
+  model_.windows[window_].nanoseconds += time_ - window_since_;
+  model_.windows[window_].brief_bursts = brief_.take();
+  model_.windows[window_].old_bursts = old_.take();
+  for (std::size_t c = 0; c < states_.size(); ++c) {
+    const ClassState& state = states_[c];
+    if (state.old_ends > 0) {
+      model_.classes[c].in_order = 1000 * state.in_order / state.old_ends;
+      model_.classes[c].in_reverse = 1000 * state.in_reverse / state.old_ends;
+    }
+    if (state.large > 0) {
+      model_.classes[c].touched = static_cast<std::uint64_t>(
+          1000.0 * static_cast<double>(state.large_touched) / static_cast<double>(state.large));
+    }
+  }
+  model_.ticks = ticks_;
+  model_.nanoseconds = time_;
+  model_.threads = places_.count();
+  model_.sized_frees = frees_ == 0 ? 0 : 1000 * sized_ / frees_;
+  model_.peak_live = layout_.statistics().peak_live;
+}
+
+}  // namespace
+
+bool fit(const Opener& open, const FitOptions& options, Model& model, trace::Loss& loss, std::string& error) {
+  FitOptions tried = options;
+  while (true) {
+    const auto first = open();
+    if (!first) {
+      error = "the trace cannot be read";
+      return false;
+    }
+    Layout layout(*first, tried);
+    loss = first->loss();
+    if (layout.ticks() == 0) {
+      error = "the trace has no allocation, so there is nothing to fit";
+      return false;
+    }
+    const auto second = open();
+    if (!second) {
+      error = "the trace cannot be read a second time";
+      return false;
+    }
+    model = Model{};
+    Counter counter(layout, tried, model);
+    Event event;
+    while (second->next(event)) {
+      counter.add(event);
+    }
+    counter.finish();
+    if (merge_until(model, tried.bytes) || tried.windows <= 16) {
+      return true;
+    }
+    tried.windows /= 2;
+  }
+}
+
+}  // namespace heapwright::model

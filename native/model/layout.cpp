@@ -1,0 +1,177 @@
+#include "layout.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+namespace heapwright::model {
+
+using trace::Event;
+
+namespace {
+
+constexpr std::size_t kBursts = 64;
+constexpr std::size_t kExactBySize =
+    40;  // classes of one size: so many for the bytes in them, and so many for their number
+constexpr std::size_t kSizesOfClass = 8;
+constexpr unsigned kBins = 256;
+
+// Four bins a doubling.
+unsigned quarter_bin(std::uint64_t size) {
+  const unsigned octave = log_bin(size);
+  return octave < 3 ? static_cast<unsigned>(size)
+                    : 4 * octave + static_cast<unsigned>((size >> (octave - 3)) & 3);
+}
+
+}  // namespace
+
+void shorten(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes) {
+  if (sizes.size() <= kSizesOfClass) {
+    return;
+  }
+  std::sort(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first < b.first;
+  });
+  double bytes = 0;
+  std::uint64_t count = 0;
+  for (std::size_t i = kSizesOfClass - 1; i < sizes.size(); ++i) {
+    bytes += static_cast<double>(sizes[i].first) * static_cast<double>(sizes[i].second);
+    count += sizes[i].second;
+  }
+  sizes.resize(kSizesOfClass - 1);
+  sizes.emplace_back(static_cast<std::uint64_t>(bytes / static_cast<double>(count) + 0.5), count);
+  std::sort(sizes.begin(), sizes.end());
+}
+
+double mean_size(const SizeClass& c) {
+  double bytes = 0;
+  double count = 0;
+  for (const auto& [size, times] : c.sizes) {
+    bytes += static_cast<double>(size) * static_cast<double>(times);
+    count += static_cast<double>(times);
+  }
+  return count == 0 ? 0 : bytes / count;
+}
+
+Layout::Layout(trace::EventSource& source, const FitOptions& options) : binned_(kBins, -1) {
+  Event event;
+  std::uint64_t before = 0;  // live bytes when the last tick was over
+  while (source.next(event)) {
+    const std::uint64_t tick = statistics_.ticks;
+    if (makes(event.kind) || event.kind == trace::Kind::kRealloc) {
+      note_burst(tick, before);
+    }
+    statistics_.add(event);
+    if (statistics_.ticks != tick) {
+      before = statistics_.live();
+    }
+  }
+  cut(options);
+  divide(options);
+}
+
+void Layout::note_burst(std::uint64_t tick, std::uint64_t live_before) {
+  const std::uint64_t live = statistics_.live();
+  const std::uint64_t freed = live_before > live ? live_before - live : 0;
+  if (freed < 4096 || freed < statistics_.peak_live / 100) {
+    return;
+  }
+  bursts_.emplace_back(freed, tick);
+  std::push_heap(bursts_.begin(), bursts_.end(), std::greater<>());
+  if (bursts_.size() > kBursts) {
+    std::pop_heap(bursts_.begin(), bursts_.end(), std::greater<>());
+    bursts_.pop_back();
+  }
+}
+
+void Layout::cut(const FitOptions& options) {
+  const std::uint64_t all = ticks();
+  const std::uint64_t count = std::max<std::uint64_t>(1, std::min(options.windows, all));
+  std::set<std::uint64_t> borders{0, all, std::min(statistics_.peak_tick, all)};
+  for (std::uint64_t i = 1; i < count; ++i) {
+    borders.insert(all / count * i + all % count * i / count);
+  }
+  std::set<std::uint64_t> bursts{all};  // what is freed after the last tick comes in a window of its own, too
+  for (const auto& [bytes, tick] : bursts_) {
+    if (bytes >= statistics_.peak_live / 100) {
+      bursts.insert(tick);
+      borders.insert(tick);
+    }
+  }
+  for (auto border = borders.begin(); border != borders.end(); ++border) {
+    if (bursts.contains(*border)) {
+      spans_.push_back({*border, *border});
+    }
+    if (const auto end = std::next(border); end != borders.end()) {
+      spans_.push_back({*border, *end});
+    }
+  }
+}
+
+void Layout::divide(const FitOptions& options) {
+  auto sizes = statistics_.top_sizes(~std::size_t{0});  // most frequent first
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  std::uint64_t scripted = 0;
+  script_from_ = statistics_.largest + 1;
+  for (const auto& [size, count] : sizes) {
+    scripted += count;
+    if (scripted > options.script) {
+      break;
+    }
+    script_from_ = size;
+  }
+  std::erase_if(sizes, [this](const auto& each) { return each.first >= script_from_; });
+
+  std::set<std::uint64_t> alone;
+  const auto take = [&](const auto& weight) {
+    std::sort(sizes.begin(), sizes.end(),
+              [&](const auto& a, const auto& b) { return weight(a) > weight(b); });
+    for (std::size_t i = 0; i < std::min(kExactBySize, sizes.size()); ++i) {
+      alone.insert(sizes[i].first);
+    }
+  };
+  take([](const auto& s) { return s.second; });
+  take([](const auto& s) { return s.first * s.second; });
+  std::vector<SizeClass> bins(kBins);
+  for (const auto& each : sizes) {
+    if (alone.contains(each.first)) {
+      classes_.emplace_back().sizes.push_back(each);
+    } else {
+      bins[std::min(quarter_bin(each.first), kBins - 1)].sizes.push_back(each);
+    }
+  }
+  for (SizeClass& bin : bins) {
+    if (!bin.sizes.empty()) {
+      classes_.push_back(std::move(bin));
+    }
+  }
+  std::sort(classes_.begin(), classes_.end(),
+            [](const SizeClass& a, const SizeClass& b) { return mean_size(a) < mean_size(b); });
+  for (std::uint32_t c = 0; c < classes_.size(); ++c) {
+    const std::uint64_t first = classes_[c].sizes.front().first;
+    if (classes_[c].sizes.size() == 1 && alone.contains(first)) {
+      exact_.emplace(first, c);
+    } else {
+      binned_[std::min(quarter_bin(first), kBins - 1)] = static_cast<std::int32_t>(c);
+    }
+    shorten(classes_[c].sizes);
+  }
+  if (classes_.empty()) {  // everything is in the script; nobody asks for a class then, but there is one
+    classes_.emplace_back().sizes.emplace_back(kGranule, 1);
+  }
+}
+
+std::uint32_t Layout::class_of(std::uint64_t size) const {
+  if (const auto known = exact_.find(size); known != exact_.end()) {
+    return known->second;
+  }
+  const unsigned wanted = std::min(quarter_bin(size), kBins - 1);
+  for (unsigned bin = wanted + 1; bin-- > 0;) {
+    if (binned_[bin] >= 0) {
+      return static_cast<std::uint32_t>(binned_[bin]);
+    }
+  }
+  return static_cast<std::uint32_t>(classes_.size() - 1);
+}
+
+}  // namespace heapwright::model

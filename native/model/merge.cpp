@@ -1,0 +1,130 @@
+#include "merge.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "fit.h"
+#include "layout.h"
+
+namespace heapwright::model {
+
+namespace {
+
+constexpr std::size_t kFewest = 12;
+
+void join(std::vector<std::pair<std::uint64_t, std::uint64_t>>& to,
+          const std::vector<std::pair<std::uint64_t, std::uint64_t>>& from) {
+  for (const auto& [what, count] : from) {
+    const auto same =
+        std::find_if(to.begin(), to.end(), [&](const auto& each) { return each.first == what; });
+    if (same == to.end()) {
+      to.emplace_back(what, count);
+    } else {
+      same->second += count;
+    }
+  }
+}
+
+std::uint64_t count_of(const SizeClass& c) {
+  std::uint64_t sum = 0;
+  for (const auto& [size, count] : c.sizes) {
+    sum += count;
+  }
+  return sum;
+}
+
+void join(SizeClass& to, const SizeClass& from) {
+  const std::uint64_t a = count_of(to);
+  const std::uint64_t b = count_of(from);
+  const auto weighed = [&](std::uint64_t x, std::uint64_t y) {
+    return (x * a + y * b) / std::max<std::uint64_t>(1, a + b);
+  };
+  to.in_order = weighed(to.in_order, from.in_order);
+  to.in_reverse = weighed(to.in_reverse, from.in_reverse);
+  if (to.touched == kNever || from.touched == kNever) {
+    to.touched = std::min(to.touched, from.touched);
+  } else {
+    to.touched = weighed(to.touched, from.touched);
+  }
+  join(to.sizes, from.sizes);
+  shorten(to.sizes);
+  to.callocs += from.callocs;
+  join(to.alignments, from.alignments);
+  to.by_thread.resize(std::max(to.by_thread.size(), from.by_thread.size()));
+  for (std::size_t t = 0; t < from.by_thread.size(); ++t) {
+    to.by_thread[t] += from.by_thread[t];
+  }
+}
+
+// Class c becomes into[c]; numbers are dense and rise.
+void merge(Model& model, const std::vector<std::uint32_t>& into) {
+  const std::size_t count = into.back() + 1;
+  std::vector<SizeClass> classes(count);
+  for (std::size_t c = 0; c < into.size(); ++c) {
+    classes[into[c]].sizes.empty() ? void(classes[into[c]] = model.classes[c])
+                                   : join(classes[into[c]], model.classes[c]);
+  }
+  model.classes = std::move(classes);
+  for (Window& window : model.windows) {
+    std::vector<Row> rows(count);
+    for (std::size_t c = 0; c < into.size(); ++c) {
+      rows[into[c]].add(window.rows[c]);
+    }
+    window.rows = std::move(rows);
+    decltype(window.resizes) resizes;
+    for (const auto& [classes_of, times] : window.resizes) {
+      resizes[{into[classes_of.first], into[classes_of.second]}] += times;
+    }
+    window.resizes = std::move(resizes);
+  }
+  for (Scripted& entry : model.script) {
+    if (entry.begin == Scripted::Begin::kFromClass) {
+      entry.begin_with = into[entry.begin_with];
+    }
+    if (entry.end == Scripted::End::kIntoClass) {
+      entry.end_with = into[entry.end_with];
+    }
+  }
+}
+
+// What it costs to take two neighbours for one: how much their sizes differ, times the live bytes that may be wrong by that.
+std::vector<double> costs(const Model& model) {
+  std::vector<double> bytes(model.classes.size());
+  for (const Window& window : model.windows) {
+    for (std::size_t c = 0; c < bytes.size(); ++c) {
+      bytes[c] += static_cast<double>(window.rows[c].long_bytes) +
+                  1e-3 * static_cast<double>(window.rows[c].begins()) * mean_size(model.classes[c]);
+    }
+  }
+  std::vector<double> found;
+  for (std::size_t c = 0; c + 1 < bytes.size(); ++c) {
+    const double apart = std::log((mean_size(model.classes[c + 1]) + 1) / (mean_size(model.classes[c]) + 1));
+    found.push_back(std::min(bytes[c], bytes[c + 1]) * std::abs(apart));
+  }
+  return found;
+}
+
+}  // namespace
+
+bool merge_until(Model& model, std::size_t bytes) {
+  while (to_json(model).size() > bytes) {
+    const std::size_t classes = model.classes.size();
+    if (classes <= kFewest) {
+      return false;
+    }
+    const std::vector<double> cost = costs(model);
+    std::vector<double> sorted = cost;
+    std::sort(sorted.begin(), sorted.end());
+    const double limit = sorted[std::min<std::size_t>(classes / 16, sorted.size() - 1)];
+    std::vector<std::uint32_t> into(classes);
+    bool merged = false;  // at most two become one at a time
+    for (std::size_t c = 1; c < classes; ++c) {
+      merged = !merged && cost[c - 1] <= limit;
+      into[c] = into[c - 1] + (merged ? 0 : 1);
+    }
+    merge(model, into);
+  }
+  return true;
+}
+
+}  // namespace heapwright::model

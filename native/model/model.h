@@ -1,0 +1,99 @@
+// The fitted model of a trace: what docs/synth.md describes and `heapwright fit` writes as JSON.
+//
+// A trace is cut into windows of ticks (a tick is an allocation or a realloc). A block from its allocation or realloc to its
+// next realloc or its free is a stay. Stays of at least `script_from` bytes are few and are kept one by one, the script. All
+// others belong to a size class, and for each window and class it is counted how many stays begin and
+//     end in the same window        by log2 of their length in ticks
+//     outlive the window
+// and how many stays of older windows end, by log2 of their age in windows. So the number of live stays of a class at every
+// border of two windows is known exactly, whatever is made up in between; that is what keeps live bytes right.
+//
+//     window      0        1        2     ...
+//     begins    ├──┤ ├──────────────────┤          short, by length    long: ends in window 2, age 2, bin 2 of log_bin
+//
+// Windows are equal shares of all ticks, cut further where live bytes peak; where much is freed at once between two ticks a
+// window of no ticks holds just that.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace heapwright::model {
+
+inline constexpr unsigned kLifeBins = 48;
+inline constexpr unsigned kAgeBins = 12;
+inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+struct SizeClass {
+  // Sizes and how often each was asked for; the rare ones are taken together at their mean.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes;
+  std::uint64_t callocs = 0;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> alignments;  // alignment, count
+  // Of 1000 old stays that end, so many did after their neighbour in order of making did, and before.
+  std::uint64_t in_order = 0;
+  std::uint64_t in_reverse = 0;
+  // Of 1000 bytes of blocks of 64 KiB and more, so many were touched; kNever where that is not known or there are none.
+  std::uint64_t touched = kNever;
+  std::vector<std::uint64_t> by_thread;  // begins
+};
+
+struct Row {
+  std::uint64_t long_count = 0;
+  std::uint64_t long_bytes = 0;  // 0 where the class has one size
+  std::array<std::uint64_t, kLifeBins> brief{};
+  std::array<std::uint64_t, kAgeBins> old{};
+  bool empty() const;
+  std::uint64_t begins() const;
+  std::uint64_t old_ends() const;
+  void add(const Row& other);
+};
+
+struct Window {
+  std::uint64_t ticks = 0;
+  std::uint64_t nanoseconds = 0;
+  // Into how many equal portions the bytes freed fall, those of stays of this window and those of older ones: many where each
+  // is freed at a time of its own, few where frees come in bursts.
+  std::uint64_t brief_bursts = 0;
+  std::uint64_t old_bursts = 0;
+  std::vector<Row> rows;                                                     // by class
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> resizes;  // from class, to class: how many
+  std::map<std::uint32_t, std::uint64_t> threads;                            // begins by thread
+};
+
+// One large stay.
+struct Scripted {
+  enum class Begin : std::uint8_t { kMalloc, kCalloc, kAligned, kFromClass, kFromScript };
+  enum class End : std::uint8_t { kFree, kIntoClass, kIntoScript, kStays };
+  std::uint64_t tick = 0;    // at which it begins
+  std::uint64_t length = 0;  // ticks from there on, before which it ends
+  std::uint64_t size = 0;
+  Begin begin = Begin::kMalloc;
+  std::uint64_t begin_with = 0;  // alignment, class, or place in the script
+  End end = End::kStays;
+  std::uint64_t end_with = 0;  // class, or place in the script
+  std::uint32_t thread = 0;
+  std::uint32_t end_thread = 0;
+  std::uint64_t touched = kNever;  // bytes resident when it was freed; kNever: not known
+};
+
+struct Model {
+  std::uint64_t ticks = 0;
+  std::uint64_t nanoseconds = 0;
+  std::uint64_t peak_live = 0;
+  std::uint64_t events = 0;
+  std::uint64_t allocations = 0;
+  std::uint64_t script_from = 0;  // bytes
+  std::uint64_t sized_frees = 0;  // of 1000 frees
+  std::uint32_t threads = 1;
+  double stretch = 1;  // of the lengths of brief stays, where the model was scaled
+  std::vector<SizeClass> classes;
+  std::vector<Window> windows;
+  std::vector<Scripted> script;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t>
+      free_threads;  // making, freeing thread: frees
+};
+
+}  // namespace heapwright::model

@@ -1,0 +1,129 @@
+#include "scale.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace heapwright::model {
+
+namespace {
+
+constexpr double kMostTicks = 1 << 30;  // of a window
+
+// Rounds a row of numbers so that no sum of its first ones is off by more than a half.
+class Rounded {
+ public:
+  std::uint64_t next(double value) {
+    exact_ += value;
+    const double whole = std::max(given_, std::floor(exact_ + 0.5));
+    const double step = whole - given_;
+    given_ = whole;
+    return static_cast<std::uint64_t>(step);
+  }
+
+ private:
+  double exact_ = 0;
+  double given_ = 0;
+};
+
+struct Carried {
+  Rounded longs;
+  Rounded olds;
+  std::array<Rounded, kLifeBins> brief;
+};
+
+// `total` shared out as `parts` are.
+void share(std::array<std::uint64_t, kAgeBins>& parts, std::uint64_t total) {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t part : parts) {
+    sum += part;
+  }
+  if (sum == 0) {
+    parts[0] = total;
+    return;
+  }
+  Rounded rounded;
+  for (std::uint64_t& part : parts) {
+    part = rounded.next(static_cast<double>(part) / static_cast<double>(sum) * static_cast<double>(total));
+  }
+}
+
+void scale_row(Row& row, Carried& carried, double heap, double time) {
+  const auto longs = static_cast<double>(row.long_count);
+  const auto olds = static_cast<double>(row.old_ends());
+  const double more = (time - 1) * std::min(longs, olds);
+  const std::uint64_t count = carried.longs.next((longs + more) * heap);
+  if (row.long_count > 0) {
+    row.long_bytes =
+        static_cast<std::uint64_t>(static_cast<double>(row.long_bytes) / longs * static_cast<double>(count));
+  }
+  row.long_count = count;
+  share(row.old, carried.olds.next((olds + more) * heap));
+  for (unsigned bin = 0; bin < kLifeBins; ++bin) {
+    row.brief[bin] = carried.brief[bin].next(static_cast<double>(row.brief[bin]) * time * heap);
+  }
+}
+
+}  // namespace
+
+bool scale(Model& model, double heap, double time) {
+  if (heap == 1 && time == 1) {
+    return true;
+  }
+  model.stretch *= heap;
+  std::vector<Carried> carried(model.classes.size());
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Rounded> resizes;
+  std::vector<std::uint64_t> old_begins{0};
+  std::vector<std::uint64_t> new_begins{0};
+  std::size_t at = 0;  // in the script
+  for (Window& window : model.windows) {
+    old_begins.push_back(old_begins.back() + window.ticks);
+    double ticks = 0;
+    for (std::size_t c = 0; c < window.rows.size(); ++c) {
+      scale_row(window.rows[c], carried[c], heap, time);
+      ticks += static_cast<double>(window.rows[c].begins());
+    }
+    for (; at < model.script.size() && model.script[at].tick < old_begins.back(); ++at) {
+      ++ticks;
+    }
+    if (ticks > kMostTicks) {
+      return false;
+    }
+    window.ticks = static_cast<std::uint64_t>(ticks);
+    window.nanoseconds = static_cast<std::uint64_t>(static_cast<double>(window.nanoseconds) * heap * time);
+    for (auto& [classes, count] : window.resizes) {
+      count = resizes[classes].next(static_cast<double>(count) * heap * time);
+    }
+    for (auto& [thread, count] : window.threads) {
+      count = static_cast<std::uint64_t>(std::ceil(static_cast<double>(count) * heap * time));
+    }
+    new_begins.push_back(new_begins.back() + window.ticks);
+  }
+  // A tick of before, where it is now: as far into the same window.
+  const auto moved = [&](std::uint64_t tick) {
+    const auto after = static_cast<std::size_t>(std::upper_bound(old_begins.begin(), old_begins.end(), tick) -
+                                                old_begins.begin());
+    if (after == old_begins.size()) {
+      return new_begins.back();
+    }
+    const double part = static_cast<double>(tick - old_begins[after - 1]) /
+                        static_cast<double>(old_begins[after] - old_begins[after - 1]);
+    const std::uint64_t room = new_begins[after] - new_begins[after - 1];
+    return new_begins[after - 1] + static_cast<std::uint64_t>(part * static_cast<double>(room));
+  };
+  std::uint64_t next = 0;
+  for (Scripted& s : model.script) {
+    const std::uint64_t end = moved(s.tick + 1 + s.length);
+    s.tick = std::max(next, moved(s.tick));
+    next = s.tick + 1;
+    s.length = end > next ? end - next : 0;
+    s.size = std::max<std::uint64_t>(s.size > 0 ? 1 : 0,
+                                     static_cast<std::uint64_t>(static_cast<double>(s.size) * heap));
+    s.touched =
+        s.touched == kNever ? kNever : static_cast<std::uint64_t>(static_cast<double>(s.touched) * heap);
+  }
+  model.ticks = new_begins.back();
+  model.nanoseconds = static_cast<std::uint64_t>(static_cast<double>(model.nanoseconds) * heap * time);
+  return true;
+}
+
+}  // namespace heapwright::model

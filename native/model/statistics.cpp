@@ -1,0 +1,198 @@
+#include "statistics.h"
+
+#include <algorithm>
+
+namespace heapwright::model {
+
+using trace::Event;
+using trace::Kind;
+
+namespace {
+constexpr std::size_t kLargeSizes = 65536;  // distinct sizes from 64 KiB that are told apart
+}
+
+void Curve::add(std::uint64_t time, std::uint64_t live) {
+  if (points_.empty() || points_.back().events == width_) {
+    if (points_.size() == kPoints) {
+      for (std::size_t i = 0; i < kPoints / 2; ++i) {
+        const Point& a = points_[2 * i];
+        const Point& b = points_[2 * i + 1];
+        points_[i] = {b.time, b.live, std::max(a.peak, b.peak), a.events + b.events};
+      }
+      points_.resize(kPoints / 2);
+      width_ *= 2;
+    }
+    points_.emplace_back();
+  }
+  Point& point = points_.back();
+  point.time = std::max(point.time, time);
+  point.live = live;
+  point.peak = std::max(point.peak, live);
+  ++point.events;
+}
+
+void Statistics::add(const Event& event) {
+  pass_time(event.time);
+  ++events;
+  ++kinds[static_cast<unsigned>(event.kind) % kinds.size()];
+  if (event.thread >= threads.size()) {
+    threads.resize(event.thread + 1);
+  }
+  ThreadCounts& thread = threads[event.thread];
+  if (thread.events++ == 0) {
+    thread.first = event.time;
+  }
+  thread.last = std::max(thread.last, event.time);
+  if (makes(event.kind)) {
+    make(event);
+  } else if (ends(event.kind)) {
+    end(event);
+  } else if (event.kind == Kind::kRealloc) {
+    resize(event);
+  } else if (event.kind == Kind::kResident) {
+    peak_resident = std::max(peak_resident, event.value);
+  }
+  over_events_.live += static_cast<double>(live_);
+  over_events_.rounded += static_cast<double>(rounded_);
+  over_events_.pages += static_cast<double>(pages(rounded_));
+  curve.add(duration, live_);
+}
+
+// What was alive until now was so since the last event. Times of different threads may be out of order by a little.
+void Statistics::pass_time(std::uint64_t time) {
+  if (time <= duration) {
+    return;
+  }
+  const auto passed = static_cast<double>(time - duration);
+  over_time_.live += static_cast<double>(live_) * passed;
+  over_time_.rounded += static_cast<double>(rounded_) * passed;
+  over_time_.pages += static_cast<double>(pages(rounded_)) * passed;
+  duration = time;
+}
+
+void Statistics::make(const Event& event) {
+  ++ticks;
+  count_size(event.size);
+  asked_bytes += event.size;
+  ThreadCounts& thread = threads[event.thread];
+  ++thread.allocations;
+  thread.bytes += event.size;
+  if (event.kind == Kind::kAligned) {
+    ++alignments[event.alignment];
+  }
+  blocks_.insert(event.object, {event.size, ticks, event.time, event.thread, 0});
+  live_ += event.size;
+  rounded_ += rounded(event.size);
+  note_peaks(event);
+}
+
+void Statistics::resize(const Event& event) {
+  Block* block = blocks_.find(event.object);
+  if (block == nullptr) {
+    ++strays;
+    return;
+  }
+  ++ticks;
+  count_size(event.size);
+  if (event.size >= block->size) {
+    resized_up.add(event.size - block->size);
+    asked_bytes += event.size - block->size;
+    threads[event.thread].bytes += event.size - block->size;
+  } else {
+    resized_down.add(block->size - event.size);
+  }
+  live_ += event.size - block->size;
+  rounded_ += rounded(event.size) - rounded(block->size);
+  Amount& once = chain_lengths[std::min<std::uint32_t>(block->resizes, 64)];
+  if (block->resizes > 0) {
+    --once.count;
+    once.bytes -= block->size;
+  }
+  ++block->resizes;
+  chain_lengths[std::min<std::uint32_t>(block->resizes, 64)].add(event.size);
+  block->size = event.size;
+  block->thread = event.thread;
+  note_peaks(event);
+}
+
+void Statistics::end(const Event& event) {
+  const Block* block = blocks_.find(event.object);
+  if (block == nullptr) {
+    ++strays;
+    return;
+  }
+  ++threads[event.thread].frees;
+  if (block->thread != event.thread) {
+    remote_frees.add(block->size);
+    ++threads[event.thread].remote_frees;
+  }
+  if (event.touched != trace::kUnknown && block->size >= kLargeBlock) {
+    large_freed.add(block->size);
+    large_touched += std::min(event.touched, pages(block->size));
+  }
+  lifetimes[log_bin(ticks - block->tick)].add(block->size);
+  lifetimes_ns[log_bin(event.time > block->time ? event.time - block->time : 0)].add(block->size);
+  live_ -= block->size;
+  rounded_ -= rounded(block->size);
+  blocks_.erase(event.object);
+}
+
+void Statistics::count_size(std::uint64_t size) {
+  largest = std::max(largest, size);
+  sizes[log_bin(size)].add(size);
+  if (size < kLargeBlock) {
+    ++small_sizes_[size];
+  } else if (std::uint64_t* known = large_sizes_.find(size)) {
+    ++*known;
+  } else if (large_sizes_.size() < kLargeSizes) {
+    large_sizes_.insert(size, 1);
+  }
+}
+
+void Statistics::note_peaks(const Event& event) {
+  if (live_ > peak_live) {
+    peak_live = live_;
+    peak_time = event.time;
+    peak_event = events;
+    peak_tick = ticks;
+  }
+  peak_objects = std::max<std::uint64_t>(peak_objects, blocks_.size());
+  peak_rounded = std::max(peak_rounded, rounded_);
+}
+
+std::uint64_t Statistics::allocations() const {
+  return kinds[static_cast<unsigned>(Kind::kMalloc)] + kinds[static_cast<unsigned>(Kind::kCalloc)] +
+         kinds[static_cast<unsigned>(Kind::kAligned)];
+}
+
+std::uint64_t Statistics::frees() const {
+  return kinds[static_cast<unsigned>(Kind::kFree)] + kinds[static_cast<unsigned>(Kind::kFreeSized)];
+}
+
+double Statistics::average(double Mean::* part) const {
+  if (has_times()) {
+    return over_time_.*part / static_cast<double>(duration);
+  }
+  return events == 0 ? 0 : over_events_.*part / static_cast<double>(events);
+}
+
+double Statistics::mean_live() const { return average(&Mean::live); }
+double Statistics::mean_rounded() const { return average(&Mean::rounded); }
+double Statistics::mean_pages() const { return average(&Mean::pages); }
+
+std::vector<std::pair<std::uint64_t, std::uint64_t>> Statistics::top_sizes(std::size_t limit) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> all;
+  for (std::uint64_t size = 0; size < small_sizes_.size(); ++size) {
+    if (small_sizes_[size] > 0) {
+      all.emplace_back(size, small_sizes_[size]);
+    }
+  }
+  large_sizes_.each([&all](std::uint64_t size, std::uint64_t count) { all.emplace_back(size, count); });
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first < b.first;
+  });
+  all.resize(std::min(all.size(), limit));
+  return all;
+}
+
+}  // namespace heapwright::model

@@ -1,0 +1,163 @@
+// What is in a trace, counted in one pass: `heapwright info`. Memory grows with the objects alive at once and with the number of
+// threads, never with the number of events.
+//
+// A tick is one request for memory: an allocation or a realloc. Lifetimes are counted in ticks, as they are in models: a clock
+// of the allocator's own, that runs the same on every machine.
+//
+// Lower bounds. Blocks that are alive do not overlap and do not move, so at any moment an allocator holds at least the bytes the
+// program asked for; with every block on a boundary of 16 bytes (what malloc promises for any type; an allocator may give a
+// block of 8 bytes or less weaker alignment and save there) at least the sum of sizes rounded up to 16; and as these lie in
+// whole pages, at least that sum rounded up to pages. No allocator can be below; that one can reach it is not said, for who
+// cannot move blocks cannot close every hole. Resident memory can be below where a program does not touch all it asks for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "trace/event.h"
+#include "trace/live_table.h"
+
+namespace heapwright::model {
+
+inline constexpr std::uint64_t kGranule = 16;  // alignment every block is taken to have
+inline constexpr std::uint64_t kLargeBlock =
+    65536;  // from here on it is asked how much of a block is touched
+
+// Bin of a number: 0 for 0, else 1 + floor(log2 n), so bin b > 0 holds [2^(b-1), 2^b).
+constexpr unsigned log_bin(std::uint64_t n) {
+  unsigned bin = 0;
+  for (; n != 0; n >>= 1) {
+    ++bin;
+  }
+  return bin;
+}
+constexpr std::uint64_t bin_low(unsigned bin) { return bin == 0 ? 0 : std::uint64_t{1} << (bin - 1); }
+
+// What a block takes of an allocator that aligns to 16: one granule even for malloc(0), for its pointer must be its own.
+constexpr std::uint64_t rounded(std::uint64_t size) {
+  return size <= kGranule ? kGranule : (size + kGranule - 1) / kGranule * kGranule;
+}
+
+struct Amount {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  void add(std::uint64_t size) {
+    ++count;
+    bytes += size;
+  }
+};
+using Histogram = std::array<Amount, 65>;
+
+// The course of live bytes in at most kPoints pieces of equally many events; where there are more, neighbours become one.
+class Curve {
+ public:
+  static constexpr std::size_t kPoints = 512;
+  struct Point {
+    std::uint64_t time = 0;  // nanoseconds, at its last event
+    std::uint64_t live = 0;  // bytes, after its last event
+    std::uint64_t peak = 0;  // bytes, the most within it
+    std::uint64_t events = 0;
+  };
+  void add(std::uint64_t time, std::uint64_t live);
+  const std::vector<Point>& points() const { return points_; }
+
+ private:
+  std::vector<Point> points_;
+  std::uint64_t width_ = 1;  // events a point
+};
+
+struct ThreadCounts {
+  std::uint64_t events = 0;
+  std::uint64_t allocations = 0;
+  std::uint64_t frees = 0;
+  std::uint64_t remote_frees = 0;  // of blocks another thread made
+  std::uint64_t bytes = 0;         // asked for
+  std::uint64_t first = 0;         // nanoseconds
+  std::uint64_t last = 0;
+};
+
+class Statistics {
+ public:
+  explicit Statistics(std::uint64_t page_size = 4096) : page_size_(page_size) {}
+
+  void add(const trace::Event& event);
+
+  struct Block {
+    std::uint64_t size = 0;
+    std::uint64_t tick = 0;  // when it was made
+    std::uint64_t time = 0;
+    std::uint32_t thread = 0;  // that made or last resized it
+    std::uint32_t resizes = 0;
+  };
+
+  std::uint64_t events = 0;
+  std::array<std::uint64_t, 16> kinds{};
+  std::uint64_t ticks = 0;
+  std::uint64_t duration = 0;     // nanoseconds, of the last event
+  std::uint64_t asked_bytes = 0;  // by allocations and, where they grow, reallocs
+  std::uint64_t strays = 0;       // events that speak of an object that is not alive
+  Histogram sizes{};              // of allocations and reallocs
+  Histogram lifetimes{};          // of freed objects, in ticks
+  Histogram lifetimes_ns{};
+  Histogram chain_lengths{};  // objects resized at least once, by how often; bytes: their last size
+  std::map<std::uint64_t, std::uint64_t> alignments;
+  Amount remote_frees;
+  Amount resized_up;
+  Amount resized_down;
+  Amount large_freed;  // blocks of 64 KiB and more whose touched part is known
+  std::uint64_t large_touched = 0;
+  std::uint64_t largest = 0;  // bytes
+  std::uint64_t peak_live = 0;
+  std::uint64_t peak_time = 0;
+  std::uint64_t peak_event = 0;
+  std::uint64_t peak_tick = 0;  // ticks before the peak was reached, the one that reached it included
+  std::uint64_t peak_objects = 0;
+  std::uint64_t peak_rounded = 0;
+  std::uint64_t peak_resident = 0;
+  Curve curve;
+  std::vector<ThreadCounts> threads;
+
+  std::uint64_t allocations() const;
+  std::uint64_t frees() const;
+  std::uint64_t live() const { return live_; }
+  std::uint64_t live_objects() const { return blocks_.size(); }
+  std::uint64_t rounded_live() const { return rounded_; }
+  // Averages over time, in bytes; where the trace has no times, over events.
+  double mean_live() const;
+  double mean_rounded() const;
+  double mean_pages() const;
+  bool has_times() const { return duration > 0; }
+  std::uint64_t pages(std::uint64_t bytes) const {
+    return (bytes + page_size_ - 1) / page_size_ * page_size_;
+  }
+  trace::LiveTable<Block>& blocks() { return blocks_; }
+  // The sizes most often asked for, most frequent first: size, count. Exact below 64 KiB; above, of the first 64 Ki sizes seen.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> top_sizes(std::size_t limit);
+
+ private:
+  struct Mean {
+    double live = 0;
+    double rounded = 0;
+    double pages = 0;
+  };
+  void pass_time(std::uint64_t time);
+  void make(const trace::Event& event);
+  void resize(const trace::Event& event);
+  void end(const trace::Event& event);
+  void count_size(std::uint64_t size);
+  void note_peaks(const trace::Event& event);
+  double average(double Mean::* part) const;
+
+  std::uint64_t page_size_;
+  trace::LiveTable<Block> blocks_;
+  std::uint64_t live_ = 0;
+  std::uint64_t rounded_ = 0;
+  Mean over_time_;    // byte-nanoseconds
+  Mean over_events_;  // byte-events
+  std::vector<std::uint64_t> small_sizes_ = std::vector<std::uint64_t>(kLargeBlock);
+  trace::LiveTable<std::uint64_t> large_sizes_;
+};
+
+}  // namespace heapwright::model

@@ -1,0 +1,118 @@
+#include "window_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "statistics.h"
+
+namespace heapwright::model {
+
+namespace {
+
+// Fewer bursts than this share of ticks: what is freed together is freed at those times.
+constexpr double kBursty = 0.25;
+
+// Places one class and lifetime of brief stays.
+void place_brief(std::vector<Begin>& begins, const Window& window, std::uint32_t kind, unsigned bin,
+                 double stretch, Dice& dice) {
+  const std::uint64_t count = window.rows[kind].brief[bin];
+  const auto ticks = static_cast<double>(window.ticks);
+  const bool bursty = window.brief_bursts > 0 && static_cast<double>(window.brief_bursts) < kBursty * ticks;
+  const auto bursts = static_cast<double>(window.brief_bursts);
+  const double low = static_cast<double>(bin_low(bin)) * (bin == 0 ? 1 : stretch);
+  const double high = std::max(low, std::min(static_cast<double>(bin_low(bin + 1)) * stretch, ticks - 1));
+  const std::size_t first = begins.size();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const double part = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(count);
+    const double length = bin == 0 || high <= low ? low : low * std::pow(high / low, part);
+    begins.push_back({0, kind, kNoClass, static_cast<std::uint32_t>(std::min(length, ticks)), 0});
+  }
+  // Lengths and places are spread each by itself, so they are matched by chance.
+  for (std::size_t i = begins.size() - first; i > 1; --i) {
+    std::swap(begins[first + i - 1], begins[first + dice.below(i)]);
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Begin& begin = begins[first + i];
+    const double part = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(count);
+    const double length = static_cast<double>(begin.length) / ticks;
+    // A stay much shorter than the time between two bursts is freed on its own.
+    if (bursty && length * bursts > 0.125) {
+      const double earliest =
+          std::min(std::ceil(length * bursts), bursts);  // the first burst that can be its end
+      const double burst = earliest + std::floor(part * (bursts - earliest + 1));
+      begin.until = static_cast<float>(std::min(burst, bursts) / bursts);
+      begin.at = static_cast<float>(std::max(0.0, static_cast<double>(begin.until) - length - 0.5 / ticks));
+    } else {
+      begin.at = static_cast<float>(part * std::max(0.0, 1 - length));
+    }
+  }
+}
+
+// Of a class's stays some are resized from others: they are chosen evenly.
+void mark_resizes(std::vector<Begin>& begins, const Window& window, std::size_t classes) {
+  if (window.resizes.empty()) {
+    return;
+  }
+  struct Source {
+    std::uint32_t from;
+    double share;
+    double sum;
+  };
+  std::vector<std::vector<Source>> into(classes);
+  for (const auto& [pair, count] : window.resizes) {
+    const auto all = static_cast<double>(window.rows[pair.second].begins());
+    if (all > 0) {
+      into[pair.second].push_back({pair.first, static_cast<double>(count) / all, 0});
+    }
+  }
+  for (Begin& begin : begins) {
+    Source* best = nullptr;
+    double left = 1;  // share that is not resized
+    for (Source& source : into[begin.kind]) {
+      source.sum += source.share;
+      left -= source.share;
+      best = source.sum >= 0.5 && (best == nullptr || source.sum > best->sum) ? &source : best;
+    }
+    if (best == nullptr && left < 1e-9 && !into[begin.kind].empty()) {
+      best = &*std::max_element(into[begin.kind].begin(), into[begin.kind].end(),
+                                [](const Source& a, const Source& b) { return a.sum < b.sum; });
+    }
+    if (best != nullptr) {
+      best->sum -= 1;
+      begin.from = best->from;
+    }
+  }
+}
+
+}  // namespace
+
+WindowPlan plan_window(const Window& window, double stretch, Dice& dice) {
+  WindowPlan plan;
+  const auto ticks = static_cast<double>(window.ticks);
+  const bool bursty = window.old_bursts > 0 && static_cast<double>(window.old_bursts) < kBursty * ticks;
+  const auto bursts = static_cast<double>(window.old_bursts);
+  for (std::uint32_t kind = 0; kind < window.rows.size(); ++kind) {
+    const Row& row = window.rows[kind];
+    for (std::uint64_t i = 0; i < row.long_count; ++i) {
+      const double at = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(row.long_count);
+      plan.begins.push_back({static_cast<float>(at), kind, kNoClass, kLong, 0});
+    }
+    for (unsigned bin = 0; bin < kLifeBins; ++bin) {
+      place_brief(plan.begins, window, kind, bin, stretch, dice);
+    }
+    const std::uint64_t olds = row.old_ends();
+    for (std::uint64_t i = 0; i < olds; ++i) {
+      double at = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(olds);
+      at = bursty ? (std::floor(at * bursts) + 0.5) / bursts : at;
+      plan.ends.push_back({static_cast<float>(at), kind});
+    }
+  }
+  std::stable_sort(plan.begins.begin(), plan.begins.end(),
+                   [](const Begin& a, const Begin& b) { return a.at < b.at; });
+  std::stable_sort(plan.ends.begin(), plan.ends.end(),
+                   [](const OldEnd& a, const OldEnd& b) { return a.at < b.at; });
+  mark_resizes(plan.begins, window, window.rows.size());
+  return plan;
+}
+
+}  // namespace heapwright::model

@@ -1,0 +1,37 @@
+// What happens in one window, in order: when each stay begins, how long it is to last, and when stays of older windows end.
+// Everything is spread evenly over the window, each class and lifetime by itself, but for what the model says comes in bursts.
+#pragma once
+
+#include <vector>
+
+#include "cohort.h"
+#include "model.h"
+
+namespace heapwright::model {
+
+inline constexpr std::uint32_t kNoClass = ~std::uint32_t{0};
+
+// A stay to begin; in the order of beginning.
+struct Begin {
+  float at = 0;                   // where in the window, 0 to 1
+  std::uint32_t kind = 0;         // class
+  std::uint32_t from = kNoClass;  // resized from a stay of this class
+  std::uint32_t length = 0;       // ticks; kLong: outlives the window
+  float until = 0;                // where in the window it ends, where the window frees in bursts; else 0
+};
+inline constexpr std::uint32_t kLong = ~std::uint32_t{0};
+
+// A stay of an older window to end.
+struct OldEnd {
+  float at = 0;
+  std::uint32_t kind = 0;
+};
+
+struct WindowPlan {
+  std::vector<Begin> begins;
+  std::vector<OldEnd> ends;
+};
+
+WindowPlan plan_window(const Window& window, double stretch, Dice& dice);
+
+}  // namespace heapwright::model
