@@ -76,25 +76,26 @@ void find_real() {
   ThreadState& self = thread_state();
   const Place place = self.place;
   self.place = Place::kInside;
-  // Those that are always there first: a name that is not found makes dlsym allocate for its message.
-  find(real.malloc, "malloc");
-  find(real.calloc, "calloc");
-  find(real.realloc, "realloc");
-  find(real.free, "free");
-  find(real.memalign, "memalign");
-  find(real.aligned_alloc, "aligned_alloc");
-  find(real.posix_memalign, "posix_memalign");
-  find(real.valloc, "valloc");
-  find(real.malloc_usable_size, "malloc_usable_size");
-  find(real.fork, "fork");
-  find(real.exit_now, "_exit");
-  find(real.pvalloc, "pvalloc");
-  find(real.reallocarray, "reallocarray");
-  find(real.free_sized, "free_sized");
-  find(real.free_aligned_sized, "free_aligned_sized");
+  // Known to nobody before all are: what dlsym allocates, mostly to say that it did not find something, is the pool's.
+  Real them = real;
+  find(them.malloc, "malloc");
+  find(them.calloc, "calloc");
+  find(them.realloc, "realloc");
+  find(them.free, "free");
+  find(them.memalign, "memalign");
+  find(them.aligned_alloc, "aligned_alloc");
+  find(them.posix_memalign, "posix_memalign");
+  find(them.valloc, "valloc");
+  find(them.malloc_usable_size, "malloc_usable_size");
+  find(them.fork, "fork");
+  find(them.exit_now, "_exit");
+  find(them.pvalloc, "pvalloc");
+  find(them.reallocarray, "reallocarray");
+  find(them.free_sized, "free_sized");
+  find(them.free_aligned_sized, "free_aligned_sized");
   dlerror();  // the program must not find ours
   Dl_info library{};
-  if (dladdr(reinterpret_cast<void*>(real.malloc), &library) != 0 && library.dli_fname != nullptr) {
+  if (dladdr(reinterpret_cast<void*>(them.malloc), &library) != 0 && library.dli_fname != nullptr) {
     char name[64];
     std::snprintf(name, sizeof(name), "glibc %s", gnu_get_libc_version());
     const char* const base = std::strrchr(library.dli_fname, '/');
@@ -102,6 +103,7 @@ void find_real() {
     set_allocator(is_libc ? name : library.dli_fname);
   }
   configure();
+  real = them;
   self.place = place;
   found.store(2, std::memory_order_release);
 }
