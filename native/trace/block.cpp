@@ -8,6 +8,7 @@ namespace heapwright::trace {
 namespace {
 
 constexpr std::uint8_t kTouchedFlag = 0x80;
+constexpr std::uint8_t kSameSizeFlag = 0x40;
 constexpr unsigned kNear = 16;  // ago so near, or so near the last one, are said in the byte alone
 constexpr unsigned kFirstBucket = 3 * kNear + 1;
 constexpr std::uint64_t kMostColumn =
@@ -52,6 +53,7 @@ void BlockEncoder::add(const Event& event, std::uint64_t made) {
   if (events_ == 0) {
     made_before_ = made;
     first_tick_ = last_tick_ = now;
+    sizes_.begin(made);
   }
   events_++;
   if (run_ > 0 && event.thread != thread_) {
@@ -62,26 +64,35 @@ void BlockEncoder::add(const Event& event, std::uint64_t made) {
   put_varint(columns_[kTimes], zigzag(static_cast<std::int64_t>(now - last_tick_)));
   last_tick_ = now;
 
-  const bool touched =
-      (event.kind == Kind::kFree || event.kind == Kind::kTouched) && event.touched != kUnknown;
-  columns_[kKinds].push_back(
-      static_cast<char>(static_cast<unsigned>(event.kind) | (touched ? kTouchedFlag : 0U)));
+  unsigned flags = 0;
   if (makes(event.kind)) {
     put_varint(columns_[kSizes], event.size);
+    sizes_.made(event.size);
     if (event.kind == Kind::kAligned) {
       put_varint(columns_[kAlignments], event.alignment);
     }
   } else if (refers(event.kind)) {
     refer(event, made);
-    if (event.kind == Kind::kRealloc || event.kind == Kind::kFreeSized) {
+    std::uint64_t* size = sizes_.find(event.object);
+    if (event.kind == Kind::kRealloc) {
       put_varint(columns_[kNewSizes], event.size);
-    }
-    if (touched) {
+      if (size != nullptr) {
+        *size = event.size;
+      }
+    } else if (event.kind == Kind::kFreeSized) {
+      if (size != nullptr && *size == event.size) {
+        flags |= kSameSizeFlag;
+      } else {
+        put_varint(columns_[kNewSizes], event.size);
+      }
+    } else if (event.kind != Kind::kUsableSize && event.touched != kUnknown) {
+      flags |= kTouchedFlag;
       put_varint(columns_[kTouched], event.touched);
     }
   } else if (has_value(event.kind)) {
     put_varint(columns_[kValues], event.value);
   }
+  columns_[kKinds].push_back(static_cast<char>(static_cast<unsigned>(event.kind) | flags));
 }
 
 Bytes BlockEncoder::take() {
@@ -112,6 +123,7 @@ bool BlockDecoder::open(std::string_view block) {
   now_ = reader.varint();
   run_ = 0;
   references_ = {};
+  sizes_.begin(made_);
   error_.clear();
   const auto fail = [this](const char* why) {
     left_ = 0;
@@ -160,7 +172,7 @@ bool BlockDecoder::refer(Event& event) {
 }
 
 bool BlockDecoder::fill(Event& event, std::uint8_t kind) {
-  const unsigned number = kind & ~unsigned{kTouchedFlag};
+  const unsigned number = kind & ~unsigned{kTouchedFlag | kSameSizeFlag};
   if (number < static_cast<unsigned>(Kind::kMalloc) || number > static_cast<unsigned>(Kind::kTouched)) {
     return false;
   }
@@ -168,20 +180,9 @@ bool BlockDecoder::fill(Event& event, std::uint8_t kind) {
   if (makes(event.kind)) {
     event.object = made_++;
     event.size = columns_[kSizes].varint();
+    sizes_.made(event.size);
     if (event.kind == Kind::kAligned) {
       event.alignment = columns_[kAlignments].varint();
-    }
-    return true;
-  }
-  if (refers(event.kind)) {
-    if (!refer(event)) {
-      return false;
-    }
-    if (event.kind == Kind::kRealloc || event.kind == Kind::kFreeSized) {
-      event.size = columns_[kNewSizes].varint();
-    }
-    if ((kind & kTouchedFlag) != 0) {
-      event.touched = columns_[kTouched].varint();
     }
     return true;
   }
@@ -189,7 +190,30 @@ bool BlockDecoder::fill(Event& event, std::uint8_t kind) {
     event.value = columns_[kValues].varint();
     return true;
   }
-  return event.kind == Kind::kThreadStart || event.kind == Kind::kThreadEnd;
+  if (!refers(event.kind)) {
+    return true;
+  }
+  if (!refer(event)) {
+    return false;
+  }
+  std::uint64_t* size = sizes_.find(event.object);
+  if (event.kind == Kind::kRealloc) {
+    event.size = columns_[kNewSizes].varint();
+    if (size != nullptr) {
+      *size = event.size;
+    }
+  } else if (event.kind == Kind::kFreeSized && (kind & kSameSizeFlag) != 0) {
+    if (size == nullptr) {
+      return false;
+    }
+    event.size = *size;
+  } else if (event.kind == Kind::kFreeSized) {
+    event.size = columns_[kNewSizes].varint();
+  }
+  if ((kind & kTouchedFlag) != 0) {
+    event.touched = columns_[kTouched].varint();
+  }
+  return true;
 }
 
 bool BlockDecoder::next(Event& event) {

@@ -3,11 +3,12 @@
 //   block   := varint events | varint objects made before | varint time of the first event in ticks | column × kColumns
 //   column  := u8 codec | varint length | varint stored length | stored bytes
 //
-//   kKinds       one byte an event: the kind, plus 0x80 where it says how much of its block was touched
+//   kKinds       one byte an event: the kind, plus 0x80 where it says how much of its block was touched,
+//                plus 0x40 on a sized free of what was made in this block, by the size it was last asked for with
 //   kThreads     pairs of varints: so many events, of this thread
 //   kTimes       varints: zig-zag of ticks since the event before
 //   kSizes       varints: what makings ask for
-//   kNewSizes    varints: what reallocs ask for, what sized frees say
+//   kNewSizes    varints: what reallocs ask for, what sized frees without 0x40 say
 //   kAlignments  varints, of aligned makings
 //   kReferences  one byte for each event that names an object, see below
 //   kRests       the bits those bytes leave open
@@ -28,13 +29,14 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bytes.h"
 #include "event.h"
 
 namespace heapwright::trace {
 
-inline constexpr std::uint32_t kBlockEvents = 1U << 17;
+inline constexpr std::uint32_t kBlockEvents = 1U << 18;
 inline constexpr std::uint64_t kMostObjects = std::uint64_t{1} << 48;
 inline constexpr std::uint64_t kMostThreads = std::uint64_t{1} << 24;
 
@@ -60,6 +62,24 @@ class ReferenceState {
 
  private:
   std::array<std::uint64_t, kLanes> last_{};
+};
+
+// The sizes of what is made within a block, so that sized frees need not repeat them.
+class BlockSizes {
+ public:
+  void begin(std::uint64_t made_before) {
+    first_ = made_before;
+    sizes_.clear();
+  }
+  void made(std::uint64_t size) { sizes_.push_back(size); }
+  // nullptr for what was made before.
+  std::uint64_t* find(std::uint64_t object) {
+    return object - first_ < sizes_.size() ? &sizes_[object - first_] : nullptr;
+  }
+
+ private:
+  std::uint64_t first_ = 0;
+  std::vector<std::uint64_t> sizes_;
 };
 
 class BlockEncoder {
@@ -89,6 +109,7 @@ class BlockEncoder {
   std::array<Bytes, kColumns> columns_;
   BitWriter rests_;
   ReferenceState references_;
+  BlockSizes sizes_;
 };
 
 class BlockDecoder {
@@ -119,6 +140,7 @@ class BlockDecoder {
   std::array<ByteReader, kColumns> columns_;
   BitReader rests_;
   ReferenceState references_;
+  BlockSizes sizes_;
   std::string error_;
 };
 
