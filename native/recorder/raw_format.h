@@ -112,6 +112,8 @@ struct FileHeader {
   PhaseName phase[kPhases];
 };
 static_assert(sizeof(FileHeader) <= kBlockBytes);
+// src/heapwright/trace/record.py reads these.
+static_assert(offsetof(FileHeader, pid) == 24 && offsetof(FileHeader, executable) == 640);
 
 struct BlockHeader {
   std::uint32_t magic;  // stored last
