@@ -1,6 +1,6 @@
 // A heap: size classes over superblocks, with a short list in front of each class.
 //
-//     malloc ──► front list of the class ──(empty)──► refill: half a list from the first superblock in the queue
+//     malloc ──► front list of the class ──(empty)──► refill: half a list from the current superblock, or the next in the queue
 //     free   ──► front list of the class ──(full)───► spill: all but the newest quarter, each to its superblock
 //
 // The front list is what makes both fast and the cache happy: what was freed last is handed out next,
@@ -121,6 +121,22 @@ class Heap {
     }
     return free_tagged(tag_at(offset), address);
   }
+  // After free() said kOdd: whether it was another heap's block, and is on its way there now. The short way of free_slow().
+  HEAPWRIGHT_INLINE bool free_away(void* address) {
+    const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - hot_.base;
+    if (C::kSecure || offset >= hot_.limit || tag_at(offset) % (1U << kOwnerShift) == 0) {
+      return false;
+    }
+    Superblock* const superblock = head_of(address);
+    auto* const block = static_cast<Block*>(address);
+    Stray& stray = stray_of(superblock);
+    if (stray.superblock != superblock || !begins_block(superblock, block)) [[unlikely]] {
+      free_remote(superblock, block);
+    } else if (add_stray(stray, block)) {
+      send(stray);
+    }
+    return true;
+  }
   // The size of a block with a size class, or 0: ask usable().
   [[nodiscard]] HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const {
     const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - hot_.base;
@@ -185,13 +201,15 @@ class Heap {
     Block* first = nullptr;
     Block* last = nullptr;
     std::uint32_t count = 0;
+    std::uint32_t bytes = 0;
   };
-  static constexpr std::size_t kStrays = 16;
+  static constexpr std::size_t kStrays = 64;
+  static constexpr std::size_t kLeastInFront = 8;  // blocks, or large ones would be handed out cold
   static constexpr std::size_t kHollowFrom =
       256;                                     // bytes of a block: of smaller ones hardly a page is ever free
   static constexpr std::uint32_t kEnough = 4;  // a quarter of a superblock's blocks, to take it over
   static constexpr std::size_t kSettleEvery = 32;         // superblocks started
-  static constexpr std::uint32_t kStrayBytes = 8 * 1024;  // of one superblock, before they go
+  static constexpr std::uint32_t kStrayBytes = 4 * 1024;  // of one superblock, before they go
 
   // Held while superblocks of a heap change: by its thread, or by one that brings blocks home (heap_remote.h).
   // Nobody holds two of them. A process with one thread needs none.
@@ -283,7 +301,7 @@ class Heap {
   // What a front may hold before it is looked at.
   [[nodiscard]] constexpr std::int32_t most_in_front(std::size_t number) const {
     const std::size_t fit = front_bytes_ / Classes::bytes(number);
-    return static_cast<std::int32_t>(std::clamp(fit, std::size_t{1}, C::kFrontBlocks));
+    return static_cast<std::int32_t>(std::clamp(fit, kLeastInFront, C::kFrontBlocks));
   }
   static HEAPWRIGHT_INLINE Front& front_at(Front* fronts, std::size_t offset) {
     return *reinterpret_cast<Front*>(reinterpret_cast<char*>(fronts) + offset);
@@ -300,10 +318,14 @@ class Heap {
   void* allocate_span(std::size_t bytes);
   void* allocate_large(std::size_t bytes, std::size_t alignment, bool zero = false);
   Block* refill(std::size_t number);
+  static bool has_blocks(const Superblock* superblock);
+  Block* draw(Superblock* superblock);
+  void make_current(Superblock* superblock);
+  void make_ordinary(Superblock* superblock);
   Superblock* start_superblock(std::size_t number);
   Block* carve(Superblock* superblock, std::size_t most, std::size_t& count);
   Block* carve_shuffled(char* first, std::size_t size, std::size_t count);
-  Block* cut(Superblock* superblock, std::size_t most, std::size_t& count);
+  void cut(Superblock* superblock, std::size_t most, std::size_t& count);
   void trim_front(std::size_t number, std::int32_t keep);
   const Block* repeated(const Block* first) const;
   // Whether a superblock's block begins here. In granules of 16 bytes, with r = ⌈2³²/size⌉: the low half of offset·r
@@ -335,6 +357,16 @@ class Heap {
   bool settled(Superblock* superblock);
   void set_free_count(Superblock* superblock, std::uint32_t count);
   void free_remote(Superblock* superblock, Block* block);
+  HEAPWRIGHT_INLINE Stray& stray_of(const Superblock* superblock) {
+    return strays_[reinterpret_cast<std::uintptr_t>(superblock) / sizeof(Superblock) % kStrays];
+  }
+  // True: it must go now.
+  HEAPWRIGHT_INLINE bool add_stray(Stray& stray, Block* block) {
+    set_next(block, stray.first);
+    stray.first = block;
+    ++stray.count;
+    return (stray.bytes += stray.superblock->size) >= kStrayBytes;
+  }
   void send(Stray& stray);
   void report(const void* address, Fault fault) const {
     if (on_fault != nullptr) {
@@ -344,11 +376,14 @@ class Heap {
 
   platform::Lock lock_;                                     // see Guard
   std::array<List<Superblock>, Classes::kCount> queues_{};  // superblocks with a block to hand out
+  // The superblock of each class that refill() takes blocks from, still queued. Only this heap's thread looks at it and
+  // changes it: who brings blocks home leaves it alone (and one superblock for each class is all that can strand there).
+  std::array<Superblock*, Classes::kCount> current_{};
   std::size_t front_bytes_ = C::kFrontBytes;
   Pool* pool_;
   std::uint32_t forks_ = 0;  // of a heap whose thread is in another process, the lock may be held for ever
   std::array<Stray, kStrays> strays_{};
-  std::size_t idle_bytes_ = 0;  // in free blocks of superblocks of this heap
+  std::size_t idle_bytes_ = 0;  // in free blocks of superblocks of this heap that are not current
   std::size_t started_ = 0;     // superblocks, since remote frees were last looked for everywhere
   const void* fresh_ = nullptr;
 };

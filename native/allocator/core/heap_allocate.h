@@ -113,31 +113,79 @@ void Heap<C>::look_at_region() {
   hot_.limit = region().bytes();
 }
 
-// Half a front's worth of blocks, linked; nullptr: out of memory.
+// Linked blocks for a front; nullptr: out of memory. As long as the current superblock has some, no lock is taken: a
+// locked instruction waits until all the program has written before has reached its cache.
 template <Configuration C>
 Block* Heap<C>::refill(std::size_t number) {
+  Superblock* superblock = current_[number];
+  if (superblock != nullptr && has_blocks(superblock)) {
+    return draw(superblock);
+  }
   const Guard guard(*this);
-  List<Superblock>& queue = queues_[number];
-  Superblock* superblock = queue.first;
+  if (superblock != nullptr) {
+    leave(superblock);
+  }
+  superblock = queues_[number].first;
   if (superblock == nullptr) {
     superblock = start_superblock(number);
     if (superblock == nullptr) {
       return nullptr;
     }
   }
-  const auto most = most_in_front(number);
-  const auto batch = std::max(static_cast<std::size_t>(most) / 2, std::size_t{1});
-  std::size_t count = 0;
+  make_current(superblock);
+  Block* const first = draw(superblock);
+  if (!has_blocks(superblock)) {
+    leave(superblock);
+  }
+  return first;
+}
+
+template <Configuration C>
+bool Heap<C>::has_blocks(const Superblock* superblock) {
+  return superblock->free != nullptr || superblock->carved < superblock->capacity || is_hollow(superblock);
+}
+
+// Half a front's worth of the current superblock's blocks, or all it has if a front can hold them: then nobody walks the
+// list, whose links may be in no cache.
+template <Configuration C>
+Block* Heap<C>::draw(Superblock* superblock) {
   if (superblock->free == nullptr && is_hollow(superblock)) {
     refill_hollow(superblock);
   }
-  Block* const first =
-      superblock->free != nullptr ? cut(superblock, batch, count) : carve(superblock, batch, count);
-  if (superblock->free == nullptr && superblock->carved == superblock->capacity && !is_hollow(superblock)) {
-    leave(superblock);
+  const auto most = static_cast<std::size_t>(most_in_front(superblock->number));
+  const std::size_t batch = std::max(most / 2, std::size_t{1});
+  std::size_t count = 0;
+  if (superblock->free == nullptr && pool_->threaded && Remote::of(superblock).count() >= batch) {
+    add_taken(superblock, Remote::of(superblock).take(superblock));  // rather than memory not yet touched
   }
-  hot_.fronts[number].room = most - static_cast<std::int32_t>(count);
+  Block* first = superblock->free;
+  if (first == nullptr) {
+    first = carve(superblock, batch, count);
+  } else if (superblock->free_count <= most && !is_hollow(superblock)) {
+    count = superblock->free_count;
+    superblock->free = nullptr;
+    set_free_count(superblock, 0);
+  } else {
+    cut(superblock, batch, count);
+  }
+  hot_.fronts[superblock->number].room = static_cast<std::int32_t>(most - std::min(count, batch));
   return first;
+}
+
+template <Configuration C>
+void Heap<C>::make_current(Superblock* superblock) {
+  idle_bytes_ -= std::size_t{superblock->free_count} * superblock->size;
+  superblock->current = true;
+  current_[superblock->number] = superblock;
+}
+
+template <Configuration C>
+void Heap<C>::make_ordinary(Superblock* superblock) {
+  if (superblock->current) {
+    superblock->current = false;
+    current_[superblock->number] = nullptr;
+    idle_bytes_ += std::size_t{superblock->free_count} * superblock->size;
+  }
 }
 
 template <Configuration C>
@@ -167,6 +215,7 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
   superblock->reciprocal =
       static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
   superblock->number = static_cast<std::uint8_t>(number);
+  superblock->current = false;
   set_kind(superblock, Kind::kBlocks);
   join(superblock, Classes::width(number));
   if (pool_->threaded) {
@@ -220,9 +269,8 @@ Block* Heap<C>::carve_shuffled(char* first, std::size_t size, std::size_t count)
 
 // The first of a superblock's free blocks.
 template <Configuration C>
-Block* Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count) {
-  Block* const first = superblock->free;
-  Block* last = first;
+void Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count) {
+  Block* last = superblock->free;
   Block* next = next_of(last);
   for (count = 1; count < most && next != nullptr; ++count) {
     last = next;
@@ -231,7 +279,6 @@ Block* Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count
   superblock->free = next;
   set_free_count(superblock, superblock->free_count - static_cast<std::uint32_t>(count));
   set_next(last, nullptr);
-  return first;
 }
 
 }  // namespace heapwright::alloc

@@ -58,7 +58,7 @@ void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
   }
   front.room = most - length;
   for (const Block* block = rest; block != nullptr; block = next_of(block)) {
-    if (++length > most + 1) [[unlikely]] {  // longer than it can be: it bites its own tail
+    if (++length > 2 * most) [[unlikely]] {  // longer than it can be: it bites its own tail
       const Block* const twice = repeated(front.head);
       front = {nullptr, most, 0};
       report(twice, Fault::kTwice);
@@ -146,7 +146,7 @@ bool Heap<C>::settled(Superblock* superblock) {
   // Only now the heap's: who tried to bring blocks home before has gone away again.
   bool mine = !superblock->queued;
   if (mine && superblock->free_count < superblock->carved) {
-    queues_[superblock->number].push_back(superblock);
+    queues_[superblock->number].push_front(superblock);  // what was freed last is the warmest
     become_owner(superblock);
   }
   while (superblock->free_count < superblock->carved && look_for_the_rest(superblock, mine)) {
@@ -162,12 +162,15 @@ bool Heap<C>::settled(Superblock* superblock) {
 // The only way the number of free blocks of a superblock of this heap changes.
 template <Configuration C>
 void Heap<C>::set_free_count(Superblock* superblock, std::uint32_t count) {
-  idle_bytes_ += (std::size_t{count} - superblock->free_count) * superblock->size;
+  if (!superblock->current) {
+    idle_bytes_ += (std::size_t{count} - superblock->free_count) * superblock->size;
+  }
   set(superblock->free_count, count);
 }
 
 template <Configuration C>
 void Heap<C>::release(Superblock* superblock) {
+  make_ordinary(superblock);
   if (superblock->queued) {
     queues_[superblock->number].remove(superblock);
     set(superblock->queued, false);

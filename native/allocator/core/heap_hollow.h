@@ -2,8 +2,9 @@
 //
 // After a fall, what survives is spread thinly: a tenth of the blocks can pin every superblock. When three quarters of a
 // superblock's blocks have become free, and again at seven eighths, its wholly free pages are given back, if the heap
-// has more than `keep_bytes` in free blocks and there is time earned for it (region.h). The blocks that touch such a
-// page leave the list of free blocks, for their links would be lost; they are found again from the pages' bits alone:
+// has more in free blocks than free superblocks may hold, and there is time earned for it (region.h). The blocks that
+// touch such a page leave the list of free blocks, for their links would be lost; they are found again from the pages'
+// bits alone:
 //
 //     every carved block that touches a page whose bit is set is free, and not in the list.
 //
@@ -61,7 +62,7 @@ void Heap<C>::maybe_hollow(Superblock* superblock, std::uint32_t before) {
     return;
   }
   const Pool::Guard guard(*pool_);
-  if (region().may_purge()) {
+  if (idle_bytes_ > region().allowance() * kSuperblockBytes && region().may_purge()) {
     hollow_out(superblock);
   }
 }

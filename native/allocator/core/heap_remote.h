@@ -54,6 +54,7 @@ void Heap<C>::become_owner(Superblock* superblock) {
 // All blocks have been handed out.
 template <Configuration C>
 void Heap<C>::leave(Superblock* superblock) {
+  make_ordinary(superblock);
   queues_[superblock->number].remove(superblock);
   set(superblock->queued, false);
   if (pool_->threaded && !Remote::of(superblock).leave()) {
@@ -111,15 +112,13 @@ void Heap<C>::free_remote(Superblock* superblock, Block* block) {
     report(block, Fault::kInside);
     return;
   }
-  Stray& stray = strays_[reinterpret_cast<std::uintptr_t>(superblock) / sizeof(Superblock) % kStrays];
+  Stray& stray = stray_of(superblock);
   if (stray.superblock != superblock) {
     send(stray);
     stray.superblock = superblock;
     stray.last = block;
   }
-  set_next(block, stray.first);
-  stray.first = block;
-  if (++stray.count * superblock->size >= kStrayBytes) {
+  if (add_stray(stray, block)) {
     send(stray);
   }
 }
@@ -159,7 +158,7 @@ void Heap<C>::bring_home(Superblock* superblock) {
     return;
   }
   const Guard guard(*owner);
-  if (owner->owns(superblock)) {
+  if (owner->owns(superblock) && !superblock->current) {
     owner->add_taken(superblock, Remote::of(superblock).take(superblock));
     owner->settled(superblock);
   }
@@ -187,6 +186,7 @@ template <Configuration C>
 void Heap<C>::take_over(Heap& other) {
   hot_ = other.hot_;
   queues_ = other.queues_;
+  current_ = other.current_;
   for (const auto& queue : queues_) {
     for (Superblock* superblock = queue.first; superblock != nullptr; superblock = superblock->next) {
       superblock->owner = this;
@@ -200,6 +200,7 @@ void Heap<C>::take_over(Heap& other) {
   other.hot_.fronts = {};
   other.hot_.limit = 0;
   other.queues_ = {};
+  other.current_ = {};
   other.strays_ = {};
 }
 

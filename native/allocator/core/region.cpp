@@ -222,7 +222,9 @@ std::size_t Region::too_much() const {
   return may_purge() ? held - most / 2 : 0;
 }
 
-bool Region::may_purge() const { return regrets_ / kSuperblockBytes <= settings.clock() - started_at_; }
+bool Region::may_purge() const {
+  return regrets_ / kSuperblockBytes * kRegretMs <= settings.clock() - started_at_;
+}
 
 void Region::count_purged(std::size_t bytes) {
   purged_bytes_ += bytes;

@@ -19,7 +19,7 @@
 // most a quarter of what is in use, at least 2 MiB. What goes beyond is given back at once, oldest first, down to half
 // of that. So memory falls without a clock, a thread or another call: also in a process that does nothing any more.
 // That was wrong if the program wants the memory again within `delay_ms`: it pays for page faults. Such regrets are
-// counted against the time the process has run, one superblock for a millisecond (16 page faults: some 2 % of it);
+// counted against the time the process has run, one superblock for four milliseconds (16 page faults: some 0.5 % of it);
 // while there are more of them, nothing is given back. So a program whose memory goes up and down all the time keeps it.
 //
 // Threads: who shares a region locks it. base(), bytes(), contains() and tag() may be asked without: they
@@ -37,6 +37,8 @@ namespace heapwright::alloc {
 
 class Region {
  public:
+  static constexpr std::uint64_t kRegretMs = 4;  // of run time, that pay for a superblock's page faults
+
   struct Settings {
     std::size_t limit_bytes = SIZE_MAX;  // of region and large blocks together
     std::uint64_t delay_ms = 1000;

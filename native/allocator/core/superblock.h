@@ -51,6 +51,7 @@ struct alignas(64) Superblock {
   std::uint8_t number;       // size class
   Kind kind;
   bool queued;
+  bool current;          // its owner takes blocks from it without the lock: heap.h
   std::uint16_t hollow;  // pages given back with free blocks in them: heap_hollow.h
   Superblock* next;      // in the class's queue, or among the free ones that hold memory
   Superblock* previous;

@@ -106,6 +106,11 @@ class Library {
     with_heap([=](Heap<C>& heap) { heap.spill(address); });
   }
   HEAPWRIGHT_COLD void free_odd(void* address) {
+    if constexpr (!C::kStartsAlone) {
+      if (fast().free_away(address)) {
+        return;
+      }
+    }
     if (address == nullptr) {
       return;
     }

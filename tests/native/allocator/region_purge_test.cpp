@@ -126,7 +126,7 @@ TEST_F(RegionPurgeTest, RegretsArePaidByTheTimeItRuns) {
   const std::size_t regretted = 100 - dirty();
   give(take(100));
   ASSERT_EQ(dirty(), 100U);
-  test::now_ms += regretted - 1;
+  test::now_ms += regretted * Region::kRegretMs - 1;
   give(take(100));
   EXPECT_EQ(dirty(), 100U);
   test::now_ms += 1;
@@ -139,10 +139,11 @@ TEST_F(RegionPurgeTest, UpAndDownCostsNoMoreThanWasEarned) {
   const std::uint64_t began = test::now_ms;
   for (int i = 0; i < 200; ++i) {
     give(take(100));
-    test::now_ms += 3;
-    ASSERT_LE(purged_bytes() / kSuperblockBytes, test::now_ms - began + 200);
+    test::now_ms += 3 * Region::kRegretMs;
+    ASSERT_LE(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kRegretMs + 200);
   }
-  EXPECT_GT(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / 2) << "and it goes on giving back";
+  EXPECT_GT(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kRegretMs / 2)
+      << "and it goes on giving back";
 }
 
 TEST_F(RegionPurgeTest, WantedAgainLaterIsNoRegret) {
