@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""How well a replay stands in for its program: the figures in docs/results/fidelity.md.
+
+Records each program once, under glibc's malloc with nothing set. Then runs the program and the replay of that one trace
+under every allocator and setting, in turn, and compares what each says of memory and time.
+
+A program has memory that is not malloc's: its image, stacks, mappings of its own. It is told once, from the pair with
+glibc's malloc and nothing set: base = program - replay. What is predicted for every other allocator and setting is
+replay + base, and its error is taken relative to what the program then really took. The pair that gave the base is not
+in the statistic. Programs run NAME times; medians are compared.
+
+    .venv/bin/python tools/fidelity.py -n 3 --json out/fidelity.json --markdown out/fidelity.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import programs
+from heapwright.allocators.registry import Allocator, get_allocator, library_folder
+from heapwright.measure.meter import MeterOptions, run_metered
+from heapwright.study.bench import program_path
+from heapwright.trace.pack import pack
+from heapwright.trace.replay import Ready, environment, make_ready, replay_once
+
+ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc2-nothp", "rpmalloc", "exgen", "snmalloc", "tbbmalloc")
+SETTINGS: tuple[dict[str, str], ...] = (
+    {"mmap_threshold": "32768"},
+    {"mmap_threshold": "4194304"},
+    {"mmap_threshold": "33554432", "trim_threshold": "1073741824"},
+    {"trim_threshold": "65536"},
+    {"trim_threshold": "33554432"},
+    {"top_pad": "0"},
+    {"top_pad": "4194304"},
+    {"top_pad": "33554432"},
+    {"arena_max": "1"},
+    {"tcache_count": "0"},
+    {"tcache_count": "127"},
+    {"mxfast": "0"},
+    {"mmap_max": "0"},
+    {"mxfast": "160", "tcache_count": "0"},
+)
+THREADS_PY = """import json, threading
+def work(n):
+    for k in range(3):
+        d = [{"id": i, "t": [str(i + n)] * 3} for i in range(12000)]
+        e = json.loads(json.dumps(d))
+ts = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+[t.start() for t in ts]; [t.join() for t in ts]
+"""
+MEMORY = {"peak_rss_bytes": "peak RSS", "mean_rss_bytes": "mean RSS"}
+
+
+@dataclass
+class Program:
+    """A program to be stood in for.
+
+    Attributes:
+        command: its words; run in the folder of inputs.
+        env: on top of ours.
+        threads: whether it has several.
+    """
+
+    name: str
+    command: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    threads: bool = False
+
+
+@dataclass
+class Config:
+    """An allocator with settings."""
+
+    allocator: Allocator
+    settings: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return " ".join([self.allocator.name, *(f"{k}={v}" for k, v in self.settings.items())])
+
+
+def known_programs(folder: Path) -> list[Program]:
+    """Those that are installed here."""
+    (folder / "threads.py").write_text(THREADS_PY)
+    rng = random.Random(2)
+    words = [f"{rng.randrange(10**9):x}" for _ in range(3000)]
+    with (folder / "big.txt").open("w") as out:
+        for _ in range(400000):
+            out.write(" ".join(rng.choices(words, k=5)) + "\n")
+    compiler = subprocess.run(["gcc", "-print-prog-name=cc1plus"], capture_output=True, text=True, check=False)
+    # The preprocessed source: what cc1plus includes need not be there twice.
+    subprocess.run(["g++", "-std=c++20", "-E", "-o", "ledger.ii", "ledger.cpp"], cwd=folder, check=False)
+    found = [
+        Program(name, words, {})
+        for name, words in programs.PROGRAMS.items()
+        if name in ("z3", "sqlite3", "perl", "lua", "gawk", "xmllint", "jq", "gs")
+    ]
+    found += [
+        Program("cc1plus", [compiler.stdout.strip(), "-quiet", "-O1", "-std=c++20", "ledger.ii", "-o", "out.s"]),
+        Program("python3", ["/usr/bin/python3", "q.py"], {"PYTHONHASHSEED": "0"}),
+        Program("python3-malloc", ["/usr/bin/python3", "q.py"], {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"}),
+        Program("python3-threads", ["/usr/bin/python3", "threads.py"], {"PYTHONMALLOC": "malloc"}, True),
+        Program("xz", ["xz", "-T2", "-1", "--block-size=1MiB", "-k", "-c", "big.txt"], {}, True),
+        Program("sort", ["sort", "--parallel=2", "-S", "64M", "big.txt", "-o", "sorted.txt"], {}, True),
+        Program("bench-server", [str(program_path("bench-server")), "--threads", "4", "--quick"], {}, True),
+        Program("bench-scalability", [str(program_path("bench-scalability")), "--threads", "2", "--quick"], {}, True),
+        Program(
+            "bench-producer-consumer",
+            [str(program_path("bench-producer-consumer")), "--threads", "4", "--quick"],
+            {},
+            True,
+        ),
+    ]
+    return [p for p in found if shutil.which(p.command[0])]
+
+
+def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
+    """Records the program and packs the trace of its largest process."""
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as raw:
+        recorder = library_folder() / "libheapwright-record.so"
+        env = {**os.environ, "LC_ALL": "C", **program.env, "HEAPWRIGHT_RECORD": raw, "LD_PRELOAD": str(recorder)}
+        with Path(os.devnull).open("w+b") as nothing:
+            subprocess.run(program.command, cwd=folder, env=env, stdin=nothing, stdout=nothing, check=False)
+        largest = max(Path(raw).iterdir(), key=lambda path: path.stat().st_size)
+        packed, warning = pack(largest, trace)
+        if warning:
+            print(f"{program.name}: {warning}", file=sys.stderr)
+        return {"events": packed.events, "bytes": packed.bytes, "raw_bytes": largest.stat().st_size}
+
+
+def run_program(program: Program, config: Config, folder: Path) -> dict[str, float | None]:
+    """One run of the program itself."""
+    base = {**os.environ, "LC_ALL": "C", **program.env}
+    ran = run_metered(
+        program.command, MeterOptions(), env=environment(config.allocator, config.settings, base), cwd=folder
+    )
+    return {k: ran.metrics[k] for k in (*MEMORY, "cpu_s", "wall_s")} if ran.exit_code == 0 else {}
+
+
+def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
+    """One replay; its own memory is left in, for it is the same in all and goes with the base."""
+    replayed = replay_once(ready, MeterOptions(), environment(config.allocator, config.settings, os.environ))
+    if replayed.failure or replayed.report is None:
+        print(f"replay of {ready.trace} under {config.name}: {replayed.failure}", file=sys.stderr)
+        return {}
+    metrics = replayed.run.metrics
+    return {
+        "peak_rss_bytes": metrics["peak_rss_bytes"],
+        "mean_rss_bytes": replayed.report.recorded_mean_rss_bytes,
+        "cpu_s": metrics["cpu_s"],
+        "wall_s": replayed.report.elapsed_s,
+    }
+
+
+def medians(runs: list[dict[str, float | None]]) -> dict[str, float]:
+    """Of each metric; nothing if a run failed."""
+    if not all(runs):
+        return {}
+    return {k: statistics.median(v for r in runs if (v := r[k]) is not None) for k in runs[0]}
+
+
+def study(program: Program, configs: list[Config], folder: Path, rounds: int) -> dict[str, Any]:
+    """A program and its replay under all configurations, interleaved."""
+    trace = folder / f"{program.name}.hwt"
+    told = record(program, folder, trace)
+    real: dict[str, list[Any]] = {c.name: [] for c in configs}
+    played: dict[str, list[Any]] = {c.name: [] for c in configs}
+    with make_ready(trace) as ready:
+        for number in range(rounds):
+            order = list(configs)
+            random.Random(f"{program.name}/{number}").shuffle(order)
+            for config in order:
+                real[config.name].append(run_program(program, config, folder))
+                played[config.name].append(run_replay(ready, config))
+        told |= {"threads": ready.plan.threads, "calls": ready.plan.events, "own_cpu_s": ready.own_cpu_s}
+    return {
+        **told,
+        "program": {n: medians(r) for n, r in real.items()},
+        "replay": {n: medians(r) for n, r in played.items()},
+    }
+
+
+def errors_of(result: dict[str, Any], metric: str, default: str) -> dict[str, float]:
+    """Configuration → relative error of the prediction; the default gives the base and is left out."""
+    program, replay = result["program"], result["replay"]
+    base = program[default][metric] - replay[default][metric]
+    return {
+        name: (replay[name][metric] + base) / values[metric] - 1
+        for name, values in program.items()
+        if name != default and values and replay[name]
+    }
+
+
+def ranks(result: dict[str, Any], metric: str) -> float | None:
+    """Spearman's rank correlation of program and replay over the configurations."""
+    from scipy.stats import spearmanr
+
+    names = [n for n, v in result["program"].items() if v and result["replay"][n]]
+    found = spearmanr(
+        [result["program"][n][metric] for n in names], [result["replay"][n][metric] for n in names]
+    ).statistic
+    return float(found) if found == found else None
+
+
+def changes(results: dict[str, Any], metric: str, default: str) -> float:
+    """Spearman's rank correlation of changes, (x - default) / the program's default, over all programs."""
+    from scipy.stats import spearmanr
+
+    pairs = []
+    for result in results.values():
+        program, replay = result["program"], result["replay"]
+        scale = program[default][metric]
+        for name, values in program.items():
+            if name != default and values and replay[name]:
+                real = (values[metric] - scale) / scale
+                pairs.append((real, (replay[name][metric] - replay[default][metric]) / scale))
+    return float(spearmanr([p[0] for p in pairs], [p[1] for p in pairs]).statistic)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which this share of them lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def markdown(results: dict[str, Any], default: str) -> str:
+    """All tables."""
+    lines = [
+        "| program | threads | calls | trace, B/event | "
+        + " | ".join(f"{label}: median, 95 %, worst error, rank" for label in MEMORY.values())
+        + " | CPU rank | replay's CPU |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    everything: dict[str, list[float]] = {m: [] for m in MEMORY}
+    worst: list[tuple[float, str]] = []
+    for name, result in results.items():
+        cells = [name, str(result["threads"]), f"{result['calls']:,}", f"{result['bytes'] / result['events']:.2f}"]
+        for metric, label in MEMORY.items():
+            errors = errors_of(result, metric, default)
+            sizes = [abs(e) for e in errors.values()]
+            everything[metric] += sizes
+            worst += [(abs(e), f"{name}, {config}: {label} {e:+.1%}") for config, e in errors.items()]
+            rank = ranks(result, metric)
+            cells.append(
+                f"{statistics.median(sizes):.1%}, {percentile(sizes, 0.95):.1%}, {max(sizes):.1%}, "
+                + (f"{rank:.2f}" if rank is not None else "n/a")
+            )
+        rank = ranks(result, "cpu_s")
+        share = result["replay"][default]["cpu_s"] / result["program"][default]["cpu_s"]
+        lines.append("| " + " | ".join([*cells, f"{rank:.2f}" if rank is not None else "n/a", f"{share:.0%}"]) + " |")
+    lines.append("")
+    lines.append("| over all | pairs | median error | 95 % | rank, of changes | rank, median of programs |")
+    lines.append("|---|---|---|---|---|---|")
+    for metric, label in MEMORY.items():
+        each = [r for result in results.values() if (r := ranks(result, metric)) is not None]
+        sizes = everything[metric]
+        lines.append(
+            f"| {label} | {len(sizes)} | {statistics.median(sizes):.2%} | {percentile(sizes, 0.95):.2%} | "
+            f"{changes(results, metric, default):.3f} | {statistics.median(each):.3f} |"
+        )
+    both = [e for sizes in everything.values() for e in sizes]
+    lines.append(f"| both | {len(both)} | {statistics.median(both):.2%} | {percentile(both, 0.95):.2%} | | |")
+    each = [r for result in results.values() if (r := ranks(result, "cpu_s")) is not None]
+    lines.append(f"| CPU time | | | | {changes(results, 'cpu_s', default):.3f} | {statistics.median(each):.3f} |")
+    lines += ["", "The worst:", "", *(f"- {text}" for _, text in sorted(worst, reverse=True)[:25])]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Runs everything."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("-n", "--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path("out/fidelity"))
+    parser.add_argument("--programs", default="", help="only these, by name")
+    parser.add_argument("--allocators", default=",".join(ALLOCATORS))
+    parser.add_argument("--json", type=Path, help="everything measured; read again where --show is given")
+    parser.add_argument("--show", action="store_true", help="measure nothing: tables of what --json holds")
+    parser.add_argument("--markdown", type=Path)
+    args = parser.parse_args()
+    glibc = get_allocator("glibc")
+    default = Config(glibc, {})
+    configs = [default, *(Config(glibc, s) for s in SETTINGS)]
+    configs += [Config(get_allocator(name), {}) for name in args.allocators.split(",") if name]
+    results: dict[str, Any] = {}
+    if args.json and args.json.is_file():
+        results = json.loads(args.json.read_text())
+    if not args.show:
+        args.folder.mkdir(parents=True, exist_ok=True)
+        programs.make_inputs(args.folder)
+        for program in known_programs(args.folder):
+            if args.programs and program.name not in args.programs.split(","):
+                continue
+            results[program.name] = study(program, configs, args.folder, args.rounds)
+            print(f"{program.name} ", end="", file=sys.stderr, flush=True)
+            if args.json:
+                args.json.write_text(json.dumps(results, indent=1))
+    text = markdown(results, default.name)
+    if args.markdown:
+        args.markdown.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
