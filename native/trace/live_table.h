@@ -76,15 +76,15 @@ class LiveTable {
   };
 
   std::size_t next(std::size_t at) const { return (at + 1) & (cells_.size() - 1); }
-  // Neighbours in time stay neighbours in memory, since programs use together what they made together; multiplied, every id
-  // would be a cache miss. The shift keeps long runs of immortals from clustering with those a table's length later.
+  // Thirty-two neighbours in time are neighbours in memory, since programs use together what they made together; multiplied, every id
+  // would be a cache miss. The groups are scattered: live ids in one row would be one run of cells, and an erase looks
+  // at all of its run.
   std::size_t home(std::uint64_t id) const {
-    return (id ^ ((id >> shift_) * 0x9E3779B97F4A7C15ULL)) & (cells_.size() - 1);
+    return ((((id >> 5) * 0x9E3779B97F4A7C15ULL) >> 24 << 5) | (id & 31)) & (cells_.size() - 1);
   }
   void grow() {
     std::vector<Cell> old(cells_.size() * 2);
     old.swap(cells_);
-    shift_++;
     for (auto& cell : old) {
       if (cell.id != kEmpty) {
         std::size_t at = home(cell.id);
@@ -98,7 +98,6 @@ class LiveTable {
 
   std::vector<Cell> cells_;
   std::size_t size_ = 0;
-  unsigned shift_ = 10;  // log2 of the cells
 };
 
 }  // namespace heapwright::trace
