@@ -368,9 +368,12 @@ void WindowsSource::run_ends(std::uint64_t rank, const WindowPlan& plan) {
       return static_cast<std::uint64_t>(static_cast<double>(part) * static_cast<double>(ticks_));
     };
     const std::uint64_t none = kNever;
-    const std::uint64_t script = script_ends_.empty() || script_ends_.top().tick < tick_
-                                     ? (script_ends_.empty() ? none : 0)
-                                     : script_ends_.top().tick - tick_;
+    std::uint64_t script = none;
+    if (!script_ends_.empty()) {
+      const std::uint64_t tick = std::max(script_ends_.top().tick, tick_) - tick_;
+      // What ends at the border of two windows belongs to the later one.
+      script = tick < std::max<std::uint64_t>(ticks_, 1) ? tick : none;
+    }
     const std::uint64_t brief = due_.empty() ? none : due_.top().rank;
     const std::uint64_t old = old_at_ == plan.ends.size() ? none : at(plan.ends[old_at_].at);
     const std::uint64_t first = std::min({script, brief, old});
