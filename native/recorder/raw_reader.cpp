@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "clock.h"
-#include "live_table.h"
+#include "trace/live_table.h"
 #include "writer_stream.h"
 
 namespace heapwright::trace {
@@ -21,11 +21,27 @@ namespace {
 using recorder::Ending;
 using recorder::FileHeader;
 using recorder::Item;
-using recorder::Live;
 using recorder::Other;
 using recorder::RawFile;
 using recorder::Tag;
 using recorder::WriterStream;
+
+struct Live {
+  std::uint64_t address = 0;
+  std::uint64_t object = 0;
+  std::uint64_t size = 0;
+};
+
+// Live objects by address.
+class LiveObjects {
+ public:
+  const Live* find(std::uint64_t address) { return table_.find(address / recorder::kAddressUnit); }
+  void insert(const Live& live) { table_.insert(live.address / recorder::kAddressUnit, live); }
+  void erase(const Live& live) { table_.erase(live.address / recorder::kAddressUnit); }
+
+ private:
+  LiveTable<Live> table_;
+};
 
 // Two stamps that are no further apart tell nothing of the order: units of the clock, about 100 ns.
 constexpr std::uint64_t kSlack = 8;
@@ -153,7 +169,7 @@ class Reader : public RawSource {
       waiting_.push({head.item.clock, i});
     }
   }
-  bool makes_sense(const Item& item) const;
+  bool makes_sense(const Item& item);
   void take(const Item& item);
   void take_other(const Item& item, Thread& thread);
   void take_make(const Item& item, Thread& thread, Kind kind);
@@ -173,7 +189,7 @@ class Reader : public RawSource {
   std::deque<Event> ready_;
   std::unordered_map<std::uint32_t, Thread> threads_;
   std::uint32_t threads_seen_ = 0;
-  recorder::LiveTable live_;
+  LiveObjects live_;
   std::unordered_set<std::uint64_t> inner_;  // blocks that were made inside the allocator
   std::uint64_t objects_ = 0;
   std::uint64_t last_time_ = 0;
@@ -208,7 +224,7 @@ bool Reader::next(Event& event) {
   return true;
 }
 
-bool Reader::makes_sense(const Item& item) const {
+bool Reader::makes_sense(const Item& item) {
   switch (item.record.tag) {
     case Tag::kMalloc:
     case Tag::kCalloc:
@@ -260,7 +276,7 @@ void Reader::make_room_at(const Item& item, const Thread& thread) {
     ++facts_.inverted;
     ++dropped_;
     emit(item, thread, {.kind = Kind::kFree, .object = there->object, .size = there->size});
-    live_.erase(there);
+    live_.erase(*there);
   }
 }
 
@@ -293,7 +309,7 @@ void Reader::take_end(const Item& item, Thread& thread, Kind kind) {
         .object = live->object,
         .size = kind == Kind::kFreeSized ? live->size : 0,
         .touched = item.touched == ~std::uint64_t{0} ? kUnknown : item.touched});
-  live_.erase(live);
+  live_.erase(*live);
 }
 
 void Reader::finish_move(const Item& item, Thread& thread) {
@@ -391,7 +407,7 @@ void Reader::take(const Item& item) {
       Moving moving;
       if (const Live* const live = live_.find(item.record.address); live != nullptr) {
         moving = {.known = true, .live = *live};
-        live_.erase(live);
+        live_.erase(*live);
       } else {
         miss(item.record.address);
       }

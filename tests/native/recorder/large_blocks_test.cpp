@@ -1,0 +1,56 @@
+// The recorder's table of large blocks.
+#include "large_blocks.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+
+namespace heapwright::recorder {
+namespace {
+
+TEST(LargeBlocks, AreFoundUntilTheyEnd) {
+  const auto table = std::make_unique<LargeBlocks>();
+  std::memset(static_cast<void*>(table.get()), 0, sizeof(*table));
+  std::mt19937_64 random(1);
+  std::map<const void*, std::size_t> model;
+  for (int i = 0; i < 100'000; ++i) {
+    const auto* const block = reinterpret_cast<const void*>(0x7f0000000010 + random() % 500 * 0x11000);
+    const auto known = model.find(block);
+    if (known == model.end()) {
+      EXPECT_EQ(table->ended(block), 0U);
+      table->made(block, kLarge + static_cast<std::size_t>(i));
+      model[block] = kLarge + static_cast<std::size_t>(i);
+      EXPECT_TRUE(may_be_large(block));
+    } else {
+      EXPECT_EQ(table->ended(block), known->second);
+      model.erase(known);
+    }
+  }
+  std::size_t count = 0;
+  table->each([&](std::uintptr_t, std::size_t) { ++count; });
+  EXPECT_EQ(count, model.size());
+}
+
+TEST(LargeBlocks, ResidentPartIsWhatWasTouched) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kPages = 3000;
+  void* const memory =
+      mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  madvise(memory, kPages * kPage, MADV_NOHUGEPAGE);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  EXPECT_EQ(resident_part(address, kPages * kPage), 0U);
+  for (std::size_t i = 0; i < kPages; i += 3) {
+    static_cast<char*>(memory)[i * kPage] = 1;
+  }
+  EXPECT_EQ(resident_part(address, kPages * kPage), kPages / 3 * kPage);
+  EXPECT_EQ(resident_part(address + 16, 100), 100U);
+  munmap(memory, kPages * kPage);
+}
+
+}  // namespace
+}  // namespace heapwright::recorder

@@ -1,0 +1,353 @@
+// From raw files to events: the merge, object ids, reallocation, and what happens where a file makes no sense.
+#include "raw_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "raw_builder.h"
+
+namespace heapwright::trace {
+namespace {
+
+using recorder::Ending;
+using recorder::kBlockBytes;
+using recorder::Other;
+using recorder::RawBuilder;
+using recorder::Tag;
+using recorder::TemporaryFile;
+
+struct Read {
+  std::vector<Event> events;
+  Loss loss;
+  RawFacts facts;
+  Header header;
+};
+
+Read read_bytes(const std::vector<std::uint8_t>& bytes) {
+  const TemporaryFile file(bytes);
+  std::string error;
+  const std::unique_ptr<RawSource> source = open_raw(file.path(), error);
+  EXPECT_NE(source, nullptr) << error;
+  Read read;
+  Event event;
+  while (source->next(event)) {
+    read.events.push_back(event);
+  }
+  read.loss = source->loss();
+  read.facts = source->facts();
+  read.header = source->header();
+  return read;
+}
+
+Read read_built(const RawBuilder& builder) { return read_bytes(builder.bytes()); }
+
+// Kind, thread and object of each event but thread starts.
+struct Step {
+  Kind kind;
+  std::uint32_t thread;
+  std::uint64_t object;
+  bool operator==(const Step&) const = default;
+};
+void PrintTo(const Step& step, std::ostream* out) {
+  *out << "{" << static_cast<int>(step.kind) << ", thread " << step.thread << ", object " << step.object
+       << "}";
+}
+
+std::vector<Step> steps(const Read& read) {
+  std::vector<Step> result;
+  for (const Event& event : read.events) {
+    if (event.kind != Kind::kThreadStart) {
+      result.push_back({event.kind, event.thread, event.object});
+    }
+  }
+  return result;
+}
+
+TEST(RawReader, MergesWritersByTheirStamps) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  raw.event(1, 150, Tag::kMalloc, 0x2000, 20);
+  raw.event(1, 300, Tag::kFree, 0x1000);
+  raw.event(0, 400, Tag::kMalloc, 0x1000, 30);
+  raw.event(0, 500, Tag::kFreeSized, 0x2000);
+  const Read read = read_built(raw);
+  EXPECT_EQ(steps(read), (std::vector<Step>{{Kind::kMalloc, 0, 0},
+                                            {Kind::kMalloc, 1, 1},
+                                            {Kind::kFree, 1, 0},
+                                            {Kind::kMalloc, 0, 2},
+                                            {Kind::kFreeSized, 0, 1}}));
+  EXPECT_EQ(read.events.back().size, 20U);
+  EXPECT_EQ(read.events.back().time, 500U * 8);
+  EXPECT_EQ(read.loss.events, 0U);
+  EXPECT_FALSE(read.loss.cut_short);
+}
+
+// The clock's resolution is no finer: only one order is possible.
+TEST(RawReader, EqualStampsAreOrderedByWhatIsPossible) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kFree, 0x1000);  // writer 0 comes first where stamps are equal
+  raw.event(1, 100, Tag::kMalloc, 0x1000, 10);
+  const Read read = read_built(raw);
+  EXPECT_EQ(steps(read), (std::vector<Step>{{Kind::kMalloc, 1, 0}, {Kind::kFree, 0, 0}}));
+  EXPECT_EQ(read.facts.reordered, 1U);
+  EXPECT_EQ(read.facts.inverted, 0U);
+}
+
+TEST(RawReader, WhatIsFurtherApartIsInverted) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kFree, 0x1000);
+  raw.event(1, 200, Tag::kMalloc, 0x1000, 10);
+  const Read read = read_built(raw);
+  EXPECT_EQ(steps(read), (std::vector<Step>{{Kind::kMalloc, 1, 0}}));
+  EXPECT_EQ(read.facts.inverted, 1U);
+  EXPECT_EQ(read.loss.events, 1U);
+}
+
+TEST(RawReader, AnAddressMadeTwiceEndsTheFirst) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  raw.event(0, 200, Tag::kMalloc, 0x1000, 20);
+  raw.event(0, 300, Tag::kFree, 0x1000);
+  const Read read = read_built(raw);
+  EXPECT_EQ(steps(read),
+            (std::vector<Step>{
+                {Kind::kMalloc, 0, 0}, {Kind::kFree, 0, 0}, {Kind::kMalloc, 0, 1}, {Kind::kFree, 0, 1}}));
+  EXPECT_EQ(read.facts.inverted, 1U);
+}
+
+// While it moves, another thread gets its old address.
+TEST(RawReader, AReallocatedObjectKeepsItsId) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  raw.event(0, 200, Tag::kRelease, 0x1000);
+  raw.event(1, 300, Tag::kMalloc, 0x1000, 5);
+  raw.event(0, 400, Tag::kRealloc, 0x3000, 99);
+  raw.event(0, 500, Tag::kFree, 0x3000);
+  raw.event(1, 600, Tag::kFree, 0x1000);
+  const Read read = read_built(raw);
+  EXPECT_EQ(steps(read), (std::vector<Step>{{Kind::kMalloc, 0, 0},
+                                            {Kind::kMalloc, 1, 1},
+                                            {Kind::kRealloc, 0, 0},
+                                            {Kind::kFree, 0, 0},
+                                            {Kind::kFree, 1, 1}}));
+  EXPECT_EQ(read.facts.inverted, 0U);
+}
+
+TEST(RawReader, AFailedReallocationLeavesTheObject) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  raw.event(0, 200, Tag::kRelease, 0x1000);
+  raw.other(0, 300, Other::kKept, 0);
+  raw.event(0, 400, Tag::kRelease, 0x1000);
+  raw.other(0, 500, Other::kGone, 0);
+  EXPECT_EQ(steps(read_built(raw)), (std::vector<Step>{{Kind::kMalloc, 0, 0}, {Kind::kFree, 0, 0}}));
+}
+
+// A signal handler between the halves of a reallocation makes one of its own.
+TEST(RawReader, ReallocationsNest) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  raw.event(0, 110, Tag::kMalloc, 0x2000, 11);
+  raw.event(0, 200, Tag::kRelease, 0x1000);
+  raw.event(0, 210, Tag::kRelease, 0x2000);
+  raw.event(0, 220, Tag::kRealloc, 0x5000, 22);
+  raw.event(0, 230, Tag::kRealloc, 0x6000, 33);
+  const Read read = read_built(raw);
+  ASSERT_EQ(read.events.size(), 5U);
+  EXPECT_EQ(read.events[3].object, 1U);
+  EXPECT_EQ(read.events[4].object, 0U);
+}
+
+TEST(RawReader, WhatAForkedProcessHasFromItsParentIsNoLoss) {
+  RawBuilder raw;
+  raw.header().forked = 1;
+  raw.event(0, 100, Tag::kFree, 0x1000);
+  raw.event(0, 200, Tag::kRelease, 0x2000);
+  raw.event(0, 300, Tag::kRealloc, 0x3000, 50);
+  const Read read = read_built(raw);
+  EXPECT_EQ(steps(read), (std::vector<Step>{{Kind::kMalloc, 0, 0}}));
+  EXPECT_EQ(read.facts.inherited, 2U);
+  EXPECT_EQ(read.loss.events, 0U);
+}
+
+TEST(RawReader, WhatTheAllocatorMadeForItselfMayBeFreedByAnybody) {
+  RawBuilder raw;
+  raw.writer(0);
+  recorder::put_other_address(raw.writer(0), Other::kInner, 0x1000);
+  raw.event(0, 200, Tag::kFree, 0x1000);
+  const Read read = read_built(raw);
+  EXPECT_TRUE(steps(read).empty());
+  EXPECT_EQ(read.loss.events, 0U);
+}
+
+TEST(RawReader, AThreadThatComesBackAfterItsEndIsANewOne) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  raw.other(0, 200, Other::kThreadEnd, 0);
+  raw.event(0, 300, Tag::kFree, 0x1000);
+  const Read read = read_built(raw);
+  EXPECT_EQ(steps(read),
+            (std::vector<Step>{{Kind::kMalloc, 0, 0}, {Kind::kThreadEnd, 0, 0}, {Kind::kFree, 1, 0}}));
+}
+
+TEST(RawReader, PrefixesAndTheRest) {
+  RawBuilder raw;
+  recorder::FileHeader& h = raw.header();
+  for (int i = 0; i < 3; ++i) {
+    std::snprintf(h.phase[i].name, sizeof(h.phase[i].name), "%s", i == 1 ? "serve" : "load");
+    h.phase[i].ready.store(1);
+  }
+  h.phases.store(3);
+  h.failed.store(4);
+  raw.other(0, 10, Other::kAlignment, 6);
+  raw.event(0, 10, Tag::kMalloc, 0x1000, 100'000);
+  raw.other(0, 20, Other::kTouched, 8192);
+  recorder::put_other_address(raw.writer(0), Other::kLive, 0x1000);
+  raw.other(0, 30, Other::kTouched, 4096);
+  raw.event(0, 30, Tag::kFree, 0x1000);
+  raw.other(0, 40, Other::kPhase, 2);
+  raw.other(0, 50, Other::kResident, 1 << 20);
+  raw.other(0, 60, Other::kFork, 4711);
+  const Read read = read_built(raw);
+  ASSERT_EQ(read.events.size(), 7U);
+  EXPECT_EQ(read.events[1], (Event{.kind = Kind::kAligned, .time = 80, .size = 100'000, .alignment = 64}));
+  EXPECT_EQ(read.events[2], (Event{.kind = Kind::kTouched, .time = 160, .touched = 8192}));
+  EXPECT_EQ(read.events[3], (Event{.kind = Kind::kFree, .time = 240, .touched = 4096}));
+  EXPECT_EQ(read.events[4], (Event{.kind = Kind::kPhase, .time = 320, .value = 0}));
+  EXPECT_EQ(read.events[5], (Event{.kind = Kind::kResident, .time = 400, .value = 1 << 20}));
+  EXPECT_EQ(read.events[6], (Event{.kind = Kind::kFork, .time = 480, .value = 4711}));
+  EXPECT_EQ(read.header.phases, (std::vector<std::string>{"load", "serve"}));
+  EXPECT_EQ(read.loss.failed_calls, 4U);
+}
+
+// 3 writers, some 60,000 events in several blocks each; frees of each other's memory.
+RawBuilder random_recording(unsigned seed) {
+  std::mt19937_64 random(seed);
+  RawBuilder raw;
+  std::vector<std::uint64_t> live;
+  std::uint64_t now = 0;
+  for (int i = 0; i < 60'000; ++i) {
+    now += 10 + random() % 50;
+    const auto writer = static_cast<std::uint32_t>(random() % 3);
+    if (live.empty() || random() % 5 < 3) {
+      live.push_back(0x100000000 + (random() % 4096 * 100'000 + static_cast<std::uint64_t>(i)) * 0x10000);
+      raw.event(writer, now, random() % 9 == 0 ? Tag::kCalloc : Tag::kMalloc, live.back(), random() % 5000);
+    } else {
+      std::swap(live[random() % live.size()], live.back());
+      if (random() % 8 == 0) {
+        raw.event(writer, now, Tag::kRelease, live.back());
+        live.back() += 1 << 10;
+        raw.event(writer, now + 5, Tag::kRealloc, live.back(), random() % 9000);
+        continue;
+      }
+      raw.event(writer, now, Tag::kFree, live.back());
+      live.pop_back();
+    }
+  }
+  return raw;
+}
+
+// What everybody who reads a trace relies on, whatever was in the file.
+void expect_possible(const Read& read) {
+  std::set<std::uint64_t> live;
+  std::set<std::uint32_t> started;
+  std::uint64_t made = 0;
+  std::uint64_t time = 0;
+  for (const Event& event : read.events) {
+    ASSERT_GE(event.time, time);
+    time = event.time;
+    if (event.kind == Kind::kThreadStart) {
+      ASSERT_TRUE(started.insert(event.thread).second);
+      ASSERT_EQ(event.thread, started.size() - 1);
+    }
+    ASSERT_TRUE(started.contains(event.thread));
+    if (makes(event.kind)) {
+      ASSERT_EQ(event.object, made++);
+      live.insert(event.object);
+    } else if (ends(event.kind)) {
+      ASSERT_EQ(live.erase(event.object), 1U);
+    } else if (event.kind == Kind::kRealloc || event.kind == Kind::kUsableSize ||
+               event.kind == Kind::kTouched) {
+      ASSERT_TRUE(live.contains(event.object));
+    } else if (event.kind == Kind::kPhase) {
+      ASSERT_LT(event.value, read.header.phases.size());
+    }
+  }
+}
+
+TEST(RawReader, AWholeRecordingLosesNothing) {
+  const Read read = read_built(random_recording(1));
+  ASSERT_NO_FATAL_FAILURE(expect_possible(read));
+  EXPECT_EQ(read.facts.inverted, 0U);
+  EXPECT_EQ(read.loss.bytes, 0U);
+  EXPECT_GT(read.events.size(), 55'000U);
+}
+
+TEST(RawReader, ABlockThatIsMissingIsSaid) {
+  std::vector<std::uint8_t> bytes = random_recording(2).bytes();
+  ASSERT_GT(bytes.size(), 5 * kBlockBytes);
+  std::fill(bytes.begin() + 2 * kBlockBytes, bytes.begin() + 3 * kBlockBytes, std::uint8_t{0});
+  const Read read = read_bytes(bytes);
+  ASSERT_NO_FATAL_FAILURE(expect_possible(read));
+  EXPECT_TRUE(read.loss.cut_short);
+  EXPECT_FALSE(read.loss.why.empty());
+}
+
+TEST(RawReader, AKilledProcessIsCutShort) {
+  RawBuilder raw;
+  raw.header().ending.store(Ending::kRunning);
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  EXPECT_TRUE(read_built(raw).loss.cut_short);
+  raw.header().ending.store(Ending::kReplaced);
+  EXPECT_FALSE(read_built(raw).loss.cut_short);
+}
+
+TEST(RawReader, AnyBytesGiveAPossibleTrace) {
+  const std::vector<std::uint8_t> good = random_recording(3).bytes();
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::vector<std::uint8_t> bytes = good;
+    // Some bytes anywhere, some in the headers of blocks, some of the end gone.
+    for (std::uint64_t i = random() % 200; i-- > 0;) {
+      bytes[1000 + random() % (bytes.size() - 1000)] = static_cast<std::uint8_t>(random());
+    }
+    if (seed % 2 == 0) {
+      bytes[kBlockBytes * (1 + random() % 5) + random() % 32] = static_cast<std::uint8_t>(random());
+    }
+    if (seed % 3 == 0) {
+      bytes.resize(bytes.size() - random() % (bytes.size() - kBlockBytes));
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_possible(read_bytes(bytes)));
+  }
+}
+
+TEST(RawReader, AnyHeaderIsReadOrRefusedWithOneLine) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  const std::vector<std::uint8_t> good = raw.bytes();
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::uint8_t> bytes = good;
+    for (int i = 0; i < 8; ++i) {
+      bytes[random() % (seed % 2 == 0 ? 160 : sizeof(recorder::FileHeader))] =
+          static_cast<std::uint8_t>(random());
+    }
+    if (seed % 5 == 0) {
+      bytes.resize(random() % bytes.size());
+    }
+    const TemporaryFile file(bytes);
+    std::string error;
+    const std::unique_ptr<RawSource> source = open_raw(file.path(), error);
+    Event event;
+    while (source != nullptr && source->next(event)) {
+    }
+    EXPECT_EQ(source == nullptr, !error.empty());
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace heapwright::trace
