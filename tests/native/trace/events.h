@@ -1,0 +1,58 @@
+// Random traces that make sense, for tests.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "trace/event.h"
+
+namespace heapwright::trace {
+
+// Events of every kind, from so many threads; sizes, times and distances of every magnitude.
+inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, std::uint32_t threads) {
+  std::mt19937_64 random(seed);
+  const auto magnitude = [&random](unsigned most) { return random() >> (64 - 1 - random() % most); };
+  std::vector<Event> events;
+  std::vector<std::uint64_t> live;
+  std::uint64_t made = 0;
+  std::uint64_t time = 0;
+  while (events.size() < count) {
+    Event event;
+    time += random() % 4 == 0 ? magnitude(30) : random() % 300;
+    event.time = time;
+    event.thread = static_cast<std::uint32_t>(random() % threads);
+    event.kind = static_cast<Kind>(1 + random() % static_cast<unsigned>(Kind::kTouched));
+    const std::size_t at = live.empty() ? 0 : live.size() - 1 - magnitude(62) % live.size();
+    if (makes(event.kind)) {
+      event.object = made++;
+      event.size = magnitude(random() % 100 == 0 ? 50 : 14);
+      event.alignment = event.kind == Kind::kAligned ? std::uint64_t{1} << (random() % 20) : 0;
+      live.push_back(event.object);
+    } else if (event.kind == Kind::kThreadStart || event.kind == Kind::kThreadEnd) {
+      if (random() % 50 != 0) {
+        continue;
+      }
+    } else if (event.kind == Kind::kFork || event.kind == Kind::kPhase || event.kind == Kind::kResident) {
+      event.value = magnitude(40);
+    } else {
+      if (live.empty()) {
+        continue;
+      }
+      event.object = live[at];
+      if (event.kind == Kind::kRealloc || event.kind == Kind::kFreeSized) {
+        event.size = magnitude(20);
+      }
+      if (event.kind == Kind::kTouched || (event.kind == Kind::kFree && random() % 3 == 0)) {
+        event.touched = magnitude(30);
+      }
+      if (ends(event.kind)) {
+        live.erase(live.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+    }
+    events.push_back(event);
+  }
+  return events;
+}
+
+}  // namespace heapwright::trace
