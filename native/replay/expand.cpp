@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <deque>
 #include <vector>
 
 #include "ops.h"
@@ -26,7 +27,7 @@ constexpr std::uint64_t kEpochBytes = 64 << 10;
 constexpr std::uint64_t kEpochShare = 256;
 constexpr std::uint64_t kReadings = 500;  // of resident memory, over the trace
 
-// Slots handed out last in, first out, so that the table stays as small as the most that live at once.
+// Slots. A thread's own are handed out last in, first out, so that the table stays as small as the most that live at once.
 class Slots {
  public:
   explicit Slots(std::uint64_t first = 0) : top_(first) {}
@@ -44,6 +45,27 @@ class Slots {
  private:
   std::vector<std::uint32_t> free_;
   std::uint64_t top_;
+};
+
+// Shared slots are handed out first in, first out, and only once some have gathered: who takes the slot that another thread has
+// just freed waits for that thread, and two of them would go in step.
+class SharedSlots {
+ public:
+  std::uint64_t take() {
+    if (free_.size() < kGathered) {
+      return top_++;
+    }
+    const std::uint64_t slot = free_.front();
+    free_.pop_front();
+    return slot;
+  }
+  void give(std::uint64_t slot) { free_.push_back(static_cast<std::uint32_t>(slot)); }
+  std::uint64_t top() const { return top_; }
+
+ private:
+  static constexpr std::size_t kGathered = 2 * kEpochEvents;
+  std::deque<std::uint32_t> free_;
+  std::uint64_t top_ = 0;
 };
 
 class Expander {
@@ -68,6 +90,9 @@ class Expander {
       // A second reading of a file that has grown meanwhile: what the survey has not seen is not there.
       if (event.thread >= threads_.size() || (makes(event.kind) && event.object >= facts_.used.size())) {
         break;
+      }
+      if (event.time >= next_tick_ && !sample(event)) {
+        return false;
       }
       pending_.push_back(event);
       bytes += makes(event.kind) || event.kind == Kind::kRealloc ? event.size : 0;
@@ -150,15 +175,8 @@ class Expander {
       threads_[thread].started = false;
     }
     previous_ = before;
-    if (!parts_.empty() && (parts_.size() > 1 || alone_ != parts_[0])) {
-      alone_ = parts_.size() == 1 ? parts_[0] : kNobody;
-      for (const std::uint32_t thread : parts_) {
-        if (!stream(thread).room(file_)) {
-          return false;
-        }
-        stream(thread).put(word(kEpoch, parts_.size(), static_cast<std::uint32_t>(done_.epochs)));
-      }
-      done_.epochs++;
+    if (!begin_epoch()) {
+      return false;
     }
     for (const Event& event : pending_) {
       if (!emit(event)) {
@@ -171,6 +189,38 @@ class Expander {
     return true;
   }
 
+  // Tells all that have a part in the next epoch; one thread that is alone goes on in the epoch it is alone in.
+  bool begin_epoch() {
+    if (parts_.empty() || (parts_.size() == 1 && alone_ == parts_[0])) {
+      return true;
+    }
+    alone_ = parts_.size() == 1 ? parts_[0] : kNobody;
+    for (const std::uint32_t thread : parts_) {
+      if (!stream(thread).room(file_)) {
+        return false;
+      }
+      stream(thread).put(word(kEpoch, parts_.size(), static_cast<std::uint32_t>(done_.epochs)));
+    }
+    done_.epochs++;
+    return true;
+  }
+
+  // A reading of resident memory before an event, when all that was before has been done and nothing after: its own epoch.
+  bool sample(const Event& event) {
+    if (!flush()) {
+      return false;
+    }
+    const std::uint32_t by = threads_[event.thread].started ? event.thread : starter(number_);
+    parts_.assign(1, by);
+    if (!begin_epoch() || !stream(by).room(file_)) {
+      return false;
+    }
+    stream(by).put(long_word(kSample, event.time - sampled_));
+    sampled_ = event.time;
+    next_tick_ = event.time + tick_;
+    return true;
+  }
+
   bool emit(const Event& event) {
     Thread& thread = threads_[event.thread];
     if (!thread.started && !spawn(event.thread)) {
@@ -178,14 +228,6 @@ class Expander {
     }
     if (!thread.stream.room(file_)) {
       return false;
-    }
-    if (event.time >= next_tick_) {
-      thread.stream.put(long_word(kSample, event.time - sampled_));
-      sampled_ = event.time;
-      next_tick_ = event.time + tick_;
-      if (!thread.stream.room(file_)) {
-        return false;
-      }
     }
     put(event);
     const ThreadFacts& facts = facts_.threads[event.thread];
@@ -306,7 +348,11 @@ class Expander {
     const Op op = event.kind == Kind::kFree ? kFree : event.kind == Kind::kFreeSized ? kFreeSized : kUsable;
     to.put(word(op, object->slot, size & UINT32_MAX));
     if (ends(event.kind)) {
-      (object->shared ? shared_ : lanes_[plans_[event.thread].lane]).give(object->slot);
+      if (object->shared) {
+        shared_.give(object->slot);
+      } else {
+        lanes_[plans_[event.thread].lane].give(object->slot);
+      }
       live_.erase(event.object);
     }
   }
@@ -351,7 +397,7 @@ class Expander {
   std::vector<Slots> lanes_;
   std::vector<std::uint32_t> free_lanes_;
   std::vector<std::uint32_t> to_join_;
-  Slots shared_;
+  SharedSlots shared_;
   std::vector<std::uint32_t> turns_;
   trace::LiveTable<Object> live_;
   std::vector<Event> pending_;
