@@ -9,10 +9,31 @@ import sys
 from collections.abc import Sequence
 
 from heapwright import __version__
-from heapwright.cli import allocators, apply, bench, compare, doctor, measure, record, replay, report, run, tune
+from heapwright.cli import (
+    allocators,
+    apply,
+    bench,
+    compare,
+    doctor,
+    export,
+    fit,
+    import_,
+    info,
+    measure,
+    record,
+    replay,
+    report,
+    run,
+    synth,
+    tune,
+)
 from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError
 
-_VERBS = (tune, compare, bench, measure, record, replay, apply, run, report, doctor, allocators)
+_VERBS = (
+    *(tune, compare, bench, measure, apply, run, report),
+    *(record, info, replay, fit, synth, import_, export),
+    *(doctor, allocators),
+)
 
 _EPILOG = """\
 The main job, on a program of yours:

@@ -34,6 +34,14 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace, packed or raw")
+    add_replay_options(parser)
+    add_measuring_options(parser)
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_replay_options(parser: argparse.ArgumentParser) -> None:
+    """How a trace is played; `synth` plays the one it makes up."""
     parser.add_argument("--allocator", default="glibc", metavar="A", help="a name or a library's path (default glibc)")
     parser.add_argument(
         "--set",
@@ -50,9 +58,6 @@ def add_parser(verbs: Any) -> None:
         help="how blocks are written to: not at all, the first word and every page (default), every byte",
     )
     parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="how often (default 1)")
-    add_measuring_options(parser)
-    add_output_options(parser)
-    parser.set_defaults(run=run)
 
 
 def parse_settings(texts: list[str]) -> dict[str, str]:
@@ -149,6 +154,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
                 "lost_bytes": plan.lost_bytes,
                 "cut_short": plan.cut_short,
             },
+            **getattr(args, "told", {}),
         }
         write_json(args.json, result)
     if not args.quiet and args.json != "-":

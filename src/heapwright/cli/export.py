@@ -1,0 +1,52 @@
+"""`heapwright export`: a trace for another tool."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from heapwright.cli.common import add_output_options, write_json
+
+_EPILOG = """\
+example:
+  heapwright export prog.hwt --format wl -o prog.wl
+
+wl is what trace_run of glibc's malloc trace utilities plays. It has no times, marks or usable-size queries: those are
+left out, and how many is said.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "export",
+        help="write a trace for another tool",
+        description="Writes a trace as a workload for glibc's trace_run.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace, packed or raw")
+    parser.add_argument("--format", choices=("wl",), default="wl", help="the format to write (default wl)")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the file to write")
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    from heapwright.trace.convert import export_wl
+
+    done = export_wl(args.trace, args.output)
+    if done.loss.cut_short or done.loss.events or done.loss.bytes:
+        sys.stderr.write(f"heapwright: warning: the trace is not whole: {done.loss.why}\n")
+    if args.json:
+        write_json(
+            args.json,
+            {"file": str(args.output), "format": args.format, "events": done.events, "left_out": done.left_out},
+        )
+    if not args.quiet and args.json != "-":
+        rest = f"; {done.left_out:,} that the format has no word for were left out" if done.left_out else ""
+        sys.stdout.write(f"{args.output}: {done.events:,} operations{rest}\n")
+    return 0

@@ -1,0 +1,66 @@
+"""`heapwright import`: another tool's trace becomes one of ours."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from heapwright.cli.common import add_output_options, write_json
+
+_EPILOG = """\
+examples:
+  heapwright import oocalc.wl -o oocalc.hwt
+  heapwright import heaptrack.prog.1234.zst -o prog.hwt
+
+What a format cannot say is not made up: wl files have no times, heaptrack's no threads. docs/info.md tells more.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "import",
+        help="read another tool's trace",
+        description="Turns a wl workload (glibc's malloc trace utilities) or a heaptrack file into a trace.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="a .wl file, or heaptrack's, plain, .gz or .zst")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="the trace's file")
+    parser.add_argument("--format", choices=("wl", "heaptrack"), help="what FILE is (default: it is looked at)")
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    from heapwright.trace.convert import import_heaptrack, import_wl, recognise
+
+    chosen = recognise(args.file, args.format)
+    made = import_wl(args.file, args.output) if chosen == "wl" else import_heaptrack(args.file, args.output)
+    loss = made.loss
+    if loss.cut_short or loss.events or loss.bytes:
+        why = loss.why or "some events make no sense"
+        sys.stderr.write(f"heapwright: warning: {why}: {loss.events} events and {loss.bytes} bytes were not used\n")
+    if args.json:
+        write_json(
+            args.json,
+            {
+                "trace": str(args.output),
+                "format": chosen,
+                "events": made.events,
+                "allocations": made.allocations,
+                "threads": made.threads,
+                "peak_live_bytes": made.peak_live_bytes,
+                "lost_events": loss.events,
+                "lost_bytes": loss.bytes,
+                "failed_calls": loss.failed_calls,
+                "cut_short": loss.cut_short,
+            },
+        )
+    if not args.quiet and args.json != "-":
+        mib = made.peak_live_bytes / 2**20
+        sys.stdout.write(f"{args.output}: {made.events:,} events, {made.threads} threads, peak live {mib:.1f} MiB\n")
+    return 0

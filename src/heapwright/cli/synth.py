@@ -1,0 +1,89 @@
+"""`heapwright synth`: a trace is made up from a model, and replayed like any other."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from heapwright.cli.common import add_measuring_options, add_output_options, write_json
+from heapwright.cli.replay import add_replay_options
+
+_EPILOG = """\
+examples:
+  heapwright synth prog.model.json --allocator mimalloc
+  heapwright synth prog.model.json --scale 10 --time-scale 0.1 -o ten-times.hwt
+
+With -o the trace is only written. The same model, seed and scales make the same trace.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "synth",
+        help="make up a trace from a model, and run it",
+        description="Makes up a trace from a fitted model and replays it under an allocator, under the meter.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="what 'heapwright fit' wrote")
+    parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="write the trace and do not run it")
+    parser.add_argument("--scale", type=_factor, default=1.0, metavar="F", help="so many times the live bytes")
+    parser.add_argument(
+        "--time-scale", type=_factor, default=1.0, metavar="F", help="so many times the events, live bytes as they are"
+    )
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="another seed, another trace (default 0)")
+    add_replay_options(parser)
+    add_measuring_options(parser)
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def _factor(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1e-6 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a factor from 0.000001 to 1000000")
+    return value
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 47:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number below 2^47")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    from heapwright.cli import replay
+    from heapwright.trace.model import load_model, synthesise
+
+    model = load_model(args.model)
+    told: dict[str, Any] = {
+        "model": str(args.model),
+        "seed": args.seed,
+        "scale": args.scale,
+        "time_scale": args.time_scale,
+        "model_peak_live_bytes": model.peak_live_bytes,
+    }
+    if args.output:
+        made = synthesise(model, args.output, args.seed, args.scale, args.time_scale)
+        if args.json:
+            counts = {"events": made.events, "allocations": made.allocations, "threads": made.threads}
+            write_json(
+                args.json, {**told, **counts, "peak_live_bytes": made.peak_live_bytes, "trace": str(args.output)}
+            )
+        if not args.quiet and args.json != "-":
+            mib = made.peak_live_bytes / 2**20
+            sys.stdout.write(f"{args.output}: {made.events:,} events, peak live {mib:.1f} MiB\n")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+        args.trace = Path(folder) / "synthetic.hwt"
+        synthesise(model, args.trace, args.seed, args.scale, args.time_scale)
+        args.told = {**told, "trace": None}
+        return replay.run(args)

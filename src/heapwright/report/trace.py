@@ -1,0 +1,151 @@
+"""What is in a trace, for people at a terminal: a few lines, live bytes as a picture, two histograms. 80 columns."""
+
+from __future__ import annotations
+
+import shlex
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from heapwright.trace.info import Bin, Curve, Info
+
+_WIDTH = 80
+_PICTURE = (62, 8)  # columns, rows
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_BAR = 30
+
+
+def amount(count: float) -> str:
+    """1536 → '1.5 KiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """0.0004 → '400 µs'."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def share(part: float, whole: float) -> str:
+    """A part in per cent."""
+    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+
+
+def show_info(info: Info, name: str, console: Console) -> None:
+    """Prints it all."""
+
+    def say(text: str, style: str = "") -> None:
+        console.print(text, style=style, markup=False, soft_wrap=True)
+
+    for line, style in _lines(info, name):
+        say(line, style)
+    if info.curve.points > 1:
+        over = "time" if info.duration_s else "events: this trace has no times"
+        say(f"\nlive bytes over {over}", "bold")
+        for line in picture(info.curve, info.duration_s):
+            say(line)
+    if info.allocations:
+        say(f"\n  {'sizes':<14}{'requests':<{_BAR}} {'':>13}  {'of bytes':>8}", "bold")
+        for line in histogram(info.sizes, amount):
+            say(line)
+    if info.frees:
+        say(f"\n  {'lifetimes':<14}{'blocks, by allocations made meanwhile':<{_BAR + 14}}  {'of bytes':>8}", "bold")
+        for line in histogram(info.lifetimes_allocations, _plain):
+            say(line)
+
+
+def _plain(count: float) -> str:
+    return f"{count:,.0f}"
+
+
+def _lines(info: Info, name: str) -> list[tuple[str, str]]:
+    bound, free = info.lower_bound, info.remote_frees
+    command = shlex.join(info.command) or info.executable
+    made = "made from a model" if info.synthetic else f"{command} on {info.allocator}" if command else info.allocator
+    head = f"{name}: {made}"
+    lines = [(head if len(head) <= _WIDTH else head[: _WIDTH - 1] + "…", "bold")]
+
+    def add(what: str, text: str, style: str = "") -> None:
+        lines.append((f"  {what:<14}{text}", style))
+
+    rate = f" in {duration(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
+    add("events", f"{info.events:,}{rate}")
+    density = f", {info.bytes_per_event:.2f} an event" if info.bytes_per_event else ""
+    add("", f"{info.allocations:,} allocations, {info.threads} threads; {amount(info.file_bytes)} on disk{density}")
+    when = f" at {duration(info.peak_time_s)}" if info.peak_time_s else f" at event {info.peak_event:,}"
+    add("live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {info.peak_live_objects:,} blocks at most")
+    rest = f"never freed {amount(info.end_live_bytes)} in {info.never_freed['count']:,} blocks"
+    add("", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {rest}")
+    add(
+        "at least",
+        f"{amount(bound.peak_page_bytes)} at the peak and {amount(bound.mean_page_bytes)} on average is what any",
+    )
+    add("", "allocator takes that puts blocks on 16-byte boundaries, where all is touched")
+    if info.peak_resident_bytes:
+        add("resident", f"{amount(info.peak_resident_bytes)} at most while it was recorded")
+    if info.reallocs:
+        chains = info.realloc_chains
+        longest = f"{chains['longest']}{' or more' if chains['longest_is_64_or_more'] else ''}"
+        grown = f"grown by {amount(chains['grown_bytes'])}"
+        add("realloc", f"{info.reallocs:,} of {chains['objects']:,} blocks, {longest} of one; {grown}")
+    if info.callocs or info.aligned:
+        add("kinds", f"{info.callocs:,} calloc, {info.aligned:,} aligned")
+    if info.threads > 1:
+        add("remote frees", f"{free['count']:,.0f}: {100 * free['share']:.1f} % of frees are of another thread's block")
+    if info.large_blocks["bytes"]:
+        touched = share(info.large_blocks["touched_bytes"], info.large_blocks["bytes"])
+        add("large blocks", f"{touched} touched of {amount(info.large_blocks['bytes'])} in blocks from 64 KiB")
+    if info.loss.failed_calls:
+        add("refused", f"{info.loss.failed_calls:,} calls got no memory")
+    if info.loss.events or info.loss.bytes or info.loss.cut_short:
+        lost = f"{info.loss.events:,} events, {amount(info.loss.bytes)}{'; cut short' if info.loss.cut_short else ''}"
+        add("lost", lost, "yellow")
+        if info.loss.why:
+            add("", info.loss.why[: _WIDTH - 16], "yellow")
+    return lines
+
+
+def picture(curve: Curve, duration_s: float | None) -> list[str]:
+    """Live bytes as rows of blocks; each column shows the most in its part of the time (of the events without times)."""
+    columns, rows = _PICTURE
+    axis: Sequence[float] = curve.time_s if duration_s else curve.event
+    end = max(axis[-1], 1e-12)
+    top = max(curve.peak_bytes) or 1
+    heights = []
+    for column in range(columns):
+        first = bisect_right(axis, end * column / columns)
+        last = bisect_right(axis, end * (column + 1) / columns)
+        # Between two events nothing changes: what was live before the first is so at the column's start.
+        held = [curve.live_bytes[first - 1]] if first else []
+        within = curve.peak_bytes[first : last + 1 if last < len(axis) and first == last and not first else last]
+        heights.append(max([*held, *within], default=0) / top * rows)
+    lines = []
+    for row in reversed(range(rows)):
+        label = amount(top) if row == rows - 1 else ""
+        cells = "".join(_BLOCKS[round(8 * min(1.0, max(0.0, height - row)))] for height in heights)
+        lines.append(f"{label:>12} │{cells}".rstrip())
+    right = duration(duration_s) if duration_s else f"{curve.event[-1]:,} events"
+    lines.append(f"{'0':>12} └{'─' * columns}")
+    lines.append(f"{'':14}0{right:>{columns - 1}}")
+    return lines
+
+
+def histogram(bins: Sequence[Bin], label: Callable[[float], str]) -> list[str]:
+    """One line a bin: its range, a bar of the number, the number, the bytes."""
+    most = max((b.count for b in bins), default=0) or 1
+    whole = sum(b.bytes for b in bins)
+    lines = []
+    for b in bins:
+        bar = "█" * (_BAR * b.count // most) or "▏"
+        reach = label(b.low) if b.high - b.low <= 1 else f"{label(b.low)} …"
+        lines.append(f"  {reach:<14}{bar:<{_BAR}} {b.count:>13,}  {share(b.bytes, whole):>8}")
+    return lines

@@ -1,0 +1,141 @@
+"""Traces of other tools: DJ Delorie's wl workloads in and out, heaptrack's text in. docs/info.md says what each carries.
+
+The native program reads and writes the formats. heaptrack's files are compressed: gzip through Python's own module, zstd
+through the zstd program; one that ends early is used as far as it goes, and the native program is told.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import subprocess
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Literal
+
+import msgspec
+
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.trace.info import Loss
+from heapwright.trace.model import Made, run_native
+from heapwright.trace.pack import native_program, need_trace
+
+Format = Literal["wl", "heaptrack"]
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_PIECE = 1 << 20
+
+
+class Exported(msgspec.Struct):
+    """What was written: operations, and events of kinds the format has not."""
+
+    events: int
+    left_out: int
+    loss: Loss
+
+
+def recognise(path: Path, said: Format | None = None) -> Format:
+    """Which format a file is of: as somebody said, or by its first bytes.
+
+    Raises:
+        UsageError: no such file, or none of those that can be imported.
+    """
+    if not path.is_file():
+        raise UsageError(f"no such file: {path}" if not path.exists() else f"not a file: {path}")
+    if said:
+        return said
+    with path.open("rb") as file:
+        start = file.read(4096)
+    if start.startswith((_GZIP, _ZSTD)) or (start.startswith(b"v ") and b"\n" in start):
+        return "heaptrack"
+    if start.lstrip(b"\0").startswith(b"\x08"):
+        return "wl"
+    raise UsageError(f"{path} is neither a wl workload nor a heaptrack file", "--format says which, if you know")
+
+
+def import_wl(path: Path, trace: Path) -> Made:
+    """A wl workload becomes a packed trace.
+
+    Raises:
+        HeapwrightError: nothing of it can be read, or the trace cannot be written.
+    """
+    return msgspec.json.decode(run_native("import-wl", path, trace)[0], type=Made)
+
+
+def import_heaptrack(path: Path, trace: Path) -> Made:
+    """heaptrack's text, plain or compressed, becomes a packed trace.
+
+    Raises:
+        HeapwrightError: nothing of it can be read, or the trace cannot be written.
+    """
+    words = [native_program("heapwright-trace"), "import-heaptrack", trace]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as native:
+        assert native.stdin is not None
+        assert native.stdout is not None
+        assert native.stderr is not None
+        try:
+            for piece in _text(path):
+                native.stdin.write(piece)
+            native.stdin.close()
+        except BrokenPipeError:  # it has said why
+            pass
+        told, said = native.stdout.read(), native.stderr.read().decode("utf-8", "replace").strip()
+    if native.returncode:
+        line = said.splitlines()[-1] if said else f"heapwright-trace ended with status {native.returncode}"
+        raise HeapwrightError(f"{path}: {line.removeprefix('heapwright-trace: ')}")
+    return msgspec.json.decode(told, type=Made)
+
+
+def _text(path: Path) -> Iterator[bytes]:
+    """The pieces of a text; a last line `!cut …` where it could not be unpacked to its end."""
+    with path.open("rb") as file:
+        start = file.read(4)
+        file.seek(0)
+        if start.startswith(_GZIP):
+            yield from _gzip(file)
+        elif start == _ZSTD:
+            yield from _zstd(path)
+        else:
+            while piece := file.read(_PIECE):
+                yield piece
+
+
+def _gzip(file: IO[bytes]) -> Iterator[bytes]:
+    with gzip.open(file) as text:
+        while True:
+            try:
+                piece = text.read1(_PIECE)
+            except (EOFError, OSError, zlib.error):
+                yield b"\n!cut the gzip file ends early or is damaged\n"
+                return
+            if not piece:
+                return
+            yield piece
+
+
+def _zstd(path: Path) -> Iterator[bytes]:
+    program = shutil.which("zstd")
+    if program is None:
+        raise HeapwrightError(
+            f"{path} is compressed with zstd, and there is no zstd program", "install the package zstd"
+        )
+    words = [program, "--decompress", "--stdout", "--quiet", "--no-progress", str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as unpacking:
+        assert unpacking.stdout is not None
+        while piece := unpacking.stdout.read(_PIECE):
+            yield piece
+    if unpacking.returncode:
+        yield b"\n!cut the zstd file ends early or is damaged\n"
+
+
+def export_wl(trace: Path, path: Path) -> Exported:
+    """A trace becomes a wl workload.
+
+    Raises:
+        UsageError: there is no such trace.
+        HeapwrightError: it cannot be read, or the file not written.
+    """
+    need_trace(trace)
+    return msgspec.json.decode(run_native("export-wl", trace, path)[0], type=Exported)
