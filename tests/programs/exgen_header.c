@@ -42,6 +42,7 @@ int main(void) {
   exgen_free(aligned);
   exgen_free(NULL);
   exgen_trim();
+  exgen_become_threaded();
   CHECK(exgen_trim() == 0);
   exgen_get_statistics(&after);
   CHECK(after.live == before.live && after.blocks == before.blocks && after.large == before.large);

@@ -71,6 +71,7 @@ HEAPWRIGHT_EXPORT void exgen_free(void* address) { free(address); }
 HEAPWRIGHT_EXPORT void exgen_free_sized(void* address, std::size_t bytes) { free_sized(address, bytes); }
 HEAPWRIGHT_EXPORT std::size_t exgen_usable_size(const void* address) { return library.usable(address); }
 HEAPWRIGHT_EXPORT int exgen_trim(void) { return library.trim() ? 1 : 0; }
+HEAPWRIGHT_EXPORT void exgen_become_threaded(void) { library.become_threaded(); }
 HEAPWRIGHT_EXPORT void exgen_get_statistics(exgen_statistics* result) {
   const heapwright::alloc::Statistics s = library.statistics();
   *result = {s.live_bytes,         s.live_blocks,         s.large_bytes,        s.region.used_bytes,

@@ -21,6 +21,9 @@ void exgen_free_sized(void* block, size_t bytes);
 size_t exgen_usable_size(const void* block);
 /* Gives all memory that is nobody's back to the kernel; 1 if there was any. */
 int exgen_trim(void);
+/* To be called before a thread starts in a way that exgen cannot see (clone(2); in a program that has libexgen.a, also
+ * a timer or asynchronous I/O that the C library serves by threads of its own). pthread_create and thrd_create need none. */
+void exgen_become_threaded(void);
 
 /* Bytes unless said otherwise. Found by walking the heap: not for a hot loop. */
 typedef struct exgen_statistics {

@@ -1,0 +1,88 @@
+// The functions of the C library that start threads of its own, inside, where nobody can wrap pthread_create: POSIX timers and
+// message queues that notify by a thread, asynchronous input and output, asynchronous name lookup. In the preloaded library
+// each of them makes exgen ready for threads first. Not in the archive: a static program has no second timer_create to
+// call; what such a thread does is noticed there in the next slow path (../entry/library.h).
+#include <aio.h>
+#include <dlfcn.h>
+#include <mqueue.h>
+#include <netdb.h>
+
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+
+#include "../include/exgen.h"
+
+#define HEAPWRIGHT_WRAPPER __attribute__((visibility("default")))
+
+namespace {
+
+// The C library's own function, or nullptr where it has none.
+template <class Function>
+Function next(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+template <class Function, class... Arguments>
+int announced(const char* name, Arguments... arguments) {
+  const auto real = next<Function>(name);
+  if (real == nullptr) {
+    errno = ENOSYS;
+    return -1;
+  }
+  exgen_become_threaded();
+  return real(arguments...);
+}
+
+bool by_thread(const sigevent* event) { return event != nullptr && event->sigev_notify == SIGEV_THREAD; }
+
+}  // namespace
+
+extern "C" {
+
+HEAPWRIGHT_WRAPPER int timer_create(clockid_t clock, sigevent* event, timer_t* timer) noexcept {
+  const auto real = next<decltype(&timer_create)>("timer_create");
+  return by_thread(event) || real == nullptr
+             ? announced<decltype(&timer_create)>("timer_create", clock, event, timer)
+             : real(clock, event, timer);
+}
+
+HEAPWRIGHT_WRAPPER int mq_notify(mqd_t queue, const sigevent* event) noexcept {
+  const auto real = next<decltype(&mq_notify)>("mq_notify");
+  return by_thread(event) || real == nullptr ? announced<decltype(&mq_notify)>("mq_notify", queue, event)
+                                             : real(queue, event);
+}
+
+HEAPWRIGHT_WRAPPER int aio_read(aiocb* request) noexcept {
+  return announced<int (*)(aiocb*)>("aio_read", request);
+}
+HEAPWRIGHT_WRAPPER int aio_write(aiocb* request) noexcept {
+  return announced<int (*)(aiocb*)>("aio_write", request);
+}
+HEAPWRIGHT_WRAPPER int aio_fsync(int operation, aiocb* request) noexcept {
+  return announced<int (*)(int, aiocb*)>("aio_fsync", operation, request);
+}
+HEAPWRIGHT_WRAPPER int lio_listio(int mode, aiocb* const* list, int count, sigevent* event) noexcept {
+  return announced<int (*)(int, aiocb* const*, int, sigevent*)>("lio_listio", mode, list, count, event);
+}
+HEAPWRIGHT_WRAPPER int aio_read64(aiocb64* request) noexcept {
+  return announced<int (*)(aiocb64*)>("aio_read64", request);
+}
+HEAPWRIGHT_WRAPPER int aio_write64(aiocb64* request) noexcept {
+  return announced<int (*)(aiocb64*)>("aio_write64", request);
+}
+HEAPWRIGHT_WRAPPER int aio_fsync64(int operation, aiocb64* request) noexcept {
+  return announced<int (*)(int, aiocb64*)>("aio_fsync64", operation, request);
+}
+HEAPWRIGHT_WRAPPER int lio_listio64(int mode, aiocb64* const* list, int count, sigevent* event) noexcept {
+  return announced<int (*)(int, aiocb64* const*, int, sigevent*)>("lio_listio64", mode, list, count, event);
+}
+HEAPWRIGHT_WRAPPER int getaddrinfo_a(int mode, gaicb* list[], int count, sigevent* event) {
+  const auto real = next<decltype(&getaddrinfo_a)>("getaddrinfo_a");
+  if (real == nullptr) {
+    return EAI_SYSTEM;
+  }
+  exgen_become_threaded();
+  return real(mode, list, count, event);
+}
+}
