@@ -1,0 +1,218 @@
+"""`heapwright replay`, as it is installed, on traces made up and recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.allocators.registry import find_allocators, get_allocator
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.trace.replay import environment, make_ready, workload
+from tests.trace.test_pack import parse
+
+HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
+MIB = 1 << 20
+
+
+def heapwright(*words: str | Path, status: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command."""
+    done = subprocess.run(
+        [HEAPWRIGHT, *words], capture_output=True, text=True, check=False, env={**os.environ, **env}, timeout=120
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def replay(trace: Path, *words: str) -> dict[str, Any]:
+    """A replay's JSON."""
+    found: dict[str, Any] = json.loads(heapwright("replay", trace, "--json", "-", *words).stdout)
+    return found
+
+
+def random_text(seed: int, count: int, threads: int) -> str:
+    """Threads that allocate, resize and free what any of them made; they start and end on the way."""
+    rng = random.Random(seed)
+    lines: list[str] = []
+    live: list[int] = []
+    made, gone, known = 0, 0, 1
+    for time in range(0, count * 100, 100):
+        if threads > 1 and rng.random() < 0.01:
+            known += 1
+            lines.append(f"{time} {known - 1} thread_start")
+            if known - gone > threads:
+                gone += 1
+                lines.append(f"{time} {gone} thread_end")
+        thread = rng.choice([0, *range(gone + 1, known)])
+        kind = rng.choice(
+            ("malloc", "malloc", "calloc", "aligned", "realloc", "free", "free", "free_sized", "usable_size")
+        )
+        size = rng.choice((rng.randrange(300), rng.randrange(300), rng.randrange(20000), rng.randrange(400000)))
+        if kind in ("malloc", "calloc", "aligned"):
+            lines.append(
+                f"{time} {thread} {kind} {made} {size}" + (f" {8 << rng.randrange(10)}" if kind == "aligned" else "")
+            )
+            live.append(made)
+            made += 1
+        elif live:
+            at = rng.randrange(len(live))
+            lines.append(
+                f"{time} {thread} {kind} {live[at]}" + (f" {size}" if kind in ("realloc", "free_sized") else "")
+            )
+            if kind.startswith("free"):
+                live[at] = live[-1]
+                live.pop()
+    return "\n".join(lines) + "\n"
+
+
+def test_replay_tells_all_that_is_promised(tmp_path: Path) -> None:
+    trace = parse(tmp_path, random_text(1, 3000, 1))
+    found = replay(trace, "-n", "2")
+    assert len(found["runs"]) == 2
+    assert found["events"] == found["checks"]["events_replayed"] > 2000
+    assert found["events_per_s"] > 0
+    assert found["peak_live_bytes"] > 1000
+    assert found["own_rss_bytes"] > 0
+    assert found["own_cpu_s"] >= 0
+    assert found["summary"]["peak_rss_bytes"]["median"] > found["own_rss_bytes"]
+    assert found["recorded_mean_rss_bytes"] > 0
+    assert found["schema_version"] == 1
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in ("glibc", "exgen", "jemalloc", "tcmalloc", "mimalloc2") if n in find_allocators()]
+)
+def test_threads_under_every_allocator(name: str, tmp_path: Path) -> None:
+    trace = parse(tmp_path, random_text(2, 6000, 4))
+    for touch in ("page", "full"):
+        found = replay(trace, "--allocator", name, "--touch", touch)
+        assert found["checks"]["events_replayed"] == found["events"]
+        assert found["threads"] > 10
+
+
+def test_memory_is_as_the_trace_says(tmp_path: Path) -> None:
+    trace = parse(tmp_path, "0 0 malloc 0 67108864\n1000000 0 free 0\n2000000 0 malloc 1 8\n")
+    touched = replay(trace)["summary"]["peak_rss_bytes"]["median"]
+    untouched = replay(trace, "--touch", "none")["summary"]["peak_rss_bytes"]["median"]
+    assert 64 * MIB < touched < 72 * MIB
+    assert untouched < 8 * MIB
+
+
+def test_only_what_was_touched_is_touched(tmp_path: Path) -> None:
+    known = parse(
+        tmp_path, f"0 0 malloc 0 67108864\n0 0 calloc 1 {64 * MIB}\n9 0 free 0 {4 * MIB}\n9 0 touched 1 {2 * MIB}\n"
+    )
+    assert 6 * MIB < replay(known)["summary"]["peak_rss_bytes"]["median"] < 12 * MIB
+
+
+def test_mean_memory_is_over_recorded_time(tmp_path: Path) -> None:
+    """64 MiB for a tenth of the time; the replay itself takes no time at all."""
+    trace = parse(tmp_path, f"0 0 malloc 0 {64 * MIB}\n100000000 0 free 0\n1000000000 0 malloc 1 8\n")
+    mean = replay(trace)["recorded_mean_rss_bytes"]
+    assert 6.4 * MIB < mean < 10 * MIB
+
+
+def test_settings_reach_the_allocator(tmp_path: Path) -> None:
+    lines = [f"{i} 0 malloc {i} 100000" for i in range(50)] + [f"{50 + i} 0 free {i}" for i in range(50)]
+    trace = parse(tmp_path, "\n".join(lines) + "\n")
+    few = replay(trace, "--set", "mmap_threshold=1073741824", "--set", "trim_threshold=1073741824")
+    many = replay(trace, "--set", "mmap_threshold=32768")
+    assert many["summary"]["mapping_calls"]["median"] > few["summary"]["mapping_calls"]["median"] + 50
+    assert few["settings"] == {"mmap_threshold": "1073741824", "trim_threshold": "1073741824"}
+
+
+def test_an_allocator_without_memory_ends_it(tmp_path: Path) -> None:
+    trace = parse(tmp_path, "0 0 malloc 0 100\n1 0 malloc 1 4611686018427387904\n")
+    done = heapwright("replay", trace, "--touch", "none", status=1)
+    assert "no memory for a block of 4611686018427387904 bytes" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("nothing.hwt",), "no such trace"),
+        (("{trace}", "--set", "mmap_threshold"), "not KEY=VALUE"),
+        (("{trace}", "--set", "mmap_treshold=1"), "did you mean 'mmap_threshold'"),
+        (("{trace}", "--allocator", "jemallok"), "jemallok"),
+        (("{trace}", "--set", "a=1", "--set", "a=2"), "stands twice"),
+        (("{trace}", "--touch", "some"), "--touch"),
+    ],
+)
+def test_bad_usage_is_one_line(words: tuple[str, ...], what: str, tmp_path: Path) -> None:
+    trace = parse(tmp_path, "0 0 malloc 0 1\n")
+    done = heapwright("replay", *(w.replace("{trace}", str(trace)) for w in words), status=2)
+    assert what in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_empty_trace_is_said(tmp_path: Path) -> None:
+    done = heapwright("replay", parse(tmp_path, "0 0 thread_end\n"), status=1)
+    assert "nothing to replay" in done.stderr
+
+
+def test_a_trace_cut_short_is_replayed_and_said(tmp_path: Path) -> None:
+    whole = parse(tmp_path, random_text(4, 3000, 2))
+    whole.write_bytes(whole.read_bytes()[:-9])
+    done = heapwright("replay", whole, "--json", "-")
+    assert "warning" in done.stderr
+    assert json.loads(done.stdout)["checks"]["cut_short"]
+
+
+def test_a_replay_is_a_workload_like_any_other(tmp_path: Path) -> None:
+    from heapwright.measure.meter import MeterOptions
+    from heapwright.workload.execute import Executor
+
+    with make_ready(parse(tmp_path, random_text(5, 3000, 3))) as ready:
+        executor = Executor(workload(ready), MeterOptions(), tmp_path / "references")
+        outcomes = [executor.run(workload(ready).inputs[0], {}) for _ in range(3)]
+        assert all(not o.failure for o in outcomes)
+        assert len({o.digest for o in outcomes}) == 1
+        operations = ready.operations
+    assert not operations.exists()
+
+
+def test_what_is_not_an_operations_file_is_said(tmp_path: Path) -> None:
+    from heapwright.trace.pack import native_program
+
+    for content in (b"", b"x" * 100, b"\0" * 100000):
+        (tmp_path / "ops").write_bytes(content)
+        done = subprocess.run(
+            [native_program("heapwright-replay"), tmp_path / "ops"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+
+
+def test_settings_of_all_kinds() -> None:
+    env = environment(get_allocator("glibc"), {"top_pad": "4096", "SOME_VARIABLE": "x"}, {"A": "b"})
+    assert env == {"A": "b", "SOME_VARIABLE": "x", "GLIBC_TUNABLES": "glibc.malloc.top_pad=4096"}
+    with pytest.raises(UsageError, match="top_pat"):
+        environment(get_allocator("glibc"), {"top_pat": "1"}, {})
+
+
+def test_a_recorded_program_replays(tmp_path: Path) -> None:
+    """Python on malloc; and the memory it took."""
+    trace = tmp_path / "t.hwt"
+    code = "d = [{'a': str(i), 'b': [i] * 4} for i in range(60000)]"
+    heapwright("record", "-q", "-o", trace, "--", sys.executable, "-S", "-c", code, PYTHONMALLOC="malloc")
+    found = replay(trace)
+    assert found["checks"]["events_replayed"] == found["events"] > 200_000
+    measured = heapwright("measure", "-q", "--json", "-", "--", sys.executable, "-S", "-c", code, PYTHONMALLOC="malloc")
+    real = json.loads(measured.stdout)["summary"]["peak_rss_bytes"]["median"]
+    played = found["summary"]["peak_rss_bytes"]["median"] - found["own_rss_bytes"]
+    assert played < real < played + 16 * MIB  # what is missing is the interpreter's image
+
+
+def test_making_ready_needs_a_trace(tmp_path: Path) -> None:
+    with pytest.raises(UsageError), make_ready(tmp_path / "none"):
+        pass
+    (tmp_path / "bad").write_text("no trace")
+    with pytest.raises(HeapwrightError), make_ready(tmp_path / "bad"):
+        pass
