@@ -73,6 +73,24 @@ class Portions {
   double squares_ = 0;
 };
 
+// Where in a window something happens, on average, weighed by bytes.
+class Place {
+ public:
+  void add(double at, std::uint64_t bytes, double sign = 1) {
+    sum_ += sign * at * (static_cast<double>(bytes) + 1);
+    weight_ += sign * (static_cast<double>(bytes) + 1);
+  }
+  std::uint64_t take() {
+    const double mean = weight_ > 0.5 ? std::clamp(sum_ / weight_, 0.0, 1.0) : 0.5;
+    *this = Place{};
+    return static_cast<std::uint64_t>(std::llround(1000 * mean));
+  }
+
+ private:
+  double sum_ = 0;
+  double weight_ = 0;
+};
+
 struct Stay {
   std::uint64_t tick = 0;
   std::uint64_t size = 0;
@@ -118,6 +136,13 @@ class Counter {
   void enter_tick();
   void enter_gap();
   void to_window(std::uint32_t window);
+  // How far into the window a tick is.
+  double part(std::uint64_t tick) const {
+    const Span& span = layout_.spans()[window_];
+    return span.begin == span.end
+               ? 0.5
+               : (static_cast<double>(tick - span.begin) + 0.5) / static_cast<double>(span.end - span.begin);
+  }
 
   Layout& layout_;
   const FitOptions& options_;
@@ -127,6 +152,8 @@ class Counter {
   Places places_;
   Portions brief_;
   Portions old_;
+  Place long_at_;
+  Place old_at_;
   std::uint64_t ticks_ = 0;
   std::uint64_t time_ = 0;
   std::uint64_t window_since_ = 0;  // time
@@ -142,6 +169,8 @@ void Counter::to_window(std::uint32_t window) {
   Window& left = model_.windows[window_];
   left.brief_bursts = brief_.take();
   left.old_bursts = old_.take();
+  left.long_at = long_at_.take();
+  left.old_at = old_at_.take();
   left.nanoseconds = time_ - window_since_;
   window_since_ = time_;
   window_ = window;
@@ -189,7 +218,7 @@ void Counter::add(const Event& event) {
     return;
   }
   const Stay stay = *known;
-  if (event.touched != trace::kUnknown && stay.size >= kLargeBlock) {
+  if (event.touched != trace::kUnknown) {
     touched(stay, event.touched);
   }
   if (event.kind == Kind::kRealloc) {
@@ -246,11 +275,16 @@ void Counter::begin(const Event& event, std::optional<Stay> from) {
     // Taken to outlive its window until it does not.
     ++window.rows[stay.kind].long_count;
     window.rows[stay.kind].long_bytes += stay.size;
+    long_at_.add(part(stay.tick), stay.size);
     c.callocs += event.kind == Kind::kCalloc ? 1 : 0;
     if (event.kind == Kind::kAligned) {
       const auto same = std::find_if(c.alignments.begin(), c.alignments.end(),
                                      [&](const auto& a) { return a.first == event.alignment; });
-      same == c.alignments.end() ? c.alignments.emplace_back(event.alignment, 1) : (++same->second, *same);
+      if (same == c.alignments.end()) {
+        c.alignments.emplace_back(event.alignment, 1);
+      } else {
+        ++same->second;
+      }
     }
     if (from && !from->scripted) {
       ++window.resizes[{from->kind, stay.kind}];
@@ -277,9 +311,11 @@ void Counter::end(const Stay& stay, bool freed) {
     Row& row = window.rows[stay.kind];
     --row.long_count;
     row.long_bytes -= stay.size;
+    long_at_.add(part(stay.tick), stay.size, -1);
     ++row.brief[std::min(log_bin(length), kLifeBins - 1)];
   } else {
     ++window.rows[stay.kind].old[std::min(log_bin(window_ - stay.window), kAgeBins) - 1];
+    old_at_.add(part(ticks_), stay.size);
     ClassState& state = states_[stay.kind];
     // Neighbours among those that outlive their window are further apart where most do not.
     const std::uint64_t near = 2 + 3 * state.begun / std::max<std::uint64_t>(1, ++state.outlived);
@@ -299,7 +335,7 @@ void Counter::end(const Stay& stay, bool freed) {
 void Counter::touched(const Stay& stay, std::uint64_t bytes) {
   if (stay.scripted) {
     model_.script[stay.kind].touched = bytes;
-  } else {
+  } else if (stay.size >= kLargeBlock) {
     states_[stay.kind].large += stay.size;
     states_[stay.kind].large_touched += std::min(bytes, stay.size);
   }
@@ -310,6 +346,8 @@ void Counter::finish() {
   model_.windows[window_].nanoseconds += time_ - window_since_;
   model_.windows[window_].brief_bursts = brief_.take();
   model_.windows[window_].old_bursts = old_.take();
+  model_.windows[window_].long_at = long_at_.take();
+  model_.windows[window_].old_at = old_at_.take();
   for (std::size_t c = 0; c < states_.size(); ++c) {
     const ClassState& state = states_[c];
     if (state.old_ends > 0) {
@@ -356,10 +394,11 @@ bool fit(const Opener& open, const FitOptions& options, Model& model, trace::Los
       counter.add(event);
     }
     counter.finish();
-    if (merge_until(model, tried.bytes) || tried.windows <= 16) {
+    if (merge_until(model, tried.bytes) || tried.windows <= 4) {
       return true;
     }
     tried.windows /= 2;
+    tried.script /= 2;
   }
 }
 

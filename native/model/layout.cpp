@@ -10,7 +10,8 @@ using trace::Event;
 
 namespace {
 
-constexpr std::size_t kBursts = 64;
+constexpr std::size_t kBursts =
+    64;  // windows of their own for bursts, at most; a third of all where there are fewer windows
 constexpr std::size_t kExactBySize =
     40;  // classes of one size: so many for the bytes in them, and so many for their number
 constexpr std::size_t kSizesOfClass = 8;
@@ -91,6 +92,8 @@ void Layout::cut(const FitOptions& options) {
   for (std::uint64_t i = 1; i < count; ++i) {
     borders.insert(all / count * i + all % count * i / count);
   }
+  std::sort(bursts_.begin(), bursts_.end(), std::greater<>());
+  bursts_.resize(std::min<std::size_t>(bursts_.size(), options.windows / 3));
   std::set<std::uint64_t> bursts{all};  // what is freed after the last tick comes in a window of its own, too
   for (const auto& [bytes, tick] : bursts_) {
     if (bytes >= statistics_.peak_live / 100) {

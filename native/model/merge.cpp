@@ -61,8 +61,11 @@ void merge(Model& model, const std::vector<std::uint32_t>& into) {
   const std::size_t count = into.back() + 1;
   std::vector<SizeClass> classes(count);
   for (std::size_t c = 0; c < into.size(); ++c) {
-    classes[into[c]].sizes.empty() ? void(classes[into[c]] = model.classes[c])
-                                   : join(classes[into[c]], model.classes[c]);
+    if (classes[into[c]].sizes.empty()) {
+      classes[into[c]] = model.classes[c];
+    } else {
+      join(classes[into[c]], model.classes[c]);
+    }
   }
   model.classes = std::move(classes);
   for (Window& window : model.windows) {

@@ -65,6 +65,7 @@ void size_class(Json& json, const SizeClass& c) {
 void window(Json& json, const Model& model, const Window& w) {
   json.open('{').field("ticks", w.ticks).field("ns", w.nanoseconds);
   json.key("bursts").open('[').value(w.brief_bursts).value(w.old_bursts).close(']');
+  json.key("at").open('[').value(w.long_at).value(w.old_at).close(']');
   json.key("rows").open('[');
   for (std::size_t c = 0; c < w.rows.size(); ++c) {
     if (const Row& row = w.rows[c]; !row.empty()) {

@@ -58,6 +58,9 @@ struct Window {
   // is freed at a time of its own, few where frees come in bursts.
   std::uint64_t brief_bursts = 0;
   std::uint64_t old_bursts = 0;
+  // Where in the window, on average, in thousandths of its ticks: what outlives it begins, and what is older ends.
+  std::uint64_t long_at = 500;
+  std::uint64_t old_at = 500;
   std::vector<Row> rows;                                                     // by class
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> resizes;  // from class, to class: how many
   std::map<std::uint32_t, std::uint64_t> threads;                            // begins by thread

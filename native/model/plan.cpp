@@ -122,6 +122,8 @@ Window read_window(Numbers& in, std::size_t classes, std::uint32_t threads) {
   w.nanoseconds = in.count();
   w.brief_bursts = in.count();
   w.old_bursts = in.count();
+  w.long_at = in.next(1000);
+  w.old_at = in.next(1000);
   w.rows.resize(classes);
   Taken rows(in.list());
   while (!rows.empty()) {

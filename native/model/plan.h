@@ -4,7 +4,7 @@
 //     heapwright-plan 1 windows SEED
 //     TICKS NS SIZED_FREES THREADS
 //     CLASSES  each: N (SIZE COUNT)*N  CALLOCS  N (ALIGNMENT COUNT)*N  IN_ORDER IN_REVERSE TOUCHED  N COUNT*N
-//     WINDOWS  each: TICKS NS BRIEF_BURSTS OLD_BURSTS  N rows…  N resizes…  N threads…      (N counts numbers)
+//     WINDOWS  each: TICKS NS BRIEF_BURSTS OLD_BURSTS LONG_AT OLD_AT  N rows…  N resizes…  N threads…      (N counts numbers)
 //     N script…   N free threads…
 //
 //     heapwright-plan 1 rand-malloc SEED

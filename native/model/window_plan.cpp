@@ -48,6 +48,13 @@ void place_brief(std::vector<Begin>& begins, const Window& window, std::uint32_t
   }
 }
 
+// The i-th of `count` places in a window, spread so that their mean is `mean` thousandths: evenly for 500.
+double place(std::uint64_t i, std::uint64_t count, std::uint64_t mean, Dice& dice) {
+  const double part = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(count);
+  const double about = std::clamp(static_cast<double>(mean) / 1000, 0.001, 0.999);
+  return std::abs(about - 0.5) < 0.01 ? part : std::pow(part, 1 / about - 1);
+}
+
 // Of a class's stays some are resized from others: they are chosen evenly.
 void mark_resizes(std::vector<Begin>& begins, const Window& window, std::size_t classes) {
   if (window.resizes.empty()) {
@@ -94,7 +101,7 @@ WindowPlan plan_window(const Window& window, double stretch, Dice& dice) {
   for (std::uint32_t kind = 0; kind < window.rows.size(); ++kind) {
     const Row& row = window.rows[kind];
     for (std::uint64_t i = 0; i < row.long_count; ++i) {
-      const double at = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(row.long_count);
+      const double at = place(i, row.long_count, window.long_at, dice);
       plan.begins.push_back({static_cast<float>(at), kind, kNoClass, kLong, 0});
     }
     for (unsigned bin = 0; bin < kLifeBins; ++bin) {
@@ -102,8 +109,11 @@ WindowPlan plan_window(const Window& window, double stretch, Dice& dice) {
     }
     const std::uint64_t olds = row.old_ends();
     for (std::uint64_t i = 0; i < olds; ++i) {
-      double at = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(olds);
-      at = bursty ? (std::floor(at * bursts) + 0.5) / bursts : at;
+      double at = place(i, olds, window.old_at, dice);
+      if (bursty) {
+        at = window.old_bursts == 1 ? static_cast<double>(window.old_at) / 1000
+                                    : (std::floor(at * bursts) + 0.5) / bursts;
+      }
       plan.ends.push_back({static_cast<float>(at), kind});
     }
   }

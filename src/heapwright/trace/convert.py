@@ -1,4 +1,4 @@
-"""Traces of other tools: DJ Delorie's wl workloads in and out, heaptrack's text in. docs/info.md says what each carries.
+"""Traces of other tools: DJ Delorie's wl workloads in and out, heaptrack's text in (docs/info.md).
 
 The native program reads and writes the formats. heaptrack's files are compressed: gzip through Python's own module, zstd
 through the zstd program; one that ends early is used as far as it goes, and the native program is told.
@@ -70,7 +70,7 @@ def import_heaptrack(path: Path, trace: Path) -> Made:
     Raises:
         HeapwrightError: nothing of it can be read, or the trace cannot be written.
     """
-    words = [native_program("heapwright-trace"), "import-heaptrack", trace]
+    words: list[str | Path] = [native_program("heapwright-trace"), "import-heaptrack", trace]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as native:
         assert native.stdin is not None
         assert native.stdout is not None

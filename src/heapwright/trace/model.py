@@ -1,6 +1,6 @@
 """Models of traces: fitting one, checking one that somebody hands over, and making up a trace from it.
 
-docs/synth.md describes the JSON. A model holds counts, sizes and times: no addresses, no contents, no names; the command
+docs/synth.md describes the JSON. A model holds counts, sizes and times: no addresses, no contents; the command
 line of the program only where `fit --with-command` was asked for. Counting and generating is native
 (native/model); models pass through here so that what a user may have written by hand is checked with the errors of a
 person's file, not of a program's.
@@ -54,6 +54,7 @@ class Window(msgspec.Struct, forbid_unknown_fields=True):
     ticks: Count
     ns: Count
     bursts: Annotated[list[Count], msgspec.Meta(min_length=2, max_length=2)]
+    at: Annotated[list[PerMille], msgspec.Meta(min_length=2, max_length=2)]
     rows: list[Count]
     resizes: list[Count]
     threads: list[Count]
@@ -86,7 +87,7 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
             yield from (c.in_order, c.in_reverse, c.touched, len(c.by_thread), *c.by_thread)
         yield len(self.windows)
         for w in self.windows:
-            yield from (w.ticks, w.ns, *w.bursts)
+            yield from (w.ticks, w.ns, *w.bursts, *w.at)
             for part in (w.rows, w.resizes, w.threads):
                 yield from (len(part), *part)
         for part in (self.script, self.free_threads):
