@@ -36,7 +36,7 @@
 
 namespace heapwright::trace {
 
-inline constexpr std::uint32_t kBlockEvents = 1U << 18;
+inline constexpr std::uint32_t kBlockEvents = 1U << 20;
 inline constexpr std::uint64_t kMostObjects = std::uint64_t{1} << 48;
 inline constexpr std::uint64_t kMostThreads = std::uint64_t{1} << 24;
 

@@ -30,8 +30,10 @@ class PackedWriter {
  public:
   // Writes under a temporary name beside `path` until finish(). nullptr and one line in `error` where that cannot be.
   // Times are kept to a `tick` of nanoseconds; with 1 they come back as they were.
+  // Blocks are of as many events as are worth it, or of so many.
   static std::unique_ptr<PackedWriter> create(const std::string& path, const Header& header,
-                                              std::string& error, std::uint64_t tick = kTick);
+                                              std::string& error, std::uint64_t tick = kTick,
+                                              std::uint32_t block_events = 0);
 
   PackedWriter() = default;
   PackedWriter(const PackedWriter&) = delete;

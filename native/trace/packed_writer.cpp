@@ -18,10 +18,11 @@ namespace {
 
 class Writer final : public PackedWriter {
  public:
-  Writer(std::string path, std::uint64_t tick)
+  Writer(std::string path, std::uint64_t tick, std::uint32_t block_events)
       : path_(std::move(path)),
         draft_(path_ + "." + std::to_string(::getpid()) + ".part"),
         tick_(tick),
+        block_events_(block_events == 0 ? kBlockEvents : std::min(block_events, kBlockEvents)),
         block_(tick) {}
 
   ~Writer() override {
@@ -49,7 +50,7 @@ class Writer final : public PackedWriter {
     summary_.events++;
     summary_.duration = std::max(summary_.duration, event.time / tick_ * tick_);
     summary_.threads = std::max<std::uint64_t>(summary_.threads, std::uint64_t{event.thread} + 1);
-    return block_.events() < kBlockEvents || flush();
+    return block_.events() < block_events_ || flush();
   }
 
   bool finish(const Loss& loss) override {
@@ -145,6 +146,7 @@ class Writer final : public PackedWriter {
   std::string path_;
   std::string draft_;
   std::uint64_t tick_;
+  std::uint32_t block_events_;
   BlockEncoder block_;
   File file_;
   std::uint64_t place_ = 0;
@@ -159,8 +161,9 @@ class Writer final : public PackedWriter {
 }  // namespace
 
 std::unique_ptr<PackedWriter> PackedWriter::create(const std::string& path, const Header& header,
-                                                   std::string& error, std::uint64_t tick) {
-  auto writer = std::make_unique<Writer>(path, std::max<std::uint64_t>(tick, 1));
+                                                   std::string& error, std::uint64_t tick,
+                                                   std::uint32_t block_events) {
+  auto writer = std::make_unique<Writer>(path, std::max<std::uint64_t>(tick, 1), block_events);
   if (!writer->begin(header)) {
     error = writer->error();
     return nullptr;

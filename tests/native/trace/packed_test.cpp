@@ -17,13 +17,16 @@
 namespace heapwright::trace {
 namespace {
 
+constexpr std::uint32_t kFew = 10000;  // events a block
+
 class Packed : public ::testing::Test {
  protected:
   ~Packed() override { (void)std::remove(path_.c_str()); }
 
-  void write(const std::vector<Event>& events, const Loss& loss = {}, std::uint64_t tick = 1) {
+  void write(const std::vector<Event>& events, const Loss& loss = {}, std::uint64_t tick = 1,
+             std::uint32_t block = 0) {
     std::string error;
-    const auto writer = PackedWriter::create(path_, header_, error, tick);
+    const auto writer = PackedWriter::create(path_, header_, error, tick, block);
     ASSERT_NE(writer, nullptr) << error;
     for (const Event& event : events) {
       ASSERT_TRUE(writer->add(event)) << writer->error();
@@ -69,8 +72,8 @@ TEST_F(Packed, WhatIsWrittenComesBack) {
 }
 
 TEST_F(Packed, SeveralBlocks) {
-  const auto events = random_events(1, 2 * kBlockEvents + 1000, 3);
-  write(events);
+  const auto events = random_events(1, 2 * kFew + 1000, 3);
+  write(events, {}, 1, kFew);
   EXPECT_EQ(read(), events);
 }
 
@@ -146,8 +149,8 @@ TEST_F(Packed, TimesAreKeptToATick) {
 }
 
 TEST_F(Packed, CutAnywhereItIsAPrefix) {
-  const auto events = random_events(5, kBlockEvents + 2000, 2);
-  write(events);
+  const auto events = random_events(5, kFew + 2000, 2);
+  write(events, {}, 1, kFew);
   const std::string whole = bytes();
   for (std::size_t size = 0; size < whole.size(); size += 1 + whole.size() / 40) {
     overwrite(whole.substr(0, size));
@@ -199,8 +202,8 @@ TEST_F(Packed, NonsenseIsRefused) {
 }
 
 TEST_F(Packed, SeekFindsItsTime) {
-  const auto events = random_events(8, 3 * kBlockEvents, 2);
-  write(events);
+  const auto events = random_events(8, 3 * kFew, 2);
+  write(events, {}, 1, kFew);
   (void)read();
   const std::uint64_t wanted = events[events.size() / 2].time;
   ASSERT_TRUE(source_->seek(wanted));
@@ -212,7 +215,7 @@ TEST_F(Packed, SeekFindsItsTime) {
   for (; source_->next(event); left++) {
   }
   EXPECT_EQ(event, events.back());
-  EXPECT_EQ(left, 2 * kBlockEvents);
+  EXPECT_EQ(left, 2 * kFew);
 }
 
 // A block whose check sum is right may still be nonsense, if somebody made it so.
