@@ -1,0 +1,10 @@
+/* A library that allocates as it is loaded and as it goes. */
+#include <stdlib.h>
+
+static volatile size_t base = 40000;
+static void* kept;
+
+void* library_makes(void) { return malloc(base + 2); }
+
+__attribute__((constructor)) static void loaded(void) { kept = malloc(base + 1); }
+__attribute__((destructor)) static void goes(void) { free(kept); }

@@ -1,0 +1,107 @@
+"""Recording a program and reading back what it did, as a person would: with the installed command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heapwright.trace.pack import native_program
+
+HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
+# The programs' own blocks have these sizes (tests/programs/record_cases.c); the C library's and the loader's have not.
+TAGGED = range(40000, 50000)
+MAKES = ("malloc", "calloc", "aligned")
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line of `heapwright-trace dump`."""
+
+    time: int
+    thread: int
+    kind: str
+    values: tuple[int, ...]
+
+
+@dataclass
+class Trace:
+    """A process as recorded: its events, and what `heapwright record --json` said of it."""
+
+    events: list[Event]
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def calls(self, thread: bool = False) -> list[str]:
+        """What was done to tagged objects, by size: 'malloc 40001', 'free 40001'. With threads: who, and their ends."""
+        sizes: dict[int, int] = {}
+        lines = []
+        for event in self.events:
+            line = ""
+            if event.kind in MAKES and event.values[1] in TAGGED:
+                sizes[event.values[0]] = event.values[1]
+                line = " ".join([event.kind, *map(str, event.values[1:])])
+            elif event.kind == "realloc" and event.values[0] in sizes:
+                line = f"realloc {sizes[event.values[0]]} {event.values[1]}"
+                sizes[event.values[0]] = event.values[1]
+            elif event.kind in ("free", "free_sized", "usable_size") and event.values[0] in sizes:
+                line = f"{event.kind} {sizes[event.values[0]]}"
+            elif event.kind in ("thread_start", "thread_end") and thread:
+                line = event.kind
+            if line:
+                lines.append(f"{event.thread}: {line}" if thread else line)
+        return lines
+
+    def count(self, *kinds: str) -> int:
+        """Events of these kinds."""
+        return sum(event.kind in kinds for event in self.events)
+
+
+def dump(trace: Path) -> list[Event]:
+    """The events of a trace, raw or packed."""
+    done = subprocess.run(
+        [native_program("heapwright-trace"), "dump", trace], capture_output=True, text=True, check=True
+    )
+    lines = (line.split() for line in done.stdout.splitlines())
+    return [Event(int(w[0]), int(w[1]), w[2], tuple(map(int, w[3:]))) for w in lines]
+
+
+def heapwright_record(
+    *words: str | Path,
+    env: Mapping[str, str] | None = None,
+    folder: Path,
+    stdin: bytes = b"",
+) -> subprocess.CompletedProcess[bytes]:
+    """`heapwright record` with these words, in a folder."""
+    return subprocess.run(
+        [HEAPWRIGHT, "record", *words], cwd=folder, env={**os.environ, **(env or {})}, input=stdin, capture_output=True
+    )
+
+
+def record_told(
+    folder: Path,
+    *command: str | Path,
+    options: tuple[str, ...] = (),
+    env: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """Records into t.hwt; what it says of the processes, the busiest first."""
+    told = folder / "told.json"
+    done = heapwright_record("-o", "t.hwt", "--force", "--json", told, *options, "--", *command, env=env, folder=folder)
+    assert done.returncode == 0, done.stderr.decode()
+    processes: list[dict[str, Any]] = json.loads(told.read_text())["processes"]
+    return processes
+
+
+def recorded(
+    folder: Path,
+    *command: str | Path,
+    options: tuple[str, ...] = (),
+    env: Mapping[str, str] | None = None,
+) -> list[Trace]:
+    """The processes of a command, the busiest first."""
+    told = record_told(folder, *command, options=options, env=env)
+    return [Trace(dump(folder / process["trace"]), process) for process in told]

@@ -1,0 +1,204 @@
+"""The recorder sees every call as the program made it, in whatever corner of its life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.allocators.registry import find_allocators
+from tests.trace.recording import Event, Trace, record_told, recorded
+
+PLAIN = ("-fno-builtin",)  # or the compiler takes away what we want to see
+
+
+@pytest.fixture
+def cases(program: Callable[..., Path]) -> Path:
+    return program("record_cases", *PLAIN)
+
+
+def only(traces: list[Trace]) -> Trace:
+    assert len(traces) == 1
+    assert traces[0].told["lost_events"] == 0
+    return traces[0]
+
+
+CALLS = [
+    "malloc 40001",
+    "calloc 40002",
+    "realloc 40001 40003",
+    "malloc 40004",
+    "free 40004",
+    "usable_size 40002",
+    "realloc 40003 40006",
+    "free 40006",
+    "free 40002",
+    "malloc 40005",
+    "free 40005",
+]
+
+
+def test_every_call_and_no_other(cases: Path, tmp_path: Path) -> None:
+    assert only(recorded(tmp_path, cases, "calls")).calls() == CALLS
+
+
+def test_aligned_ones(cases: Path, tmp_path: Path) -> None:
+    sizes = ["40001 64", "40002 128", "40192 256", "40004 4096", "40960 4096"]
+    frees = [f"free {size.split()[0]}" for size in reversed(sizes)]
+    assert only(recorded(tmp_path, cases, "aligned")).calls() == [*(f"aligned {size}" for size in sizes), *frees]
+
+
+def test_threads_with_their_beginning_and_end(cases: Path, tmp_path: Path) -> None:
+    expected = ["0: thread_start"]
+    for thread in (1, 2):
+        own = ["thread_start", "malloc 40001", "malloc 40002", "free 40001", "thread_end"]
+        expected += [*(f"{thread}: {line}" for line in own), "0: free 40002"]
+    assert only(recorded(tmp_path, cases, "threads")).calls(thread=True) == expected
+
+
+def test_what_a_thread_does_after_its_end_is_not_lost(cases: Path, tmp_path: Path) -> None:
+    """A key's destructor runs up to four times; ours has ended the thread before the last of them."""
+    calls = only(recorded(tmp_path, cases, "destructors")).calls(thread=True)
+    assert [line.split(": ")[1] for line in calls if "thread" not in line] == [
+        *("malloc 40001", "free 40001", "malloc 40010", "free 40010", "malloc 40011", "free 40011"),
+        *("malloc 40012", "free 40012", "malloc 40013", "free 40013"),
+    ]
+    assert calls.index("1: thread_end") > calls.index("1: malloc 40012")
+
+
+def test_fork_gives_two_traces(cases: Path, tmp_path: Path) -> None:
+    traces = recorded(tmp_path, cases, "forks")
+    parent, child = sorted(traces, key=lambda t: t.count("fork"), reverse=True)
+    assert parent.calls() == ["malloc 40001", "free 40001"]
+    assert child.calls() == ["malloc 40002", "free 40002"]
+    assert [e.values for e in parent.events if e.kind == "fork"] == [(child.told["pid"],)]
+    assert child.told["parent"] == parent.told["pid"]
+    assert child.told["lost_events"] == 0
+    assert "from before fork()" in str(child.told["warning"])
+    assert not parent.told["cut_short"]
+    assert not child.told["cut_short"]
+
+
+def test_exec_gives_a_trace_each(cases: Path, tmp_path: Path) -> None:
+    """vfork and exec in a child, then exec in the same process."""
+    traces = recorded(tmp_path, cases, "execs")
+    assert sorted(t.calls() for t in traces) == sorted([CALLS, CALLS, ["malloc 40009", "free 40009"]])
+    assert len({t.told["pid"] for t in traces}) == 2
+    assert not any(t.told["cut_short"] for t in traces)
+
+
+def test_children_can_be_left_out(cases: Path, tmp_path: Path) -> None:
+    assert only(recorded(tmp_path, cases, "forks", options=("--no-children",))).count("fork") == 1
+    traces = recorded(tmp_path, cases, "execs", options=("--no-children",))
+    assert len({t.told["pid"] for t in traces}) == 1
+
+
+def test_a_signal_handler_allocates(cases: Path, tmp_path: Path) -> None:
+    calls = only(recorded(tmp_path, cases, "signals")).calls()
+    assert calls == ["malloc 40001", "malloc 40002", "free 40001", "free 40002"]
+
+
+def test_a_storm_of_signals(cases: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+    """The handler interrupts everything, the recorder too: what the program did is whole and makes sense."""
+    library = program("bump_malloc", "-shared", "-fPIC", *PLAIN)
+    trace = only(recorded(tmp_path, cases, "storm", options=("--allocator", str(library))))
+    made = [event for event in trace.events if event.kind == "malloc"]
+    own = sum(event.values[1] == 16 for event in made)
+    handled = sum(event.values[1] == 40002 for event in made)
+    assert own == trace.count("realloc")
+    assert own > 10_000
+    assert handled > 0
+    live = {event.values[0] for event in made if event.values[1] == 16}
+    assert sum(event.kind == "free" and event.values[0] in live for event in trace.events) == own
+
+
+def test_a_library_that_comes_and_goes(cases: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+    library = program("record_library", "-shared", "-fPIC", *PLAIN)
+    once = ["malloc 40001", "malloc 40002", "free 40002", "free 40001"]
+    assert only(recorded(tmp_path, cases, "library", library)).calls() == once * 2
+
+
+def test_before_constructors_and_after_main(cases: Path, tmp_path: Path) -> None:
+    assert only(recorded(tmp_path, cases, "early")).calls() == ["malloc 40001", "realloc 40001 40002", "free 40002"]
+
+
+def test_phases(cases: Path, tmp_path: Path) -> None:
+    events = only(recorded(tmp_path, cases, "phases")).events
+    marks = [e for e in events if e.kind == "phase" or (len(e.values) > 1 and e.values[1] == 40001)]
+    assert [(e.kind, e.values[0]) for e in marks] == [("phase", 0), ("malloc", 0), ("phase", 1), ("phase", 0)]
+
+
+def test_a_program_with_marks_needs_no_recorder(program: Callable[..., Path]) -> None:
+    import subprocess
+
+    for options in ((), ("-no-pie", "-fno-pie")):
+        subprocess.run([program("record_cases", *PLAIN, *options), "phases"], check=True)
+
+
+def test_how_much_of_large_blocks_was_used(cases: Path, tmp_path: Path) -> None:
+    events = only(recorded(tmp_path, cases, "large")).events
+    slack = 3 * 4096
+    (freed,) = [e for e in events if e.kind == "free" and len(e.values) > 1]
+    assert abs(freed.values[1] - (32 << 20)) <= slack
+    (live,) = [e for e in events if e.kind == "touched"]
+    assert abs(live.values[1] - (8 << 20)) <= slack
+
+
+def test_closing_all_files_does_not_stop_it(cases: Path, tmp_path: Path) -> None:
+    """And the program's own files, which may get the recorder's old number, stay as they are."""
+    (tmp_path / "own").touch()
+    trace = only(recorded(tmp_path, cases, "closes", tmp_path / "own"))
+    assert trace.count("malloc") >= 200_001
+    assert (tmp_path / "own").stat().st_size == 0
+
+
+def _operators(trace: Trace) -> None:
+    assert trace.calls() == [
+        *("malloc 40001", "free 40001", "malloc 40002", "free_sized 40002", "malloc 40003", "free 40003"),
+        *("aligned 40064 64", "free 40064", "malloc 40005", "free_sized 40005"),
+    ]
+
+
+def test_operators_over_the_c_library(program: Callable[..., Path], tmp_path: Path) -> None:
+    _operators(only(recorded(tmp_path, program("record_new", *PLAIN), "fail")))
+
+
+OTHERS = [name for name in find_allocators() if name != "glibc"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_operators_over_an_allocator_that_has_its_own(name: str, program: Callable[..., Path], tmp_path: Path) -> None:
+    trace = only(recorded(tmp_path, program("record_new", *PLAIN), options=("--allocator", name)))
+    _operators(trace)
+
+
+def test_threads_free_each_others_memory(program: Callable[..., Path], tmp_path: Path) -> None:
+    trace = only(recorded(tmp_path, program("record_remote"), "4", "5000"))
+    makes: dict[int, int] = {}
+    remote = 0
+    for event in trace.events:
+        if event.kind == "malloc":
+            makes[event.values[0]] = event.thread
+        elif event.kind == "free":
+            remote += makes[event.values[0]] != event.thread
+    assert trace.count("malloc") == trace.count("free") == 20_000
+    assert remote > 0
+
+
+@pytest.mark.parametrize("name", ["glibc", *OTHERS])
+def test_a_million_events_of_threads_are_never_inverted(
+    name: str, program: Callable[..., Path], tmp_path: Path
+) -> None:
+    """An event whose object is not made yet, or made already, would be lost."""
+    (told,) = record_told(tmp_path, program("record_remote"), "4", "125000", options=("--allocator", name))
+    assert told["events"] > 1_000_000
+    assert told["lost_events"] == 0
+
+
+def test_the_processors_clock_is_not_needed(cases: Path, tmp_path: Path) -> None:
+    env = {"HEAPWRIGHT_RECORD_CLOCK": "monotonic"}
+    trace = only(recorded(tmp_path, cases, "threads", env=env))
+    assert trace.calls() == ["malloc 40001", "malloc 40002", "free 40001", "free 40002"] * 2
+    assert trace.events == sorted(trace.events, key=lambda event: event.time)
+    assert isinstance(trace.events[0], Event)

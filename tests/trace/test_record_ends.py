@@ -1,0 +1,148 @@
+"""However a recording ends, what was recorded is there; and the program never notices."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.trace.record import SUFFIX, environment
+from tests.processes import wait_for
+from tests.trace.recording import HEAPWRIGHT, dump, heapwright_record, recorded
+
+PLAIN = ("-fno-builtin",)
+KILLS = 50
+
+
+@pytest.fixture
+def cases(program: Callable[..., Path]) -> Path:
+    return program("record_cases", *PLAIN)
+
+
+def test_killed_at_any_moment_leaves_a_readable_trace(cases: Path, tmp_path: Path) -> None:
+    """The program counts in a file what it has surely done: all of that is in the trace."""
+    chance = random.Random(7)
+    counts = []
+    for number in range(KILLS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        counter = folder / "counter"
+        env = environment(folder, None, True, os.environ)
+        process = subprocess.Popen([cases, "endless", counter], env=env)
+        wait_for(lambda counter=counter: counter.exists() and counter.stat().st_size > 0)  # type: ignore[misc]
+        time.sleep(chance.uniform(0, 0.02))
+        process.kill()
+        process.wait()
+        done = struct.unpack_from("<Q", counter.read_bytes())[0]
+        (raw,) = folder.glob("*.raw")
+        events = dump(raw)
+        makes = sum(e.kind == "malloc" and 40000 <= e.values[1] < 40100 for e in events)
+        assert done <= makes <= done + 1
+        counts.append(makes)
+        shutil.rmtree(folder)
+    assert max(counts) > 1000  # they did not all die at once
+
+
+def test_a_killed_program_is_said_to_be_cut_short(cases: Path, tmp_path: Path) -> None:
+    (trace,) = recorded(tmp_path, "sh", "-c", f'exec "{cases}" endless {tmp_path}/counter & sleep 0.2; kill -9 $!')[:1]
+    assert trace.told["cut_short"]
+    assert "killed" in str(trace.told["warning"])
+
+
+def test_no_room_stops_recording_and_nothing_else(cases: Path, tmp_path: Path) -> None:
+    limit = 1 << 20
+    done = subprocess.run(
+        [HEAPWRIGHT, "record", "-o", "t.hwt", "--", cases, "many"],
+        cwd=tmp_path,
+        capture_output=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert done.returncode == 0
+    assert done.stdout == b"done\n"
+    said = done.stderr.decode()
+    assert said.count("recording stops here, and the program goes on") == 1
+    assert "File too large" in said
+    events = dump(tmp_path / "t.hwt")
+    assert 200_000 < len(events) < 500_000
+
+
+def test_our_own_death_leaves_what_recover_needs(cases: Path, tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    process = subprocess.Popen(
+        [HEAPWRIGHT, "record", "-o", "t.hwt", "--", cases, "endless", counter], cwd=tmp_path, start_new_session=True
+    )
+    wait_for(lambda: counter.exists() and counter.stat().st_size > 0 and any(counter.read_bytes()[:8]))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    (folder,) = tmp_path.glob(f".t.hwt.*{SUFFIX}")
+    assert not (tmp_path / "t.hwt").exists()
+    done = heapwright_record("--recover", folder, "-o", "t.hwt", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not folder.exists()
+    assert len(dump(tmp_path / "t.hwt")) > 0
+
+
+def test_status_input_and_output_are_the_commands_own(tmp_path: Path) -> None:
+    done = heapwright_record("-q", "-o", "t.hwt", "--", "sh", "-c", "cat; exit 7", folder=tmp_path, stdin=b"hello")
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"hello", b"")
+    done = heapwright_record("-q", "-o", "u.hwt", "--", "sh", "-c", "kill -TERM $$", folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, b"", b"")
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_term_reaches_the_command(cases: Path, tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    process = subprocess.Popen(
+        [HEAPWRIGHT, "record", "-q", "-o", "t.hwt", "--", cases, "endless", counter], cwd=tmp_path
+    )
+    wait_for(lambda: counter.exists() and counter.stat().st_size > 0 and any(counter.read_bytes()[:8]))
+    process.terminate()
+    assert process.wait() == 128 + signal.SIGTERM
+    assert dump(tmp_path / "t.hwt")
+
+
+def test_a_phase_can_be_marked_from_outside(tmp_path: Path) -> None:
+    env = {"HEAPWRIGHT_RECORD_SIGNAL": str(int(signal.SIGUSR2))}
+    (trace, *_) = recorded(tmp_path, "perl", "-e", "kill USR2 => $$ for 1..3", env=env)
+    assert trace.count("phase") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("-o", "there.hwt", "--", "true"), "there.hwt exists already (--force overwrites it)"),
+        (("-o", "no/t.hwt", "--", "true"), "no such directory: no"),
+        (("-o", ".", "--", "true"), ". is a directory (name a file: -o prog.hwt)"),
+        (("-o", "t.hwt"), "there is no command to run"),
+        (("-o", "t.hwt", "--", "no-such-program"), "command not found: no-such-program"),
+        (("-o", "t.hwt", "--recover", "nowhere"), "there are no recordings in nowhere"),
+        (("--recover", "nowhere"), "--recover needs a trace to write"),
+        (("-o", "t.hwt", "--recover", "nowhere", "--", "true"), "a command and --recover cannot both be given"),
+        (("-o", "t.hwt", "--allocator", "glibk", "--", "true"), "unknown allocator 'glibk'"),
+    ],
+)
+def test_bad_usage_is_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    (tmp_path / "there.hwt").write_text("precious")
+    done = heapwright_record(*words, folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.decode().count("\n") == 1
+    assert says in done.stderr.decode()
+    assert [path.name for path in tmp_path.iterdir()] == ["there.hwt"]
+    assert (tmp_path / "there.hwt").read_text() == "precious"
+
+
+def test_a_static_program_cannot_be_recorded(program: Callable[..., Path], tmp_path: Path) -> None:
+    done = heapwright_record("-o", "t.hwt", "--", program("large_blocks", "-static"), folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.decode().count("\n") == 1
+    assert "is linked statically" in done.stderr.decode()
+    assert not list(tmp_path.iterdir())
