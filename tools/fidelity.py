@@ -7,7 +7,7 @@ under every allocator and setting, in turn, and compares what each says of memor
 A program has memory that is not malloc's: its image, stacks, mappings of its own. It is told once, from the pair with
 glibc's malloc and nothing set: base = program - replay. What is predicted for every other allocator and setting is
 replay + base, and its error is taken relative to what the program then really took. The pair that gave the base is not
-in the statistic. Medians of memory are compared, and minima of CPU time.
+in the statistic. What is compared: typical().
 
     .venv/bin/python tools/fidelity.py -n 3 --json out/fidelity.json --markdown out/fidelity.md
 """
@@ -22,7 +22,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def known_programs(folder: Path) -> list[Program]:
     rng = random.Random(2)
     words = [f"{rng.randrange(10**9):x}" for _ in range(3000)]
     with (folder / "big.txt").open("w") as out:
-        for _ in range(600000):
+        for _ in range(400000):
             out.write(" ".join(rng.choices(words, k=5)) + "\n")
     compiler = subprocess.run(["gcc", "-print-prog-name=cc1plus"], capture_output=True, text=True, check=False)
     # The preprocessed source: what cc1plus includes need not be there twice.
@@ -141,17 +141,25 @@ def known_programs(folder: Path) -> list[Program]:
 
 
 def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
-    """Records the program on glibc's malloc with nothing set."""
+    """Records the program on glibc's malloc with nothing set, three times; keeps the trace that took the least time,
+    for recorded time counts and a busy machine stretches it.
+    """
     env = {**os.environ, "LC_ALL": "C", **program.env}
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-        told = Path(name) / "record.json"
-        words = [str(programs.HEAPWRIGHT), "record", "-q", "--force", "--no-children", "--json", str(told)]
-        words += ["-o", str(trace.resolve()), "--", *program.command]
+    least = float("inf")
+    for _ in range(3):
+        draft = (folder / "draft.hwt").resolve()
+        words = [str(programs.HEAPWRIGHT), "record", "-q", "--force", "--no-children", "-o", str(draft)]
+        words += ["--", *program.command]
         done = subprocess.run(
             words, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
         )
         if done.returncode:
             raise SystemExit(f"{program.name}: {done.stderr.decode().strip()}")
+        with make_ready(draft) as ready:
+            took = ready.plan.recorded_s
+        if took < least:
+            least = took
+            draft.replace(trace)
     packed, warning = pack(trace, folder / "again.hwt")
     if warning:
         print(f"{program.name}: {warning}", file=sys.stderr)
@@ -159,12 +167,41 @@ def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
 
 
 def run_program(program: Program, config: Config, folder: Path) -> dict[str, float | None]:
-    """One run of the program itself."""
+    """One run of the program itself under the meter, and one for its mean memory."""
     base = {**os.environ, "LC_ALL": "C", **program.env}
-    ran = run_metered(
-        program.command, MeterOptions(), env=environment(config.allocator, config.settings, base), cwd=folder
+    env = environment(config.allocator, config.settings, base)
+    ran = run_metered(program.command, MeterOptions(), env=env, cwd=folder)
+    if ran.exit_code:
+        return {}
+    found = {k: ran.metrics[k] for k in ("peak_rss_bytes", "cpu_s", "wall_s")}
+    return {**found, "mean_rss_bytes": mean_over_cpu(program.command, env, folder)}
+
+
+def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> float:
+    """Resident memory averaged over the CPU time of a process, which is its wall time where nothing else runs.
+
+    The meter's mean is over wall time: on a busy machine it says where the process happened to wait.
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    weighted, before = 0.0, 0.0
+    process = subprocess.Popen(
+        command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    return {k: ran.metrics[k] for k in (*MEMORY, "cpu_s", "wall_s")} if ran.exit_code == 0 else {}
+    clock = (~process.pid << 3) | 2  # its CPU clock, as clock_getcpuclockid makes it
+    resident = 0
+    with Path(f"/proc/{process.pid}/statm").open("rb", buffering=0) as statm:
+        while process.poll() is None:
+            try:
+                now = time.clock_gettime(clock)
+                statm.seek(0)
+                seen = int(statm.read().split()[1]) * page
+            except (OSError, IndexError):
+                break
+            weighted += (now - before) * (seen + resident) / 2
+            before, resident = now, seen
+            time.sleep(0.001)
+    process.wait()
+    return weighted / before if before else 0.0
 
 
 def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
@@ -183,11 +220,17 @@ def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
 
 
 def typical(runs: list[dict[str, float | None]]) -> dict[str, float]:
-    """Medians of memory, minima of times (the machine is shared); nothing if a run failed."""
-    if not all(runs):
+    """Medians of memory and the least of times; nothing if a run failed."""
+    if not runs or not all(runs):
         return {}
     values = {k: [v for r in runs if (v := r[k]) is not None] for k in runs[0]}
     return {k: statistics.median(v) if k in MEMORY else min(v) for k, v in values.items()}
+
+
+def summarised(result: dict[str, Any]) -> dict[str, Any]:
+    """A program's result with what is typical of each configuration in place of its runs."""
+    both = {side: {name: typical(runs) for name, runs in result[side].items()} for side in ("program", "replay")}
+    return {**result, **both}
 
 
 def study(program: Program, configs: list[Config], folder: Path, rounds: int) -> dict[str, Any]:
@@ -206,8 +249,8 @@ def study(program: Program, configs: list[Config], folder: Path, rounds: int) ->
         told |= {"threads": ready.plan.threads, "calls": ready.plan.events, "own_cpu_s": ready.own_cpu_s}
     return {
         **told,
-        "program": {n: typical(r) for n, r in real.items()},
-        "replay": {n: typical(r) for n, r in played.items()},
+        "program": real,
+        "replay": played,
     }
 
 
@@ -318,14 +361,14 @@ def main() -> None:
     if not args.show:
         args.folder.mkdir(parents=True, exist_ok=True)
         programs.make_inputs(args.folder)
-        for program in known_programs(args.folder):
-            if args.programs and program.name not in args.programs.split(","):
-                continue
+        known = {program.name: program for program in known_programs(args.folder)}
+        for name in args.programs.split(",") if args.programs else list(known):
+            program = known[name]
             results[program.name] = study(program, configs, args.folder, args.rounds)
             print(f"{program.name} ", end="", file=sys.stderr, flush=True)
             if args.json:
                 args.json.write_text(json.dumps(results, indent=1))
-    text = markdown(results, default.name)
+    text = markdown({name: summarised(result) for name, result in results.items()}, default.name)
     if args.markdown:
         args.markdown.write_text(text)
     print(text)
