@@ -19,9 +19,9 @@ from heapwright.allocators.space import (
     Space,
     SpaceFile,
     build_space,
-    load_space_file,
     preloading,
 )
+from heapwright.allocators.space_file import load_space_file
 from heapwright.errors import HeapwrightError, UsageError, unknown
 
 OURS = ("exgen", "exgen-secure", "reaper", "reaper-secure")

@@ -5,6 +5,11 @@ into a `Space` for one machine and one program. A point of the space is a tuple 
 each parameter: 0 is 'unset', k the k-th level. So every strategy searches exponents and not raw byte counts,
 'unset' is a value of its own, and no sampler ever sees a range 2^30 wide.
 
+What depends on what
+- A gate is a switch of the search itself: off, none of its parameters is set.
+- `unless` names settings of the same file that make this one mean nothing (decay times without a cache …).
+- `joint` puts the spaces of several allocators side by side; which one is a coordinate like any other.
+
 Invariants
 - `render` is the only way from a point to an environment; points that render alike are one configuration.
 - Numbers are written as plain decimals: glibc reads '128k' as 128 and drops what it cannot parse in silence.
@@ -12,21 +17,17 @@ Invariants
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from heapwright.errors import UsageError, unknown
-from heapwright.tomlfile import key_line, load_toml
 
 Point = tuple[int, ...]
 Safety = Literal["yes", "expert", "no"]
-MOST_LEVELS = 10_000  # of one parameter: more is a slip of the pen, not a search
 
 
 class Requires(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,12 +48,16 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         unit: 'B', 'ms' … or empty.
         low, high: the search range of an int, in `unit`; `high_per_core` multiplies by the core count.
         expert_low, expert_high: the wider range under `--expert`.
-        scale: log2 (steps in the exponent) or linear.
+        scale: log2 (steps in the exponent), linear, or uniform: every whole number, all alike, however many (as the
+            published searches drew them).
         step: half powers of two are 0.5 on a log2 scale; a plain increment on a linear one.
         specials: values outside the range worth a try (0, or 'never' words the allocator knows).
         values: what an enum may be.
         default: what 'unset' means to the allocator, for people.
         gate: setting this parameter means something only when this gate is on.
+        unless: what makes it mean nothing: key of an earlier parameter → the values it then has.
+        accepts: [least, most] the allocator takes; what is outside it drops or bends in silence.
+        alias: an older variable of its own for the same setting.
         safe: 'expert' needs --expert; 'no' is listed and never searched.
         hazard: what can go wrong, for the report; `hazard_below`: only when set below this.
         env, pair: where it is written, if not in the allocator's own variable.
@@ -67,12 +72,15 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     high_per_core: int | None = None
     expert_low: int | None = None
     expert_high: int | None = None
-    scale: Literal["log2", "linear"] = "log2"
+    scale: Literal["log2", "linear", "uniform"] = "log2"
     step: float = 1.0
     specials: list[int | str] = []
     values: list[int | str] = []
     default: str = "unset"
     gate: str = ""
+    unless: dict[str, list[int | str]] = {}
+    accepts: tuple[int, int] | None = None
+    alias: str = ""
     safe: Safety = "yes"
     hazard: str = ""
     hazard_below: int | None = None
@@ -93,19 +101,22 @@ class AllocatorSpec(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         name: registry name.
-        env: the variable its settings go into; empty if each parameter names its own.
+        env: the variable its settings go into; with {KEY} in it, each setting has one of its own, named by its key in
+            capitals; empty if each parameter names its own.
         pair: how one setting is written, with {key} and {value}.
         join: what stands between settings.
-        probe: how to see what took effect ('ld.so' or empty).
+        probe: how to see what took effect (`allocators.effect`), or empty where there is no way.
         preload: the library to LD_PRELOAD, or empty.
+        needs: variables it needs set besides, or that make it the variant its name says.
     """
 
     name: str
     env: str = ""
     pair: str = "{value}"
     join: str = ":"
-    probe: Literal["", "ld.so"] = ""
+    probe: Literal["", "ld.so", "jemalloc", "mimalloc", "names", "complaint"] = ""
     preload: str = ""
+    needs: dict[str, str] = {}
 
 
 class SpaceFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -118,12 +129,21 @@ class SpaceFile(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Context:
-    """What decides which parameters apply: library version, cores, threads of the program, expert mode."""
+    """What decides which parameters apply.
+
+    Attributes:
+        version: of the library; empty where it is not known, then no version is held against a parameter.
+        cores: of the machine.
+        threads: whether the program has more than one.
+        expert: whether settings that can bite are searched.
+        known: the keys this very library says it knows; None where it cannot be asked.
+    """
 
     version: str = ""
     cores: int = 1
     threads: bool = True
     expert: bool = False
+    known: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -134,7 +154,7 @@ class Param:
     """
 
     spec: ParamSpec
-    levels: tuple[str, ...]
+    levels: Sequence[str]
     specials: int
 
     @property
@@ -174,8 +194,16 @@ class Space:
         return (0,) * len(self.sizes)
 
     def normalise(self, point: Sequence[int]) -> Point:
-        """The point with what has no effect removed: settings behind a closed gate, gates with nothing behind."""
+        """The point with what has no effect removed: settings that another makes meaningless or that are behind a
+        closed gate, gates with nothing behind.
+        """
         values = list(point)
+        first, at = len(self.gates), {p.key: i for i, p in enumerate(self.params)}
+        for i, param in enumerate(self.params):  # conditions look back, so one pass is enough
+            for key, spoilt in param.spec.unless.items():
+                other = values[first + at[key]] if key in at else 0
+                if other and self.params[at[key]].levels[other - 1] in map(str, spoilt):
+                    values[first + i] = 0
         for g, gate in enumerate(self.gates):
             behind = [len(self.gates) + i for i, p in enumerate(self.params) if p.spec.gate == gate.key]
             if not values[g]:
@@ -204,15 +232,15 @@ class Space:
         specs = {p.key: p.spec for p in self.params}
         for key, value in settings.items():
             spec = specs[key]
-            name, pair = spec.env or self.allocator.env, spec.pair or self.allocator.pair
-            if spec.env:
+            name, pair = variable_of(self.allocator, spec), spec.pair or self.allocator.pair
+            if not shares_variable(self.allocator, spec):
                 env[name] = pair.format(key=key, value=value)
                 continue
             before = env.get(name, base.get(name, ""))
             own = pair.format(key=key, value="")
             kept = [part for part in before.split(self.allocator.join) if part and not part.startswith(own)]
             env[name] = self.allocator.join.join([*kept, own + value])
-        return {**env, **preloading(self.allocator.preload, base)}
+        return {**self.allocator.needs, **env, **preloading(self.allocator.preload, base)}
 
     def restrict(self, keys: Sequence[str]) -> Space:
         """The space with only these parameters.
@@ -232,75 +260,26 @@ class Space:
         return Space(self.allocator, gates, params, self.skipped)
 
 
+def variable_of(allocator: AllocatorSpec, spec: ParamSpec) -> str:
+    """The environment variable a setting is written into."""
+    return spec.env or allocator.env.replace("{KEY}", spec.key.upper())
+
+
+def shares_variable(allocator: AllocatorSpec, spec: ParamSpec) -> bool:
+    """Whether a setting stands in one variable with others."""
+    return not spec.env and "{KEY}" not in allocator.env
+
+
 def preloading(library: str, base: Mapping[str, str]) -> dict[str, str]:
     """What makes the loader load this library first; what the user preloads stays behind it."""
     before = [path for path in base.get("LD_PRELOAD", "").split(":") if path and path != library]
     return {"LD_PRELOAD": ":".join([library, *before])} if library else {}
 
 
-def load_space_file(path: Path) -> SpaceFile:
-    """Reads a parameter-space file and checks what can be checked on any machine.
-
-    Raises:
-        UsageError: the file cannot be read, or contradicts itself; file, line and key are named.
-    """
-    file = load_toml(path, SpaceFile)
-    text = path.read_text(encoding="utf-8")
-
-    def fail(keys: list[str], what: str) -> UsageError:
-        line = key_line(text, keys)
-        where = ".".join(k for k in keys if not k.isdigit())
-        return UsageError(f"{path}{f':{line}' if line else ''}: {where}: {what}")
-
-    gates = {g.key for g in file.gate}
-    shared = {spec.key for spec in file.param if not spec.env}
-    for number, spec in enumerate(file.param):
-        place = ["param", str(number)]
-        if spec.gate and spec.gate not in gates:
-            error = unknown("gate", spec.gate, gates)
-            raise fail([*place, "gate"], f"{error.message} ({error.hint})" if gates else error.message)
-        if not (spec.env or file.allocator.env):
-            raise fail([*place, "env"], f"neither '{spec.key}' nor the allocator names a variable")
-        if any(spec.env and other.key != spec.key and _variable(file, other) == spec.env for other in file.param):
-            raise fail(
-                [*place, "env"], f"another setting writes {spec.env} too; name it as the allocator's env instead"
-            )
-        where = [*place, "pair"] if spec.pair else ["allocator", "pair"]
-        trouble = _pair_trouble(spec.pair or file.allocator.pair, 0 if spec.env else len(shared))
-        if trouble:
-            raise fail(where, trouble)
-        for expert in (False, True):
-            try:
-                _levels(spec, Context(expert=expert))
-            except _RangeError as wrong:
-                raise fail([*place, wrong.field], f"'{spec.key}': {wrong.what}") from None
-    if shared and not file.allocator.join:
-        raise fail(["allocator", "join"], "is empty; give what stands between two settings")
-    return file
-
-
-def _variable(file: SpaceFile, spec: ParamSpec) -> str:
-    """The environment variable a setting is written into."""
-    return spec.env or file.allocator.env
-
-
-def _pair_trouble(pair: str, sharing: int) -> str:
-    """What is wrong with how a setting is written, in a variable that so many settings share (0: its own)."""
-    try:
-        start = pair.format(key="KEY", value="")
-    except (LookupError, ValueError):
-        return f"'{pair}' may hold {{key}} and {{value}} and no other brace"
-    if "{value}" not in pair:
-        return f"'{pair}' must hold {{value}}"
-    if sharing and (not pair.endswith("{value}") or pair.count("{value}") > 1):
-        return f"'{pair}' must end with {{value}}"
-    if sharing > 1 and "KEY" not in start:
-        return f"'{pair}' must hold {{key}}: several settings share one variable"
-    return ""
-
-
 def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Space:
     """The part of a checked file that applies in this context; the rest stands in `skipped` with its reason."""
+    from heapwright.allocators.levels import RangeError, levels_of
+
     params: dict[str, Param] = {}
     skipped: list[tuple[str, str]] = []
     for spec in file.param:
@@ -311,8 +290,8 @@ def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Spa
         if spec.key in params:
             raise UsageError(f"{origin}: {spec.key}: stands twice for the same version")
         try:
-            levels, specials = _levels(spec, context)
-        except _RangeError as wrong:
+            levels, specials = levels_of(spec, context)
+        except RangeError as wrong:
             raise UsageError(f"{origin}: {spec.key}: {wrong.field}: {wrong.what}") from None
         params[spec.key] = Param(spec, levels, specials)
     used = tuple(g for g in file.gate if any(p.spec.gate == g.key for p in params.values()))
@@ -332,53 +311,11 @@ def _inapplicable(spec: ParamSpec, context: Context) -> str:
             return f"needs version {spec.requires.since}, here is {context.version}"
         if spec.requires.before and here >= version_key(spec.requires.before):
             return f"gone since version {spec.requires.before}, here is {context.version}"
+    if context.known is not None and spec.key not in context.known:
+        return "this build of the library does not know it"
     return ""
 
 
 def version_key(text: str) -> tuple[int, ...]:
     """'2.36' → (2, 36), for comparing."""
     return tuple(int(n) for n in re.findall(r"\d+", text)[:3])
-
-
-class _RangeError(Exception):
-    """A parameter whose levels make no sense: which key of its table, and why."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field, self.what = field, what
-
-
-def _levels(spec: ParamSpec, context: Context) -> tuple[tuple[str, ...], int]:
-    """The texts a parameter may take, specials first."""
-    if spec.type == "bool":
-        return ("1", "0") if not spec.values else tuple(str(v) for v in spec.values), 0
-    if spec.type == "enum":
-        if not spec.values:
-            raise _RangeError("values", "an enum needs its values")
-        return tuple(str(v) for v in spec.values), 0
-    low = spec.expert_low if context.expert and spec.expert_low is not None else spec.low
-    high = spec.expert_high if context.expert and spec.expert_high is not None else spec.high
-    if spec.high_per_core is not None:
-        high = spec.high_per_core * context.cores
-    if low is None or high is None:
-        raise _RangeError("low" if low is None else "high", "an int needs a range, low and high")
-    if high < low:
-        raise _RangeError("low", f"{low} is above high, {high}")
-    if spec.step <= 0:
-        raise _RangeError("step", "must be positive")
-    if spec.scale == "linear":
-        step = max(1, round(spec.step))
-        count = (high - low) // step + 1
-    elif low < 1:
-        raise _RangeError("low", "a log2 scale starts at 1 (put 0 in specials)")
-    else:
-        count = math.floor((math.log2(high) - math.log2(low)) / spec.step + 1e-9) + 1
-    if count > MOST_LEVELS:
-        raise _RangeError("step", f"gives {count} values; take a larger step, or scale = 'log2'")
-    if spec.scale == "linear":
-        numbers = [low + i * step for i in range(count)]
-    else:
-        numbers = [round(2 ** (math.log2(low) + i * spec.step)) for i in range(count)]
-    specials = tuple(dict.fromkeys(str(s) for s in spec.specials))
-    texts = dict.fromkeys([*specials, *(str(n) for n in numbers)])
-    return tuple(texts), len(specials)

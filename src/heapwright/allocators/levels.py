@@ -1,0 +1,82 @@
+"""The levels of a parameter: the texts it may take in a search, from its range, scale and special values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import overload
+
+from heapwright.allocators.space import Context, ParamSpec
+
+MOST_LEVELS = 10_000  # of one parameter: more is a slip of the pen, not a search
+
+
+class WholeNumbers(Sequence[str]):
+    """Every whole number from low to high as text; millions of them take no memory."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self._numbers = range(low, high + 1)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return tuple(str(n) for n in self._numbers[at])
+        return str(self._numbers[at])
+
+
+class RangeError(Exception):
+    """A parameter whose levels make no sense: which key of its table, and why."""
+
+    def __init__(self, field: str, what: str) -> None:
+        super().__init__(what)
+        self.field, self.what = field, what
+
+
+def levels_of(spec: ParamSpec, context: Context) -> tuple[Sequence[str], int]:
+    """The texts a parameter may take, specials first, and how many specials there are.
+
+    Raises:
+        RangeError: its range contradicts itself.
+    """
+    if spec.type == "bool":
+        return ("1", "0") if not spec.values else tuple(str(v) for v in spec.values), 0
+    if spec.type == "enum":
+        if not spec.values:
+            raise RangeError("values", "an enum needs its values")
+        return tuple(str(v) for v in spec.values), 0
+    low = spec.expert_low if context.expert and spec.expert_low is not None else spec.low
+    high = spec.expert_high if context.expert and spec.expert_high is not None else spec.high
+    if spec.high_per_core is not None:
+        high = spec.high_per_core * context.cores
+    if low is None or high is None:
+        raise RangeError("low" if low is None else "high", "an int needs a range, low and high")
+    if high < low:
+        raise RangeError("low", f"{low} is above high, {high}")
+    specials = tuple(dict.fromkeys(str(s) for s in spec.specials))
+    if spec.scale == "uniform":
+        if specials:
+            raise RangeError("specials", "a uniform scale has none")
+        return WholeNumbers(low, high), 0
+    if spec.step <= 0:
+        raise RangeError("step", "must be positive")
+    if spec.scale == "linear":
+        step = max(1, round(spec.step))
+        count = (high - low) // step + 1
+    elif low < 1:
+        raise RangeError("low", "a log2 scale starts at 1 (put 0 in specials)")
+    else:
+        count = math.floor((math.log2(high) - math.log2(low)) / spec.step + 1e-9) + 1
+    if count > MOST_LEVELS:
+        raise RangeError("step", f"gives {count} values; take a larger step, or scale = 'log2'")
+    if spec.scale == "linear":
+        numbers = [low + i * step for i in range(count)]
+    else:
+        numbers = [round(2 ** (math.log2(low) + i * spec.step)) for i in range(count)]
+    texts = dict.fromkeys([*specials, *(str(n) for n in numbers)])
+    return tuple(texts), len(specials)

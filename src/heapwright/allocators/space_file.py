@@ -1,0 +1,74 @@
+"""Reads parameter-space files (`spaces/*.toml`, and a user's own) and checks what can be checked on any machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heapwright.allocators.levels import RangeError, levels_of
+from heapwright.allocators.space import Context, SpaceFile, shares_variable, variable_of
+from heapwright.errors import UsageError, unknown
+from heapwright.tomlfile import key_line, load_toml
+
+
+def load_space_file(path: Path) -> SpaceFile:
+    """Reads a parameter-space file and checks what can be checked on any machine.
+
+    Raises:
+        UsageError: the file cannot be read, or contradicts itself; file, line and key are named.
+    """
+    file = load_toml(path, SpaceFile)
+    text = path.read_text(encoding="utf-8")
+
+    def fail(keys: list[str], what: str) -> UsageError:
+        line = key_line(text, keys)
+        where = ".".join(k for k in keys if not k.isdigit())
+        return UsageError(f"{path}{f':{line}' if line else ''}: {where}: {what}")
+
+    gates = {g.key for g in file.gate}
+    shared = {spec.key for spec in file.param if shares_variable(file.allocator, spec)}
+    earlier: set[str] = set()
+    for number, spec in enumerate(file.param):
+        place = ["param", str(number)]
+        if spec.gate and spec.gate not in gates:
+            error = unknown("gate", spec.gate, gates)
+            raise fail([*place, "gate"], f"{error.message} ({error.hint})" if gates else error.message)
+        for key in spec.unless:
+            if key not in earlier:
+                raise fail([*place, "unless"], f"'{spec.key}' looks at '{key}', which must stand before it")
+        earlier.add(spec.key)
+        if not (spec.env or file.allocator.env):
+            raise fail([*place, "env"], f"neither '{spec.key}' nor the allocator names a variable")
+        if any(
+            spec.env and other.key != spec.key and variable_of(file.allocator, other) == spec.env
+            for other in file.param
+        ):
+            raise fail(
+                [*place, "env"], f"another setting writes {spec.env} too; name it as the allocator's env instead"
+            )
+        where = [*place, "pair"] if spec.pair else ["allocator", "pair"]
+        trouble = _pair_trouble(spec.pair or file.allocator.pair, len(shared) if spec.key in shared else 0)
+        if trouble:
+            raise fail(where, trouble)
+        for expert in (False, True):
+            try:
+                levels_of(spec, Context(expert=expert))
+            except RangeError as wrong:
+                raise fail([*place, wrong.field], f"'{spec.key}': {wrong.what}") from None
+    if shared and not file.allocator.join:
+        raise fail(["allocator", "join"], "is empty; give what stands between two settings")
+    return file
+
+
+def _pair_trouble(pair: str, sharing: int) -> str:
+    """What is wrong with how a setting is written, in a variable that so many settings share (0: its own)."""
+    try:
+        start = pair.format(key="KEY", value="")
+    except (LookupError, ValueError):
+        return f"'{pair}' may hold {{key}} and {{value}} and no other brace"
+    if "{value}" not in pair:
+        return f"'{pair}' must hold {{value}}"
+    if sharing and (not pair.endswith("{value}") or pair.count("{value}") > 1):
+        return f"'{pair}' must end with {{value}}"
+    if sharing > 1 and "KEY" not in start:
+        return f"'{pair}' must hold {{key}}: several settings share one variable"
+    return ""
