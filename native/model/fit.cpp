@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "layout.h"
@@ -73,6 +74,22 @@ class Portions {
   double squares_ = 0;
 };
 
+// Threads of which the size classes are counted apart; those beyond share, the first, which is mostly main, with none.
+constexpr std::uint32_t kGroups = 8;
+std::uint32_t group_of(std::uint32_t place) {
+  return place < kGroups ? place : 1 + (place - 1) % (kGroups - 1);
+}
+
+void count_thread(std::vector<std::pair<std::uint32_t, std::uint64_t>>& list, std::uint32_t thread) {
+  const auto same =
+      std::find_if(list.begin(), list.end(), [&](const auto& each) { return each.first == thread; });
+  if (same == list.end()) {
+    list.emplace_back(thread, 1);
+  } else {
+    ++same->second;
+  }
+}
+
 // Where in a window something happens, on average, weighed by bytes.
 class Place {
  public:
@@ -116,13 +133,11 @@ struct ClassState {
 class Counter {
  public:
   Counter(Layout& layout, const FitOptions& options, Model& model)
-      : layout_(layout), options_(options), model_(model), states_(layout.classes().size()) {
-    model.classes = layout.classes();
+      : layout_(layout), options_(options), model_(model), known_(layout.classes().size() * kGroups, -1) {
     model.script_from = layout.script_from();
     for (const Span& span : layout.spans()) {
       Window& window = model.windows.emplace_back();
       window.ticks = span.end - span.begin;
-      window.rows.resize(model.classes.size());
     }
   }
 
@@ -130,6 +145,14 @@ class Counter {
   void finish();
 
  private:
+  std::uint32_t class_for(std::uint64_t size, std::uint32_t thread);
+  static Row& row_of(Window& window, std::uint32_t kind) {
+    if (kind >= window.rows.size()) {
+      window.rows.resize(kind + 1);
+    }
+    return window.rows[kind];
+  }
+  void sort_classes();
   void begin(const Event& event, std::optional<Stay> from);
   void end(const Stay& stay, bool freed);
   void touched(const Stay& stay, std::uint64_t bytes);
@@ -147,6 +170,7 @@ class Counter {
   Layout& layout_;
   const FitOptions& options_;
   Model& model_;
+  std::vector<std::int64_t> known_;  // shared class and group → class; -1 for none yet
   std::vector<ClassState> states_;
   trace::LiveTable<Stay> stays_;
   Places places_;
@@ -236,9 +260,28 @@ void Counter::add(const Event& event) {
     if (stay.scripted) {
       model_.script[stay.kind].end_thread = thread;
     } else {
-      ++model_.free_threads[{stay.thread, thread}];
+      SizeClass& c = model_.classes[stay.kind];
+      if (thread == stay.thread) {
+        ++c.freed_own;
+      } else {
+        count_thread(c.freed_by, thread);
+      }
     }
   }
+}
+
+// The class of a size for a thread, a new one where it is the first.
+std::uint32_t Counter::class_for(std::uint64_t size, std::uint32_t thread) {
+  const std::uint32_t group = group_of(thread);
+  const std::uint32_t shared = layout_.class_of(size);
+  std::int64_t& known = known_[shared * kGroups + group];
+  if (known < 0) {
+    known = static_cast<std::int64_t>(model_.classes.size());
+    model_.classes.push_back(layout_.classes()[shared]);
+    model_.classes.back().group = group;
+    states_.emplace_back();
+  }
+  return static_cast<std::uint32_t>(known);
 }
 
 void Counter::begin(const Event& event, std::optional<Stay> from) {
@@ -264,17 +307,14 @@ void Counter::begin(const Event& event, std::optional<Stay> from) {
       entry.begin_with = event.alignment;
     }
   } else {
-    stay.kind = layout_.class_of(event.size);
+    stay.kind = class_for(event.size, stay.thread);
     stay.rank = states_[stay.kind].begun++;
     SizeClass& c = model_.classes[stay.kind];
-    if (c.by_thread.size() <= stay.thread) {
-      c.by_thread.resize(stay.thread + 1);
-    }
-    ++c.by_thread[stay.thread];
-    ++window.threads[stay.thread];
+    count_thread(c.threads, stay.thread);
     // Taken to outlive its window until it does not.
-    ++window.rows[stay.kind].long_count;
-    window.rows[stay.kind].long_bytes += stay.size;
+    Row& row = row_of(window, stay.kind);
+    ++row.long_count;
+    row.long_bytes += stay.size;
     long_at_.add(part(stay.tick), stay.size);
     c.callocs += event.kind == Kind::kCalloc ? 1 : 0;
     if (event.kind == Kind::kAligned) {
@@ -308,13 +348,13 @@ void Counter::end(const Stay& stay, bool freed) {
   }
   Window& window = model_.windows[window_];
   if (stay.window == window_) {
-    Row& row = window.rows[stay.kind];
+    Row& row = row_of(window, stay.kind);
     --row.long_count;
     row.long_bytes -= stay.size;
     long_at_.add(part(stay.tick), stay.size, -1);
-    ++row.brief[std::min(log_bin(length), kLifeBins - 1)];
+    ++row.brief[std::min(log_bin(length), kAsClass - 1)];
   } else {
-    ++window.rows[stay.kind].old[std::min(log_bin(window_ - stay.window), kAgeBins) - 1];
+    ++row_of(window, stay.kind).old[std::min(log_bin(window_ - stay.window), kAgeBins) - 1];
     old_at_.add(part(ticks_), stay.size);
     ClassState& state = states_[stay.kind];
     // Neighbours among those that outlive their window are further apart where most do not.
@@ -359,11 +399,47 @@ void Counter::finish() {
           1000.0 * static_cast<double>(state.large_touched) / static_cast<double>(state.large));
     }
   }
+  sort_classes();
   model_.ticks = ticks_;
   model_.nanoseconds = time_;
   model_.threads = places_.count();
   model_.sized_frees = frees_ == 0 ? 0 : 1000 * sized_ / frees_;
   model_.peak_live = layout_.statistics().peak_live;
+}
+
+// By group and size, so that neighbours can become one; with at least one class, and counts of sizes that are the class's own.
+void Counter::sort_classes() {
+  if (model_.classes.empty()) {
+    SizeClass& none = model_.classes.emplace_back();
+    none.sizes.emplace_back(kGranule, 1);
+    none.threads.emplace_back(0, 1);
+    states_.emplace_back();
+  }
+  for (std::size_t c = 0; c < states_.size(); ++c) {
+    double all = 0;
+    for (const auto& [size, count] : model_.classes[c].sizes) {
+      all += static_cast<double>(count);
+    }
+    for (auto& [size, count] : model_.classes[c].sizes) {
+      const double share = static_cast<double>(count) / all * static_cast<double>(states_[c].begun);
+      count = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::llround(share)));
+    }
+  }
+  std::vector<std::uint32_t> order(model_.classes.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
+    const SizeClass& first = model_.classes[a];
+    const SizeClass& second = model_.classes[b];
+    return first.group != second.group ? first.group < second.group : mean_size(first) < mean_size(second);
+  });
+  std::vector<std::uint32_t> into(order.size());
+  for (std::uint32_t place = 0; place < order.size(); ++place) {
+    into[order[place]] = place;
+  }
+  for (Window& window : model_.windows) {
+    window.rows.resize(model_.classes.size());
+  }
+  renumber(model_, into);
 }
 
 }  // namespace

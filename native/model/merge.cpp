@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "fit.h"
 #include "layout.h"
@@ -10,10 +11,14 @@ namespace heapwright::model {
 
 namespace {
 
-constexpr std::size_t kFewest = 12;
+// Classes of each group of threads: below the first number lengths of brief stays are kept for all windows together, which
+// makes a model several times smaller; fewer than the second are not enough.
+constexpr std::size_t kFew = 16;
+constexpr std::size_t kFewest = 6;
 
-void join(std::vector<std::pair<std::uint64_t, std::uint64_t>>& to,
-          const std::vector<std::pair<std::uint64_t, std::uint64_t>>& from) {
+template <typename What>
+void join(std::vector<std::pair<What, std::uint64_t>>& to,
+          const std::vector<std::pair<What, std::uint64_t>>& from) {
   for (const auto& [what, count] : from) {
     const auto same =
         std::find_if(to.begin(), to.end(), [&](const auto& each) { return each.first == what; });
@@ -50,15 +55,16 @@ void join(SizeClass& to, const SizeClass& from) {
   shorten(to.sizes);
   to.callocs += from.callocs;
   join(to.alignments, from.alignments);
-  to.by_thread.resize(std::max(to.by_thread.size(), from.by_thread.size()));
-  for (std::size_t t = 0; t < from.by_thread.size(); ++t) {
-    to.by_thread[t] += from.by_thread[t];
-  }
+  join(to.threads, from.threads);
+  to.freed_own += from.freed_own;
+  join(to.freed_by, from.freed_by);
+  join(to.brief, from.brief);
 }
 
-// Class c becomes into[c]; numbers are dense and rise.
-void merge(Model& model, const std::vector<std::uint32_t>& into) {
-  const std::size_t count = into.back() + 1;
+}  // namespace
+
+void renumber(Model& model, const std::vector<std::uint32_t>& into) {
+  const std::size_t count = *std::max_element(into.begin(), into.end()) + 1;
   std::vector<SizeClass> classes(count);
   for (std::size_t c = 0; c < into.size(); ++c) {
     if (classes[into[c]].sizes.empty()) {
@@ -90,6 +96,8 @@ void merge(Model& model, const std::vector<std::uint32_t>& into) {
   }
 }
 
+namespace {
+
 // What it costs to take two neighbours for one: how much their sizes differ, times the live bytes that may be wrong by that.
 std::vector<double> costs(const Model& model) {
   std::vector<double> bytes(model.classes.size());
@@ -102,9 +110,37 @@ std::vector<double> costs(const Model& model) {
   std::vector<double> found;
   for (std::size_t c = 0; c + 1 < bytes.size(); ++c) {
     const double apart = std::log((mean_size(model.classes[c + 1]) + 1) / (mean_size(model.classes[c]) + 1));
-    found.push_back(std::min(bytes[c], bytes[c + 1]) * std::abs(apart));
+    found.push_back(model.classes[c].group != model.classes[c + 1].group
+                        ? std::numeric_limits<double>::infinity()
+                        : std::min(bytes[c], bytes[c + 1]) * std::abs(apart));
   }
   return found;
+}
+
+}  // namespace
+
+namespace {
+
+// Brief stays of a class have the same mixture of lengths in every window from now on.
+void share_lengths(Model& model) {
+  for (std::size_t c = 0; c < model.classes.size(); ++c) {
+    std::array<std::uint64_t, kLifeBins> sum{};
+    for (Window& window : model.windows) {
+      Row& row = window.rows[c];
+      std::uint64_t all = 0;
+      for (unsigned bin = 0; bin < kLifeBins; ++bin) {
+        sum[bin] += row.brief[bin];
+        all += row.brief[bin];
+      }
+      row.brief = {};
+      row.brief[kAsClass] = all;
+    }
+    for (unsigned bin = 0; bin < kLifeBins; ++bin) {
+      if (sum[bin] > 0) {
+        model.classes[c].brief.emplace_back(bin, sum[bin]);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -112,12 +148,23 @@ std::vector<double> costs(const Model& model) {
 bool merge_until(Model& model, std::size_t bytes) {
   while (to_json(model).size() > bytes) {
     const std::size_t classes = model.classes.size();
-    if (classes <= kFewest) {
+    if (classes <= kFewest * (model.classes.back().group + 1)) {
       return false;
+    }
+    const std::size_t groups = model.classes.back().group + 1;
+    const bool shared = std::any_of(model.classes.begin(), model.classes.end(),
+                                    [](const auto& c) { return !c.brief.empty(); });
+    if (classes <= kFew * groups && !shared) {
+      share_lengths(model);
+      continue;
     }
     const std::vector<double> cost = costs(model);
     std::vector<double> sorted = cost;
     std::sort(sorted.begin(), sorted.end());
+    std::erase_if(sorted, [](double each) { return std::isinf(each); });
+    if (sorted.empty()) {
+      return false;
+    }
     const double limit = sorted[std::min<std::size_t>(classes / 16, sorted.size() - 1)];
     std::vector<std::uint32_t> into(classes);
     bool merged = false;  // at most two become one at a time
@@ -125,7 +172,7 @@ bool merge_until(Model& model, std::size_t bytes) {
       merged = !merged && cost[c - 1] <= limit;
       into[c] = into[c - 1] + (merged ? 0 : 1);
     }
-    merge(model, into);
+    renumber(model, into);
   }
   return true;
 }

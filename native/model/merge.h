@@ -7,7 +7,10 @@
 
 namespace heapwright::model {
 
-// Merges until the model's JSON has at most so many bytes, or no more than twelve classes are left; true where it fits.
+// Class c becomes into[c]; those that become the same are merged.
+void renumber(Model& model, const std::vector<std::uint32_t>& into);
+
+// Merges until the model's JSON has at most so many bytes, or hardly any classes are left; true where it fits.
 bool merge_until(Model& model, std::size_t bytes);
 
 }  // namespace heapwright::model

@@ -48,6 +48,14 @@ void pairs(Json& json, const char* name, const std::vector<std::pair<std::uint64
   json.close(']');
 }
 
+void threads(Json& json, const char* name, const std::vector<std::pair<std::uint32_t, std::uint64_t>>& list) {
+  json.key(name).open('[');
+  for (const auto& [thread, count] : list) {
+    json.value(thread).value(count);
+  }
+  json.close(']');
+}
+
 void size_class(Json& json, const SizeClass& c) {
   json.open('{');
   pairs(json, "sizes", c.sizes);
@@ -55,11 +63,11 @@ void size_class(Json& json, const SizeClass& c) {
   pairs(json, "alignments", c.alignments);
   json.field("in_order", c.in_order).field("in_reverse", c.in_reverse);
   json.field("touched", c.touched == kNever ? std::int64_t{-1} : static_cast<std::int64_t>(c.touched));
-  json.key("by_thread").open('[');
-  for (const std::uint64_t count : c.by_thread) {
-    json.value(count);
-  }
-  json.close(']').close('}');
+  pairs(json, "brief", c.brief);
+  threads(json, "threads", c.threads);
+  json.field("freed_own", c.freed_own);
+  threads(json, "freed_by", c.freed_by);
+  json.close('}');
 }
 
 void window(Json& json, const Model& model, const Window& w) {
@@ -78,10 +86,6 @@ void window(Json& json, const Model& model, const Window& w) {
   json.close(']').key("resizes").open('[');
   for (const auto& [classes, count] : w.resizes) {
     json.value(classes.first).value(classes.second).value(count);
-  }
-  json.close(']').key("threads").open('[');
-  for (const auto& [thread, count] : w.threads) {
-    json.value(thread).value(count);
   }
   json.close(']').close('}');
 }
@@ -115,10 +119,6 @@ std::string to_json(const Model& model) {
   json.close(']').key("script").open('[');
   for (const Scripted& s : model.script) {
     scripted(json, s);
-  }
-  json.close(']').key("free_threads").open('[');
-  for (const auto& [threads, count] : model.free_threads) {
-    json.value(threads.first).value(threads.second).value(count);
   }
   json.close(']').close('}');
   return json.text();

@@ -25,6 +25,7 @@ namespace heapwright::model {
 
 inline constexpr unsigned kLifeBins = 48;
 inline constexpr unsigned kAgeBins = 12;
+inline constexpr unsigned kAsClass = kLifeBins - 1;  // bin of those whose lengths are as in SizeClass::brief
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
 struct SizeClass {
@@ -37,7 +38,13 @@ struct SizeClass {
   std::uint64_t in_reverse = 0;
   // Of 1000 bytes of blocks of 64 KiB and more, so many were touched; kNever where that is not known or there are none.
   std::uint64_t touched = kNever;
-  std::vector<std::uint64_t> by_thread;  // begins
+  std::vector<std::pair<std::uint32_t, std::uint64_t>>
+      threads;  // that begin its stays: thread, count; never empty
+  // Lengths of brief stays in all windows together; empty where each window has its own.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> brief;     // bin, count
+  std::uint64_t freed_own = 0;                                    // frees by the thread that began the stay
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> freed_by;  // by others: thread, count
+  std::uint32_t group = 0;  // of threads; only classes of one group may become one (not in the JSON)
 };
 
 struct Row {
@@ -63,7 +70,6 @@ struct Window {
   std::uint64_t old_at = 500;
   std::vector<Row> rows;                                                     // by class
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> resizes;  // from class, to class: how many
-  std::map<std::uint32_t, std::uint64_t> threads;                            // begins by thread
 };
 
 // One large stay.
@@ -95,8 +101,6 @@ struct Model {
   std::vector<SizeClass> classes;
   std::vector<Window> windows;
   std::vector<Scripted> script;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t>
-      free_threads;  // making, freeing thread: frees
 };
 
 }  // namespace heapwright::model

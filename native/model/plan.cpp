@@ -86,7 +86,7 @@ class Taken {
 
 bool power_of_two(std::uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }
 
-SizeClass read_class(Numbers& in) {
+SizeClass read_class(Numbers& in, std::uint32_t threads) {
   SizeClass c;
   for (std::uint64_t n = in.next(1024); n > 0; --n) {
     const std::uint64_t size = in.count();
@@ -110,13 +110,26 @@ SizeClass read_class(Numbers& in) {
   c.in_order = in.next(1000);
   c.in_reverse = in.next(1000);
   c.touched = in.next();
-  for (std::uint64_t n = in.next(1024); n > 0; --n) {
-    c.by_thread.push_back(in.count());
+  for (std::uint64_t n = in.next(kLifeBins); n > 0; --n) {
+    const std::uint32_t bin = in.below(kAsClass, "lifetime");
+    c.brief.emplace_back(bin, in.count());
   }
+  const auto by_thread = [&](auto& list) {
+    for (std::uint64_t n = in.next(1024); n > 0; --n) {
+      const std::uint32_t thread = in.below(threads, "thread");
+      list.emplace_back(thread, in.count());
+    }
+  };
+  by_thread(c.threads);
+  if (c.threads.empty()) {
+    throw std::runtime_error("a class has no thread");
+  }
+  c.freed_own = in.count();
+  by_thread(c.freed_by);
   return c;
 }
 
-Window read_window(Numbers& in, std::size_t classes, std::uint32_t threads) {
+Window read_window(Numbers& in, std::size_t classes) {
   Window w;
   w.ticks = in.count();
   w.nanoseconds = in.count();
@@ -144,11 +157,6 @@ Window read_window(Numbers& in, std::size_t classes, std::uint32_t threads) {
     const std::uint32_t from = resizes.below(classes, "class");
     const std::uint32_t to = resizes.below(classes, "class");
     w.resizes[{from, to}] = resizes.next();
-  }
-  Taken by_thread(in.list());
-  while (!by_thread.empty()) {
-    const std::uint32_t thread = by_thread.below(threads, "thread");
-    w.threads[thread] = by_thread.next();
   }
   return w;
 }
@@ -189,18 +197,12 @@ void read_windows(Numbers& in, Plan& plan) {
     throw std::runtime_error("there is no thread");
   }
   for (std::uint64_t n = in.next(65536); n > 0; --n) {
-    model.classes.push_back(read_class(in));
+    model.classes.push_back(read_class(in, model.threads));
   }
   for (std::uint64_t n = in.next(1 << 20); n > 0; --n) {
-    model.windows.push_back(read_window(in, model.classes.size(), model.threads));
+    model.windows.push_back(read_window(in, model.classes.size()));
   }
   read_script(Taken(in.list()), model);
-  Taken threads(in.list());
-  while (!threads.empty()) {
-    const std::uint32_t made = threads.below(model.threads, "thread");
-    const std::uint32_t freed = threads.below(model.threads, "thread");
-    model.free_threads[{made, freed}] = threads.next();
-  }
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 //
 //     heapwright-plan 1 windows SEED
 //     TICKS NS SIZED_FREES THREADS
-//     CLASSES  each: N (SIZE COUNT)*N  CALLOCS  N (ALIGNMENT COUNT)*N  IN_ORDER IN_REVERSE TOUCHED  N COUNT*N
-//     WINDOWS  each: TICKS NS BRIEF_BURSTS OLD_BURSTS LONG_AT OLD_AT  N rows…  N resizes…  N threads…      (N counts numbers)
-//     N script…   N free threads…
+//     CLASSES  each: N (SIZE COUNT)*N  CALLOCS  N (ALIGNMENT COUNT)*N  IN_ORDER IN_REVERSE TOUCHED  N (BIN COUNT)*N  N (THREAD COUNT)*N  OWN  N (THREAD COUNT)*N
+//     WINDOWS  each: TICKS NS BRIEF_BURSTS OLD_BURSTS LONG_AT OLD_AT  N rows…  N resizes…      (N counts numbers)
+//     N script…
 //
 //     heapwright-plan 1 rand-malloc SEED
 //     NS CLASSES  each: SIZE COUNT LIFETIME

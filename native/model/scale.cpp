@@ -93,9 +93,6 @@ bool scale(Model& model, double heap, double time) {
     for (auto& [classes, count] : window.resizes) {
       count = resizes[classes].next(static_cast<double>(count) * heap * time);
     }
-    for (auto& [thread, count] : window.threads) {
-      count = static_cast<std::uint64_t>(std::ceil(static_cast<double>(count) * heap * time));
-    }
     new_begins.push_back(new_begins.back() + window.ticks);
   }
   // A tick of before, where it is now: as far into the same window.

@@ -60,14 +60,6 @@ class WindowsSource : public trace::EventSource {
     header_.allocator = "none: made from a model";
     for (const SizeClass& c : model_.classes) {
       drawers_.emplace_back(c);
-      for (std::size_t t = 0; t < c.by_thread.size(); ++t) {
-        made_by_.resize(std::max(made_by_.size(), t + 1));
-        made_by_[t] += static_cast<double>(c.by_thread[t]);
-      }
-    }
-    free_rows_.resize(model_.threads);
-    for (const auto& [threads, count] : model_.free_threads) {
-      free_rows_[threads.first].emplace_back(threads.second, count);
     }
     script_objects_.resize(model_.script.size());
   }
@@ -111,7 +103,7 @@ class WindowsSource : public trace::EventSource {
   void finish();
   void emit(Event event, std::uint32_t slot);
   std::uint32_t pick_thread(std::uint32_t kind);
-  std::uint32_t freeing_thread(std::uint32_t made);
+  std::uint32_t freeing_thread(std::uint32_t kind, std::uint32_t made);
   std::uint64_t touched_of(std::uint32_t kind, std::uint64_t size) const {
     const std::uint64_t part = model_.classes[kind].touched;
     return size < kLargeBlock || part == kNever ? trace::kUnknown : size / 1000 * part;
@@ -122,9 +114,6 @@ class WindowsSource : public trace::EventSource {
   Dice dice_;
   std::vector<Cohort> cohorts_;
   std::vector<Drawer> drawers_;
-  std::vector<double> made_by_;  // begins by thread, all classes
-  std::vector<std::vector<std::pair<std::uint32_t, std::uint64_t>>>
-      free_rows_;  // who frees what a thread made, how often
   std::vector<std::uint64_t> script_objects_;
   std::priority_queue<ScriptEnd, std::vector<ScriptEnd>, std::greater<>> script_ends_;
   std::vector<std::int64_t> by_slot_;  // model thread → 1 + number in the trace; 0: not seen yet
@@ -145,7 +134,6 @@ class WindowsSource : public trace::EventSource {
   DueQueue due_;
   std::size_t old_at_ = 0;
   std::deque<Begin> late_;  // reallocs that found nothing to take
-  std::vector<double> thread_left_;
 
   std::vector<Event> ready_;
   std::size_t at_ = 0;
@@ -167,53 +155,36 @@ void WindowsSource::emit(Event event, std::uint32_t slot) {
   ready_.push_back(event);
 }
 
-std::uint32_t WindowsSource::pick_thread(std::uint32_t kind) {
-  if (model_.threads == 1) {
-    return 0;
-  }
-  const std::vector<std::uint64_t>& share = model_.classes[kind].by_thread;
-  double sum = 0;
-  const auto weight = [&](std::size_t t) {
-    return t < share.size() && made_by_[t] > 0 ? thread_left_[t] * static_cast<double>(share[t]) / made_by_[t]
-                                               : 0.0;
-  };
-  for (std::size_t t = 0; t < thread_left_.size(); ++t) {
-    sum += weight(t);
-  }
-  std::size_t chosen = 0;
-  if (sum > 0) {
-    double draw = dice_.uniform() * sum;
-    for (std::size_t t = 0; t < thread_left_.size(); ++t) {
-      if (weight(t) > 0) {
-        chosen = t;
-        if ((draw -= weight(t)) < 0) {
-          break;
-        }
-      }
-    }
-  } else {
-    chosen = static_cast<std::size_t>(std::max_element(thread_left_.begin(), thread_left_.end()) -
-                                      thread_left_.begin());
-  }
-  return static_cast<std::uint32_t>(chosen);
-}
-
-std::uint32_t WindowsSource::freeing_thread(std::uint32_t made) {
-  const auto& row = free_rows_[made];
-  if (row.size() <= 1) {
-    return row.empty() ? made : row.front().first;
-  }
-  double sum = 0;
-  for (const auto& [thread, count] : row) {
-    sum += static_cast<double>(count);
-  }
-  double draw = dice_.uniform() * sum;
-  for (const auto& [thread, count] : row) {
+std::uint32_t drawn(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& list, double draw) {
+  for (const auto& [thread, count] : list) {
     if ((draw -= static_cast<double>(count)) < 0) {
       return thread;
     }
   }
-  return made;
+  return list.back().first;
+}
+
+double sum_of(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& list) {
+  double sum = 0;
+  for (const auto& [thread, count] : list) {
+    sum += static_cast<double>(count);
+  }
+  return sum;
+}
+
+std::uint32_t WindowsSource::pick_thread(std::uint32_t kind) {
+  const auto& threads = model_.classes[kind].threads;
+  return threads.size() == 1 ? threads.front().first : drawn(threads, dice_.uniform() * sum_of(threads));
+}
+
+std::uint32_t WindowsSource::freeing_thread(std::uint32_t kind, std::uint32_t made) {
+  const SizeClass& c = model_.classes[kind];
+  if (c.freed_by.empty()) {
+    return made;
+  }
+  const double draw = dice_.uniform() * (sum_of(c.freed_by) + static_cast<double>(c.freed_own));
+  return draw < static_cast<double>(c.freed_own) ? made
+                                                 : drawn(c.freed_by, draw - static_cast<double>(c.freed_own));
 }
 
 void WindowsSource::free_one(const Held& held, std::uint32_t kind) {
@@ -223,7 +194,7 @@ void WindowsSource::free_one(const Held& held, std::uint32_t kind) {
   event.object = held.object;
   event.size = event.kind == Kind::kFreeSized ? held.size : 0;
   event.touched = touched_of(kind, held.size);
-  emit(event, freeing_thread(held.thread));
+  emit(event, freeing_thread(kind, held.thread));
 }
 
 // A stay whose time has come is freed, or waits for a realloc.
@@ -286,13 +257,15 @@ void WindowsSource::begin(const Begin& begin, std::uint64_t rank, bool may_wait)
   if (resized) {
     event.kind = Kind::kRealloc;
     event.object = from.object;
-    held.thread = from.thread;
+    const auto& threads = model_.classes[begin.kind].threads;
+    const bool own =
+        std::any_of(threads.begin(), threads.end(), [&](const auto& t) { return t.first == from.thread; });
+    held.thread = own ? from.thread : pick_thread(begin.kind);
   } else {
     drawers_[begin.kind].set_kind(event);
     event.object = objects_++;
     held.thread = pick_thread(begin.kind);
   }
-  thread_left_[held.thread] = std::max(0.0, thread_left_[held.thread] - 1);
   held.object = event.object;
   emit(event, held.thread);
   if (begin.length == kLong) {
@@ -411,6 +384,7 @@ void WindowsSource::run_ends(std::uint64_t rank, const WindowPlan& plan) {
 }
 
 void WindowsSource::run_window(Window& window) {
+  spread_lengths(window, model_.classes, model_.stretch);
   const WindowPlan plan = plan_window(window, model_.stretch, dice_);
   ticks_ = window.ticks;
   length_ = static_cast<double>(window.nanoseconds);
@@ -419,10 +393,6 @@ void WindowsSource::run_window(Window& window) {
   briefs_.clear();
   due_ = {};
   old_at_ = 0;
-  thread_left_.assign(model_.threads, 0);
-  for (const auto& [thread, count] : window.threads) {
-    thread_left_[thread] = static_cast<double>(count);
-  }
   for (std::size_t c = 0; c < classes_.size(); ++c) {
     const Row& row = window.rows[c];
     classes_[c].ends = row.begins() - row.long_count + row.old_ends();

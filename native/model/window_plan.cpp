@@ -12,6 +12,30 @@ namespace {
 // Fewer bursts than this share of ticks: what is freed together is freed at those times.
 constexpr double kBursty = 0.25;
 
+// Brief stays that are as all of their class: by the class's lengths, as far as these fit into the window.
+void spread(Row& row, const SizeClass& c, std::uint64_t ticks) {
+  const std::uint64_t all = row.brief[kAsClass];
+  row.brief[kAsClass] = 0;
+  double sum = 0;
+  for (const auto& [bin, count] : c.brief) {
+    sum += bin_low(static_cast<unsigned>(bin)) < ticks ? static_cast<double>(count) : 0;
+  }
+  if (sum == 0) {
+    row.brief[0] += all;
+    return;
+  }
+  double exact = 0;
+  std::uint64_t given = 0;
+  for (const auto& [bin, count] : c.brief) {
+    if (bin_low(static_cast<unsigned>(bin)) < ticks) {
+      exact += static_cast<double>(all) * static_cast<double>(count) / sum;
+      const auto whole = std::min(all, static_cast<std::uint64_t>(exact + 0.5));
+      row.brief[bin] += whole - given;
+      given = whole;
+    }
+  }
+}
+
 // Places one class and lifetime of brief stays.
 void place_brief(std::vector<Begin>& begins, const Window& window, std::uint32_t kind, unsigned bin,
                  double stretch, Dice& dice) {
@@ -123,6 +147,15 @@ WindowPlan plan_window(const Window& window, double stretch, Dice& dice) {
                    [](const OldEnd& a, const OldEnd& b) { return a.at < b.at; });
   mark_resizes(plan.begins, window, window.rows.size());
   return plan;
+}
+
+void spread_lengths(Window& window, const std::vector<SizeClass>& classes, double stretch) {
+  const auto ticks = static_cast<std::uint64_t>(static_cast<double>(window.ticks) / stretch);
+  for (std::size_t c = 0; c < window.rows.size(); ++c) {
+    if (window.rows[c].brief[kAsClass] > 0) {
+      spread(window.rows[c], classes[c], ticks);
+    }
+  }
 }
 
 }  // namespace heapwright::model

@@ -32,6 +32,9 @@ struct WindowPlan {
   std::vector<OldEnd> ends;
 };
 
+// Gives brief stays that are only known to be as all of their class their lengths; before plan_window().
+void spread_lengths(Window& window, const std::vector<SizeClass>& classes, double stretch);
+
 WindowPlan plan_window(const Window& window, double stretch, Dice& dice);
 
 }  // namespace heapwright::model

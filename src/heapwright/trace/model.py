@@ -45,7 +45,10 @@ class SizeClass(msgspec.Struct, forbid_unknown_fields=True):
     in_order: PerMille
     in_reverse: PerMille
     touched: Annotated[int, msgspec.Meta(ge=-1, le=1000)]
-    by_thread: list[Count]
+    brief: list[Count]
+    threads: Annotated[list[Count], msgspec.Meta(min_length=2)]
+    freed_own: Count
+    freed_by: list[Count]
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,7 +60,6 @@ class Window(msgspec.Struct, forbid_unknown_fields=True):
     at: Annotated[list[PerMille], msgspec.Meta(min_length=2, max_length=2)]
     rows: list[Count]
     resizes: list[Count]
-    threads: list[Count]
 
 
 class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unknown_fields=True):
@@ -76,7 +78,6 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
     classes: Annotated[list[SizeClass], msgspec.Meta(min_length=1)]
     windows: list[Window]
     script: list[Annotated[int, msgspec.Meta(ge=-1, le=1 << 48)]]
-    free_threads: list[Count]
     origin: Origin = msgspec.field(default_factory=Origin)
 
     def numbers(self) -> Iterator[int]:
@@ -84,14 +85,15 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
         yield from (self.ticks, self.ns, self.sized_frees, self.threads, len(self.classes))
         for c in self.classes:
             yield from (len(c.sizes) // 2, *c.sizes, c.callocs, len(c.alignments) // 2, *c.alignments)
-            yield from (c.in_order, c.in_reverse, c.touched, len(c.by_thread), *c.by_thread)
+            yield from (c.in_order, c.in_reverse, c.touched, len(c.brief) // 2, *c.brief)
+            yield from (len(c.threads) // 2, *c.threads)
+            yield from (c.freed_own, len(c.freed_by) // 2, *c.freed_by)
         yield len(self.windows)
         for w in self.windows:
             yield from (w.ticks, w.ns, *w.bursts, *w.at)
-            for part in (w.rows, w.resizes, w.threads):
+            for part in (w.rows, w.resizes):
                 yield from (len(part), *part)
-        for part in (self.script, self.free_threads):
-            yield from (len(part), *part)
+        yield from (len(self.script), *self.script)
 
 
 class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbid_unknown_fields=True):

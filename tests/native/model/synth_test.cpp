@@ -169,11 +169,11 @@ bool reads(const std::string& text) {
 
 TEST(Plan, BelievesNothing) {
   const std::string head = "heapwright-plan 1 windows 0 10 10 0 1 ";
-  const std::string one = "1 1 16 10 0 0 0 0 -1 0 ";  // classes: one, of size 16
-  EXPECT_TRUE(reads(head + one + "1 10 10 0 0 500 500 5 0 10 0 0 0 0 2 0 10 0 0"));
-  EXPECT_FALSE(reads(head + one + "1 10 10 0 0 500 500 5 7 10 0 0 0 0 0 0 0"));       // no class 7
-  EXPECT_FALSE(reads(head + one + "1 10 10 0 0 500 500 4 0 10 0 0 0 0"));             // a row ends early
-  EXPECT_FALSE(reads(head + one + "1 10 10 0 0 500 500 5 0 10 0 0 0 0 2 3 10 0 0"));  // no thread 3
+  const std::string one = "1 1 16 10 0 0 0 0 -1 0 1 0 1 0 0 ";  // classes: one, of size 16
+  EXPECT_TRUE(reads(head + one + "1 10 10 0 0 500 500 5 0 10 0 0 0 0 0"));
+  EXPECT_FALSE(reads(head + one + "1 10 10 0 0 500 500 5 7 10 0 0 0 0 0 0 0"));  // no class 7
+  EXPECT_FALSE(reads(head + one + "1 10 10 0 0 500 500 4 0 10 0 0 0 0"));        // a row ends early
+  EXPECT_FALSE(reads(head + one + "1 10 10 0 0 500 500 5 0 10 0 0 0 2 0 3 0"));  // no class 3
   EXPECT_FALSE(reads(head + one + "1 10 10 0 0 500 500 99999999999999"));
   EXPECT_FALSE(reads(head + one + "1 10 10 0 0 500 500 5 0 -1 0 0 0 0 0 0 0"));
   EXPECT_FALSE(reads(head + "1 0 "));
