@@ -1,13 +1,20 @@
-"""A problem with a known answer: two objectives over a space as mixed as glibc's."""
+"""Problems with known answers, over spaces as mixed as glibc's: what each search method is judged on."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
-from heapwright.allocators.space import Point, Space
+from heapwright.allocators.space import ParamSpec, Point, Space
+from heapwright.search import pareto
 from heapwright.search.protocol import Strategy, Told
 
 from ..allocators.spaces import number, small_space
+
+Costs = tuple[float, ...]
 
 
 def planted_space() -> Space:
@@ -32,8 +39,113 @@ def planted_costs(point: Point) -> tuple[float, float]:
     return memory, time
 
 
+def sweet_spot_space() -> Space:
+    """As the papers searched: three thresholds in half powers of two."""
+    return small_space(*(number(key, 1, 1 << 25, step=0.5, gate="static") for key in "mtp"), gates=("static",))
+
+
+def sweet_spot(point: Point) -> Costs:
+    """gem5's landscape (Langdon et al.): one threshold matters, best at 256 … 512 and far worse just below."""
+    gate, m, t, _p = point
+    if not gate:
+        return (0.0,)
+    shape = 0.3 if 0 < m < 14 else -0.12 + 0.012 * abs(m - 17) if m else 0.0
+    return (min(shape, 0.3) + 0.002 * abs(t - 35) / 10,)
+
+
+def hollows_space() -> Space:
+    """Eight settings, one of them a choice of names."""
+    numbers = [number(key, 1, 1 << 12, specials=[0] if key in "bd" else []) for key in "abcdefg"]
+    return small_space(*numbers, ParamSpec("h", "e", type="enum", values=["x", "y", "z"]))
+
+
+def hollows(point: Point) -> Costs:
+    """Two valleys: the shallow one is wide, the deep one needs three settings at about their places."""
+    a, b, c, d, e, f, _g, h = point
+    far = [abs(v - at) / 12 if v else 0.6 for v, at in ((a, 4), (c, 9), (e, 6))]
+    deep = -0.25 * float(np.exp(-6 * sum(x * x for x in far)))
+    shallow = -0.08 * float(np.exp(-2 * ((f - 10) / 12) ** 2)) if f else 0.0
+    return (deep + shallow - 0.03 * (h == 2) - 0.04 * (b == 1) + 0.03 * (d == 1),)
+
+
+def cliffs(point: Point) -> Costs | None:
+    """`hollows` and a second objective; a third of all points crash."""
+    if point[1] > 9 or point[6] in (5, 6, 7):
+        return None
+    return (*hollows(point), 0.02 * abs(point[2] - 3) / 12 - 0.06 * (point[3] == 1) + 0.01 * bool(point[0]))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A landscape.
+
+    Attributes:
+        cost: of a point, without noise; None where it fails.
+        noise: standard deviation of what is told, per objective.
+    """
+
+    space: Space
+    cost: Callable[[Point], Costs | None]
+    noise: Costs
+
+    @property
+    def objectives(self) -> int:
+        """How many costs a point has."""
+        return len(self.noise)
+
+    def told(self, point: Point, seed: int) -> Costs | None:
+        """What a run measures; the same point measures the same again, as the study's cache answers."""
+        true = self.cost(point)
+        if true is None or point == self.space.default:
+            return true
+        rng = random.Random(f"{seed}/{point}")
+        return tuple(c + rng.gauss(0, s) for c, s in zip(true, self.noise, strict=True))
+
+    def score(self, points: list[Point], seed: int) -> float:
+        """What the choice among these points is worth in truth: the volume of the front chosen from what was told."""
+        told = {p: c for p in {*points, self.space.default} if (c := self.told(p, seed)) is not None}
+        names, costs = list(told), list(told.values())
+        chosen = [self.cost(names[i]) or () for i in pareto.front(costs)]
+        if self.objectives == 1:
+            return -min(c[0] for c in chosen)
+        return volume([(c[0], c[1]) for c in chosen])
+
+
+PROBLEMS = {
+    "mixed": Problem(planted_space(), planted_costs, (0.0, 0.0)),
+    "noisy": Problem(planted_space(), planted_costs, (0.003, 0.01)),
+    "sweet spot": Problem(sweet_spot_space(), sweet_spot, (0.002,)),
+    "hollows": Problem(hollows_space(), hollows, (0.01,)),
+    "cliffs": Problem(hollows_space(), cliffs, (0.003, 0.01)),
+}
+
+
+def solve(strategy: Strategy, problem: Problem, evaluations: int, seed: int) -> list[Point]:
+    """Asks and tells as a study does, until so many different points were told; the default is known."""
+    seen: dict[Point, None] = {}
+    for _ in range(20 * evaluations):
+        points = strategy.ask()
+        if not points:
+            break
+        strategy.tell([Told(p, problem.told(p, seed)) for p in points])
+        seen |= dict.fromkeys(p for p in points if p != problem.space.default)
+        if len(seen) >= evaluations:
+            break
+    return list(seen)[:evaluations]
+
+
+def at_random(space: Space, count: int, seed: int) -> list[Point]:
+    """Different points drawn at random: each setting unset half of the time, else any of its levels."""
+    rng = np.random.default_rng(seed)
+    found: dict[Point, None] = {}
+    while len(found) < count:
+        values = [0 if rng.random() < 0.5 else int(rng.integers(1, n + 1)) for n in space.sizes]
+        found[space.normalise(values)] = None
+    return list(found)
+
+
 def search(strategy: Strategy, evaluations: int) -> list[tuple[Point, tuple[float, float]]]:
-    """Asks and tells until so many points were told."""
+    """Asks and tells on `planted_costs` until so many points were told."""
     seen: list[tuple[Point, tuple[float, float]]] = []
     while len(seen) < evaluations:
         points = strategy.ask()

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Protocol
 
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import unknown
+
+BATCH = 5  # points that methods without generations ask for at once: as many as share a block with one default
 
 
 @dataclass(frozen=True)
@@ -43,35 +46,53 @@ class Setup:
     Attributes:
         space: where to search.
         objectives: how many costs a point has.
-        budget: about how many evaluations there will be; 0 when only time is limited.
+        budget: about how many evaluations there will be; 0 when that is not known.
         seed: of every random choice.
+        known: points measured already (a warm start's); a strategy need not ask for them, but begins from them.
+        noise: standard deviation of one cost per objective; empty when there is none, or none is known.
     """
 
     space: Space
     objectives: int
     budget: int
     seed: int
+    known: tuple[Told, ...] = ()
+    noise: tuple[float, ...] = ()
 
 
-def _sobol(setup: Setup) -> Strategy:
-    from heapwright.search.sobol import Sobol
+@dataclass(frozen=True)
+class Method:
+    """A search method.
 
-    return Sobol(setup)
+    Attributes:
+        about: what it does, in a few words, for people.
+        budget: from about how many evaluations on it beats random search; tests/search/test_planted.py shows it.
+            0: never claimed.
+        module, name: where its class is; imported when it is made, because some bring large libraries.
+    """
+
+    about: str
+    budget: int
+    module: str
+    name: str
+
+    def make(self, setup: Setup) -> Strategy:
+        """A fresh strategy."""
+        made: Callable[[Setup], Strategy] = getattr(import_module(f"heapwright.search.{self.module}"), self.name)
+        return made(setup)
 
 
-def _nsga2(setup: Setup) -> Strategy:
-    from heapwright.search.nsga2 import Nsga2
-
-    return Nsga2(setup)
-
-
-def _grid(setup: Setup) -> Strategy:
-    from heapwright.search.grid import Grid
-
-    return Grid(setup)
-
-
-METHODS: dict[str, Callable[[Setup], Strategy]] = {"nsga2": _nsga2, "sobol": _sobol, "grid": _grid}
+METHODS: dict[str, Method] = {
+    "auto": Method("chooses by budget, parameters and objectives, and says so", 60, "auto", "auto"),
+    "gp": Method("a Gaussian process proposes; for few evaluations", 60, "gp", "GaussianProcess"),
+    "nsga2": Method("a genetic algorithm for several objectives, as in GreenMalloc", 300, "nsga2", "Nsga2"),
+    "cmaes": Method("CMA-ES, one search for each kind of pick; for many evaluations", 500, "cmaes", "CmaEs"),
+    "local": Method("changes one setting of the best at a time", 100, "local", "Local"),
+    "magpie": Method("local search as the papers ran it with Magpie, faults and all", 0, "local", "Magpie"),
+    "sobol": Method("covers the space evenly, learns nothing", 60, "sobol", "Sobol"),
+    "grid": Method("every level of one or two parameters", 60, "grid", "Grid"),
+    "default": Method("searches nothing: the default is measured and that is all", 0, "default", "Default"),
+}
 
 
 def make_strategy(method: str, setup: Setup) -> Strategy:
@@ -82,4 +103,4 @@ def make_strategy(method: str, setup: Setup) -> Strategy:
     """
     if method not in METHODS:
         raise unknown("method", method, METHODS)
-    return METHODS[method](setup)
+    return METHODS[method].make(setup)
