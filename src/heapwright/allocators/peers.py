@@ -36,6 +36,8 @@ class PeerSpec(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     sonames: list[str]
     package: str = ""
+    space: str = ""
+    hardened: bool = False
     env: dict[str, str] = {}
     variant: list[Variant] = []
 
@@ -55,12 +57,23 @@ class Peer:
         path: what LD_PRELOAD gets.
         version: the package's version, or the file name's, or None.
         env: what it needs set.
+        space: the name of its parameter-space file.
+        ordinary: whether it is worth searching unasked: not hardened, and not a variant of another.
     """
 
     name: str
     path: str
     version: str | None
     env: dict[str, str] = field(default_factory=dict)
+    space: str = ""
+    ordinary: bool = True
+
+
+def family_of(path: str) -> str:
+    """The parameter-space file for a library by its file name ('/opt/libjemalloc.so.2' → 'jemalloc'), or empty."""
+    stem = Path(path).name.partition(".so")[0]
+    fits = (s.space or s.name for s in known_peers() if stem in {name.partition(".so")[0] for name in s.sonames})
+    return next(fits, "")
 
 
 @cache
@@ -105,12 +118,13 @@ def find_peers() -> dict[str, Peer]:
         if path is None:
             continue
         version = library_version(path)
-        found[spec.name] = Peer(spec.name, path, version, spec.env)
+        space = spec.space or spec.name
+        found[spec.name] = Peer(spec.name, path, version, spec.env, space, not spec.hardened)
         for variant in spec.variant:
             name = f"{spec.name}-{variant.suffix}"
-            found[name] = Peer(name, path, version, {**spec.env, **variant.env})
+            found[name] = Peer(name, path, version, {**spec.env, **variant.env}, space, ordinary=False)
     for name, path in named.items():
-        found[name] = Peer(name, path, library_version(path))
+        found[name] = Peer(name, path, library_version(path), space=family_of(path))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,13 +13,14 @@ from pathlib import Path
 import msgspec
 
 from heapwright import __version__
-from heapwright.allocators.peers import Peer, find_peers, known_peers, library_version
+from heapwright.allocators.peers import Peer, family_of, find_peers, known_peers, library_version
 from heapwright.allocators.space import (
     AllocatorSpec,
     Context,
     Space,
     SpaceFile,
     build_space,
+    needing,
     preloading,
 )
 from heapwright.allocators.space_file import load_space_file
@@ -39,6 +41,7 @@ class Allocator:
         preload: what LD_PRELOAD needs, or empty for the system malloc.
         file: its parsed parameter-space file.
         env: what it needs set besides, or what makes it the variant its name says.
+        ordinary: whether it is worth searching unasked: not hardened, not a variant of another.
     """
 
     name: str
@@ -48,15 +51,24 @@ class Allocator:
     preload: str
     file: SpaceFile
     env: dict[str, str] = field(default_factory=dict)
+    ordinary: bool = True
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The variables that put a program under this allocator; what is preloaded already stays behind it."""
-        return {**self.env, **preloading(self.preload, base)}
+        return {**needing(self.env, base), **preloading(self.preload, base)}
 
     def space(self, threads: bool, expert: bool = False) -> Space:
         """What can be searched for a program with or without threads on this machine."""
-        context = Context(self.version or "", os.cpu_count() or 1, threads, expert)
+        from heapwright.allocators.effect import known_keys
+
+        known = known_keys(self.file.allocator) if self.file.param else None
+        context = Context(upstream(self.version or ""), os.cpu_count() or 1, threads, expert, known)
         return build_space(self.file, context, self.name)
+
+
+def upstream(version: str) -> str:
+    """A package's version without the distribution's part: '1:2.10-1' → '2.10'."""
+    return re.split(r"[-+ ~]", version.partition(":")[2] or version)[0]
 
 
 def glibc_version() -> str | None:
@@ -84,6 +96,19 @@ def bundled_space(name: str) -> SpaceFile:
         return load_space_file(path)
 
 
+@cache
+def bundled_names() -> tuple[str, ...]:
+    """The parameter-space files that come with heapwright."""
+    folder = files("heapwright.allocators") / "spaces"
+    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+
+
+def joined_variables() -> dict[str, str]:
+    """The variables that hold several settings, with what stands between these: MALLOC_CONF → ','."""
+    specs = [bundled_space(name).allocator for name in bundled_names()]
+    return {spec.env: spec.join for spec in specs if spec.env and "{" not in spec.env}
+
+
 def library_folder() -> Path:
     """Where the libraries are that heapwright brings."""
     return Path(str(files("heapwright"))) / "_native/lib"
@@ -93,7 +118,7 @@ def _bundled() -> dict[str, Allocator]:
     """The allocators that heapwright brings."""
     paths = {name: library_folder() / f"lib{name}.so" for name in OURS}
     return {
-        name: _preloaded(Peer(name, str(path), __version__), bundled=True)
+        name: _preloaded(Peer(name, str(path), __version__, {}, name, "-" not in name), bundled=True)
         for name, path in paths.items()
         if path.is_file()
     }
@@ -112,13 +137,20 @@ def find_allocators() -> dict[str, Allocator]:
 
 
 def _preloaded(peer: Peer, bundled: bool = False) -> Allocator:
-    """A library to preload; with its parameter space if it is one of ours, whoever built it."""
-    if (files("heapwright.allocators") / "spaces" / f"{peer.name}.toml").is_file() and peer.name in OURS:
-        file = bundled_space(peer.name)
-        file = msgspec.structs.replace(file, allocator=msgspec.structs.replace(file.allocator, preload=peer.path))
-    else:
-        file = SpaceFile(AllocatorSpec(peer.name, preload=peer.path))
-    return Allocator(peer.name, peer.version, peer.path, bundled, peer.path, file, peer.env)
+    """A library to preload, with the parameter space that comes with heapwright for it if there is one."""
+    from heapwright.allocators.effect import said_version
+
+    file = bundled_space(peer.space) if peer.space in bundled_names() else SpaceFile(AllocatorSpec(peer.name))
+    spec = msgspec.structs.replace(file.allocator, name=peer.name, preload=peer.path, needs=peer.env)
+    file = msgspec.structs.replace(file, allocator=spec)
+    version = peer.version or said_version(spec)
+    return Allocator(peer.name, version, peer.path, bundled, peer.path, file, peer.env, peer.ordinary)
+
+
+def ordinary_allocators() -> list[Allocator]:
+    """The allocators that are searched unasked: found here, not hardened, each library once."""
+    found = {one.path: one for one in reversed(find_allocators().values()) if one.ordinary}
+    return list(reversed(found.values()))
 
 
 def get_allocator(name: str) -> Allocator:
@@ -131,7 +163,7 @@ def get_allocator(name: str) -> Allocator:
         if not Path(name).is_file():
             raise UsageError(f"no such allocator library: {name}")
         path = str(Path(name).resolve())
-        return _preloaded(Peer(Path(name).name, path, library_version(path)))
+        return _preloaded(Peer(Path(name).name, path, library_version(path), space=family_of(path)))
     found = find_allocators()
     if name not in found:
         if not found:
@@ -157,4 +189,5 @@ def allocator_from_file(path: Path) -> Allocator:
     if not file.param:
         raise UsageError(f"{path}: param: there is no [[param]] to search")
     version = glibc_version() if file.allocator.name == "glibc" else None
-    return Allocator(file.allocator.name, version, None, False, file.allocator.preload, file)
+    spec = file.allocator
+    return Allocator(spec.name, version, None, False, spec.preload, file, spec.needs)

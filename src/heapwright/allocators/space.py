@@ -228,7 +228,7 @@ class Space:
 
         An allocator that has to be preloaded is, whatever is set.
         """
-        env: dict[str, str] = {}
+        env = needing(self.allocator.needs, base)
         specs = {p.key: p.spec for p in self.params}
         for key, value in settings.items():
             spec = specs[key]
@@ -240,7 +240,7 @@ class Space:
             own = pair.format(key=key, value="")
             kept = [part for part in before.split(self.allocator.join) if part and not part.startswith(own)]
             env[name] = self.allocator.join.join([*kept, own + value])
-        return {**self.allocator.needs, **env, **preloading(self.allocator.preload, base)}
+        return {**env, **preloading(self.allocator.preload, base)}
 
     def restrict(self, keys: Sequence[str]) -> Space:
         """The space with only these parameters.
@@ -268,6 +268,17 @@ def variable_of(allocator: AllocatorSpec, spec: ParamSpec) -> str:
 def shares_variable(allocator: AllocatorSpec, spec: ParamSpec) -> bool:
     """Whether a setting stands in one variable with others."""
     return not spec.env and "{KEY}" not in allocator.env
+
+
+def needing(needs: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
+    """What an allocator needs set; the user's own GLIBC_TUNABLES, which hold several settings, stay before it."""
+    env = dict(needs)
+    before, ours = base.get("GLIBC_TUNABLES", ""), env.get("GLIBC_TUNABLES", "")
+    if before and ours and ours not in before.split(":"):
+        env["GLIBC_TUNABLES"] = f"{before}:{ours}"
+    elif ours:
+        env["GLIBC_TUNABLES"] = before or ours
+    return env
 
 
 def preloading(library: str, base: Mapping[str, str]) -> dict[str, str]:
