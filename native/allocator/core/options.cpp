@@ -5,6 +5,9 @@
 
 #include "message.h"
 
+// The program's own, if it has one: a string.
+extern "C" [[gnu::weak, gnu::visibility("default")]] const char heapwright_built_in_options[];
+
 namespace heapwright::alloc {
 
 namespace {
@@ -105,8 +108,9 @@ bool set(Options& options, Text key, Text value) {
 
 }  // namespace
 
-Options read_options(const char* variable, const char* text) {
-  Options options;
+const char* built_in_options() { return heapwright_built_in_options; }
+
+Options read_options(const char* variable, const char* text, Options options) {
   while (text != nullptr && *text != '\0') {
     const std::size_t length = std::strcspn(text, ",");
     const auto* const equals = static_cast<const char*>(std::memchr(text, '=', length));

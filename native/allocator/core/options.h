@@ -1,5 +1,6 @@
 // Options from an environment variable: 'limit=2g,purge_delay=1000'. What cannot be used is reported once, in
-// one line on stderr, and left at its default.
+// one line on stderr, and left at its default. A program may have options built in (`heapwright link` does that); the
+// variable is read after them and wins.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,12 @@ struct Options {
   bool statistics = false;     // stats=0|1: print them at exit
 };
 
-// `text` may be nullptr. `variable` is its name, for messages.
-Options read_options(const char* variable, const char* text);
+// The options in `text`, which may be nullptr, on top of `options`. `variable` is its name, for messages.
+Options read_options(const char* variable, const char* text, Options options = {});
+
+// What the program has built in; nullptr: nothing.
+const char* built_in_options();
+
+inline constexpr const char* kBuiltInOptions = "heapwright_built_in_options";
 
 }  // namespace heapwright::alloc

@@ -158,7 +158,7 @@ void Library<C>::complain(const void* address, Fault fault) {
 
 template <Configuration C>
 void Library<C>::start(const char* variable, const char* text) {
-  const Options options = read_options(variable, text);
+  const Options options = read_options(variable, text, read_options(kBuiltInOptions, built_in_options()));
   Region::Settings& settings = pool_.region.settings;
   settings.limit_bytes = options.limit;
   settings.keep_bytes = options.keep;

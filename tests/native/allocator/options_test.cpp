@@ -107,6 +107,15 @@ TEST(Options, EveryLineEndsHoweverLongTheValue) {
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
 }
 
+TEST(Options, TheVariableWinsOverWhatIsBuiltIn) {
+  const Options built = read_options(kBuiltInOptions, "keep=64k,stats=1");
+  const Options options = read_options("TEST_OPTIONS", "stats=0,front=4096", built);
+  EXPECT_EQ(options.keep, 64U * 1024);
+  EXPECT_EQ(options.front, 4096U);
+  EXPECT_FALSE(options.statistics);
+  EXPECT_EQ(built_in_options(), nullptr);  // this program has none
+}
+
 TEST(Messages, NumbersAndAddresses) {
   testing::internal::CaptureStderr();
   Message message;
