@@ -27,16 +27,16 @@ NAMES = ("reaper", "reaper-secure", "exgen")  # exgen has the same heaps as soon
 
 # Why memory is bounded when blocks are freed by others than who asked for them. Whatever is free is
 # - in front lists: 16 KiB a thread and class;
-# - in strays: 8 KiB a thread and superblock, 16 superblocks;
+# - in strays: 4 KiB a thread and superblock, 64 superblocks;
 # - in the word of a superblock nobody owns: less than a quarter of its blocks (kEnough), while others of it are live;
 # - in the word of a superblock that is owned: the same, for with a quarter, or when no other is missing, the pusher
 #   brings them home; so no superblock is held whose blocks are all in these places or in the owner's list.
 # A round begins when all blocks of the last are free: then only front lists, strays, and the superblocks that these pin
 # (at most one for each block in them) are left, once; not once a round. With five threads and one class of 112 bytes:
-# 5 · (16 + 16 · 8) KiB < 1 MiB in lists. What they pin is less than 4 MiB here (blocks that are freed one after the
-# other lie together), and free superblocks may keep 2 MiB or a quarter of what is used: 16 + 1 + 4 + 4 MiB. A hardened
+# 5 · (16 + 64 · 4) KiB < 2 MiB in lists. What they pin is less than 4 MiB here (blocks that are freed one after the
+# other lie together), and free superblocks may keep 2 MiB or a quarter of what is used: 16 + 2 + 4 + 4 MiB. A hardened
 # block has 8 bytes more.
-MOST_IN_A_ROUND = 25 * MIB
+MOST_IN_A_ROUND = 26 * MIB
 MOST_HARDENED = 32 * MIB
 
 
@@ -99,7 +99,7 @@ def test_a_storm_of_ending_threads_leaves_little(malloc: Malloc) -> None:
         pytest.skip("bench-thread-exit is not built")
     one, all_of_them = (json.loads(malloc.run(bench, *words).stdout) for words in [("count=1", "blocks=1"), ()])
     assert all_of_them["operations"] >= 300 * 2000
-    assert all_of_them["rss_bytes"] - one["rss_bytes"] < 4 * MIB
+    assert all_of_them["rss_bytes"] - one["rss_bytes"] < 1.25 * MIB  # 1.8 MB while classes did not get back what they had
 
 
 def test_forks_of_forks_with_threads(malloc: Malloc, owners: Path) -> None:

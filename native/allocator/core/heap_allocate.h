@@ -200,7 +200,7 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
         region().settings.guards = pool_->large.guards = true;
       }
     }
-    superblock = region().take(Classes::width(number));
+    superblock = region().take(Classes::width(number), static_cast<std::uint8_t>(number));
     look_at_region();
   }
   if (superblock == nullptr) {

@@ -166,9 +166,23 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, std::size_t count) {
   return at(chunk, index);
 }
 
-Superblock* Region::take(std::size_t count) {
+// A free superblock that holds memory, for a class of blocks: best one that was this class's before. A class that uses a
+// quarter of a superblock touches the same quarter again; with the latest freed, whosever it was, 300 threads one after
+// the other touched three times as much memory as one.
+Superblock* Region::dirty_for(std::uint8_t number) const {
+  std::size_t searched = 0;
+  for (Superblock* held = dirty_.first; held != nullptr && searched < kDirtyToSearch;
+       held = held->next, ++searched) {
+    if (held->number == number) {
+      return held;
+    }
+  }
+  return dirty_.first;
+}
+
+Superblock* Region::take(std::size_t count, std::uint8_t number) {
   if (count == 1) {
-    if (Superblock* const held = dirty_.first; held != nullptr) {
+    if (Superblock* const held = dirty_for(number); held != nullptr) {
       return claim(chunk_of(held), index_in_chunk(held), 1);
     }
     Chunk* const chunk = open_.first != nullptr ? open_.first : fresh_chunk();

@@ -57,8 +57,8 @@ class Region {
   };
 
   // Neighbouring free superblocks, or nullptr: out of memory. At most kSuperblocksInChunk − 1. Their kind is
-  // the caller's to set.
-  Superblock* take(std::size_t count);
+  // the caller's to set. `number`: of the class that a single one is for.
+  Superblock* take(std::size_t count, std::uint8_t number = 0);
   // Gives them back; their tags must be 0.
   void give(Superblock* first, std::size_t count);
   // More superblocks at the end of a span, if those behind it are free.
@@ -103,6 +103,7 @@ class Region {
 
  private:
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
+  static constexpr std::size_t kDirtyToSearch = 32;   // what `keep_bytes` may hold by default
 
   bool start();
   bool start_at(std::uintptr_t base);
@@ -111,6 +112,7 @@ class Region {
   [[nodiscard]] platform::HugePages advice() const;
   Chunk* fresh_chunk();
   Superblock* claim(Chunk* chunk, std::size_t index, std::size_t count);
+  [[nodiscard]] Superblock* dirty_for(std::uint8_t number) const;
   void purge_oldest();
 
   std::uintptr_t base_ = 0;

@@ -60,6 +60,22 @@ TEST_P(RegionTest, ASuperblockIsUsableMemoryInTheRegion) {
   EXPECT_FALSE(region.last_was_clean());
 }
 
+TEST_P(RegionTest, AClassGetsTheMemoryItHadBefore) {
+  std::vector<Superblock*> taken;
+  for (std::uint8_t number = 1; number <= 20; ++number) {
+    taken.push_back(region.take(1, number));
+    taken.back()->number = number;
+    taken.back()->kind = Kind::kBlocks;
+  }
+  for (Superblock* const one : taken) {
+    region.give(one, 1);
+  }
+  for (const std::uint8_t number : {7, 20, 1, 13}) {
+    EXPECT_EQ(region.take(1, number), taken[number - 1U]);
+  }
+  EXPECT_EQ(region.take(1, 99), taken[18]) << "of the others, the latest";
+}
+
 TEST_P(RegionTest, NeverGivesTwiceAndNeverTheDescriptions) {
   std::set<Superblock*> seen;
   for (std::size_t i = 0; i < 10 * kMost; ++i) {
