@@ -316,14 +316,20 @@ def _inapplicable(spec: ParamSpec, context: Context) -> str:
         return "only with --expert" + (f": {spec.hazard}" if spec.hazard else "")
     if spec.requires.threads and not context.threads:
         return "the program has one thread"
-    if context.version:
-        here = version_key(context.version)
-        if spec.requires.since and here < version_key(spec.requires.since):
-            return f"needs version {spec.requires.since}, here is {context.version}"
-        if spec.requires.before and here >= version_key(spec.requires.before):
-            return f"gone since version {spec.requires.before}, here is {context.version}"
+    trouble = version_trouble(spec, context.version)
+    if trouble:
+        return trouble
     if context.known is not None and spec.key not in context.known:
         return "this build of the library does not know it"
+    return ""
+
+
+def version_trouble(spec: ParamSpec, version: str) -> str:
+    """Why a library of this version does not have a setting, or empty; nothing is held against an unknown version."""
+    if version and spec.requires.since and version_key(version) < version_key(spec.requires.since):
+        return f"needs version {spec.requires.since}, here is {version}"
+    if version and spec.requires.before and version_key(version) >= version_key(spec.requires.before):
+        return f"gone since version {spec.requires.before}, here is {version}"
     return ""
 
 

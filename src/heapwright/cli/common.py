@@ -114,6 +114,27 @@ def read_workload(args: argparse.Namespace) -> Workload:
     return load_workload(args.workload)
 
 
+def warn_of_settings(workload: Workload | None = None, allocators: list[Allocator] | None = None) -> None:
+    """Says on stderr which settings of malloc in the environment will not take effect as they stand.
+
+    Args:
+        workload: what is run; its own environment and that of its inputs count too.
+        allocators: those that will run; default: all found here.
+    """
+    import os
+
+    from heapwright.allocators.given import environment_troubles
+
+    own = dict(workload.file.env) if workload else {}
+    inputs = [dict(i.env) for i in workload.inputs] if workload else []
+    program = workload.program() if workload else None
+    lines = [
+        x for more in inputs or [{}] for x in environment_troubles({**os.environ, **own, **more}, allocators, program)
+    ]
+    for line in dict.fromkeys(lines):
+        sys.stderr.write(f"heapwright: warning: {line}\n")
+
+
 def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOptions:
     """The measuring options as given; `timeout` where none was."""
     from heapwright.measure.meter import MeterOptions
