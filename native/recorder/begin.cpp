@@ -164,13 +164,12 @@ bool begin_file(Session& into, bool forked) {
   const int file = out_of_the_way(make_file(into, pid));
   struct stat is{};
   void* header = MAP_FAILED;
-  int error = file < 0 ? errno : sys::reserve(file, 0, kBlockBytes);
-  if (error == 0) {
+  const int error = file < 0 ? errno : sys::reserve(file, 0, kBlockBytes);
+  if (file >= 0 && error == 0 && fstat(file, &is) == 0) {
     header = mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    error = header == MAP_FAILED || fstat(file, &is) != 0 ? errno : 0;
   }
-  if (error != 0) {
-    say("nothing is recorded of this process: its file cannot be made", error);
+  if (header == MAP_FAILED) {
+    say("nothing is recorded of this process: its file cannot be made", error != 0 ? error : errno);
     if (file >= 0) {
       sys::close_file(file);
       unlink(into.path);

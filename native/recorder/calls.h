@@ -124,6 +124,9 @@ template <class F>
     end_oddly(self, kind, block, real_call);
     return;
   }
+  if (block == self.sized) {
+    kind = Tag::kFreeSized;  // the C++ runtime's sized delete called the plain one, or free
+  }
   self.place = Place::kWriting;
   compiler_barrier();
   if (HEAPWRIGHT_UNLIKELY(may_be_large(block))) {

@@ -22,7 +22,7 @@ HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) {
 
 HEAPWRIGHT_EXPORT void free(void* block) {
   if (block != nullptr) {
-    end(block == self_state.sized ? Tag::kFreeSized : Tag::kFree, block, [=] { real.free(block); });
+    end(Tag::kFree, block, [=] { real.free(block); });
   }
 }
 
@@ -169,7 +169,7 @@ void finish_here() {
 
 }  // namespace
 
-HEAPWRIGHT_EXPORT [[noreturn]] void _exit(int status) {
+HEAPWRIGHT_EXPORT void _exit(int status) {
   finish_here();
   if (real.exit_now != nullptr) {
     real.exit_now(status);
@@ -179,7 +179,7 @@ HEAPWRIGHT_EXPORT [[noreturn]] void _exit(int status) {
   }
 }
 
-HEAPWRIGHT_EXPORT [[noreturn]] void _Exit(int status) { _exit(status); }
+HEAPWRIGHT_EXPORT void _Exit(int status) { _exit(status); }
 
 // heapwright.h
 HEAPWRIGHT_EXPORT void heapwright_phase(const char* name) {

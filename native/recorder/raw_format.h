@@ -19,7 +19,7 @@
 //            one further away has a kFar in front of it, and the difference 0
 //   size     of kMalloc, kCalloc and kRealloc; 'size' is 0-3 for 1, 2, 4 or 8 bytes
 //
-// A writer that is the only one stamps every 16th event: its events are in order anyway. As soon as there is another one
+// A writer that is the only one stamps every 32nd event: its events are in order anyway. As soon as there is another one
 // each event is stamped, because only stamps tell the order between writers.
 #pragma once
 
@@ -34,7 +34,7 @@ inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
 inline constexpr std::size_t kBlockBytes = 64 * 1024;
 inline constexpr std::size_t kAddressUnit = 8;
-inline constexpr unsigned kUnstampedRun = 16;  // events of an only writer for one stamp
+inline constexpr unsigned kUnstampedRun = 32;  // events of an only writer for one stamp
 
 // Writers that threads keep, and some more for single events of who has none: a thread that is ending, a signal handler that
 // came between.

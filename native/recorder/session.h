@@ -17,10 +17,10 @@
 namespace heapwright::recorder {
 
 struct alignas(128) Writer : Stream {
-  std::uint64_t sample_at = 0;        // when to look whether resident memory is to be sampled
-  std::uint32_t countdown = 0;        // events until the next stamp, where not each has one
-  std::atomic<std::uint8_t> every{};  // each event is stamped: there are other writers
-  std::atomic<std::uint8_t> taken{};
+  std::uint64_t sample_at = 0;      // when to look whether resident memory is to be sampled
+  std::uint32_t countdown = 0;      // events until the next stamp, where not each has one
+  std::atomic<std::uint8_t> every;  // each event is stamped: there are other writers
+  std::atomic<std::uint8_t> taken;
   std::uint32_t thread = 0;  // whose the records are that come next
   std::uint8_t* block = nullptr;
   std::uint64_t sequence = 0;  // of the next block

@@ -1,0 +1,124 @@
+"""What recording costs: programs with and without the recorder, in turn, and the bytes an event takes.
+
+    .venv/bin/python tools/record_cost.py [-n PAIRS] [--events N] > cost.md
+
+CPU is user + system time of the program, from wait4. With --events a program that makes about N events is recorded
+once, its resident memory looked at ten times a second, and its raw file packed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from heapwright.trace.pack import Packed, pack
+from heapwright.trace.record import environment
+
+ROOT = Path(__file__).parents[1]
+PERL = (
+    'my %h; for my $i (1..200000) { $h{"key$i"} = "value $i" x 3 } my $n = 0; $n += length $h{$_} for keys %h; print $n'
+)
+
+
+def cpu(command: list[str], env: dict[str, str]) -> float:
+    """User and system seconds of one run."""
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} ended with status {process.returncode}")
+    return usage.ru_utime + usage.ru_stime
+
+
+def programs(folder: Path) -> dict[str, list[str]]:
+    """The programs, built: a map of strings, a perl hash, threads that free each other's memory."""
+    for name, compiler in (("record_churn.cpp", "g++"), ("record_remote.c", "gcc")):
+        source = ROOT / "tests/programs" / name
+        options = ["-std=c++20"] if compiler == "g++" else []
+        subprocess.run([compiler, *options, "-O2", "-pthread", "-o", folder / source.stem, source], check=True)
+    return {
+        "churn": [str(folder / "record_churn"), "1500000"],
+        "perl hash": ["perl", "-e", PERL],
+        "remote, 4 threads": [str(folder / "record_remote"), "4", "1000000"],
+    }
+
+
+def busiest(raw: Path) -> tuple[Path, Packed]:
+    """The raw file with the most events."""
+    packed = [(file, pack(file, raw / f"{file.stem}.hwt")[0]) for file in raw.glob("*.raw")]
+    return max(packed, key=lambda one: one[1].events)
+
+
+def cost(name: str, command: list[str], pairs: int, folder: Path) -> str:
+    """One line of the table."""
+    raw = folder / "raw"
+    without, with_it = [], []
+    for _ in range(pairs):
+        without.append(cpu(command, dict(os.environ)))
+        shutil.rmtree(raw, ignore_errors=True)
+        raw.mkdir()
+        with_it.append(cpu(command, environment(raw, None, True, os.environ)))
+    file, packed = busiest(raw)
+    ratio = statistics.median(b / a for a, b in zip(without, with_it, strict=True))
+    used = file.stat().st_size - 65536
+    each = (min(with_it) - min(without)) / packed.events * 1e9
+    return (
+        f"| {name} | {packed.events:,} | {packed.events / min(without) / 1e6:.1f} M/s | {min(without):.3f} s | "
+        f"{min(with_it):.3f} s | {min(with_it) / min(without):.3f} | {ratio:.3f} | {each:.0f} ns | "
+        f"{used / packed.events:.2f} B | {packed.bytes / packed.events:.2f} B |"
+    )
+
+
+def long_run(events: int, folder: Path) -> None:
+    """Records for long and looks at the memory meanwhile."""
+    raw = folder / "long"
+    raw.mkdir()
+    command = [programs(folder)["churn"][0], str(int(events / 2.36))]
+    begin = time.monotonic()
+    process = subprocess.Popen(command, env=environment(raw, None, True, os.environ), stdout=subprocess.DEVNULL)
+    seen = []
+    while process.poll() is None:
+        try:
+            fields = Path(f"/proc/{process.pid}/status").read_text()
+        except OSError:
+            break
+        seen += [int(line.split()[1]) for line in fields.splitlines() if line.startswith("VmRSS")]
+        time.sleep(0.1)
+    recorded = time.monotonic() - begin
+    steady = seen[len(seen) // 10 :]
+    begin = time.monotonic()
+    file, packed = busiest(raw)
+    print(
+        f"{packed.events:,} events in {recorded:.0f} s; raw {file.stat().st_size / packed.events:.2f} B/event, packed "
+        f"{packed.bytes / packed.events:.2f} in {time.monotonic() - begin:.0f} s; lost {packed.lost_events}; "
+        f"resident after the first tenth {min(steady) / 1024:.1f} to {max(steady) / 1024:.1f} MiB"
+    )
+
+
+def main() -> None:
+    """Measures, and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=15, metavar="PAIRS")
+    parser.add_argument("--events", type=int, metavar="N", help="only: one recording of about N events")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", help="where the recordings go for a while")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.folder) as name:
+        if args.events:
+            long_run(args.events, Path(name))
+            return
+        print("| program | events | rate | without | with | of minima | median ratio | an event | raw | packed |")
+        print("|---|---|---|---|---|---|---|---|---|---|")
+        for title, command in programs(Path(name)).items():
+            print(cost(title, command, args.n, Path(name)))
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
