@@ -19,6 +19,8 @@ from heapwright.cli import (
     fit,
     import_,
     info,
+    inspect,
+    link,
     measure,
     record,
     replay,
@@ -32,6 +34,7 @@ from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError
 _VERBS = (
     *(tune, compare, bench, measure, apply, run, report),
     *(record, info, replay, fit, synth, import_, export),
+    *(inspect, link),
     *(doctor, allocators),
 )
 

@@ -1,0 +1,85 @@
+"""`heapwright link`: a link step with exgen, reaper or a study's choice."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from heapwright.cli.common import need_command
+from heapwright.errors import UsageError
+
+_EPILOG = """\
+examples:
+  heapwright link -- g++ main.o parser.o -o prog           exgen or reaper, by what inspect says
+  heapwright link --study prog.study -- g++ main.o -o prog  the study's choice, its settings built in
+  make CC='heapwright link -- gcc' CXX='heapwright link -- g++'
+  cmake -DCMAKE_CXX_LINKER_LAUNCHER='heapwright;link;--' ...
+  cmake -Dheapwright_ROOT=$(heapwright link --print cmake-dir) ...   for find_package(heapwright)
+
+The exit status is the compiler's. What links nothing is run as it is; shared libraries get no allocator.
+"""
+
+PLACES = {
+    "libdir": "lib",
+    "includedir": "include",
+    "cmake-dir": "lib/cmake/heapwright",
+    "pkgconfig-dir": "lib/pkgconfig",
+}
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "link",
+        help="the link step with exgen or reaper",
+        description="Runs a compiler's link step with an allocator linked in: exgen for one thread, else reaper.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--allocator", default="", metavar="A", help="this one, whatever the verdict")
+    which.add_argument(
+        "--study", default="", metavar="FILE", help="what a study of 'tune' chose, its settings built in"
+    )
+    parser.add_argument(
+        "--pick", choices=("memory", "time", "balanced"), help="which of the study (default: its claim)"
+    )
+    parser.add_argument("--options", default="", metavar="K=V,...", help="options to build in, as in EXGEN_OPTIONS")
+    parser.add_argument("--shared", action="store_true", help="link the shared library, with its folder as rpath")
+    parser.add_argument(
+        "--no-rpath", action="store_true", help="with --shared: it will be installed where the loader looks"
+    )
+    parser.add_argument("--secure", action="store_true", help="the hardened build")
+    parser.add_argument("--no-plugins", action="store_true", help="what is loaded with dlopen starts no threads")
+    parser.add_argument(
+        "--print", choices=tuple(PLACES), dest="place", help="print a folder of this installation and stop"
+    )
+    parser.set_defaults(run=run, takes_command=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    from heapwright.allocators.registry import library_folder
+
+    if args.place:
+        print(library_folder().parent / PLACES[args.place])
+        return 0
+    from heapwright.link.choose import Wish, from_wish
+    from heapwright.link.driver import run_compiler
+
+    command = need_command(args)
+    if args.pick and not args.study:
+        raise UsageError("--pick needs a study", "add --study FILE")
+    wish = Wish(
+        allocator=args.allocator,
+        study=str(Path(args.study).absolute()) if args.study else "",
+        pick=args.pick,
+        options=args.options,
+        shared=args.shared,
+        rpath=not args.no_rpath,
+        secure=args.secure,
+        plugins=not args.no_plugins,
+    )
+    from_wish(wish)  # what is wrong with the wish is said before anything is compiled
+    return run_compiler(command, wish)

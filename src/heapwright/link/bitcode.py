@@ -1,0 +1,36 @@
+"""Objects that are LLVM's intermediate code (clang -flto). Only LLVM's own libraries read it, and their format moves.
+
+Its names stand in one table as plain bytes, so whether a given name occurs can be asked, not which there are. That is
+enough: what is asked for are names that others define. A name within a longer one counts too, which can only lead to
+more being taken for reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from heapwright.link.elf import GLOBAL, UNDEFINED, Image, Symbol
+
+_MAGIC = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+
+
+class Bitcode(Image):
+    """An object of intermediate code: it has no sections and no symbols, only names that occur."""
+
+    content: bytes = b""
+
+    def mentions(self, names: Iterable[str]) -> list[Symbol]:
+        """Those of the names that occur."""
+        return [Symbol(name, UNDEFINED, GLOBAL) for name in names if name.encode() in self.content]
+
+
+def is_bitcode(content: bytes) -> bool:
+    """Whether a file with these first bytes is LLVM's intermediate code."""
+    return content[:4] in _MAGIC
+
+
+def read_bitcode(content: bytes, name: str) -> Bitcode:
+    """An object of intermediate code."""
+    image = Bitcode(name, "object", "", 0)
+    image.content = content
+    return image

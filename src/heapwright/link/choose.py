@@ -1,0 +1,117 @@
+"""Which allocator a link gets: by the verdict, by name, or by a study; and why not, where none can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heapwright.allocators.registry import OURS, get_allocator, library_folder
+from heapwright.errors import HeapwrightError, UsageError
+
+if TYPE_CHECKING:
+    from heapwright.study.view import PickName
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asked for.
+
+    Attributes:
+        allocator: a name, or empty: by the verdict.
+        study, pick: a study whose choice is to be linked in.
+        options: to build in, as in EXGEN_OPTIONS.
+        shared: link the shared library, not the archive.
+        rpath: whether a shared one's folder is written into the program.
+        secure: the hardened builds.
+        plugins: whether dlopen counts.
+    """
+
+    allocator: str = ""
+    study: str = ""
+    pick: PickName | None = None
+    options: str = ""
+    shared: bool = False
+    rpath: bool = True
+    secure: bool = False
+    plugins: bool = True
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is linked in.
+
+    Attributes:
+        allocator: its name; 'none' keeps the C library's malloc.
+        library: the file to link, or None.
+        options: built in.
+        why: for people.
+        shared: whether `library` is a shared one.
+        left: settings that cannot be built in, for people; or empty.
+    """
+
+    allocator: str
+    library: Path | None
+    options: str
+    why: str
+    shared: bool
+    left: str = ""
+
+
+def from_verdict(wish: Wish, verdict: str, why: str) -> Choice:
+    """exgen for one thread, reaper for more and where it is not known.
+
+    Raises:
+        HeapwrightError: the library is not in this installation.
+    """
+    name = "exgen" if verdict == "single" else "reaper"
+    return _ours(name + ("-secure" if wish.secure else ""), wish, wish.options, f"{verdict}: {why}")
+
+
+def from_wish(wish: Wish) -> Choice | None:
+    """What was asked for by name or by study; None: let the verdict choose.
+
+    Raises:
+        HeapwrightError: the study or the allocator cannot be used.
+    """
+    if wish.study:
+        return _from_study(wish)
+    if wish.allocator:
+        return _named(wish.allocator, wish, wish.options, f"asked for: {wish.allocator}")
+    return None
+
+
+def _ours(name: str, wish: Wish, options: str, why: str) -> Choice:
+    library = library_folder() / f"lib{name}.{'so' if wish.shared else 'a'}"
+    if not library.is_file():
+        raise HeapwrightError(f"{library} is not there", "install heapwright again, with a C++ compiler at hand")
+    return Choice(name, library, options, why, wish.shared)
+
+
+def _named(name: str, wish: Wish, options: str, why: str, left: str = "") -> Choice:
+    if name in OURS:
+        return _ours(name, wish, options, why)
+    if options:
+        raise UsageError(f"options can be built in for {', '.join(OURS)} only", f"leave out --options for {name}")
+    if name in ("glibc", "none"):
+        return Choice("none", None, "", why, False, left)
+    found = get_allocator(name)
+    if not found.path or not Path(found.path).is_file():
+        raise HeapwrightError(f"the library of {name} is not to be found")
+    return Choice(found.name, Path(found.path).resolve(), "", why, True, left)
+
+
+def _from_study(wish: Wish) -> Choice:
+    """A study's allocator; settings of ours are built in, those of others stay with the environment."""
+    from heapwright.study.choose import chosen_pick
+    from heapwright.study.load import load_view
+
+    view = load_view(Path(wish.study))
+    pick = chosen_pick(view, wish.pick)
+    config = pick.config if pick else view.default
+    why = f"{wish.study}: {pick.name if pick else 'nothing is proven better: the default'}"
+    if config.allocator in OURS:
+        variable = f"{config.allocator.split('-')[0].upper()}_OPTIONS"
+        return _named(config.allocator, wish, ",".join(filter(None, [config.env.get(variable, ""), wish.options])), why)
+    left = {k: v for k, v in config.env.items() if k != "LD_PRELOAD"}
+    return _named(config.allocator, wish, "", why, " ".join(f"{k}={v}" for k, v in left.items()))

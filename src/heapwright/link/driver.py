@@ -1,0 +1,156 @@
+"""`heapwright link -- g++ …`: runs a compiler so that it calls our link step (step.py) instead of its linker.
+
+What links nothing is run as it is: `-c`, `-E`, `-S`, `-M`, questions such as -print-search-dirs, and commands that are
+neither a compiler nor a linker (ar, ccache's housekeeping).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.link import step
+from heapwright.link.choose import Wish
+from heapwright.link.judge import Judgement, judge_link
+from heapwright.link.line import open_responses, read_line
+
+_NO_LINK = {
+    "-c",
+    "-E",
+    "-S",
+    "-M",
+    "-MM",
+    "-###",
+    "--version",
+    "-fsyntax-only",
+    "--help",
+    "-V",
+    "-dumpversion",
+    "-dumpmachine",
+}
+_QUESTION = re.compile(r"^--?(print-|dump|help|target-help)")
+_LINKER = re.compile(r"^(?:[\w.-]+-)?(ld(?:\.(?:bfd|gold|lld|mold))?|mold)(?:-[\d.]+)?$")
+_OTHER = re.compile(r"^(?:[\w.-]+-)?(?:gcc-)?(ar|ranlib|nm|strip|objcopy|as)(?:-[\d.]+)?$")
+
+
+def run_compiler(command: Sequence[str], wish: Wish) -> int:
+    """Runs the command; returns its exit status.
+
+    Raises:
+        UsageError: the command is not to be found.
+        HeapwrightError: this installation lacks the link step.
+    """
+    program = shutil.which(command[0])
+    if program is None:
+        raise UsageError(
+            f"there is no command '{command[0]}'", "put the compiler after --, for example: -- g++ main.o -o prog"
+        )
+    name = Path(command[0]).name
+    try:
+        words = open_responses(command[1:])
+    except ValueError:
+        words = list(command[1:])  # the compiler will say what is wrong with it
+    if _OTHER.match(name) or any(w in _NO_LINK or _QUESTION.match(w) for w in words) or not words:
+        return _run(list(command), dict(os.environ))
+    folder = Path(str(files("heapwright"))) / "_native/ld"
+    if not (folder / "ld").is_file():
+        raise HeapwrightError(f"the link step is not at {folder}", "install heapwright again, with CMake at hand")
+    with tempfile.TemporaryDirectory(prefix="heapwright-link-") as scratch:
+        mark = Path(scratch) / "linked"
+        env = {
+            **os.environ,
+            step.WISH: step.wish_as_text(wish),
+            step.MARK: str(mark),
+            "HEAPWRIGHT_LINK_PYTHON": sys.executable,
+        }
+        if _LINKER.match(name):
+            env[step.LINKER] = program
+            return _run([str(_executable(folder, Path(scratch)) / "ld"), *command[1:]], env)
+        kept, named = _without_path(list(command[1:]))
+        if named:
+            env[step.LINKER] = named
+        env[step.COMPILER] = json.dumps(
+            [command[0], *(w for w in words if w.startswith(("-B", "--target", "--sysroot")))]
+        )
+        before = _stamp(words)
+        status = _run([command[0], f"-B{_executable(folder, Path(scratch))}/", *kept], env)
+        if status == 0 and not mark.exists() and _stamp(words) != before:
+            step.say(
+                f"{_output(words)}: linked as it was: {name} did not call its linker where heapwright could see it"
+            )
+        return status
+
+
+def _executable(folder: Path, scratch: Path) -> Path:
+    """The folder with our linkers; a copy where the installation has lost their mode."""
+    if all(os.access(folder / name, os.X_OK) for name in step.NAMES):
+        return folder
+    copy = scratch / "ld"
+    shutil.copytree(folder, copy)
+    for name in step.NAMES:
+        (copy / name).chmod(0o755)
+    return copy
+
+
+def _without_path(words: list[str]) -> tuple[list[str], str]:
+    """The words without clang's --ld-path=, and the linker it named."""
+    named = [w.partition("=")[2] for w in words if w.startswith("--ld-path=")]
+    return [w for w in words if not w.startswith("--ld-path=")], named[-1] if named else ""
+
+
+def _output(words: Sequence[str]) -> str:
+    for i, word in enumerate(words):
+        if word == "-o" and i + 1 < len(words):
+            return words[i + 1]
+        if word.startswith("-o") and len(word) > 2:
+            return word[2:]
+    return "a.out"
+
+
+def _stamp(words: Sequence[str]) -> int:
+    try:
+        return Path(_output(words)).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _run(command: list[str], env: dict[str, str]) -> int:
+    sys.stdout.flush()
+    done = subprocess.run(command, env=env, check=False)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+def inspect_command(command: Sequence[str], plugins: bool) -> Judgement:
+    """Judges what a compiler's command would link, by asking the compiler (-###) what it would give its linker.
+
+    Raises:
+        HeapwrightError: the command fails, links nothing, or compiles: then there are no objects yet.
+    """
+    if shutil.which(command[0]) is None:
+        raise UsageError(
+            f"there is no command '{command[0]}'", "put the compiler after --, for example: -- g++ main.o -o prog"
+        )
+    if _LINKER.match(Path(command[0]).name):
+        return judge_link(read_line(command[1:]), plugins)
+    done = subprocess.run(
+        [*command, "-###"], capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
+    )
+    if done.returncode:
+        raise HeapwrightError(f"{command[0]} says: {(done.stderr.strip() or 'nothing').splitlines()[-1]}")
+    lines = [shlex.split(line) for line in done.stderr.splitlines() if line.startswith((" ", "/"))]
+    links = [words for words in lines if words and re.match(r"^(collect2|ld.*|mold)$", Path(words[0]).name)]
+    if not links or len(lines) > len(links):
+        raise HeapwrightError(
+            "this command compiles, or links nothing", "compile first, then inspect the link of the objects"
+        )
+    return judge_link(read_line(links[-1][1:]), plugins)

@@ -1,0 +1,334 @@
+"""The verdict: can this program, library or link start threads?
+
+    multi    it can: a way is reached from the program's own code
+    unknown  it may: a library that is not known from the inside refers to one, an argument or a plug-in decides,
+             or something is missing
+    single   no way is reached
+
+'single' is never said on a guess. What cannot be seen at all: threads made by the system call itself, and code that
+somebody puts there when the program starts (LD_PRELOAD). docs/link.md says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from heapwright.link.archive import Archive
+from heapwright.link.closure import Closure, read_input, resolve
+from heapwright.link.elf import WEAK, Image
+from heapwright.link.knowledge import Library, by_name_alone, known_library
+from heapwright.link.line import Input, LinkLine
+from heapwright.link.loading import Loaded, load_all
+from heapwright.link.note import Linked, read_note
+from heapwright.link.reach import reach
+
+Verdict = Literal["single", "multi", "unknown"]
+_SAYS = {
+    "starts": "starts a thread",
+    "may": "may start a thread",
+    "plugins": "loads plug-ins",
+    "missing": "is not to be found",
+    "told": "loads plug-ins, which are said to be none",
+    "none": "is not referred to",
+    "harmless": "is reached by no function that is used",
+}
+_ORDER = ("starts", "may", "plugins", "missing", "told", "harmless", "none")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One link of the proof.
+
+    Attributes:
+        symbol: the function, or the library that is missing.
+        origin: the file that refers to it.
+        via: how one gets there, from the program on.
+        effect: one of `_SAYS`.
+        why: what is known of it besides.
+    """
+
+    symbol: str
+    origin: str
+    via: str
+    effect: str
+    why: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """As `inspect --json` has it."""
+        return {"symbol": self.symbol, "from": self.origin, "via": self.via, "effect": self.effect, "why": self.why}
+
+    def says(self) -> str:
+        """One line for people."""
+        return f"{readable(self.symbol)} {_SAYS[self.effect]}{f' ({self.why})' if self.why else ''}"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found.
+
+    Attributes:
+        file: what was judged.
+        evidence: what decided first.
+        linked: what `heapwright link` wrote into the program, if it did.
+    """
+
+    file: str
+    verdict: Verdict
+    evidence: list[Evidence]
+    linked: Linked | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As `inspect --json` has it."""
+        linked = {"linked": self.linked.as_json()} if self.linked else {}
+        return {
+            "file": self.file,
+            "verdict": self.verdict,
+            "evidence": [e.as_json() for e in self.evidence],
+            **linked,
+        }
+
+
+@dataclass
+class _Case:
+    """Evidence as it comes in."""
+
+    plugins: bool
+    found: dict[tuple[str, str], Evidence] = field(default_factory=dict)
+
+    def add(self, symbol: str, origin: str, via: Sequence[str], effect: str, why: str = "") -> None:
+        if effect == "plugins" and not self.plugins:
+            effect = "told"
+        key = (symbol, origin)
+        old = self.found.get(key)
+        if old is None or _ORDER.index(effect) < _ORDER.index(old.effect):
+            self.found[key] = Evidence(symbol, origin, " > ".join(via), effect, why)
+
+    def close(self, file: str, looked_at: Iterable[str]) -> Judgement:
+        evidence = sorted(self.found.values(), key=lambda e: _ORDER.index(e.effect))
+        effects = {e.effect for e in evidence}
+        verdict: Verdict = "single"
+        if "starts" in effects:
+            verdict = "multi"
+        elif effects & {"may", "plugins", "missing"}:
+            verdict = "unknown"
+        elif not evidence:
+            evidence = [
+                Evidence("pthread_create", file, " > ".join([file]), "none", f"looked at {', '.join(looked_at)}")
+            ]
+        return Judgement(file, verdict, evidence)
+
+
+def inspect_files(paths: Sequence[Path], plugins: bool = True) -> list[Judgement]:
+    """Judges files: objects and archives together, as one link; programs and libraries each by itself.
+
+    With an object among them, libraries belong to the link too.
+
+    Args:
+        paths: what to judge.
+        plugins: whether code that is loaded with dlopen is reckoned with.
+
+    Raises:
+        HeapwrightError: a file cannot be judged; the line says why.
+    """
+    opened = {path: read_input(path) for path in paths}
+    parts = [p for p, found in opened.items() if isinstance(found, Archive) or found.kind == "object"]
+    objects = [p for p in parts if not isinstance(opened[p], Archive)]
+    result = []
+    together = [
+        p
+        for p in paths
+        if p in parts or (objects and isinstance(found := opened[p], Image) and found.kind == "library")
+    ]
+    if parts:
+        line = LinkLine([], [Input(path, whole=not objects) for path in together])
+        result.append(judge_link(_with_system_libraries(line), plugins, ", ".join(map(str, together))))
+    for path, found in opened.items():
+        if path not in together and isinstance(found, Image):
+            result.append(judge_image(path, found, plugins))
+    return result
+
+
+def judge_image(path: Path, image: Image, plugins: bool = True) -> Judgement:
+    """Judges a program or a shared library as it would be loaded.
+
+    Raises:
+        HeapwrightError: a library that it needs is damaged.
+    """
+    linked = read_note(image)
+    if linked:
+        evidence = Evidence("", str(path), str(path), "none", f"judged when it was linked: {linked.why}")
+        verdict: Verdict = linked.verdict if linked.verdict in ("single", "multi") else "unknown"  # type: ignore[assignment]
+        return Judgement(str(path), verdict, [evidence], linked)
+    case = _Case(plugins)
+    if "Go" in image.notes or ".go.buildinfo" in image.sections or ".note.go.buildid" in image.sections:
+        case.add(
+            "runtime.newosproc", str(path), [str(path)], "starts", "the runtime of Go has threads from the beginning"
+        )
+        return case.close(str(path), [])
+    if image.static:
+        _judge_static(case, str(path), image)
+        return case.close(str(path), [str(path)])
+    loaded = load_all(path, image)
+    _judge_loaded(case, loaded)
+    if image.kind == "library":
+        _judge_exports(case, image, loaded.reached[0].name)
+    own = {"pthread_create", "exgen_become_threaded"} & image.exports
+    if own and image.kind == "program":
+        case.add(
+            "pthread_create", str(path), [str(path)], "may", "the program brings its own: who calls it cannot be seen"
+        )
+    names = [str(path), *(one.name for one in loaded.others())]
+    return case.close(str(path), names)
+
+
+def _judge_static(case: _Case, path: str, image: Image) -> None:
+    names = {s.name for s in image.symbols if s.defined}
+    if not names:
+        case.add("pthread_create", path, [path], "missing", "static, and its symbols are stripped: nothing can be seen")
+        return
+    terminal = {"start_thread", "__pthread_create", "pthread_create", "__pthread_create_2_1"} & names
+    if terminal:
+        symbol = "pthread_create"
+        case.add(symbol, path, [path], "starts", "it is linked in, which the linker does only for what refers to it")
+    if {"dlopen", "__dlopen"} & names:
+        case.add("dlopen", path, [path], "plugins")
+
+
+def _judge_loaded(case: _Case, loaded: Loaded, within: Sequence[str] = ()) -> None:
+    """What a program refers to counts in full; what a library refers to may or may not be reached.
+
+    Args:
+        within: for a library of a link: the way to it. Then none of the references counts in full.
+    """
+    first, used = loaded.reached[0], set()
+    for item in loaded.reached:
+        way = [*within, *item.via]
+        for name in item.missing:
+            case.add(name, item.name, way, "missing", "a library that is needed")
+        for symbol in item.image.imports:
+            provider = loaded.provider(symbol)
+            library = known_library(provider) if provider else None
+            effect, why = effect_of(symbol.name, provider, library)
+            if not effect or provider == item.name or (symbol.binding == WEAK and not provider):
+                continue
+            if effect == "starts" and (within or item is not first):
+                effect, why = "may", f"{item.name} refers to it; from which function is not known"
+            case.add(symbol.name, item.name, way, effect, why)
+            used.add(provider)
+    for item in loaded.everything.values():
+        library = known_library(item.name)
+        if library and library.at_load:
+            case.add(item.name, first.name, [*within, *item.via], "starts", library.why)
+        elif library and item.name not in used and any(s.name == "pthread_create" for s in item.image.imports):
+            case.add("pthread_create", item.name, [*within, *item.via], "harmless")
+
+
+def effect_of(symbol: str, provider: str, library: Library | None) -> tuple[str, str]:
+    """What a function does and why, or two empty strings: by its library, or where that is nowhere, by its name."""
+    effect = library.effect(symbol) if library else None if provider else by_name_alone(symbol)
+    return (effect, library.reason(effect) if library else "") if effect else ("", "")
+
+
+def _judge_exports(case: _Case, image: Image, name: str) -> None:
+    """A library that is known from the inside, looked at for itself: its functions that start threads."""
+    library = known_library(name)
+    for symbol in sorted(image.exports) if library else ():
+        effect, why = effect_of(symbol, name, library)
+        if effect and not any(e.effect == effect for e in case.found.values()):
+            case.add(symbol, name, [name], effect, why)
+
+
+def judge_link(line: LinkLine, plugins: bool = True, title: str = "") -> Judgement:
+    """Judges what a link would make.
+
+    Raises:
+        HeapwrightError: an input cannot be read.
+    """
+    return judge_closure(line, resolve(line), plugins, title)
+
+
+def judge_closure(line: LinkLine, closure: Closure, plugins: bool = True, title: str = "") -> Judgement:
+    """Judges a link that is resolved."""
+    case = _Case(plugins)
+    title = title or line.output
+    for lost in line.lost:
+        case.add(lost, title, [title], "missing", "the linker will say more")
+    for call in reach(line, closure):
+        way = [*call.via, *([call.library] if call.library else [])]
+        effect, why = effect_of(call.symbol, call.library, known_library(call.library) if call.library else None)
+        if effect:
+            case.add(call.symbol, call.origin, way, effect, why)
+        elif not call.library and not call.weak and not _of_the_linker(call.symbol):
+            case.add(call.symbol, call.origin, way, "missing", "no object or library that was named defines it")
+    for path, image in closure.libraries.items():
+        loaded = load_all(path, image, closure.libraries.values())
+        library = known_library(loaded.reached[0].name)
+        if library is None:
+            _judge_loaded(case, loaded, [title])
+        elif library.at_load:
+            case.add(loaded.reached[0].name, title, [title], "starts", library.why)
+    return case.close(
+        title, [*(o.name for o in closure.objects if not known_library(o.name)), *map(str, closure.libraries)]
+    )
+
+
+def _of_the_linker(symbol: str) -> bool:
+    """Whether the linker itself defines it."""
+    return symbol in ("_GLOBAL_OFFSET_TABLE_", "_DYNAMIC", "_end", "end", "_edata", "edata", "_etext", "etext") or (
+        symbol.startswith(
+            ("__init_array", "__fini_array", "__preinit_array", "__start_", "__stop_", "__rela_iplt", "__tls")
+        )
+        or symbol
+        in ("__bss_start", "__ehdr_start", "__executable_start", "__dso_handle", "__TMC_END__", "__data_start")
+        or symbol in ("__GNU_EH_FRAME_HDR", "__global_pointer$", "_TLS_MODULE_BASE_")
+    )
+
+
+def _with_system_libraries(line: LinkLine) -> LinkLine:
+    """Adds what every compiler links without being asked, where this machine has it."""
+    from heapwright.link.search import find_loaded
+
+    found = next((i for item in line.inputs if isinstance(i := read_input(item.path), Image) and i.machine), None)
+    machine, bits = (found.machine, found.bits) if found else ("EM_X86_64", 64)
+    for name in (
+        "libstdc++.so.6",
+        "libm.so.6",
+        "libmvec.so.1",
+        "libgcc_s.so.1",
+        "libgomp.so.1",
+        "libgfortran.so.5",
+        "libc.so.6",
+    ):
+        path = find_loaded(name, machine, bits, [], [])
+        if path:
+            line.inputs.append(Input(path, as_needed=True))
+    return line
+
+
+def readable(symbol: str) -> str:
+    """A mangled C++ function as its name without parameters: 'std::thread::_M_start_thread'; others as they are."""
+    found = re.match(r"_ZNK?(St)?", symbol)
+    if not found:
+        return symbol
+    parts, at = ["std"] if found[1] else [], found.end()
+    while length := re.match(r"\d+", symbol[at:]):
+        start = at + length.end()
+        at = start + int(length[0])
+        parts.append(symbol[start:at])
+    return "::".join(parts) or symbol
+
+
+def reason(judgement: Judgement) -> str:
+    """Why, in a few words."""
+    if not judgement.evidence:
+        return ""
+    first = judgement.evidence[0]
+    if first.effect == "none":
+        return first.why if judgement.linked else "no way to start a thread is referred to"
+    if judgement.verdict == "single":
+        return "no way to start a thread is reached"
+    return f"{first.says()}: {first.via}"

@@ -1,0 +1,89 @@
+"""What is known of libraries: which of their functions start threads. The facts stand in data/threads.toml.
+
+A library that is not in the table is judged by what it refers to itself, as a whole: which of its functions is behind a
+reference cannot be told without disassembling it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+Effect = Literal["starts", "may", "plugins"]
+_EFFECTS: tuple[Effect, ...] = ("starts", "may", "plugins")
+
+
+@dataclass(frozen=True)
+class Library:
+    """What is known of one library.
+
+    Attributes:
+        names: as in lib<NAME>.so.* and lib<NAME>.a; patterns.
+        starts: functions that start a thread.
+        may: functions that start one if an argument or a setting says so.
+        plugins: functions that load code which nobody has named yet.
+        otherwise: what all its other functions do; empty: none of this.
+        at_load: whether it starts a thread when it is loaded.
+        why, when: for people; `when` of those that may.
+    """
+
+    names: list[str]
+    starts: list[str] = field(default_factory=list)
+    may: list[str] = field(default_factory=list)
+    plugins: list[str] = field(default_factory=list)
+    otherwise: str = ""
+    at_load: bool = False
+    why: str = ""
+    when: str = ""
+
+    def reason(self, effect: str) -> str:
+        """Why a function has this effect, or when; or empty."""
+        return self.when or self.why if effect == "may" else self.why
+
+    def effect(self, symbol: str) -> Effect | None:
+        """What a function of this library does; None: it starts nothing."""
+        for effect in _EFFECTS:
+            if any(fnmatchcase(symbol, pattern) for pattern in getattr(self, effect)):
+                return effect
+        return next((e for e in _EFFECTS if e == self.otherwise), None)
+
+    def exact_names(self) -> list[str]:
+        """The names in it that are no patterns, and of patterns what they begin with."""
+        return [n.split("*")[0] for effect in _EFFECTS for n in getattr(self, effect)]
+
+
+@cache
+def libraries() -> list[Library]:
+    """The table."""
+    import tomllib
+
+    text = (files("heapwright.link") / "data/threads.toml").read_text(encoding="utf-8")
+    return [Library(**entry) for entry in tomllib.loads(text)["library"]]
+
+
+def plain_name(file: str) -> str:
+    """'libzstd.so.1', '/x/libzstd.a', 'libzstd.a(x.o)' → 'zstd'."""
+    name = file.split("(")[0].rsplit("/", 1)[-1]
+    return re.sub(r"(\.so(\.[\w.]+)?|\.a)$", "", name.removeprefix("lib"))
+
+
+@cache
+def known_library(file: str) -> Library | None:
+    """What is known of a library by its soname or file name, or None."""
+    if not re.search(r"\.so(\.|$)|\.a$|\.a\(", file):
+        return None
+    name = plain_name(file)
+    return next((one for one in libraries() if any(fnmatchcase(name, pattern) for pattern in one.names)), None)
+
+
+@cache
+def by_name_alone(symbol: str) -> Effect | None:
+    """What a function does that is found nowhere, by the names that mean one thing only: C library, C++, OpenMP."""
+    return next((e for one in libraries()[:UNMISTAKABLE] if (e := one.effect(symbol))), None)
+
+
+UNMISTAKABLE = 4  # the first libraries of the table

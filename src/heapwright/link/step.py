@@ -1,0 +1,216 @@
+"""The link step: stands where the linker stands, and calls it.
+
+`heapwright link -- g++ …` (driver.py) tells the compiler to look for its linker in `_native/ld` first. There this is
+started, under the name ld, ld.bfd, ld.gold, ld.lld or ld.mold, with the very command line the linker would have got:
+objects that exist, libraries spelled out, the compiler's own options, response files and specs done with. So nothing of
+the compilers' command lines needs to be known here, and compiling and linking in one command works too.
+
+A link of ours that fails is made again as it was; if that works, the program has no allocator of ours, and one line
+says why. Whatever else goes wrong here ends in the plain link and a line, too. The exit status is the linker's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from heapwright import __version__
+from heapwright.errors import HeapwrightError
+from heapwright.link.archive import Archive
+from heapwright.link.choose import Choice, Wish, from_verdict, from_wish
+from heapwright.link.closure import Closure, read_input, resolve
+from heapwright.link.elf import Image, read_file
+from heapwright.link.judge import judge_closure, reason
+from heapwright.link.knowledge import known_library
+from heapwright.link.line import LinkLine, read_line
+from heapwright.link.note import MACHINES, OPTIONS_SYMBOL, Linked, note_object, read_note
+
+WISH, COMPILER, MARK, LINKER = (
+    "HEAPWRIGHT_LINK_WISH",
+    "HEAPWRIGHT_LINK_COMPILER",
+    "HEAPWRIGHT_LINK_MARK",
+    "HEAPWRIGHT_LINK_LD",
+)
+NAMES = ("ld", "ld.bfd", "ld.gold", "ld.lld", "ld.mold")
+_WHOLE = ("malloc", "free", "calloc", "realloc", "posix_memalign")
+_START_FILE = re.compile(r"^[A-Za-z]*crt[\w.]*\.o$")
+
+
+class Declined(HeapwrightError):
+    """This program gets no allocator of ours; the message says why."""
+
+
+def say(text: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"heapwright: {text}\n")
+    sys.stderr.flush()
+
+
+def real_linker(name: str) -> str:
+    """The linker that the compiler would have called by this name."""
+    if os.environ.get(LINKER):
+        return os.environ[LINKER]
+    compiler = json.loads(os.environ.get(COMPILER, "[]"))
+    if compiler:
+        done = subprocess.run([*compiler, f"-print-prog-name={name}"], capture_output=True, text=True, check=False)
+        found = shutil.which(done.stdout.strip() or name)
+        if found and Path(found).resolve().parent != Path(sys.argv[1]).resolve().parent:
+            return found
+    found = shutil.which(name)
+    if found is None:
+        raise HeapwrightError(f"the linker {name} is not to be found")
+    return found
+
+
+def main(argv: Sequence[str]) -> int:
+    """argv: the path we were called by, then the linker's words. Returns the linker's exit status."""
+    called, words = argv[0], list(argv[1:])
+    if os.environ.get(MARK):
+        Path(os.environ[MARK]).touch()
+    try:
+        linker = real_linker(Path(called).name)
+    except HeapwrightError as error:
+        say(f"{error.message}; set {LINKER}")
+        return 1
+    what = "linked as it was, without an allocator of heapwright's"
+    try:
+        return link(linker, words, Wish(**json.loads(os.environ.get(WISH, "{}"))))
+    except HeapwrightError as error:
+        say(f"{what}: {error.message}{f' ({error.hint})' if error.hint else ''}")
+    except Exception as error:  # whatever is wrong with us, the program must be linked
+        say(f"{what}: a mistake of heapwright's, please report it: {error!r}")
+    return subprocess.run([linker, *words], check=False).returncode
+
+
+def link(linker: str, words: list[str], wish: Wish) -> int:
+    """Links with the allocator that is wished for.
+
+    Raises:
+        HeapwrightError: the link was not made; the plain one is to be made instead.
+    """
+    line = read_line(words)
+    if not line.program or not line.inputs:
+        return subprocess.run([linker, *words], check=False).returncode
+    try:
+        return _link_program(linker, line, wish)
+    except HeapwrightError as error:
+        raise HeapwrightError(f"{line.output}: {error.message}", error.hint) from None
+
+
+def _link_program(linker: str, line: LinkLine, wish: Wish) -> int:
+    closure = resolve(line)
+    _check(closure)
+    machine = closure.machine()[0] or "EM_X86_64"
+    if machine not in MACHINES:
+        raise Declined(f"there is none for {machine.removeprefix('EM_')}")
+    choice = from_wish(wish)
+    verdict = "not asked"
+    if choice is None:
+        judgement = judge_closure(line, closure, wish.plugins)
+        verdict = judgement.verdict
+        choice = from_verdict(wish, verdict, reason(judgement))
+    if choice.library:
+        _check_machine(choice.library, machine, closure.machine()[1])
+    if line.static and choice.shared:
+        raise Declined(f"{choice.allocator} is a shared library, and the program is static")
+    return _link_with(linker, line, choice, verdict, machine, wish)
+
+
+def _check(closure: Closure) -> None:
+    """Raises Declined if something brings a malloc already."""
+    own = closure.definitions.get("malloc")
+    if own and not known_library(own.name):
+        raise Declined(f"{own.name} brings its own malloc")
+    for path, library in closure.libraries.items():
+        if "malloc" in library.exports and not (library.soname.startswith(("libc.so", "libc.musl", "ld-"))):
+            raise Declined(f"{path.name} brings its own malloc")
+
+
+def _check_machine(library: Path, machine: str, bits: int) -> None:
+    found = read_input(library)
+    image: Image | None = found.members[0] if isinstance(found, Archive) else found
+    if image and (image.machine, image.bits) != (machine, bits or image.bits):
+        raise Declined(f"{library.name} is for {image.machine.removeprefix('EM_')}, the program is not")
+
+
+def _link_with(linker: str, line: LinkLine, choice: Choice, verdict: str, machine: str, wish: Wish) -> int:
+    how = "shared" if choice.shared else "static"
+    linked = Linked(choice.allocator, __version__, how if choice.library else "", verdict, choice.why, choice.options)
+    with tempfile.TemporaryDirectory(prefix="heapwright-ld-") as folder:
+        note = Path(folder) / "heapwright-note.o"
+        note.write_bytes(note_object(linked, machine))
+        done = subprocess.run(
+            [linker, *_with(line, choice, note, wish)], capture_output=True, text=True, check=False, errors="replace"
+        )
+        failure = done.stderr.strip().splitlines()[0] if done.returncode and done.stderr.strip() else ""
+        if not done.returncode:
+            failure = _look_at(Path(line.output), choice)
+        if done.returncode or failure:
+            plain = subprocess.run([linker, *line.words], check=False).returncode
+            if plain == 0:
+                say(f"{line.output}: linked as it was: with {choice.allocator} the link does not work: {failure}")
+            return plain
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    what = f"{choice.allocator} {__version__} linked in, {how}" if choice.library else "the C library's malloc stays"
+    built = f", with {choice.options}" if choice.options else ""
+    say(f"{line.output}: {what}{built} ({choice.why})")
+    if choice.left:
+        say(f"{line.output}: to be set where it runs, as it cannot be built in: {choice.left}")
+    return 0
+
+
+def _with(line: LinkLine, choice: Choice, note: Path, wish: Wish) -> list[str]:
+    """The linker's words with the allocator before the program's own objects: no other malloc is taken first."""
+    words = list(line.words)
+    ours = [i.at for i in line.inputs if not _START_FILE.match(i.path.name)]
+    at = min(ours, default=len(words))
+    if choice.library is None:
+        return [*words[:at], str(note), *words[at:]]
+    more = ["-u", "malloc"]
+    if choice.options:
+        more += ["-u", OPTIONS_SYMBOL]
+    if line.static and choice.allocator.startswith("exgen"):
+        more += ["-u", "__pthread_create"]  # what exgen calls in a program with no libc.so to ask
+    if choice.shared:
+        more += ["--push-state", "--no-as-needed", str(choice.library), "--pop-state"]
+        if wish.rpath:
+            more += ["-rpath", str(choice.library.parent)]
+    else:
+        more.append(str(choice.library))
+    return [*words[:at], *more[:-1], more[-1], str(note), *words[at:]]
+
+
+def _look_at(output: Path, choice: Choice) -> str:
+    """What is wrong with a program that was linked, or empty.
+
+    A malloc that the C library's own functions do not find is worse than none: what strdup got would be freed by
+    another allocator. --exclude-libs and version scripts do that.
+    """
+    image = read_file(output)
+    if not read_note(image):
+        return "its note is not in the program"
+    if choice.library is None or image.static:
+        return ""
+    if choice.shared:
+        soname = read_file(choice.library).soname or choice.library.name
+        return "" if soname in image.needed else f"{soname} is not among the libraries it loads"
+    hidden = [name for name in _WHOLE if name not in image.exports]
+    return f"{hidden[0]} is hidden from the libraries it loads (--exclude-libs or a version script" if hidden else ""
+
+
+def wish_as_text(wish: Wish) -> str:
+    """For the environment of the link step."""
+    return json.dumps(asdict(wish))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
