@@ -11,17 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
-HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
-METRICS = {"cpu_s": "CPU time", "peak_rss_bytes": "peak RSS", "mean_rss_bytes": "mean RSS"}
+from comparing import HEAPWRIGHT as HEAPWRIGHT  # also for tools/fidelity.py
+from comparing import add_options, report
 
 SCRIPTS = {
     "z.smt2": """(declare-const a (_ BitVec 24)) (declare-const b (_ BitVec 24))
@@ -115,53 +110,15 @@ def make_inputs(folder: Path) -> None:
         shutil.copy(meter / name, folder / name)
 
 
-def compare(name: str, folder: Path, allocators: str, rounds: int) -> dict[str, Any]:
-    """One program under all allocators: `compare`'s JSON."""
-    options = ["-q", "-n", str(rounds), "--allocators", allocators, "--json", "-"]
-    words = [str(HEAPWRIGHT), "compare", *options, "--", *PROGRAMS[name]]
-    environment = {**os.environ, "LC_ALL": "C"}
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=environment)
-    if not done.stdout:
-        raise SystemExit(f"{name}: {done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout)["allocators"]
-    return found
-
-
-def geometric_mean(values: list[float]) -> float:
-    """Of ratios, all above 0."""
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
 def main() -> None:
     """Runs everything and prints Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--allocators", default="mimalloc2-nothp,glibc,exgen", help="the reference first")
-    parser.add_argument("--folder", type=Path, default=Path("out/programs"))
-    parser.add_argument("--programs", default=",".join(PROGRAMS))
-    parser.add_argument("-n", "--rounds", type=int, default=7)
+    add_options(parser, "mimalloc2-nothp,glibc,exgen", "out/programs", 7)
     args = parser.parse_args()
     make_inputs(args.folder)
-    wanted = [name for name in args.programs.split(",") if shutil.which(PROGRAMS[name][0])]
-    ratios: dict[tuple[str, str], list[float]] = {}
-    lines: dict[str, list[str]] = {metric: [] for metric in METRICS}
-    others = args.allocators.split(",")[1:]
-    for name in wanted:
-        found = compare(name, args.folder, args.allocators, args.rounds)
-        print(f"{name} ", end="", file=sys.stderr, flush=True)
-        for metric in METRICS:
-            cells = []
-            for other in others:
-                ratio = found[other]["ratio"].get(metric)
-                if ratio is not None:
-                    ratios.setdefault((metric, other), []).append(ratio["value"])
-                cells.append(f"{ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]" if ratio else "n/a")
-            lines[metric].append(f"| {name} | " + " | ".join(cells) + " |")
-    for metric, label in METRICS.items():
-        print(f"\n**{label}, ratio to {args.allocators.split(',')[0]}, {args.rounds} rounds**\n")
-        print("| program | " + " | ".join(others) + " |\n|---" + "|---" * len(others) + "|")
-        print("\n".join(lines[metric]))
-        means = (f"**{geometric_mean(ratios[metric, other]):.3f}**" for other in others)
-        print("| geometric mean | " + " | ".join(means) + " |")
+    wanted = args.programs.split(",") if args.programs else list(PROGRAMS)
+    programs = {name: ["--", *PROGRAMS[name]] for name in wanted if shutil.which(PROGRAMS[name][0])}
+    report(programs, args.folder, args.allocators, args.rounds, ("cpu_s", "peak_rss_bytes", "mean_rss_bytes"))
 
 
 if __name__ == "__main__":

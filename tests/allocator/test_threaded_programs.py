@@ -1,0 +1,58 @@
+"""Real threaded programs: what they print under a malloc is what they print without it, byte for byte."""
+
+from __future__ import annotations
+
+import functools
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.allocator.conftest import GLIBC, Malloc
+from tests.allocator.threaded_workloads import THREADED
+from tests.conftest import PROGRAMS
+
+Print = Callable[[Malloc, str], bytes]
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Print:
+    """What a program prints under a malloc."""
+    numbers = tmp_path_factory.mktemp("input") / "numbers"
+    source = random.Random(1)
+    numbers.write_text("".join(f"{source.randrange(10**6)}\n" for _ in range(200_000)))
+    env = {
+        "PYTHON": sys.executable,
+        "PERL_HASH_SEED": "1",
+        "NUMBERS": str(numbers),
+        "SOURCES": str(PROGRAMS),
+        "HOME": str(numbers.parent),
+    }
+
+    def run(malloc: Malloc, name: str) -> bytes:
+        folder = tmp_path_factory.mktemp("threaded")
+        done = malloc.run("sh", "-c", THREADED[name].script, env=env, folder=folder, timeout=240)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def reference(printed: Print) -> Callable[[str], bytes]:
+    """What a program prints under glibc's malloc."""
+    return functools.cache(lambda name: printed(GLIBC, name))
+
+
+@pytest.mark.parametrize("name", THREADED)
+def test_prints_the_same(allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]) -> None:
+    for word in THREADED[name].needs:
+        if shutil.which(word) is None:
+            pytest.skip(f"{word} is not installed")
+    if name == "perl-threads" and subprocess.run(["perl", "-Mthreads", "-e1"], capture_output=True).returncode != 0:
+        pytest.skip("this Perl has no threads")
+    assert printed(allocator, name) == reference(name)

@@ -1,0 +1,78 @@
+"""What the comparisons of real programs share: each under `heapwright compare`, and tables of all of them.
+
+A program is what `compare` takes after its options: `-- COMMAND...`, or `--workload FILE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
+LABELS = {"wall_s": "wall time", "cpu_s": "CPU time", "peak_rss_bytes": "peak RSS", "mean_rss_bytes": "mean RSS"}
+
+
+def add_options(parser: argparse.ArgumentParser, allocators: str, folder: str, rounds: int) -> None:
+    """The options of both tools, with their defaults."""
+    parser.add_argument("--allocators", default=allocators, help="the reference first")
+    parser.add_argument("--folder", type=Path, default=Path(folder))
+    parser.add_argument("--programs", help="only these, with commas (default: all that are installed)")
+    parser.add_argument("-n", "--rounds", type=int, default=rounds)
+
+
+def compare(name: str, words: Sequence[str], folder: Path, allocators: str, rounds: int) -> dict[str, Any]:
+    """One program under all allocators: `compare`'s JSON for each."""
+    options = ["-q", "-n", str(rounds), "--allocators", allocators, "--json", "-"]
+    environment = {**os.environ, "LC_ALL": "C"}
+    command = [str(HEAPWRIGHT), "compare", *options, *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    if not done.stdout:
+        raise SystemExit(f"{name}: {done.stderr.strip()}")
+    found: dict[str, Any] = json.loads(done.stdout)["allocators"]
+    return found
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of ratios, all above 0."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _cell(found: Mapping[str, Any], metric: str) -> str:
+    ratio = found["ratio"].get(metric)
+    return f"{ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]" if ratio else found.get("failure") or "n/a"
+
+
+def _mean(results: Mapping[str, Mapping[str, Any]], allocator: str, metric: str) -> str:
+    """Over the programs that ran under it; how many, if not all."""
+    ratios = [found[allocator]["ratio"].get(metric) for found in results.values()]
+    values = [ratio["value"] for ratio in ratios if ratio]
+    if not values:
+        return "n/a"
+    return f"**{geometric_mean(values):.3f}**" + ("" if len(values) == len(ratios) else f" ({len(values)})")
+
+
+def report(
+    programs: Mapping[str, Sequence[str]], folder: Path, allocators: str, rounds: int, metrics: Sequence[str]
+) -> None:
+    """Runs all programs and prints Markdown: a table for each metric, with geometric means."""
+    loads = [os.getloadavg()[0]]
+    results: dict[str, dict[str, Any]] = {}
+    for name, words in programs.items():
+        print(f"{name} ", end="", file=sys.stderr, flush=True)
+        results[name] = compare(name, words, folder, allocators, rounds)
+        loads.append(os.getloadavg()[0])
+    reference, *others = allocators.split(",")
+    print(f"\n{rounds} rounds; load (1 minute) {min(loads):.1f} to {max(loads):.1f}, this program's own included.")
+    for metric in metrics:
+        print(f"\n**{LABELS[metric]}, ratio to {reference}**\n")
+        print("| program | " + " | ".join(others) + " |\n|---" + "|---" * len(others) + "|")
+        for name, found in results.items():
+            print(f"| {name} | " + " | ".join(_cell(found[other], metric) for other in others) + " |")
+        print("| geometric mean | " + " | ".join(_mean(results, other, metric) for other in others) + " |")

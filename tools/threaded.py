@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Real threaded programs under every allocator: the figures in docs/results/reaper.md.
+
+Makes its own inputs in a directory, runs `heapwright compare` for each program that is installed, and prints tables of
+wall time, CPU time, peak and mean resident memory relative to the reference, with geometric means. For all of them:
+
+    apt-get install xz-utils pigz pbzip2 zstd p7zip-full graphicsmagick povray redis-server memcached \\
+      default-jdk-headless ruby nodejs z3 git
+    .venv/bin/python tools/threaded.py -n 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+from comparing import LABELS, add_options, report
+from threaded_inputs import make_inputs
+
+# Without huge pages, which no allocator here but mimalloc asks for.
+ALLOCATORS = "mimalloc2-nothp,mimalloc3-nothp,rpmalloc,snmalloc,jemalloc,tcmalloc,glibc,reaper,exgen,reaper-secure"
+
+# What must be installed is the command's first word, or in `needs`. Output is compared where it is the same every time.
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "xz": {"command": "xz -1 -T2 --block-size=1MiB -c text"},
+    "pigz": {"command": "pigz -p 2 -c -n text"},
+    "pbzip2": {"command": "pbzip2 -p2 -1 -b1 -c -k text"},
+    "zstd": {"command": "zstd -q -7 -T2 -c text"},
+    "7z": {"command": "7z a -mx=1 -mmt=2 -so -txz -an text"},
+    "sort": {"command": "sort --parallel=2 -S 64M text"},
+    "git": {
+        "command": "git -C repository pack-objects -q --all --threads=2 --depth=50 out",
+        "cleanup": "sh -c 'rm -f repository/out-*'",
+        "env": {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"},
+        "output": {"compare": "none"},
+    },
+    "z3": {"command": "z3 parallel.smt2", "output": {"compare": "none"}},
+    "gm": {"command": "gm convert in.ppm -blur 2x1 -resize 60% -sharpen 1x1 ppm:-"},
+    "povray": {
+        "command": "povray -D -GA +WT2 +Iscene.pov +Oout.ppm +FP +W320 +H240 +A0.3",
+        "output": {"compare": "none"},  # the picture has the date in it
+    },
+    "java": {"command": "java -Xmx256m -XX:+UseParallelGC Job.java"},
+    "python3": {"command": "/usr/bin/python3 threads.py", "env": {"PYTHONMALLOC": "malloc"}},
+    "ruby": {"command": "ruby --disable-gems threads.rb"},
+    "perl": {"command": "perl threads.pl", "env": {"PERL_HASH_SEED": "1"}},
+    "node": {"command": "node threads.js"},
+    "redis": {
+        "command": "redis-server --port 0 --unixsocket redis.socket --loglevel warning --io-threads 2 --save ''",
+        "needs": ["redis-benchmark"],
+        "output": {"compare": "none"},
+        "server": {
+            "ready": "redis-cli -s redis.socket ping",
+            "load": "redis-benchmark -s redis.socket -q -n 5000 -r 5000 -d 300 -t set,get,lpush,hset",
+        },
+    },
+    "memcached": {
+        "command": "memcached -u root -s memcached.socket -t 2 -m 256",
+        "output": {"compare": "none"},
+        "server": {
+            "ready": "test -S memcached.socket",
+            "load": "/usr/bin/python3 memcached_load.py memcached.socket",
+        },
+    },
+}
+COMMANDS = ("command", "cleanup", "ready", "load")  # lists of words in workload.toml
+
+
+def write_workload(name: str, folder: Path) -> Path:
+    """The program's workload.toml. JSON's strings and lists are TOML's as well."""
+
+    def lines(table: dict[str, Any]) -> list[str]:
+        values = {key: shlex.split(value) if key in COMMANDS else value for key, value in table.items()}
+        return [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+
+    program = {key: value for key, value in PROGRAMS[name].items() if key != "needs"}
+    text = lines({key: value for key, value in program.items() if not isinstance(value, dict)})
+    for key, value in program.items():
+        if isinstance(value, dict):
+            text += [f"[{key}]", *lines(value)]
+    path = folder / f"{name}.toml"
+    path.write_text("\n".join(text) + "\n")
+    return path
+
+
+def installed(name: str) -> bool:
+    """Whether all that the program needs is there."""
+    needs = [PROGRAMS[name]["command"].split()[0], *PROGRAMS[name].get("needs", [])]
+    return all(shutil.which(word) for word in needs)
+
+
+def main() -> None:
+    """Runs everything and prints Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    add_options(parser, ALLOCATORS, "out/threaded", 5)
+    args = parser.parse_args()
+    make_inputs(args.folder)
+    wanted = args.programs.split(",") if args.programs else list(PROGRAMS)
+    programs = {
+        name: ["--workload", str(write_workload(name, args.folder).resolve())] for name in wanted if installed(name)
+    }
+    report(programs, args.folder, args.allocators, args.rounds, tuple(LABELS))
+
+
+if __name__ == "__main__":
+    main()
