@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How well a fitted model stands in for the trace it was fitted to: the figures in docs/results/synth.md.
 
-Records each program of tools/fidelity.py once, fits a model of windows and one of the rand-malloc kind, makes up a trace
+Records each program of tools/fidelity.py once, fits a model of windows and one like rand_malloc, makes up a trace
 from each, and replays all three under every allocator, in turn. Compared are the traces' peaks of live bytes and the
 replays' resident memory (the replayer's own part taken off), medians over the rounds.
 

@@ -14,7 +14,7 @@ constexpr std::size_t kBursts =
     64;  // windows of their own for bursts, at most; a third of all where there are fewer windows
 constexpr std::size_t kExactBySize =
     40;  // classes of one size: so many for the bytes in them, and so many for their number
-constexpr std::size_t kSizesOfClass = 8;
+constexpr std::size_t kSizesOfClass = 12;
 constexpr unsigned kBins = 256;
 
 // Four bins a doubling.
@@ -26,22 +26,48 @@ unsigned quarter_bin(std::uint64_t size) {
 
 }  // namespace
 
+namespace {
+
+// Neighbours i and i + 1 of a list in order of size become one, at their mean.
+void join(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes, std::size_t i) {
+  const auto [a, n] = sizes[i];
+  const auto [b, m] = sizes[i + 1];
+  const double mean =
+      (static_cast<double>(a) * static_cast<double>(n) + static_cast<double>(b) * static_cast<double>(m)) /
+      static_cast<double>(n + m);
+  sizes[i] = {static_cast<std::uint64_t>(mean + 0.5), n + m};
+  sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+}
+
+}  // namespace
+
 void shorten(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes) {
-  if (sizes.size() <= kSizesOfClass) {
-    return;
-  }
-  std::sort(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) {
-    return a.second != b.second ? a.second > b.second : a.first < b.first;
-  });
-  double bytes = 0;
-  std::uint64_t count = 0;
-  for (std::size_t i = kSizesOfClass - 1; i < sizes.size(); ++i) {
-    bytes += static_cast<double>(sizes[i].first) * static_cast<double>(sizes[i].second);
-    count += sizes[i].second;
-  }
-  sizes.resize(kSizesOfClass - 1);
-  sizes.emplace_back(static_cast<std::uint64_t>(bytes / static_cast<double>(count) + 0.5), count);
   std::sort(sizes.begin(), sizes.end());
+  // Long lists first by halves, so that the search for the best pair below stays short.
+  while (sizes.size() > 256) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> half;
+    for (std::size_t i = 0; i < sizes.size(); i += 2) {
+      half.push_back(sizes[i]);
+      if (i + 1 < sizes.size()) {
+        half.push_back(sizes[i + 1]);
+        join(half, half.size() - 2);
+      }
+    }
+    sizes = std::move(half);
+  }
+  while (sizes.size() > kSizesOfClass) {
+    std::size_t best = 0;
+    double least = 0;
+    for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
+      const double rarer = static_cast<double>(std::min(sizes[i].second, sizes[i + 1].second));
+      const double cost = rarer * static_cast<double>(sizes[i + 1].first - sizes[i].first);
+      if (i == 0 || cost < least) {
+        best = i;
+        least = cost;
+      }
+    }
+    join(sizes, best);
+  }
 }
 
 double mean_size(const SizeClass& c) {

@@ -46,7 +46,7 @@ class Layout {
   std::vector<std::int32_t> binned_;  // class of each quarter of a doubling; -1 for none
 };
 
-// Classes with many sizes keep the most frequent and the mean of the others.
+// Of many sizes of a class a dozen stay: neighbours become one at their mean, those first that are rare and near to each other.
 void shorten(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes);
 
 double mean_size(const SizeClass& c);

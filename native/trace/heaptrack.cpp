@@ -256,7 +256,7 @@ bool HeaptrackSource::next_event(Event& event) {
       case '!':
         if (line_.starts_with("!cut ")) {
           loss_.cut_short = true;
-          lose(line_.c_str() + 5);
+          loss_.why = line_.substr(5);  // the cause of all the rest
         }
         break;
       default:

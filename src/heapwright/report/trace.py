@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -16,6 +18,7 @@ _WIDTH = 80
 _PICTURE = (62, 8)  # columns, rows
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 30
+_LINES = 14  # of a histogram, about
 
 
 def amount(count: float) -> str:
@@ -85,11 +88,8 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     add("live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {info.peak_live_objects:,} blocks at most")
     rest = f"never freed {amount(info.end_live_bytes)} in {info.never_freed['count']:,} blocks"
     add("", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {rest}")
-    add(
-        "at least",
-        f"{amount(bound.peak_page_bytes)} at the peak and {amount(bound.mean_page_bytes)} on average is what any",
-    )
-    add("", "allocator takes that puts blocks on 16-byte boundaries, where all is touched")
+    add("at least", f"{amount(bound.peak_page_bytes)} at the peak, {amount(bound.mean_page_bytes)} on average, in any")
+    add("", "allocator that aligns to 16 bytes, where all memory is touched")
     if info.peak_resident_bytes:
         add("resident", f"{amount(info.peak_resident_bytes)} at most while it was recorded")
     if info.reallocs:
@@ -115,7 +115,7 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
 
 
 def picture(curve: Curve, duration_s: float | None) -> list[str]:
-    """Live bytes as rows of blocks; each column shows the most in its part of the time (of the events without times)."""
+    """Live bytes as rows of blocks; each column shows the most in its part of time, or of events."""
     columns, rows = _PICTURE
     axis: Sequence[float] = curve.time_s if duration_s else curve.event
     end = max(axis[-1], 1e-12)
@@ -126,7 +126,7 @@ def picture(curve: Curve, duration_s: float | None) -> list[str]:
         last = bisect_right(axis, end * (column + 1) / columns)
         # Between two events nothing changes: what was live before the first is so at the column's start.
         held = [curve.live_bytes[first - 1]] if first else []
-        within = curve.peak_bytes[first : last + 1 if last < len(axis) and first == last and not first else last]
+        within = curve.peak_bytes[first:last]
         heights.append(max([*held, *within], default=0) / top * rows)
     lines = []
     for row in reversed(range(rows)):
@@ -140,7 +140,9 @@ def picture(curve: Curve, duration_s: float | None) -> list[str]:
 
 
 def histogram(bins: Sequence[Bin], label: Callable[[float], str]) -> list[str]:
-    """One line a bin: its range, a bar of the number, the number, the bytes."""
+    """A line a bin, two doublings each where there are many: from what on, how many, share of bytes."""
+    if len(bins) > _LINES:
+        bins = _coarser(bins)
     most = max((b.count for b in bins), default=0) or 1
     whole = sum(b.bytes for b in bins)
     lines = []
@@ -149,3 +151,16 @@ def histogram(bins: Sequence[Bin], label: Callable[[float], str]) -> list[str]:
         reach = label(b.low) if b.high - b.low <= 1 else f"{label(b.low)} …"
         lines.append(f"  {reach:<14}{bar:<{_BAR}} {b.count:>13,}  {share(b.bytes, whole):>8}")
     return lines
+
+
+def _coarser(bins: Sequence[Bin]) -> list[Bin]:
+    """Bins of two doublings: [1, 4), [4, 16), …; 0 stays alone."""
+    found: list[Bin] = []
+    for b in bins:
+        if found and b.low and found[-1].low and b.high <= 4 * found[-1].low:
+            found[-1] = msgspec.structs.replace(
+                found[-1], high=b.high, count=found[-1].count + b.count, bytes=found[-1].bytes + b.bytes
+            )
+        else:
+            found.append(b)
+    return found

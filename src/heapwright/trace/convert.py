@@ -1,7 +1,7 @@
 """Traces of other tools: DJ Delorie's wl workloads in and out, heaptrack's text in (docs/info.md).
 
-The native program reads and writes the formats. heaptrack's files are compressed: gzip through Python's own module, zstd
-through the zstd program; one that ends early is used as far as it goes, and the native program is told.
+The native program reads and writes the formats. heaptrack's files are compressed: gzip through Python's module, zstd
+through the zstd program; what ends early is used as far as it goes, and the native program hears of it.
 """
 
 from __future__ import annotations

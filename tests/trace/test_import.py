@@ -1,0 +1,176 @@
+"""`heapwright import` and `export`, as installed, and what damaged files do to them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.trace.convert import export_wl, import_heaptrack, import_wl, recognise
+from heapwright.trace.info import read_info
+from heapwright.trace.model import Made
+from tests.trace.recording import Event, dump, record_told
+from tests.trace.test_pack import parse, texts
+from tests.trace.test_replay import heapwright, random_text, replay
+
+CARRIED = ("malloc", "calloc", "aligned", "realloc", "free")
+TEXT = "v 10400 3\nX prog\nI 1000 ff\nc 1\n+ 20 1 10\n+ 30 1 20\n- 10\nR 5\nc 2\n+ 8 2 10\n"
+
+
+def told(*words: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(heapwright(*words, "--json", "-").stdout)
+    return found
+
+
+def carried(events: list[Event]) -> list[tuple[int, str, tuple[int, ...]]]:
+    """What a wl file can say: by thread what was done, with the object's number."""
+    lines = []
+    for event in events:
+        kind = event.kind.removesuffix("_sized")
+        if kind in CARRIED:
+            lines.append((event.thread, kind, event.values[:1] if kind == "free" else event.values))
+    return lines
+
+
+def one_thread(events: list[Event]) -> list[tuple[str, tuple[int, ...]]]:
+    return [line[1:] for line in carried(events)]
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=texts())
+def test_there_and_back_again(tmp_path: Path, text: str) -> None:
+    lines = [line.split() for line in text.splitlines()]
+    # One thread, for wl cannot order threads that share nothing; and no block that no machine has, importers refuse them.
+    single = "".join(f"{w[0]} 0 {' '.join(w[2:])}\n" for w in lines if w[2] not in ("thread_start", "thread_end"))
+    trace = parse(tmp_path, single)
+    if any(e.kind in (*CARRIED[:4], "free_sized") and e.values[1] > 1 << 47 for e in dump(trace)):
+        return
+    export_wl(trace, tmp_path / "t.wl")
+    made = import_wl(tmp_path / "t.wl", tmp_path / "back.hwt")
+    assert one_thread(dump(tmp_path / "back.hwt")) == one_thread(dump(trace))
+    assert (made.loss.events, made.loss.bytes, made.loss.cut_short) == (0, 0, False)
+
+
+def test_threads_there_and_back(tmp_path: Path) -> None:
+    trace = parse(tmp_path, random_text(4, 3000, 4))
+    told("export", trace, "-o", tmp_path / "t.wl")
+    told("import", tmp_path / "t.wl", "-o", tmp_path / "back.hwt")
+    before, after = dump(trace), dump(tmp_path / "back.hwt")
+    assert Counter(line[1] for line in carried(before)) == Counter(line[1] for line in carried(after))
+    truth, found = read_info(trace)[0], read_info(tmp_path / "back.hwt")[0]
+    assert found.end_live_bytes == truth.end_live_bytes
+    assert found.remote_frees["count"] == truth.remote_frees["count"]
+    assert found.duration_s is None
+    assert replay(tmp_path / "back.hwt")["checks"]["events_dropped"] == 0
+
+
+def test_a_real_program_to_wl_and_back(tmp_path: Path) -> None:
+    record_told(tmp_path, "perl", "-e", "my %h; $h{$_ % 500} .= 'x' x ($_ % 50) for 1..20000;")
+    said = told("export", tmp_path / "t.hwt", "--format", "wl", "-o", tmp_path / "t.wl")
+    assert said["events"] > 10000
+    told("import", tmp_path / "t.wl", "-o", tmp_path / "back.hwt")
+    truth, found = read_info(tmp_path / "t.hwt")[0], read_info(tmp_path / "back.hwt")[0]
+    assert (found.peak_live_bytes, found.allocations) == (truth.peak_live_bytes, truth.allocations)
+    assert "no times" in heapwright("info", tmp_path / "back.hwt").stdout
+
+
+@pytest.mark.parametrize("packed", ["plain", "gz", "zst"])
+def test_heaptrack_text(tmp_path: Path, packed: str) -> None:
+    path = tmp_path / "heaptrack.prog.1"
+    path.write_text(TEXT)
+    if packed == "gz":
+        path.write_bytes(gzip.compress(TEXT.encode()))
+    elif packed == "zst":
+        if not shutil.which("zstd"):
+            pytest.skip("no zstd program")
+        subprocess.run(["zstd", "-q", path, "-o", tmp_path / "x.zst"], check=True)
+        path = tmp_path / "x.zst"
+    said = told("import", path, "-o", tmp_path / "t.hwt")
+    assert (said["format"], said["allocations"], said["peak_live_bytes"]) == ("heaptrack", 3, 0x50)
+    kinds = [(e.time, e.kind, e.values) for e in dump(tmp_path / "t.hwt")]
+    assert kinds == [
+        (1000000, "malloc", (0, 32)),
+        (1000000, "malloc", (1, 48)),
+        (1000000, "free", (0,)),
+        (1000000, "resident", (5 * 4096,)),
+        (2000000, "malloc", (2, 8)),
+    ]
+
+
+def test_a_compressed_file_cut_short_is_used_as_far_as_it_goes(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    text = "v 10400 3\n" + "".join(f"+ {rng.randrange(1, 1 << 20):x} 1 {16 * n + 16:x}\n" for n in range(20000))
+    (tmp_path / "h").write_text(text)
+    files = {"h.gz": gzip.compress(text.encode())}
+    if shutil.which("zstd"):
+        subprocess.run(["zstd", "-q", tmp_path / "h", "-o", tmp_path / "h.zst"], check=True)
+        files["h.zst"] = (tmp_path / "h.zst").read_bytes()
+    for name, whole in files.items():
+        (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
+        done = heapwright("import", tmp_path / name, "-o", tmp_path / "t.hwt", "--json", tmp_path / "told.json")
+        said = json.loads((tmp_path / "told.json").read_text())
+        assert said["cut_short"]
+        assert "ends early" in done.stderr
+        assert said["events"] < 20000
+    # gzip's stream gives what it had; zstd's whole blocks are perhaps none of so small a file.
+    (tmp_path / "h.gz").write_bytes(files["h.gz"][: len(files["h.gz"]) * 2 // 3])
+    assert import_heaptrack(tmp_path / "h.gz", tmp_path / "t.hwt").events > 5000
+
+
+@pytest.mark.skipif(not shutil.which("heaptrack"), reason="no heaptrack")
+@pytest.mark.parametrize("raw", [False, True])
+def test_what_heaptrack_itself_writes(tmp_path: Path, raw: bool) -> None:
+    words: list[str | Path] = ["heaptrack", *(["--raw"] if raw else []), "-o", tmp_path / "h"]
+    subprocess.run([*words, "perl", "-e", "my @a = map { 'x' x 1000 } 1..3000;"], capture_output=True, check=True)
+    path = next(p for p in tmp_path.iterdir() if p.name.startswith("h."))
+    said = told("import", path, "-o", tmp_path / "t.hwt")
+    assert said["allocations"] > 3000
+    assert said["peak_live_bytes"] > 3000 * 1000
+    assert said["lost_events"] < said["events"] / 100
+    assert replay(tmp_path / "t.hwt")["checks"]["events_dropped"] == 0
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300), st.sampled_from(["wl", "heaptrack"]), st.integers(0, 30))
+def test_junk_never_crashes_an_importer(tmp_path: Path, junk: bytes, kind: str, keep: int) -> None:
+    start = bytes([8, 40, 9, 9, 10, 2, 11, 11, 11, 20, 1]) if kind == "wl" else TEXT.encode()[: 12 + keep]
+    (tmp_path / "f").write_bytes(start + junk)
+    importing = import_wl if kind == "wl" else import_heaptrack
+    said = ""
+    try:
+        made: Made | None = importing(tmp_path / "f", tmp_path / "t.hwt")
+    except HeapwrightError as error:
+        said, made = error.message, None
+    if made is None:
+        assert said
+        assert "status" not in said
+    else:
+        assert read_info(tmp_path / "t.hwt")[0].events == made.events
+        assert read_info(tmp_path / "t.hwt")[0].loss.events >= made.loss.events
+
+
+def test_what_is_neither(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"neither")
+    with pytest.raises(UsageError, match="neither"):
+        recognise(tmp_path / "f")
+    for words, status in (
+        (("import", tmp_path / "f", "-o", tmp_path / "t"), 2),
+        (("import", tmp_path / "f", "--format", "wl", "-o", tmp_path / "t"), 1),
+        (("import", tmp_path / "none", "-o", tmp_path / "t"), 2),
+        (("import", tmp_path, "-o", tmp_path / "t"), 2),
+        (("export", tmp_path / "f", "-o", tmp_path / "t"), 1),
+        (("export", tmp_path / "none", "-o", tmp_path / "t"), 2),
+    ):
+        done = heapwright(*words, status=status)
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["f"]

@@ -1,0 +1,105 @@
+"""`heapwright info`, as installed."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from heapwright.report.trace import histogram, picture
+from heapwright.trace.info import Bin, Curve, read_info
+from tests.trace.recording import record_told
+from tests.trace.test_pack import parse
+from tests.trace.test_replay import heapwright, random_text
+
+BY_HAND = """\
+0 0 malloc 0 100
+1000 0 calloc 1 20
+2000 0 realloc 0 300
+3000 1 thread_start
+3000 1 free 1
+4000 0 aligned 2 4097 4096
+10000 0 free 2
+"""
+
+
+def info(trace: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(heapwright("info", trace, "--json", "-").stdout)
+    return found
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    found = info(parse(tmp_path, BY_HAND))
+    assert found["schema_version"] == 1
+    assert (found["events"], found["threads"], found["allocations"], found["frees"]) == (7, 2, 3, 2)
+    assert (found["peak_live_bytes"], found["peak_event"], found["peak_time_s"]) == (4397, 6, 4e-6)
+    assert (found["end_live_bytes"], found["never_freed"]) == (300, {"count": 1, "bytes": 300})
+    assert found["remote_frees"]["count"] == 1
+    assert found["realloc_chains"]["objects"] == 1
+    assert found["alignments"] == [{"alignment": 4096, "count": 1}]
+    bound = found["lower_bound"]
+    assert bound["peak_bytes"] == 304 + 4112
+    assert bound["peak_page_bytes"] == 8192
+    # 112 for 1 µs, 144 for 1, 336 for 1, 304 for 1, 4416 for 6.
+    assert math.isclose(bound["mean_bytes"], (112 + 144 + 336 + 304 + 6 * 4416) / 10)
+    assert math.isclose(bound["mean_page_bytes"], (4 * 4096 + 6 * 8192) / 10)
+    assert math.isclose(found["bytes_per_event"] * 7, found["file_bytes"], rel_tol=1e-6)
+
+
+def test_histograms_and_curve_agree_with_the_totals(tmp_path: Path) -> None:
+    found = info(parse(tmp_path, random_text(3, 5000, 4)))
+    requests = found["allocations"] + found["reallocs"]
+    assert sum(b["count"] for b in found["sizes"]) == requests
+    assert sum(b["count"] for b in found["lifetimes_s"]) == found["frees"]
+    assert sum(b["count"] for b in found["lifetimes_allocations"]) == found["frees"]
+    curve = found["curve"]
+    assert max(curve["peak_bytes"]) == found["peak_live_bytes"]
+    assert curve["live_bytes"][-1] == found["end_live_bytes"]
+    assert curve["event"][-1] == found["events"]
+    assert found["lower_bound"]["peak_bytes"] >= found["peak_live_bytes"]
+
+
+def test_a_real_program_is_within_its_bound(tmp_path: Path) -> None:
+    record_told(tmp_path, "perl", "-e", 'my %h; $h{$_} = "x" x 100 for 1..30000;')
+    found, _ = read_info(tmp_path / "t.hwt")
+    assert found.command[0].endswith("perl")
+    assert found.allocations > 30000
+    assert found.peak_live_bytes > 30000 * 100
+    assert found.lower_bound.peak_page_bytes <= (found.peak_resident_bytes or 0)
+
+
+def test_the_picture_fits_a_terminal(tmp_path: Path) -> None:
+    record_told(tmp_path, "perl", "-e", "my @a = map { 'x' x $_ } 1..3000;")
+    out = heapwright("info", tmp_path / "t.hwt").stdout
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) <= 80
+    for word in ("live bytes over time", "at least", "sizes", "lifetimes", "█"):
+        assert word in out
+
+
+def test_nothing_and_no_times(tmp_path: Path) -> None:
+    assert "0 allocations" in heapwright("info", parse(tmp_path, "")).stdout
+    out = heapwright("info", parse(tmp_path, "0 0 malloc 0 10\n0 0 malloc 1 10\n0 0 free 0\n")).stdout
+    assert "no times" in out
+
+
+def test_a_cut_trace_is_told(tmp_path: Path) -> None:
+    trace = parse(tmp_path, random_text(5, 4000, 2))
+    whole = trace.read_bytes()
+    trace.write_bytes(whole[: len(whole) - 30])
+    found = info(trace)
+    assert found["loss"]["cut_short"]
+    assert "cut short" in heapwright("info", trace).stdout
+
+
+def test_pictures() -> None:
+    curve = Curve(3, [1.0, 2.0, 10.0], [10, 20, 30], [50, 100, 0], [50, 100, 100])
+    lines = picture(curve, 10.0)
+    assert len(lines) == 10
+    # Full between 2 s and 10 s: nothing happens there.
+    assert lines[0].endswith("█")
+    bars = histogram([Bin(0, 1, 5, 0), Bin(4, 8, 10, 60)], str)
+    assert bars[1].count("█") == 2 * bars[0].count("█")
+    many = [Bin(2.0**n, 2.0 ** (n + 1), 1, 1) for n in range(20)]
+    assert len(histogram(many, str)) == 10
