@@ -6,9 +6,9 @@
     …
 Special members: '/' and '/SYM64/' the symbol index, '//' long names, which 'name/offset' refers to.
 
-The symbol index: a number n, n places of members' headers, n names that end in 0; numbers of 4 bytes (8 in '/SYM64/'),
-the highest byte first. The linker takes a member when it defines what is still undefined, and sees that in the index: so
-only the members that are taken are ever read. An archive without an index has it made from its members.
+The symbol index: a number n, n places of members' headers, n names that end in 0; numbers of 4 bytes (8 in
+'/SYM64/'), highest byte first. The linker takes a member when it defines what is still undefined, and sees that in the
+index: so only the members that are taken are ever read. An archive without an index has it made from its members.
 """
 
 from __future__ import annotations

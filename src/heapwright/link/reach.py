@@ -1,8 +1,8 @@
-"""What can be reached in a link, from where the program starts, section by section: as --gc-sections goes.
+"""What can be reached in a link from where the program starts, section by section: as --gc-sections goes.
 
-What can be reached in a link, from where the program starts, section by section
-trace, so if one is reached, all are. Exception tables and debug information refer to everything and call nothing: they
-are not followed.
+With -ffunction-sections a section is a function. Without, it is all functions of a file: calls within a section leave
+no trace, so if one is reached, all are. Exception tables and debug information refer to everything and call nothing:
+they are not followed.
 
 What is reached outside the objects, a function of a shared library or of a known archive, is an end: the table of
 `knowledge` says what it does.

@@ -31,7 +31,7 @@ from heapwright.link.elf import Image, read_file
 from heapwright.link.judge import judge_closure, reason
 from heapwright.link.knowledge import known_library
 from heapwright.link.line import LinkLine, read_line
-from heapwright.link.note import MACHINES, OPTIONS_SYMBOL, Linked, note_object, read_note
+from heapwright.link.note import MACHINES, Linked, note_object, read_note
 
 WISH, COMPILER, MARK, LINKER = (
     "HEAPWRIGHT_LINK_WISH",
@@ -176,8 +176,6 @@ def _with(line: LinkLine, choice: Choice, note: Path, wish: Wish) -> list[str]:
     if choice.library is None:
         return [*words[:at], str(note), *words[at:]]
     more = ["-u", "malloc"]
-    if choice.options:
-        more += ["-u", OPTIONS_SYMBOL]
     if line.static and choice.allocator.startswith("exgen"):
         more += ["-u", "__pthread_create"]  # what exgen calls in a program with no libc.so to ask
     if choice.shared:
@@ -186,7 +184,7 @@ def _with(line: LinkLine, choice: Choice, note: Path, wish: Wish) -> list[str]:
             more += ["-rpath", str(choice.library.parent)]
     else:
         more.append(str(choice.library))
-    return [*words[:at], *more[:-1], more[-1], str(note), *words[at:]]
+    return [*words[:at], *more, str(note), *words[at:]]
 
 
 def _look_at(output: Path, choice: Choice) -> str:
