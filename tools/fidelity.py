@@ -276,8 +276,10 @@ def ranks(result: dict[str, Any], metric: str) -> float | None:
     return float(found) if found == found else None
 
 
-def changes(results: dict[str, Any], metric: str, default: str) -> float:
-    """Spearman's rank correlation of changes, (x - default) / the program's default, over all programs."""
+def changes(results: dict[str, Any], metric: str, default: str, least: float) -> tuple[float, int]:
+    """Spearman's rank correlation of changes, (x - default) / the program's default, over all programs, where the
+    program's own change is at least this; and of how many. Smaller ones are a program's difference from itself.
+    """
     from scipy.stats import spearmanr
 
     pairs = []
@@ -288,7 +290,8 @@ def changes(results: dict[str, Any], metric: str, default: str) -> float:
             if name != default and values and replay[name]:
                 real = (values[metric] - scale) / scale
                 pairs.append((real, (replay[name][metric] - replay[default][metric]) / scale))
-    return float(spearmanr([p[0] for p in pairs], [p[1] for p in pairs]).statistic)
+    kept = [pair for pair in pairs if abs(pair[0]) >= least]
+    return float(spearmanr([p[0] for p in kept], [p[1] for p in kept]).statistic), len(kept)
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -323,19 +326,20 @@ def markdown(results: dict[str, Any], default: str) -> str:
         share = result["replay"][default]["cpu_s"] / result["program"][default]["cpu_s"]
         lines.append("| " + " | ".join([*cells, f"{rank:.2f}" if rank is not None else "n/a", f"{share:.0%}"]) + " |")
     lines.append("")
-    lines.append("| over all | pairs | median error | 95 % | rank, of changes | rank, median of programs |")
-    lines.append("|---|---|---|---|---|---|")
-    for metric, label in MEMORY.items():
+    lines.append(
+        "| over all | pairs | median error | 95 % | rank of changes from 1 % | of all changes | median of ranks |"
+    )
+    lines.append("|---|---|---|---|---|---|---|")
+    for metric, label in (*MEMORY.items(), ("cpu_s", "CPU time")):
         each = [r for result in results.values() if (r := ranks(result, metric)) is not None]
-        sizes = everything[metric]
-        lines.append(
-            f"| {label} | {len(sizes)} | {statistics.median(sizes):.2%} | {percentile(sizes, 0.95):.2%} | "
-            f"{changes(results, metric, default):.3f} | {statistics.median(each):.3f} |"
-        )
+        sizes = everything.get(metric, [])
+        cells = [f"{statistics.median(sizes):.2%}", f"{percentile(sizes, 0.95):.2%}"] if sizes else ["", ""]
+        rank, of = changes(results, metric, default, 0.01)
+        every, pairs = changes(results, metric, default, 0.0)
+        cells += [f"{rank:.3f} ({of})", f"{every:.3f}", f"{statistics.median(each):.3f}"]
+        lines.append("| " + " | ".join([label, str(pairs), *cells]) + " |")
     both = [e for sizes in everything.values() for e in sizes]
-    lines.append(f"| both | {len(both)} | {statistics.median(both):.2%} | {percentile(both, 0.95):.2%} | | |")
-    each = [r for result in results.values() if (r := ranks(result, "cpu_s")) is not None]
-    lines.append(f"| CPU time | | | | {changes(results, 'cpu_s', default):.3f} | {statistics.median(each):.3f} |")
+    lines.append(f"| both | {len(both)} | {statistics.median(both):.2%} | {percentile(both, 0.95):.2%} | | | |")
     lines += ["", "The worst:", "", *(f"- {text}" for _, text in sorted(worst, reverse=True)[:25])]
     return "\n".join(lines) + "\n"
 
