@@ -148,7 +148,7 @@ static void storm(void) {
   const struct itimerval never = {{0, 0}, {0, 0}};
   setitimer(ITIMER_REAL, &often, NULL);
   long made = 0;
-  while (handled < 2000 && made < 3000000) {
+  while (handled < 300 && made < 200000) {
     void* mine = malloc(16);
     mine = realloc(mine, 24);
     free(mine);
@@ -195,7 +195,7 @@ static void closes(const char* path) {
   int files[1100];
   int count = 0;
   while (count < 1100 && (files[count] = open(path, O_RDWR | O_CREAT, 0600)) >= 0) count++;
-  for (long i = 0; i < 200000; i++) free(malloc(32));
+  for (long i = 0; i < 50000; i++) free(malloc(32));
   free(a);
   if (lseek(files[0], 0, SEEK_END) != 0) abort();
 }
@@ -244,7 +244,7 @@ int main(int count, char** words) {
   if (strcmp(case_name, "closes") == 0) closes(path);
   if (strcmp(case_name, "endless") == 0) endless(path);
   if (strcmp(case_name, "many") == 0) {
-    for (long i = 0; i < 2000000; i++) free(malloc(32));
+    for (long i = 0; i < 500000; i++) free(malloc(32));
     puts("done");
   }
   return 0;
