@@ -31,6 +31,7 @@ _SCATTERED, _NEAR, _PARENTS = 400, 40, 8  # candidates: anywhere, and around eac
 _DRAWS = 64  # of the expected improvement
 _RHO = 0.05  # of the augmented Chebyshev cost (Knowles 2006)
 _MOST = 250  # points that models are fitted to: the cost grows with the cube
+_MOST_LENGTHS = 48  # to be learned, one a feature; of more (several allocators), all share one
 _LEAST_CHANCE = 0.02
 
 
@@ -102,9 +103,9 @@ class GaussianProcess:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
+        lengths = [1.0] * x.shape[1] if x.shape[1] <= _MOST_LENGTHS else 1.0
         kernel = self._kernels[number] or (
-            ConstantKernel(1.0, (0.1, 10.0)) * Matern([1.0] * x.shape[1], (0.2, 20.0), nu=2.5)
-            + WhiteKernel(0.01, (1e-4, 1.0))
+            ConstantKernel(1.0, (0.1, 10.0)) * Matern(lengths, (0.2, 20.0), nu=2.5) + WhiteKernel(0.01, (1e-4, 1.0))
         )
         last = self._kernels[number] is not None and len(y) >= _MOST
         model = GaussianProcessRegressor(kernel, normalize_y=True, optimizer=None if last else "fmin_l_bfgs_b")

@@ -144,11 +144,12 @@ class Magpie:
         self._axes = axes_of(setup.space)
         self._rng = np.random.default_rng([setup.seed, 3])
         self._best, self._cost = setup.space.default, 0.0
+        self._seen = {setup.space.default}
         self._weights = (1.0,) * setup.objectives
         self.tell(setup.known)
 
     def ask(self) -> list[Point]:
-        """One edit of the best."""
+        """One edit of the best that was not tried yet."""
         gates = len(self._space.gates)
         for _ in range(_TRIES):
             at = gates + int(self._rng.integers(len(self._space.params)))
@@ -156,9 +157,9 @@ class Magpie:
             if self._best[at] and self._rng.random() < 0.5:
                 value = 0
             point = change_at(self._space, self._best, at, value)
-            if point != self._best:
+            if point not in self._seen:
                 return [point]
-        return unseen(self._space, self._axes, {self._best}, 1, self._rng)
+        return unseen(self._space, self._axes, self._seen, 1, self._rng)
 
     def _value(self, param: Param) -> int:
         """A level as Magpie would draw it."""
@@ -172,6 +173,7 @@ class Magpie:
     def tell(self, told: Sequence[Told]) -> None:
         """Anything that measured better is the best now."""
         for t in told:
+            self._seen.add(t.point)
             cost = scalar(t.costs, self._weights)
             if cost < self._cost:
                 self._best, self._cost = t.point, cost

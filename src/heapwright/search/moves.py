@@ -17,6 +17,7 @@ from heapwright.search.sobol import level
 
 _TO_UNSET = 0.25
 _TRIES = 400
+_CHANGES = 100  # of one point: with several allocators, most settings are another one's and change nothing
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def change_at(space: Space, point: Point, at: int, value: int) -> Point:
 def mutate(space: Space, axes: tuple[Axis, ...], point: Point, rng: np.random.Generator) -> Point:
     """The point with one setting changed; the same point where no change was found that has an effect."""
     movable = [i for i, axis in enumerate(axes) if axis.levels and i >= len(space.gates)]
-    for _ in range(20):
+    for _ in range(_CHANGES):
         at = movable[int(rng.integers(len(movable)))]
         found = change_at(space, point, at, changed(axes[at], point[at], rng))
         if found != point:

@@ -1,0 +1,43 @@
+"""How good a front is, in the figures that papers report: hypervolume, size, spans, slope.
+
+Hypervolume is of the ratios to the default (not of their logarithms), against a declared reference: `REFERENCE` in
+every objective, whatever the study. The default by itself has 0.1 per objective, so 0.01 for two; a point that halves
+both has 0.36. The default takes part: a front never has less than it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heapwright.search import pareto
+from heapwright.study.view import FrontQuality
+
+REFERENCE = 1.1
+
+
+def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str]) -> FrontQuality:
+    """The figures of these points' front.
+
+    Args:
+        ratios: of each feasible point, to the default, in the order of `objectives`.
+    """
+    import numpy as np
+    from pymoo.indicators.hv import HV
+
+    width = len(objectives)
+    members = sorted(tuple(ratios[i]) for i in pareto.front(ratios))
+    default = (1.0,) * width
+    volume = HV(ref_point=np.full(width, REFERENCE))
+    spans = {key: max(c) - min(c) for key, c in zip(objectives, zip(*members, strict=True), strict=True)}
+    slope = None
+    if width == 2 and len(members) > 1 and min(spans.values()) > 0:
+        first, last = members[0], members[-1]
+        slope = (last[1] - first[1]) / (last[0] - first[0])
+    return FrontQuality(
+        size=len(members),
+        reference=REFERENCE,
+        hypervolume=float(volume(np.array([default, *members]))),
+        default_hypervolume=(REFERENCE - 1) ** width,
+        spans=spans,
+        slope=slope,
+    )

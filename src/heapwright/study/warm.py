@@ -1,0 +1,66 @@
+"""A warm start: the good settings of other studies are the first that a new one tries.
+
+They are measured like any other; nothing is believed of the other studies but that their settings are worth a try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from heapwright.allocators.joint import ALLOCATOR, JointSpace
+from heapwright.allocators.space import Point, Space
+from heapwright.errors import UsageError
+from heapwright.study.load import load_view
+
+
+def good_settings(paths: Sequence[Path], allocators: Sequence[str], most: int) -> list[dict[str, str]]:
+    """The picks of these studies, then their fronts, each setting once; at most so many, in turns from each study.
+
+    Each has its allocator's name under `ALLOCATOR`.
+
+    Raises:
+        HeapwrightError: no such study.
+        UsageError: a study of other allocators only.
+    """
+    queues = []
+    for path in paths:
+        view = load_view(path)
+        searched = str(view.options.get("allocator", ""))
+        if not set(searched.split(",")) & set(allocators):
+            raise UsageError(
+                f"--warm-start {path}: it searched {searched}, not {','.join(allocators)}",
+                "leave it out: their settings are not the same",
+            )
+        by_number = {e.number: e.config for e in view.evaluations}
+        good = [*(p.config for p in view.picks.values()), *(by_number[n] for n in view.front)]
+        queues.append(
+            [{ALLOCATOR: c.allocator, **c.settings} for c in good if c.settings and c.allocator in allocators]
+        )
+    found: list[dict[str, str]] = []
+    for rank in range(max(map(len, queues), default=0)):
+        for queue in queues:
+            if rank < len(queue) and queue[rank] not in found:
+                found.append(queue[rank])
+    return found[:most]
+
+
+def points(space: Space, settings: Iterable[Mapping[str, str]]) -> list[Point]:
+    """The points that mean exactly these settings; what this space does not hold is left out."""
+    found: dict[Point, None] = {}
+    for wanted in settings:
+        if isinstance(space, JointSpace):
+            there = space.point(wanted)
+            found |= {there: None} if there else {}
+            continue
+        wanted = {key: value for key, value in wanted.items() if key != ALLOCATOR}
+        levels = [_level(p.levels, wanted.get(p.key)) for p in space.params]
+        point = space.normalise([*(1 for _ in space.gates), *levels])
+        if space.settings(point) == dict(wanted):
+            found[point] = None
+    return list(found)
+
+
+def _level(levels: Sequence[str], value: str | None) -> int:
+    """The level of a value; 0 for none, and for one that is not there."""
+    return levels.index(value) + 1 if value in levels else 0
