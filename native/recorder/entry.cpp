@@ -183,10 +183,21 @@ HEAPWRIGHT_EXPORT void _Exit(int status) { _exit(status); }
 
 // heapwright.h
 HEAPWRIGHT_EXPORT void heapwright_phase(const char* name) {
-  if (name != nullptr && recording()) {
-    const sys::KeepErrno keep;
-    record_other(self_state, Other::kPhase, phase_number(name));
+  if (name == nullptr) {
+    return;
   }
+  const sys::KeepErrno keep;
+  ThreadState& self = self_state;
+  if (!recording()) {
+    const Writing writing(self);
+    Writer* const writer =
+        borrow(self);  // in a forked child this may be the first event, which begins its recording
+    if (writer == nullptr) {
+      return;
+    }
+    give_back(*writer);
+  }
+  record_other(self, Other::kPhase, phase_number(name));
 }
 
 namespace {

@@ -174,6 +174,12 @@ static void phases(void) {
   HEAPWRIGHT_PHASE("serve");
   free(a);
   HEAPWRIGHT_PHASE("load");
+  const pid_t child = fork();
+  if (child == 0) {
+    HEAPWRIGHT_PHASE("child");
+    _exit(0);
+  }
+  waitpid(child, NULL, 0);
 }
 
 /* Half of a large block, and a quarter of one that stays, are used. */

@@ -2,7 +2,7 @@
 
 Each process writes a raw file PID-K.raw into a folder beside the trace to be (K counts what one process executed in
 turn). When the command has ended they are packed: the process with the most events becomes the trace asked for, each
-other one gets a name of its own beside it. The folder goes when everything is packed, and not before: whatever happens to us,
+other one gets a name of its own beside it. The folder goes when everything is packed, and not before: whatever happens,
 `recover` makes traces of it.
 """
 
@@ -78,7 +78,7 @@ def recorder() -> Path:
 
 def environment(folder: Path, allocator: Allocator | None, children: bool, base: Mapping[str, str]) -> dict[str, str]:
     """The variables that record a program into a folder, on top of an allocator if one is given."""
-    env = dict(base)
+    env = {key: value for key, value in base.items() if key != "HEAPWRIGHT_RECORD_PARENT"}
     if allocator is not None:
         env |= allocator.environment(env)
     env |= preloading(str(recorder()), env)
