@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from heapwright.allocators.space import Context, ParamSpec, Requires, version_key
@@ -10,7 +12,7 @@ from heapwright.errors import UsageError
 from .spaces import number, small_space, threads_only, toy_space
 
 
-def levels(spec: ParamSpec, context: Context | None = None) -> tuple[str, ...]:
+def levels(spec: ParamSpec, context: Context | None = None) -> Sequence[str]:
     return small_space(spec, context=context).params[0].levels
 
 

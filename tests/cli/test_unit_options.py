@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heapwright.cli import main as cli
 from heapwright.cli.common import positive, read_workload, seconds
-from heapwright.cli.tune import _allocator, _pairs, _percent, given_options
+from heapwright.cli.tune import _named, _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
 
 
@@ -132,11 +132,13 @@ def test_which_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_which_allocator(tmp_path: Path) -> None:
     space = tmp_path / "s.toml"
     space.write_text('[allocator]\nname = "mine"\nenv = "M"\n[[param]]\nkey = "k"\nexplain = "e"\ntype = "bool"\n')
-    assert _allocator(parsed(f"--space {space}")).name == "mine"
-    with pytest.raises(UsageError, match="--space and --allocators cannot both be given"):
-        _allocator(parsed(f"--space {space} --allocators glibc"))
+    assert [a.name for a in _named(parsed(f"--space {space}"))] == ["mine"]
+    for other in ("--allocators glibc", "--preset landscape"):
+        with pytest.raises(UsageError, match="--space cannot be given with --allocators or --preset"):
+            _named(parsed(f"--space {space} {other}"))
     with pytest.raises(HeapwrightError, match=r"unknown allocator 'glibk'|not glibc"):
-        _allocator(parsed("--allocators glibk"))
+        _named(parsed("--allocators glibk"))
+    assert _named(parsed()) == [], "all that are found are searched"
 
 
 # main

@@ -46,9 +46,15 @@ class Tuning:
     path: Path
     world: World
     allocator: Allocator = field(default_factory=toy_allocator)
+    others: tuple[Allocator, ...] = ()
     inputs: tuple[Input, ...] = (Input("default"),)
     options: dict[str, Any] = field(default_factory=dict)
     notes: Notes = field(default_factory=Notes)
+
+    @property
+    def allocators(self) -> list[Allocator]:
+        """What is searched."""
+        return [self.allocator, *self.others]
 
     @property
     def workload(self) -> Workload:
@@ -59,9 +65,9 @@ class Tuning:
         """The whole journey, or what is left of it."""
         self.options |= options
         self.notes = Notes()
-        store, opts = open_or_begin(self.path, self.workload, self.allocator, self.options, ["heapwright"])
+        store, opts = open_or_begin(self.path, self.workload, self.allocators, self.options, ["heapwright"])
         with store:
-            Journey(store, self.workload, self.allocator, opts, self.notes).run()
+            Journey(store, self.workload, self.allocators, opts, self.notes).run()
         return self.view()
 
     def go_until_interrupted(self, runs: int) -> bool:

@@ -27,7 +27,7 @@ def faster_without_cache(settings: Settings, _input: str) -> Mapping[str, float]
 # what is found
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("default", "magpie")])
 def test_a_planted_gain_is_found_and_proven(method: str, tuning: Callable[..., Tuning]) -> None:
     study = tuning(World(effect=faster_without_cache, noise=0.01), options={"method": method, "evaluations": 60})
     view = study.go()
@@ -38,7 +38,7 @@ def test_a_planted_gain_is_found_and_proven(method: str, tuning: Callable[..., T
     assert confirmed.verdict == "better"
     assert confirmed.low < 0.85 < confirmed.high
     assert confirmed.pairs >= 10
-    assert time.confirmed["peak_rss_bytes"].verdict in ("same", "unproven")
+    assert time.confirmed["peak_rss_bytes"].ratio == pytest.approx(1, abs=0.01)
     assert view.claim.startswith("With toy's cache=0: CPU time 1")
 
 
@@ -154,10 +154,10 @@ def test_a_setting_the_loader_refuses_is_never_run(
 ) -> None:
     import msgspec
 
-    def effective(_program: str, settings: Settings, _env: Mapping[str, str]) -> Settings:
+    def effective(_spec: object, _program: str, settings: Settings, _env: Mapping[str, str]) -> Settings:
         return {k: "7" if k == "trim" else v for k, v in settings.items()}
 
-    monkeypatch.setattr("heapwright.study.journey.effective_glibc", effective)
+    monkeypatch.setattr("heapwright.study.journey.effective", effective)
     study = tuning(World(effect=faster_without_cache), options=SHORT)
     file = study.allocator.file
     probed = msgspec.structs.replace(file, allocator=msgspec.structs.replace(file.allocator, probe="ld.so"))

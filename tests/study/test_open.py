@@ -98,7 +98,7 @@ def begin(tmp_path: Path, workload: Workload, monkeypatch: pytest.MonkeyPatch) -
 
     def go(other: Workload | None = None, allocator: Any = None, **given: Any) -> Options:
         allocator = allocator or toy_allocator()
-        store, options = open_or_begin(tmp_path / "s.study", other or workload, allocator, given, ["heapwright"])
+        store, options = open_or_begin(tmp_path / "s.study", other or workload, [allocator], given, ["heapwright"])
         store.close()
         return options
 
@@ -133,7 +133,7 @@ def test_a_new_budget_replaces_the_old_one_of_either_kind(begin: Callable[..., O
 def test_other_options_are_refused(begin: Callable[..., Options]) -> None:
     begin()
     refused("s.study was begun with seed 1, not 2", begin, seed=2)
-    refused("begun with method nsga2, not grid; margin 0.005, not 0.01", begin, method="grid", margin=0.01)
+    refused("begun with method auto, not grid; margin 0.005, not 0.01", begin, method="grid", margin=0.01)
     assert begin() == Options()
 
 
@@ -205,15 +205,15 @@ def test_old_reference_outputs_do_not_judge_a_new_study(begin: Callable[..., Opt
 
 
 def test_the_same_command_finds_its_study_again(workload: Workload) -> None:
-    path = default_path(workload, toy_allocator())
-    assert path == default_path(workload, toy_allocator())
+    path = default_path(workload, [toy_allocator()])
+    assert path == default_path(workload, [toy_allocator()])
     assert path.parent == Path()
     assert path.name.startswith("heapwright-solver-")
     assert path.suffix == ".study"
     other = msgspec.structs.replace(workload.file, command=["solver", "--slow"])
-    assert path != default_path(Workload(other, workload.cwd, workload.inputs), toy_allocator())
-    assert path != default_path(Workload(workload.file, Path("/"), workload.inputs), toy_allocator())
-    assert path != default_path(workload, toy_allocator(number("only")))
+    assert path != default_path(Workload(other, workload.cwd, workload.inputs), [toy_allocator()])
+    assert path != default_path(Workload(workload.file, Path("/"), workload.inputs), [toy_allocator()])
+    assert path != default_path(workload, [toy_allocator(number("only"))])
 
 
 @pytest.mark.parametrize(
@@ -221,5 +221,5 @@ def test_the_same_command_finds_its_study_again(workload: Workload) -> None:
 )
 def test_strange_programs_have_plain_file_names(command: str, name: str, workload: Workload) -> None:
     file = msgspec.structs.replace(workload.file, command=[command])
-    found = default_path(Workload(file, workload.cwd, workload.inputs), toy_allocator())
+    found = default_path(Workload(file, workload.cwd, workload.inputs), [toy_allocator()])
     assert found.name.startswith(f"heapwright-{name}-")

@@ -36,10 +36,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sobol": {"method": "sobol", "evaluations": 10},
     "grid": {"method": "grid", "evaluations": 9, "params": ("cache", "trim")},
     "nsga2 by time": {"method": "nsga2", "budget_s": 260.0, "evaluations": 0},
+    "gp": {"method": "gp", "evaluations": 25},
+    "cmaes": {"method": "cmaes", "evaluations": 30},
+    "local": {"method": "local", "evaluations": 30},
+    "magpie": {"method": "magpie", "evaluations": 20},
+    "auto": {"method": "auto", "evaluations": 20},
+    "auto by time": {"method": "auto", "budget_s": 200.0, "evaluations": 0},
 }
+STEPS = {"nsga2": 3, "sobol": 1, "grid": 1, "nsga2 by time": 7, "gp": 31, "cmaes": 7, "local": 3, "magpie": 5}
 
 
-@pytest.mark.parametrize(("name", "step"), [("nsga2", 3), ("sobol", 1), ("grid", 1), ("nsga2 by time", 7)])
+@pytest.mark.parametrize(("name", "step"), [*STEPS.items(), ("auto", 31), ("auto by time", 31)])
 def test_interrupted_it_ends_as_undisturbed(
     name: str, step: int, tuning: Callable[..., Tuning], tmp_path: Path
 ) -> None:
@@ -95,7 +102,7 @@ def test_a_finished_study_runs_nothing_more(tuning: Callable[..., Tuning]) -> No
     assert (again.claim, again.phase) == (first.claim, "done")
 
 
-@pytest.mark.parametrize("method", ["nsga2", "sobol"])
+@pytest.mark.parametrize("method", ["nsga2", "sobol", "gp", "cmaes", "local", "auto"])
 def test_a_larger_budget_goes_on_from_what_is_there(method: str, tuning: Callable[..., Tuning]) -> None:
     study = tuning(world(), options={"method": method, "pairs_min": 6, "pairs_max": 6})
     small = study.go(evaluations=12)

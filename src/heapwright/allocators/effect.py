@@ -113,7 +113,19 @@ def known_keys(allocator: AllocatorSpec) -> frozenset[str] | None:
     """The settings this very library knows; None where it cannot be asked."""
     if allocator.probe == "names" and allocator.preload:
         return _names(allocator.preload, allocator.env.partition("{")[0]) or None
-    return frozenset(_alone(allocator).values) or None
+    values = _alone(allocator).values
+    if allocator.probe == "jemalloc":  # it lists what it was built without, too, but refuses it
+        return _settable(allocator.preload, tuple(values.items())) or None
+    return frozenset(values) or None
+
+
+@cache
+def _settable(library: str, values: tuple[tuple[str, str], ...]) -> frozenset[str]:
+    """The options a jemalloc takes: each is set to what it is, and those are left that it does not complain of."""
+    spec = AllocatorSpec("", preload=library, probe="jemalloc")
+    text = ",".join(f"{key}:{value}" for key, value in values)
+    refused = " ".join(f" {c}" for c in ask_library(spec, {"MALLOC_CONF": text}).complaints)
+    return frozenset(key for key, _ in values if f" {key}:" not in refused)
 
 
 def said_version(allocator: AllocatorSpec) -> str | None:

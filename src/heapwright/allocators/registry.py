@@ -109,6 +109,13 @@ def joined_variables() -> dict[str, str]:
     return {spec.env: spec.join for spec in specs if spec.env and "{" not in spec.env}
 
 
+def bundled_file(name: str) -> SpaceFile | None:
+    """The parameter-space file that comes with heapwright for the allocator of this name, if there is one."""
+    spec = next((s for s in known_peers() if name in (s.name, *(f"{s.name}-{v.suffix}" for v in s.variant))), None)
+    space = (spec.space or spec.name) if spec else name
+    return bundled_space(space) if space in bundled_names() else None
+
+
 def library_folder() -> Path:
     """Where the libraries are that heapwright brings."""
     return Path(str(files("heapwright"))) / "_native/lib"

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Replaces this process by the command; what else the user has set in the same variables stays."""
     import msgspec
 
-    from heapwright.allocators.space import Context, SpaceFile, build_space
+    from heapwright.allocators.space import Param, Space, SpaceFile
     from heapwright.study.choose import chosen_config
     from heapwright.study.load import view_of
     from heapwright.study.store import read_study
@@ -43,9 +43,13 @@ def run(args: argparse.Namespace) -> int:
     check_command(command[0], Path.cwd())
     with read_study(args.study) as store:
         view = view_of(store)
-        file = msgspec.convert(store.get("space"), SpaceFile)
+        spaces = store.get("spaces")
     config = chosen_config(view, args.pick)
-    libc = str(view.host.get("libc") or "").removeprefix("glibc ")
-    version = libc if config.allocator == "glibc" else ""
-    space = build_space(file, Context(version, int(view.host.get("cores") or 1), True, True))
-    os.execvpe(command[0], command, {**os.environ, **space.environment(config.settings, os.environ)})
+    env = dict(os.environ)
+    if config.allocator in spaces:  # else it is the program as it is
+        file = msgspec.convert(spaces[config.allocator], SpaceFile)
+        library = config.env.get("LD_PRELOAD", "").partition(":")[0]
+        spec = msgspec.structs.replace(file.allocator, preload=library)
+        params = tuple(Param(p, (), 0) for p in file.param)
+        env |= Space(spec, (), params).environment(config.settings, os.environ)
+    os.execvpe(command[0], command, env)

@@ -8,7 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.cli.common import add_measuring_options, add_output_options, positive, read_workload, write_json
+from heapwright.cli.common import (
+    add_measuring_options,
+    add_output_options,
+    chosen_allocators,
+    positive,
+    read_workload,
+    warn_of_settings,
+    write_json,
+)
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -42,11 +50,17 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--study", type=Path, metavar="FILE", help="where to keep it (default: by the command)")
     parser.add_argument("--report", type=Path, metavar="FILE", help="where to write the report (default STUDY.html)")
     search = parser.add_argument_group("what to search")
-    search.add_argument("--allocators", metavar="A,B", help="which allocators (default glibc)")
+    search.add_argument(
+        "--allocators",
+        metavar="A,B",
+        help="which allocators (default: all found, hardened builds aside); one: its settings",
+    )
+    search.add_argument("--preset", metavar="NAME", help="a published set-up: greenmalloc or landscape")
     search.add_argument("--space", type=Path, metavar="FILE", help="a parameter-space TOML of your own")
     search.add_argument("--params", metavar="P,Q", help="only these parameters")
     search.add_argument("--expert", action="store_true", default=None, help="also settings that can bite")
-    search.add_argument("--method", metavar="NAME", help="nsga2 (default), sobol or grid")
+    search.add_argument("--method", metavar="NAME", help="auto (default), gp, nsga2, cmaes, local, sobol, grid …")
+    search.add_argument("--warm-start", nargs="+", metavar="STUDY", help="try the good settings of other studies first")
     search.add_argument("--seed", type=positive, metavar="N", help="of every random choice (default 1)")
     proof = parser.add_argument_group("when is it proven")
     proof.add_argument(
@@ -84,6 +98,11 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
     from heapwright.study.options import parse_budget
 
     given: dict[str, Any] = {"allocator": allocator}
+    if args.preset is not None:
+        from heapwright.allocators.presets import load_preset
+
+        chosen = load_preset(args.preset).options
+        given |= {"preset": args.preset, **{k: tuple(v) if isinstance(v, list) else v for k, v in chosen.items()}}
     if args.minimize is not None:
         given["objectives"] = tuple(m.key for m in parse_objectives(args.minimize))
     if args.budget is not None:
@@ -94,6 +113,8 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         given["method"] = args.method
     if args.params is not None:
         given["params"] = tuple(p.strip() for p in args.params.split(",") if p.strip())
+    if args.warm_start is not None:
+        given["warm_start"] = tuple(args.warm_start)
     if args.pairs is not None:
         given["pairs_min"], given["pairs_max"] = args.pairs
     if args.instructions is not None:
@@ -111,42 +132,73 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
     return given
 
 
-def _allocator(args: argparse.Namespace) -> Allocator:
-    from heapwright.allocators.registry import allocator_from_file, get_allocator
+def _names(text: str | None) -> list[str]:
+    return [n.strip() for n in (text or "").split(",") if n.strip()]
+
+
+def _named(args: argparse.Namespace) -> list[Allocator]:
+    """The allocators the user asked for; none where all are meant."""
+    from heapwright.allocators.registry import allocator_from_file
 
     if args.space is not None:
-        if args.allocators:
-            raise UsageError("--space and --allocators cannot both be given", "leave one out")
-        return allocator_from_file(args.space)
-    names = [n.strip() for n in (args.allocators or "glibc").split(",") if n.strip()]
-    if len(names) > 1:
-        for name in names:
-            get_allocator(name)
-        raise UsageError("one allocator at a time for now", f"for example --allocators {names[0]}")
-    return get_allocator(names[0] if names else "glibc")
+        if args.allocators or args.preset:
+            raise UsageError("--space cannot be given with --allocators or --preset", "leave one out")
+        return [allocator_from_file(args.space)]
+    if args.preset is not None:
+        from heapwright.allocators.presets import load_preset, preset_allocators
+
+        return preset_allocators(load_preset(args.preset), _names(args.allocators))
+    return chosen_allocators(args.allocators) if _names(args.allocators) else []
+
+
+def _all(path: Path) -> list[Allocator]:
+    """Every allocator worth searching; of a study that exists, those it was begun with."""
+    from heapwright.allocators.registry import get_allocator, ordinary_allocators
+    from heapwright.study.open import stored_allocators
+
+    names = stored_allocators(path) if path.is_file() and path.stat().st_size else []
+    return [get_allocator(name) for name in names] or ordinary_allocators()
+
+
+def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
+    """What is wrong with the options should be said now and not after the calibration."""
+    from heapwright.allocators.joint import restricted
+
+    keys = given.get("params", ())
+    spaces = [a.space(threads=True, expert=True) for a in allocators]
+    for key in keys:
+        if not any(restricted(space, [key]).params for space in spaces):
+            if len(spaces) == 1:
+                spaces[0].restrict([key])
+            raise unknown("parameter", key, {f"{s.allocator.name}.{p.key}" for s in spaces for p in s.params})
+    if given.get("method") == "grid" and len(allocators) > 1:
+        raise UsageError("a grid is of one allocator's settings", f"for example --allocators {allocators[0].name}")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    workload, allocator = read_workload(args), _allocator(args)
-    given = given_options(args, allocator.name)
-    if "params" in given:  # a wrong name should fail now and not after the calibration
-        allocator.space(threads=True, expert=True).restrict(given["params"])
-
     from heapwright.study.journey import Journey
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin
+    from heapwright.study.warm import good_settings
 
-    path = args.study or default_path(workload, allocator)
+    workload, named = read_workload(args), _named(args)
+    path = args.study or default_path(workload, named)
+    allocators = named or _all(path)
+    given = given_options(args, ",".join(a.name for a in allocators))
+    _check(given, allocators)
+    warn_of_settings(workload, allocators)
+    if args.warm_start and not path.exists():
+        good_settings([Path(p) for p in args.warm_start], [a.name for a in allocators], 1)
     report = args.report or path.with_name(path.name.removesuffix(".study") + ".html")
-    store, options = open_or_begin(path, workload, allocator, given, _reproduce(args))
+    store, options = open_or_begin(path, workload, allocators, given, _reproduce(args))
     with store:
         from heapwright.report.progress import make_progress
 
         try:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
-                Journey(store, workload, allocator, options, progress).run()
+                Journey(store, workload, allocators, options, progress).run()
         except KeyboardInterrupt:
             sys.stderr.write(f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n")
             return INTERRUPTED
@@ -216,6 +268,10 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
         "picks": picks,
         "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],
+        "method": view.method,
+        "method_why": view.method_why or None,
+        "warm_started": view.warm,
+        "front_quality": dataclasses.asdict(view.quality) if view.quality else None,
         "evaluations": len(view.evaluations),
         "infeasible": sum(not e.feasible for e in view.evaluations),
         "hazards": view.hazards,

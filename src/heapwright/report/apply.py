@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from heapwright import __version__
+from heapwright.allocators.registry import joined_variables
 from heapwright.errors import HeapwrightError
 from heapwright.study.view import Config
-
-_JOINED = {"GLIBC_TUNABLES": ":", "MALLOC_CONF": ","}  # variables that hold several settings
 
 
 class _Shipped(NamedTuple):
@@ -31,10 +30,13 @@ def _env(what: _Shipped) -> str:
 
 def _shell(what: _Shipped) -> str:
     """A wrapper script. Other settings that stand in a joined variable stay; ours come last and win."""
+    joined = joined_variables()
     lines = ["#!/bin/sh", _comment(what.claim), "# Use: this-script COMMAND ARGS...; alone it runs the tuned command."]
     for key, value in what.config.env.items():
-        if key in _JOINED:
-            lines.append(f'{key}="${{{key}:+${key}{_JOINED[key]}}}"{shlex.quote(value)}')
+        if key in joined:
+            lines.append(f'{key}="${{{key}:+${key}{joined[key]}}}"{shlex.quote(value)}')
+        elif key == "LD_PRELOAD":  # the first library wins
+            lines.append(f'{key}={shlex.quote(value)}"${{{key}:+:${key}}}"')
         else:
             lines.append(f"{key}={shlex.quote(value)}")
         lines.append(f"export {key}")

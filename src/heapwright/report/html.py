@@ -25,7 +25,7 @@ from heapwright.metrics import METRICS, NUMERIC, show_bytes, show_seconds
 from heapwright.report.apply import render
 from heapwright.report.plots import describe, forest_svg, memory_svg, search_svg, thinned, unseen
 from heapwright.report.progress import title as phase_title
-from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.report.terminal import how_searched, interval, ordered_picks, percent, quality_text
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.load import measure_command
@@ -103,6 +103,7 @@ def _data(view: StudyView) -> dict[str, Any]:
     value["evaluations"] = [
         {
             "number": e.number,
+            "allocator": e.config.allocator,
             "settings": e.config.settings,
             "ratios": {k: round(v, 5) for k, v in e.ratios.items() if k in view.objectives},
             "runs": e.runs,
@@ -121,7 +122,7 @@ def _listed(view: StudyView) -> list[Evaluation]:
     if not view.evaluations:
         return []
     command = min(len(shlex.join(view.command)), _LONG_COMMAND)
-    words = sum(3 * len(describe(e.config.settings)) + 30 * len(e.config.settings) for e in view.evaluations)
+    words = sum(3 * len(describe(e.config, view.default)) + 30 * len(e.config.settings) for e in view.evaluations)
     most = round(_TABLE_BYTES / (450 + command + words / len(view.evaluations)))
     if len(view.evaluations) <= most:
         return view.evaluations
@@ -268,7 +269,7 @@ def _settings(view: StudyView, config: Config) -> list[dict[str, str]]:
             "value": value,
             "size": _size(value) if units.get(key) == "B" else "",
             "effective": config.effective.get(key, ""),
-            "explain": view.explanations.get(key, ""),
+            "explain": view.explain(config, key),
         }
         for key, value in config.settings.items()
     ]
@@ -276,12 +277,10 @@ def _settings(view: StudyView, config: Config) -> list[dict[str, str]]:
 
 def _units(allocator: str) -> dict[str, str]:
     """Parameter key → unit, of an allocator that heapwright comes with; for others values are shown bare."""
-    from heapwright.allocators.registry import bundled_space
+    from heapwright.allocators.registry import bundled_file
 
-    try:
-        return {p.key: p.unit for p in bundled_space(allocator).param}
-    except (HeapwrightError, OSError):
-        return {}
+    file = bundled_file(allocator)
+    return {p.key: p.unit for p in file.param} if file else {}
 
 
 def _size(value: str) -> str:
@@ -305,7 +304,7 @@ def _evaluation(view: StudyView, e: Evaluation, elided: bool) -> dict[str, Any]:
     command = measure_command(e.config, [] if elided else view.command, workload=None if elided else view.workload)
     return {
         "number": e.number,
-        "settings": describe(e.config.settings),
+        "settings": describe(e.config, view.default),
         "ratios": [percent(e.ratios[k]) if k in e.ratios and e.feasible else "n/a" for k in view.objectives],
         "runs": e.runs,
         "state": e.reason if not e.feasible else "Pareto front" if e.on_front else "",
@@ -333,7 +332,8 @@ def _plain(value: Any) -> str:
 _OPTIONS: dict[str, _Fact] = {
     "allocator": ("allocator", _plain),
     "objectives": ("minimised", lambda v: ", ".join(METRICS[k].label for k in v)),
-    "method": ("search method", _plain),
+    "method": ("search method asked for", _plain),
+    "warm_start": ("warm start from", _plain),
     "evaluations": ("settings to search", lambda v: _plain(v) if v else "as many as the time allows"),
     "budget_s": ("time budget", lambda v: show_seconds(v) if v else "none"),
     "seed": ("seed", _plain),
@@ -393,6 +393,8 @@ def _facts(view: StudyView) -> list[tuple[str, str]]:
         ("time spent in runs", show_seconds(view.wall_s)),
         ("meter", _METERS.get(view.meter, view.meter) or "n/a"),
         *(_fact(_WORKLOAD, k, view.workload[k]) for k in _WORKLOAD if view.workload.get(k)),
+        ("searched", how_searched(view)),
+        *([("front of the search", quality_text(view))] if view.quality else []),
         *(_fact(_OPTIONS, k, v) for k, v in view.options.items()),
     ]
 

@@ -25,7 +25,7 @@ from heapwright.report.drawing import (
     picture,
 )
 from heapwright.report.terminal import interval, ordered_picks, percent
-from heapwright.study.view import Confirmation, Evaluation, Series, StudyView
+from heapwright.study.view import Config, Confirmation, Evaluation, Series, StudyView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,9 +35,12 @@ MAX_POINTS = 160  # drawn of the front, and of the others
 _TELLING = 120  # up to so many points, each tells its settings when pointed at; beyond, the front's do
 
 
-def describe(settings: dict[str, str]) -> str:
-    """'mxfast=0, top_pad=4096', or 'nothing set'."""
-    return ", ".join(f"{k}={v}" for k, v in settings.items()) or "nothing set"
+def describe(config: Config, default: Config) -> str:
+    """'mxfast=0, top_pad=4096', 'jemalloc: narenas=2' where it is not the default's allocator, or 'nothing set'."""
+    settings = ", ".join(f"{k}={v}" for k, v in config.settings.items())
+    if config.allocator == default.allocator:
+        return settings or "nothing set"
+    return f"{config.allocator}: {settings}" if settings else config.allocator
 
 
 def _change(ratio: float) -> float:
@@ -104,7 +107,7 @@ def _objectives(view: StudyView, confirmed: dict[str, Confirmation]) -> list[tup
 def _tip(view: StudyView, e: Evaluation) -> str:
     changes = ", ".join(f"{METRICS[k].label} {percent(e.ratios[k])}" for k in view.objectives)
     tell = len(view.evaluations) <= _TELLING or (e.on_front and len(view.front) <= _TELLING // 2)
-    what = describe(e.config.settings) + "\n" if tell else ""
+    what = describe(e.config, view.default) + "\n" if tell else ""
     return f"#{e.number}: {what}{changes}; {e.runs} {'run' if e.runs == 1 else 'runs'}"
 
 

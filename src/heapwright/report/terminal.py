@@ -98,16 +98,42 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
         for key, value in pick.config.env.items():
             console.print(f"  export {key}={shlex.quote(value)}", markup=False, soft_wrap=True)
         for key in pick.config.settings:
-            say(f"{key}: {view.explanations.get(key, '')}", indent="  ")
+            say(f"{key}: {view.explain(pick.config, key)}", indent="  ")
     for text in view.hazards:
         say(f"hazard: {text}", "yellow", "  ")
     for text in view.warnings:
         say(f"warning: {text}", "yellow", "  ")
     infeasible = sum(not e.feasible for e in view.evaluations)
     failed = f", {infeasible} of them crashed, timed out or changed the output" if infeasible else ""
-    say(f"{len(view.evaluations)} settings searched{failed}; meter: {view.meter}")
+    say(f"{len(view.evaluations)} settings searched{failed}; {how_searched(view)}; meter: {view.meter}")
+    if view.quality:
+        say(f"front of the search: {quality_text(view)}", indent="  ")
     console.print(f"study:  {view.path}", markup=False, soft_wrap=True)
     console.print(f"report: {report}", markup=False, soft_wrap=True)
+
+
+def how_searched(view: StudyView) -> str:
+    """'by gp (96 evaluations are few …), warm-started with 6 settings'."""
+    warm = f", warm-started with {view.warm} settings" if view.warm else ""
+    return f"by {view.method}{f' ({view.method_why})' if view.method_why else ''}{warm}"
+
+
+def quality_text(view: StudyView) -> str:
+    """The front in figures, in one sentence; empty before the search."""
+    q = view.quality
+    if q is None:
+        return ""
+    spans = ", ".join(f"{100 * span:.1f}% of {METRICS[key].label}" for key, span in q.spans.items())
+    slope = ""
+    if q.slope is not None:
+        first, second = (METRICS[k].label for k in view.objectives)
+        slope = f"; each 1% less {first} costs {-q.slope:.2g}% of {second}"
+    members = f"{q.size} {'member' if q.size == 1 else 'members'}"
+    reach = f", spanning {spans}{slope}" if q.size > 1 else ""
+    return (
+        f"{members}{reach}; hypervolume {q.hypervolume:.4f} against {q.reference:g} times the default"
+        f" (the default alone: {q.default_hypervolume:.4g})"
+    )
 
 
 def _confirmation(view: StudyView) -> Table:

@@ -74,6 +74,7 @@ def study_claim(picks: Mapping[PickName, Pick], objectives: Sequence[str], confi
     best = headline(picks, objectives)
     if best is None:
         return NOTHING
-    settings = ", ".join(f"{k}={v}" for k, v in best.config.settings.items())
+    what = ", ".join(f"{k}={v}" for k, v in best.config.settings.items())
+    who = f"{best.config.allocator}'s {what}" if what else f"{best.config.allocator} at its defaults"
     claim = best.claim if best.claim.startswith("CPU") else best.claim[:1].lower() + best.claim[1:]
-    return f"With {best.config.allocator}'s {settings}: {claim}"
+    return f"With {who}: {claim}"

@@ -12,6 +12,7 @@ import msgspec
 from heapwright.allocators.space import ParamSpec, SpaceFile
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.search import pareto
+from heapwright.search.quality import front_quality
 from heapwright.study.blocks import Candidate, gather
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.confirm import judge
@@ -23,6 +24,7 @@ from heapwright.study.view import (
     Confirmation,
     Dropped,
     Evaluation,
+    FrontQuality,
     Pick,
     PickName,
     Series,
@@ -47,18 +49,19 @@ def view_of(store: Store) -> StudyView:
     """The view of an open study."""
     meta: dict[str, Any] = {
         key: store.get(key)
-        for key in ("created", "version", "identity", "host", "options", "reproduce", "phase", "space", "spent_s")
+        for key in ("created", "version", "identity", "host", "options", "reproduce", "phase", "spaces", "spent_s")
     }
+    chosen, warm = store.get("method") or {}, store.get("warm") or []
     options = msgspec.convert(meta["options"] or {}, Options, strict=False)
     runs = store.runs()
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
     calibrated = [r for r in runs if r.phase == "calibrate"]
-    searched = [r for r in runs if r.phase in ("search", "shortlist")]
+    searched = [r for r in runs if r.phase in ("allocators", "search", "shortlist")]
     candidates = gather(searched, configs, default.id)
     evaluations, front = _evaluations(candidates, searched, options)
-    space = msgspec.convert(meta["space"], SpaceFile)
-    params = {p.key: p for p in space.param}
+    spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta["spaces"].items()}
+    params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
     first = (store.get("begun.confirm") or {"first": 0})["first"]
     fresh = [r for r in runs if r.phase == "confirm" and r.block >= first]
     confirmed = judge(fresh, configs, default.id, options)
@@ -85,10 +88,19 @@ def view_of(store: Store) -> StudyView:
         series=_series(runs, default, picks),
         hazards=_hazards(picks, params, runs, host),
         warnings=_warnings(runs, calibrated, options, picks),
-        explanations={key: _explain(p) for key, p in params.items()},
+        explanations={f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
         phase=meta["phase"] or "calibrate",
         wall_s=sum(r.elapsed_s for r in runs),
+        method=chosen.get("name", options.method),
+        method_why=chosen.get("why", ""),
+        quality=_quality(evaluations, options.objectives),
+        warm=len(warm),
     )
+
+
+def _quality(evaluations: list[Evaluation], objectives: tuple[str, ...]) -> FrontQuality | None:
+    ratios = [[e.ratios[k] for k in objectives] for e in evaluations if e.on_front]
+    return front_quality(ratios, objectives) if ratios else None
 
 
 def _test_inputs(identity: dict[str, Any] | None) -> int:
@@ -198,13 +210,13 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
 
 
 def _hazards(
-    picks: dict[PickName, Pick], params: dict[str, ParamSpec], runs: list[StoredRun], host: dict[str, Any]
+    picks: dict[PickName, Pick], params: dict[tuple[str, str], ParamSpec], runs: list[StoredRun], host: dict[str, Any]
 ) -> list[str]:
     found: dict[str, None] = {}
     for pick in picks.values():
         who = " and ".join(p.name for p in picks.values() if p.config.id == pick.config.id)
         for key, value in pick.config.settings.items():
-            spec = params.get(key)
+            spec = params.get((pick.config.allocator, key))
             low_enough = spec and (spec.hazard_below is None or (value.isdigit() and int(value) < spec.hazard_below))
             if spec and spec.hazard and low_enough:
                 found[f"{key}={value} ({who} pick): {spec.hazard}"] = None

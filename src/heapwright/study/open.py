@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,27 +15,33 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.allocators.registry import Allocator
+from heapwright.allocators.space import variable_of
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.options import Options, conflicts
-from heapwright.study.store import Store, open_study
+from heapwright.study.store import Store, open_study, read_study
 from heapwright.workload.model import Workload
 
 
-def default_path(workload: Workload, allocator: Allocator) -> Path:
-    """`heapwright-PROGRAM-HASH.study` here: the same command finds its study again."""
-    what = [workload.identity(), msgspec.to_builtins(allocator.file)]
+def default_path(workload: Workload, named: Sequence[Allocator]) -> Path:
+    """`heapwright-PROGRAM-HASH.study` here: the same command finds its study again.
+
+    Args:
+        named: the allocators the user named; none where all that are found are searched.
+    """
+    what = [workload.identity(), *_spaces(named).values()]
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:6]
     program = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(workload.file.command[0]).name).strip("-.") or "program"
     return Path(f"heapwright-{program}-{digest}.study")
 
 
 def open_or_begin(
-    path: Path, workload: Workload, allocator: Allocator, given: dict[str, Any], reproduce: list[str]
+    path: Path, workload: Workload, allocators: Sequence[Allocator], given: dict[str, Any], reproduce: list[str]
 ) -> tuple[Store, Options]:
     """The study at this path, begun if it is new.
 
     Args:
+        allocators: those to search.
         given: the options the user named; the rest are the stored study's, or the defaults.
         reproduce: the command line that makes the study again.
 
@@ -53,16 +60,16 @@ def open_or_begin(
                     "created": datetime.now(UTC).isoformat(timespec="seconds"),
                     "version": __version__,
                     "identity": workload.identity(),
-                    "space": msgspec.to_builtins(allocator.file),
+                    "spaces": _spaces(allocators),
                     "host": describe_host(),
-                    "environment": _environment(allocator),
+                    "environment": _environment(allocators),
                     "options": msgspec.to_builtins(options),
                     "reproduce": reproduce,
                     "phase": "calibrate",
                 }
             )
             return store, options
-        options = _resume(store, path, workload, allocator, msgspec.convert(stored, Options, strict=False), given)
+        options = _resume(store, path, workload, allocators, msgspec.convert(stored, Options, strict=False), given)
         return store, options
     except BaseException:
         store.close()
@@ -70,7 +77,12 @@ def open_or_begin(
 
 
 def _resume(
-    store: Store, path: Path, workload: Workload, allocator: Allocator, stored: Options, given: dict[str, Any]
+    store: Store,
+    path: Path,
+    workload: Workload,
+    allocators: Sequence[Allocator],
+    stored: Options,
+    given: dict[str, Any],
 ) -> Options:
     other = "name another file with --study for a new one"
     identity = json.loads(json.dumps(workload.identity()))
@@ -82,15 +94,17 @@ def _resume(
             f" is {_short(identity[differs])}",
             other,
         )
-    if store.get("space") != json.loads(json.dumps(msgspec.to_builtins(allocator.file))):
-        raise HeapwrightError(f"{path} searches another parameter space than {allocator.name}'s is now", other)
     clash = conflicts(stored, given)
     if clash:
         raise HeapwrightError(f"{path} was begun with {'; '.join(clash)}", f"leave that option out, or {other}")
+    then, now = store.get("spaces"), json.loads(json.dumps(_spaces(allocators)))
+    if then != now:
+        name = next(n for n in {**then, **now} if then.get(n) != now.get(n))
+        raise HeapwrightError(f"{path} searches another parameter space than {name}'s is now", other)
     changed = differences(store.get("host"), describe_host())
     if changed:
         raise HeapwrightError(f"{path} was measured on another machine ({'; '.join(changed)})", other)
-    environment = _environment(allocator)
+    environment = _environment(allocators)
     if store.get("environment") != environment:
         raise HeapwrightError(
             f"{path} was measured with {_short(store.get('environment'))} in the environment,"
@@ -106,9 +120,24 @@ def _resume(
     return options
 
 
-def _environment(allocator: Allocator) -> dict[str, str]:
+def _spaces(allocators: Sequence[Allocator]) -> dict[str, Any]:
+    """Each allocator's parameter-space file, as stored."""
+    return {a.name: msgspec.to_builtins(a.file) for a in allocators}
+
+
+def stored_allocators(path: Path) -> list[str]:
+    """The names of the allocators that the study at this path searches.
+
+    Raises:
+        HeapwrightError: not a study.
+    """
+    with read_study(path) as store:
+        return [name for name in (store.get("options") or {}).get("allocator", "").split(",") if name]
+
+
+def _environment(allocators: Sequence[Allocator]) -> dict[str, str]:
     """What the user has set in the variables that settings are written into."""
-    names = {p.env or allocator.file.allocator.env for p in allocator.file.param}
+    names = {variable_of(a.file.allocator, p) for a in allocators for p in a.file.param}
     names |= {"LD_PRELOAD", *(n for n in os.environ if n.startswith("MALLOC_"))}
     return {n: os.environ[n] for n in sorted(names - {""}) if n in os.environ}
 

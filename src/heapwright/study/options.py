@@ -24,24 +24,29 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A study's options.
 
     Attributes:
-        allocator: registry name, or the name in the user's own space file.
+        allocator: registry names, joined by commas, or the name in the user's own space file.
+        preset: the published set-up it follows, or empty.
         objectives: metric keys to minimise.
-        method: search strategy.
+        method: search strategy; 'auto' chooses.
         evaluations: how many candidates to search; 0 when time limits.
         budget_s: seconds for the whole study; 0 when evaluations limit.
         seed: of every random choice.
         margin: equivalence margin of a ratio (0.005 is half a per cent).
         pairs_min, pairs_max: of the confirmation, for each input.
         params: only these parameters; empty for all.
+        warm_start: studies whose good settings are the first to be tried.
         expert: also search settings that can bite.
         meter: forced meter back end, or auto.
         callgrind, massif: see MeterOptions.
         timeout: seconds a run may take; 0: ten times the default's, at least ten seconds.
+        axes: of a landscape, KEY:LOW:HIGH:STEP each (`study.landscape`); empty for a study of `tune`.
+        replicates: how often a landscape measures every place.
     """
 
     allocator: str = "glibc"
+    preset: str = ""
     objectives: tuple[str, ...] = ("peak_rss_bytes", "cpu_s")
-    method: str = "nsga2"
+    method: str = "auto"
     evaluations: int = 96
     budget_s: float = 0.0
     seed: int = 1
@@ -49,15 +54,18 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pairs_min: int = 10
     pairs_max: int = 40
     params: tuple[str, ...] = ()
+    warm_start: tuple[str, ...] = ()
     expert: bool = False
     meter: str = "auto"
     callgrind: bool = False
     massif: bool = False
     timeout: float = 0.0
+    axes: tuple[str, ...] = ()
+    replicates: int = 1
 
 
 # May differ when a study is resumed: they change how long it goes on, not what was measured.
-EXTENSIBLE = ("evaluations", "budget_s", "pairs_max")
+EXTENSIBLE = ("evaluations", "budget_s", "pairs_max", "replicates")
 
 
 def parse_budget(text: str) -> tuple[int, float]:

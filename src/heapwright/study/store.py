@@ -28,7 +28,7 @@ from heapwright import __version__
 from heapwright.errors import HeapwrightError
 from heapwright.study.view import Config
 
-SCHEMA = 1
+SCHEMA = 2
 _APPLICATION = 0x48575354  # "HWST"
 
 _TABLES = """

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 Verdict = Literal["better", "worse", "same", "unproven"]
 PickName = Literal["memory", "time", "balanced"]
+DEFAULT_ID = 1
+DEFAULT = "default"  # stands for an allocator where a study searches several: the malloc the program has
 PICK_NAMES: tuple[PickName, ...] = ("memory", "time", "balanced")
 
 
@@ -20,7 +22,7 @@ class Config:
 
     Attributes:
         id: the store's row; 1 is always the default.
-        allocator: its registry name.
+        allocator: its registry name; DEFAULT for the program as it is, where several are searched.
         settings: parameter key → value as text; a parameter left out is unset.
         env: the variables that make it so (what the user pastes), for the default what the allocator needs at all.
         effective: parameter key → value the target's own loader says is in force; empty if not probed.
@@ -34,8 +36,8 @@ class Config:
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing is set."""
-        return not self.settings
+        """Whether it is the program as it is: what everything else is compared with."""
+        return self.id == DEFAULT_ID
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,27 @@ class Series:
 
 
 @dataclass(frozen=True)
+class FrontQuality:
+    """The front of the search in figures. From the runs of the search, so a little better than the truth.
+
+    Attributes:
+        size: how many members.
+        reference: of the hypervolume: this ratio to the default in every objective.
+        hypervolume: of the front and the default, in ratios; more is better.
+        default_hypervolume: of the default alone.
+        spans: objective → how far the front reaches in it, as a difference of ratios.
+        slope: change of the second objective for one of the first, from end to end; None without a trade-off.
+    """
+
+    size: int
+    reference: float
+    hypervolume: float
+    default_hypervolume: float
+    spans: dict[str, float]
+    slope: float | None
+
+
+@dataclass(frozen=True)
 class StudyView:
     """Everything a report shows.
 
@@ -155,9 +178,13 @@ class StudyView:
         series: 'default' and pick names → memory over time.
         hazards: sentences about what could go wrong with what is recommended (VMA count, …).
         warnings: sentences about the measurement (noisy machine, output not comparable, …).
-        explanations: parameter key → what the setting does (from the parameter space).
+        explanations: what each setting does (from the parameter space), by key, or NAME.KEY where several
+            allocators were searched; `explain` looks one up.
         phase: the phase reached: 'calibrate', 'search', 'shortlist', 'minify', 'confirm', 'done'.
         wall_s: total time spent in runs.
+        method: the search method's name; `method_why`: why, where 'auto' chose it.
+        quality: of the front; None before anything was searched.
+        warm: how many settings of other studies were to be tried first.
     """
 
     path: str
@@ -183,6 +210,14 @@ class StudyView:
     explanations: dict[str, str]
     phase: str
     wall_s: float
+    method: str = ""
+    method_why: str = ""
+    quality: FrontQuality | None = None
+    warm: int = 0
+
+    def explain(self, config: Config, key: str) -> str:
+        """What a setting of this configuration does."""
+        return self.explanations.get(f"{config.allocator}.{key}", self.explanations.get(key, ""))
 
     def distinct_picks(self) -> list[tuple[str, Pick]]:
         """The picks by configuration; two names for one setting become 'time and balanced'."""
