@@ -15,7 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from heapwright.allocators.effect import ask_library, known_keys
 from heapwright.allocators.probe import find_loader, list_tunables
-from heapwright.allocators.registry import Allocator, bundled_space, find_allocators, glibc_version, upstream
+from heapwright.allocators.registry import (
+    Allocator,
+    bundled_names,
+    bundled_space,
+    find_allocators,
+    glibc_version,
+    upstream,
+)
 from heapwright.allocators.space import ParamSpec, SpaceFile, variable_of, version_trouble
 from heapwright.errors import UsageError
 
@@ -33,6 +40,8 @@ def environment_troubles(
         allocators: those that will run; default: all found here.
         program: the target, whose loader is asked; default: any.
     """
+    if not any(name.startswith(_starts()) for name in env):
+        return []  # the usual case, and looking for libraries takes a moment
     every = find_allocators().values() if allocators is None else allocators
     found = list({a.path: a for a in reversed(list(every))}.values())[::-1]  # each library once, variants aside
     lines = _glibc_troubles(env, program, glibc_version() or "") if glibc_version() else []
@@ -60,6 +69,11 @@ def check_settings(allocator: Allocator, settings: Mapping[str, str], env: Mappi
     troubles = environment_troubles(touched, [allocator])
     if troubles:
         raise UsageError(f"--set: {troubles[0]}")
+
+
+def _starts() -> tuple[str, ...]:
+    """How the variables begin that some allocator reads."""
+    return ("MALLOC_", *(bundled_space(name).allocator.env.partition("{")[0] for name in bundled_names()))
 
 
 def _env(allocator: Allocator) -> str:

@@ -70,7 +70,7 @@ class Peer:
 
 
 def family_of(path: str) -> str:
-    """The parameter-space file for a library by its file name ('/opt/libjemalloc.so.2' → 'jemalloc'), if there is one."""
+    """The parameter-space file for a library by its file name ('libjemalloc.so.2' → 'jemalloc'), if there is one."""
     stem = Path(path).name.partition(".so")[0]
     fits = (s.space or s.name for s in known_peers() if stem in {name.partition(".so")[0] for name in s.sonames})
     return next(fits, stem.removeprefix("lib"))

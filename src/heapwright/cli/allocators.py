@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
@@ -29,9 +30,13 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    import os
+
+    from heapwright.allocators.given import environment_troubles
     from heapwright.allocators.registry import find_allocators
 
-    found = find_allocators().values()
+    found = list({a.name: a for a in find_allocators().values()}.values())  # 'mimalloc' is another name for one of them
+    troubles = environment_troubles(os.environ)
     rows = []
     for allocator in found:
         space = allocator.space(threads=True, expert=args.expert)
@@ -43,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
                 "default": p.spec.default,
                 "levels": list(p.levels),
                 "gate": p.spec.gate or None,
+                "unless": p.spec.unless or None,
                 "threads": p.spec.requires.threads,
                 "explain": p.spec.explain,
                 "hazard": p.spec.hazard or None,
@@ -56,15 +62,18 @@ def run(args: argparse.Namespace) -> int:
                 "version": allocator.version,
                 "path": allocator.path,
                 "bundled": allocator.bundled,
+                "searched": allocator.ordinary,
                 "preload": allocator.preload or None,
                 "parameters": parameters,
                 "not_searched": skipped,
             }
         )
     if args.json:
-        write_json(args.json, {"allocators": rows})
+        write_json(args.json, {"allocators": rows, "environment": troubles})
     if not args.quiet and args.json != "-":
         _print(rows)
+    for trouble in troubles:
+        sys.stderr.write(f"heapwright: warning: {trouble}\n")
     return 0
 
 

@@ -14,6 +14,7 @@ from heapwright.cli.common import (
     meter_options,
     positive,
     read_workload,
+    warn_of_settings,
     write_json,
     write_whole,
 )
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     workload, allocators = read_workload(args), chosen_allocators(args.allocators)
     if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
+    warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
     base = {**os.environ, **workload.file.env}
     with make_progress(quiet=args.quiet) as progress:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 from typing import Any
 
@@ -41,6 +42,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if nothing can be measured at all."""
+    from heapwright.allocators.given import environment_troubles
     from heapwright.allocators.registry import find_allocators
     from heapwright.measure.host import describe_host
     from heapwright.measure.meter import probe
@@ -80,6 +82,11 @@ def run(args: argparse.Namespace) -> int:
         f"governor {governor or 'n/a'}",
         "times vary less with the 'performance' governor: sudo cpupower frequency-set -g performance",
     )
+    troubles = environment_troubles(os.environ)
+    for trouble in troubles:
+        check("setting", False, trouble)
+    if not troubles:
+        check("settings in the environment", True, "every one of malloc's is understood")
     if args.json:
         write_json(args.json, {"host": host, "checks": checks})
     if not args.quiet and args.json != "-":

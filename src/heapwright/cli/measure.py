@@ -13,6 +13,7 @@ from heapwright.cli.common import (
     meter_options,
     need_command,
     positive,
+    warn_of_settings,
     write_json,
 )
 from heapwright.errors import HeapwrightError
@@ -50,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
     command = need_command(args)
     check_command(command[0], Path.cwd())
+    warn_of_settings()
     options = meter_options(args)
     runs: list[Run] = []
     try:

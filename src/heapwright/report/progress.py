@@ -11,8 +11,10 @@ _PLAIN_EVERY_S = 10.0
 _OPEN_END = ("minify", "confirm")  # phases that end when the data allow
 _TITLES = {
     "calibrate": "measuring the default",
+    "allocators": "measuring every allocator",
     "search": "searching",
     "shortlist": "measuring the best again",
+    "landscape": "sweeping",
     "minify": "dropping what does nothing",
     "compare": "comparing",
     "bench": "benchmarks",

@@ -87,7 +87,10 @@ def view_of(store: Store) -> StudyView:
         claim=study_claim(picks, options.objectives, meta["phase"] == "done"),
         series=_series(runs, default, picks),
         hazards=_hazards(picks, params, runs, host),
-        warnings=_warnings(runs, calibrated, options, picks),
+        warnings=[
+            *_warnings(runs, calibrated, options, picks),
+            *(f"{name} was not searched: {why}." for name, why in (store.get("not_searched") or {}).items()),
+        ],
         explanations={f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
         phase=meta["phase"] or "calibrate",
         wall_s=sum(r.elapsed_s for r in runs),

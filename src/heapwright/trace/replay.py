@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from heapwright.errors import HeapwrightError, unknown
+from heapwright.errors import HeapwrightError, UsageError, unknown
 from heapwright.trace.pack import ask, native_program, need_trace
 
 if TYPE_CHECKING:
@@ -182,17 +182,24 @@ def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping
     A setting is a key of the allocator's parameter space, or else the name of an environment variable.
 
     Raises:
-        UsageError: neither.
+        UsageError: neither, or it would not take effect as it stands.
     """
+    from heapwright.allocators.given import check_settings
+
     space = allocator.space(threads=True, expert=True)
     known = {param.key for param in space.params}
     plain = {key: value for key, value in settings.items() if key not in known}
     for key in plain:
         if not (key.isidentifier() and key.isupper()):
+            why = dict(space.skipped).get(key)
+            if why and not why.startswith("never searched"):
+                raise UsageError(f"--set {key}: {allocator.name} does not take it: {why}")
             raise unknown(f"setting of {allocator.name}", key, known)
     chosen = {key: value for key, value in settings.items() if key in known}
     first = {**base, **allocator.environment(base), **plain}
-    return {**first, **space.environment(chosen, first)}
+    whole = {**first, **space.environment(chosen, first)}
+    check_settings(allocator, settings, whole)
+    return whole
 
 
 def replay_once(ready: Ready, options: MeterOptions, env: Mapping[str, str], touch: Touch = "page") -> Replayed:
