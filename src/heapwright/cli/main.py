@@ -20,6 +20,7 @@ from heapwright.cli import (
     import_,
     info,
     inspect,
+    landscape,
     link,
     measure,
     record,
@@ -32,7 +33,7 @@ from heapwright.cli import (
 from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError
 
 _VERBS = (
-    *(tune, compare, bench, measure, apply, run, report),
+    *(tune, landscape, compare, bench, measure, apply, run, report),
     *(record, info, replay, fit, synth, import_, export),
     *(inspect, link),
     *(doctor, allocators),

@@ -12,6 +12,7 @@ What the papers' runs with Magpie lacked, and what stands for it here:
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -167,8 +168,10 @@ class Magpie:
             return 1 + int(self._rng.integers(len(param.levels)))
         while (drawn := float(self._rng.exponential(_MEAN))) > _MOST:
             pass
-        numbers = np.array([float(t) if t.isdigit() else np.inf for t in param.levels])
-        return 1 + int(np.abs(np.log2(numbers + 1) - math.log2(drawn + 1)).argmin())
+        at = bisect_left(param.levels, drawn, lo=param.specials, hi=len(param.levels) - 1, key=float)
+        below = max(param.specials, at - 1)
+        nearer = below if drawn - float(param.levels[below]) < float(param.levels[at]) - drawn else at
+        return 1 + nearer
 
     def tell(self, told: Sequence[Told]) -> None:
         """Anything that measured better is the best now."""

@@ -1,0 +1,185 @@
+"""`heapwright landscape`: one or two settings over their whole range, as numbers and as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heapwright.cli.common import (
+    add_measuring_options,
+    add_output_options,
+    positive,
+    read_workload,
+    write_json,
+    write_whole,
+)
+from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
+
+if TYPE_CHECKING:
+    from heapwright.allocators.registry import Allocator
+    from heapwright.workload.model import Workload
+
+_EPILOG = """\
+examples:
+  heapwright landscape --param mmap_threshold --plot mmap.svg -- ./solver big.cnf
+  heapwright landscape --param mmap_threshold --param trim_threshold --step 1 --metric peak_heap -- ./prog
+  heapwright landscape --param mmap_threshold --range mmap_threshold=1:32G -n 3 --csv runs.csv -- ./prog
+
+Every place is measured beside the default; ratios below 1 are less. All metrics are kept: the same command with
+another --metric shows that one, and with a larger -n goes on.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "landscape",
+        help="one or two settings over their whole range",
+        description="Sweeps one or two malloc settings, each place measured beside the default.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--param", action="append", required=True, metavar="P", help="what to sweep; twice for a plane")
+    parser.add_argument(
+        "--range", action="append", default=[], metavar="P=LOW:HIGH", help="its range (default: all worth trying)"
+    )
+    parser.add_argument("--step", type=_step, metavar="S", help="in powers of two (0.5), or a number on a linear scale")
+    parser.add_argument("--allocator", default="glibc", metavar="A", help="whose settings (default glibc)")
+    parser.add_argument("--metric", metavar="M", help="what is shown (default peak_rss)")
+    parser.add_argument("-n", "--replicates", type=positive, metavar="N", help="runs of every place (default 1)")
+    parser.add_argument("--seed", type=positive, metavar="N", help="of order and padding (default 1)")
+    parser.add_argument("--study", type=Path, metavar="FILE", help="where to keep it (default: by the command)")
+    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="every run, a line each")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="the landscape as .svg, .png or .pdf")
+    add_measuring_options(parser)
+    add_output_options(parser)
+    parser.set_defaults(run=run, takes_command=True)
+
+
+def _step(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.01 <= value <= 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a step from 0.01")
+    return value
+
+
+def parse_size(text: str) -> int | None:
+    """'512' → 512, '32K' → 32768, '2^35' → 34359738368; None for anything else."""
+    power = re.fullmatch(r"2\^(\d{1,2})", text)
+    if power:
+        return 1 << int(power[1])
+    match = re.fullmatch(r"(\d{1,19})([KMGT]?)", text.strip().upper())
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2]] if match else None
+
+
+def parse_ranges(texts: list[str], keys: list[str]) -> dict[str, tuple[int, int]]:
+    """Each P=LOW:HIGH by its parameter.
+
+    Raises:
+        UsageError: one that is no range, or of a parameter that is not swept.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for text in texts:
+        key, _, rest = text.partition("=")
+        low, _, high = rest.partition(":")
+        ends = parse_size(low), parse_size(high)
+        if ends[0] is None or ends[1] is None:
+            raise UsageError(f"--range {text} is not P=LOW:HIGH", "for example mmap_threshold=256:32M")
+        if key not in keys:
+            raise UsageError(f"--range {text}: '{key}' is not swept", f"name it with --param {key}")
+        found[key] = (ends[0], ends[1])
+    return found
+
+
+def axes_of(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
+    """The axes that the command line asks for, whole.
+
+    Raises:
+        UsageError: an unknown parameter, or a range that makes no sense.
+    """
+    from heapwright.study.landscape import axis_text, plane
+
+    keys: list[str] = list(dict.fromkeys(args.param))
+    if len(keys) > 2:
+        raise UsageError("a landscape has one or two parameters", "leave some --param out")
+    ranges = parse_ranges(args.range, keys)
+    space = allocator.space(threads=True, expert=True).restrict(keys)
+    specs = {p.key: p.spec for p in space.params}
+    ends = [ranges.get(key) or (None, None) for key in keys]
+    texts = tuple(axis_text(specs[k], low, high, args.step) for k, (low, high) in zip(keys, ends, strict=True))
+    plane(allocator, texts)
+    return texts
+
+
+def _path(workload: Workload, given: dict[str, Any]) -> Path:
+    """`heapwright-PROGRAM-HASH.landscape` here: the same sweep finds its study again."""
+    same = {k: v for k, v in given.items() if k not in ("replicates", "objectives")}
+    text = json.dumps([workload.identity(), same], sort_keys=True)
+    program = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(workload.file.command[0]).name).strip("-.") or "program"
+    return Path(f"heapwright-{program}-{hashlib.sha256(text.encode()).hexdigest()[:6]}.landscape")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    from heapwright.allocators.registry import get_allocator
+    from heapwright.metrics import parse_objectives
+    from heapwright.report.landscape import check_plot
+    from heapwright.study.landscape import Sweep
+    from heapwright.study.open import open_or_begin
+    from heapwright.study.terrain import terrain_of
+
+    check_plot(args.plot)
+    metrics = parse_objectives(args.metric or "peak_rss")
+    if len(metrics) > 1:
+        raise UsageError("--metric names several", "one at a time: all are kept, ask again for another")
+    metric = metrics[0].key
+    workload, allocator = read_workload(args), get_allocator(args.allocator)
+    given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}
+    given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
+    if args.massif_compat or metric == "massif_peak_bytes":
+        given["massif"] = True
+    if args.instructions is not None:
+        given["callgrind"] = args.instructions == "callgrind"
+    path = args.study or _path(workload, given)
+    if not path.exists():
+        given["objectives"] = (metric,)
+    store, options = open_or_begin(path, workload, [allocator], given, ["heapwright", *sys.argv[1:]])
+    with store:
+        from heapwright.report.progress import make_progress
+
+        try:
+            with make_progress(quiet=args.quiet) as progress:
+                progress.note(f"study: {path}")
+                Sweep(store, workload, [allocator], options, progress).run()
+        except KeyboardInterrupt:
+            sys.stderr.write(f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n")
+            return INTERRUPTED
+        except HeapwrightError:
+            store.remove_if_empty()
+            raise
+        terrain = terrain_of(store, metric if args.metric else "")
+        from heapwright.report import landscape as show
+
+        if args.csv:
+            write_whole(args.csv, show.csv_text(store, terrain))
+        if args.json:
+            write_json(args.json, show.landscape_json(store, terrain))
+    if args.plot:
+        show.plot(terrain, args.plot)
+    if not args.quiet and args.json != "-":
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        for line in show.lines(terrain, console.width):
+            console.print(line, markup=False, soft_wrap=True)
+        console.print(f"study: {path}", markup=False, soft_wrap=True)
+    return 0

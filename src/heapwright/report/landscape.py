@@ -1,0 +1,274 @@
+"""A landscape as people and programs read it: lines, JSON, CSV, a picture.
+
+The picture of one setting is a curve over a logarithmic axis; of two, a heat map. Both mark the default and the best
+place; arrows show the direction in which it gets better, where the difference is more than noise.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heapwright.errors import UsageError
+from heapwright.metrics import METRICS, show_bytes
+from heapwright.report.terminal import paragraph, percent
+from heapwright.study.landscape import Axis
+from heapwright.study.terrain import Place, Terrain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from heapwright.study.store import Store
+
+_BARS = "▁▂▃▄▅▆▇█"
+_MOST_ARROWS = 17  # along an axis of a plane
+
+
+def check_plot(out: Path | None) -> None:
+    """Refuses a picture that cannot be drawn, before anything is measured.
+
+    Raises:
+        UsageError: of a kind nobody knows.
+    """
+    if out is not None and out.suffix not in (".svg", ".png", ".pdf"):
+        raise UsageError(f"--plot {out}: what kind of picture is that?", "name it .svg, .png or .pdf")
+
+
+def value_text(axis: Axis, value: str | float) -> str:
+    """'131072' → '128 KiB' on an axis of bytes."""
+    if axis.unit != "B" or axis.scale == "names":
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return show_bytes(float(value)).replace(".00 ", " ").replace(".0 ", " ")
+
+
+def place_text(terrain: Terrain, place: Place) -> str:
+    """'mmap_threshold=512, trim_threshold=128 KiB'."""
+    return ", ".join(f"{a.key}={value_text(a, v)}" for a, v in zip(terrain.axes, place.values, strict=True))
+
+
+def lines(terrain: Terrain, width: int) -> list[str]:
+    """What the terminal shows."""
+    metric = METRICS[terrain.metric]
+    measured = [p for p in terrain.places if p.ratio is not None]
+    failed = [p for p in terrain.places if p.failure]
+    names = " × ".join(f"{a.key} ({len(a.values)})" for a in terrain.axes)
+    found = [f"{metric.label} over {names}, {terrain.allocator}: {len(measured)} places measured"]
+    if failed:
+        found.append(f"{len(failed)} places failed, for example {place_text(terrain, failed[0])}: {failed[0].failure}")
+    if len(terrain.axes) == 1 and measured:
+        found += _profile(terrain)
+    found.append(f"default: {metric.show(terrain.default_median)}")
+    if terrain.best is not None and terrain.best.ratio is not None:
+        best = terrain.best
+        found.append(f"best: {place_text(terrain, best)}: {metric.show(best.median)}, {percent(terrain.best.ratio)}")
+        if not terrain.gains:
+            luck = f"{100 * math.expm1(terrain.luck):.1f}%"
+            found.append(f"no gain: the luckiest of so many places would show {luck} without one")
+        found.append(f"shape: {shape_text(terrain)}")
+        found.append("One place of many looks better than it is: 'heapwright tune' confirms on fresh runs.")
+    return [paragraph(text, width, "  ") for text in found]
+
+
+def shape_text(terrain: Terrain) -> str:
+    """The smoothness figure in words."""
+    s = terrain.smoothness
+    if s.step is None:
+        return s.verdict
+    correlation = "" if s.autocorrelation is None else f", autocorrelation of neighbours {s.autocorrelation:.2f}"
+    return (
+        f"{s.verdict}{correlation}; neighbours differ by {100 * s.step:.2f}%,"
+        f" by noise alone they would by {100 * s.noise_step:.2f}%"
+    )
+
+
+def _profile(terrain: Terrain) -> list[str]:
+    """A curve in characters: high is much."""
+    axis = terrain.axes[0]
+    ratios = [p.ratio for p in terrain.places]
+    known = [r for r in ratios if r is not None]
+    low, high = min(known), max(known)
+    reach = (high - low) or 1.0
+    bars = "".join(" " if r is None else _BARS[min(7, int(8 * (r - low) / reach))] for r in ratios)
+    ends = f"{value_text(axis, axis.values[0])} … {value_text(axis, axis.values[-1])}"
+    return [f"{bars}  {ends}; from {percent(low)} to {percent(high)}"]
+
+
+def landscape_json(store: Store, terrain: Terrain) -> dict[str, Any]:
+    """A landscape as `landscape --json` writes it."""
+    s, best = terrain.smoothness, terrain.best
+
+    def place(p: Place) -> dict[str, Any]:
+        settings = {a.key: v for a, v in zip(terrain.axes, p.values, strict=True)}
+        return {
+            "settings": settings, "ratio": p.ratio, "median": p.median, "runs": p.runs, "failure": p.failure or None,
+        }  # fmt: skip
+
+    return {
+        "study": str(store.path),
+        "command": (store.get("identity") or {}).get("command", []),
+        "host": store.get("host"),
+        "allocator": terrain.allocator,
+        "metric": terrain.metric,
+        "axes": [
+            {"parameter": a.key, "unit": a.unit, "scale": a.scale, "values": list(a.values), "default": a.default}
+            for a in terrain.axes
+        ],
+        "default": {"median": terrain.default_median},
+        "places": [place(p) for p in terrain.places],
+        "best": None if best is None else {**place(best), "env": store.config_by_id(best.config).env},
+        "gains": terrain.gains,
+        "standard_error": terrain.error,
+        "gain_by_luck": terrain.luck,
+        "smoothness": {
+            "autocorrelation": s.autocorrelation, "step": s.step, "noise_step": s.noise_step, "verdict": s.verdict,
+        },
+    }  # fmt: skip
+
+
+def csv_text(store: Store, terrain: Terrain) -> str:
+    """Every run of the sweep, a line each: parameters, block, input, failure, then every metric."""
+    from heapwright.metrics import NUMERIC
+
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    keys = [a.key for a in terrain.axes]
+    table.writerow([*keys, "block", "input", "failure", *NUMERIC])
+    for run in store.runs("landscape"):
+        settings = store.config_by_id(run.config).settings
+        at = [settings.get(key, "") for key in keys]  # empty: the default
+        metrics = ["" if (v := run.metrics.get(m)) is None else v for m in NUMERIC]
+        table.writerow([*at, run.block, run.input, run.failure, *metrics])
+    return out.getvalue()
+
+
+# The picture
+
+
+def plot(terrain: Terrain, out: Path) -> None:
+    """Writes the picture; on any failure there is no half-written file."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib.figure import Figure
+
+    plane = len(terrain.axes) == 2
+    figure = Figure(figsize=(8, 6.4) if plane else (8, 4.6), layout="constrained")
+    axes = figure.subplots()
+    if plane:
+        _heat(figure, axes, terrain)
+    else:
+        _curve(axes, terrain)
+    axes.set_title(
+        f"{METRICS[terrain.metric].label}, ratio to the default; {shape_text(terrain)}", fontsize=9, wrap=True
+    )
+    figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    with tempfile.NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", suffix=out.suffix, delete=False) as draft:
+        figure.savefig(draft.name, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
+    Path(draft.name).chmod(0o644)
+    Path(draft.name).replace(out)
+
+
+def _scale(axes: Axes, which: str, axis: Axis) -> None:
+    """Ticks and scale of one side of the picture."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    side = axes.xaxis if which == "x" else axes.yaxis
+    if axis.scale == "log2":
+        getattr(axes, f"set_{which}scale")("log", base=2)
+        side.set_major_locator(LogLocator(base=2, numticks=12))
+        side.set_major_formatter(FuncFormatter(lambda v, _: value_text(axis, float(v)) if v >= 1 else ""))
+        side.set_minor_locator(LogLocator(base=2, numticks=99))
+        side.set_minor_formatter("")
+    elif axis.scale == "names":
+        side.set_ticks(range(len(axis.values)), axis.values)
+    getattr(axes, f"set_{which}label")(axis.key)
+
+
+def _curve(axes: Axes, terrain: Terrain) -> None:
+    axis = terrain.axes[0]
+    found = [(axis.at(p.values[0]), p.ratio) for p in terrain.places if p.ratio is not None]
+    xs, ys = [x for x, _ in found], [y for _, y in found]
+    _scale(axes, "x", axis)
+    axes.axhline(1, color="#333", linewidth=1.2, label="default (unset)")
+    if axis.default is not None:
+        axes.axvline(axis.default, color="#333", linewidth=0.8, linestyle=":", label="where unset begins")
+    axes.fill_between(
+        xs, [y * math.exp(-2 * terrain.error) for y in ys], [y * math.exp(2 * terrain.error) for y in ys],
+        color="#0a7", alpha=0.15, linewidth=0,
+    )  # fmt: skip
+    axes.plot(xs, ys, "o-", color="#0a7", markersize=3, linewidth=1.2)
+    threshold = max(2 * math.sqrt(2) * terrain.error, 5e-4)
+    for (x0, y0), (x1, y1) in itertools.pairwise(found):
+        if abs(math.log(y1 / y0)) > threshold:
+            start, end = ((x0, y0), (x1, y1)) if y1 < y0 else ((x1, y1), (x0, y0))
+            axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": "#c50", "lw": 1.1})
+    failed = [axis.at(p.values[0]) for p in terrain.places if p.failure]
+    if failed:
+        axes.plot(failed, [1.0] * len(failed), "x", color="#b00", label="failed")
+    _mark_best(axes, terrain)
+    axes.set_ylabel("ratio to the default (down is better)")
+    axes.grid(linewidth=0.3)
+    axes.set_axisbelow(True)
+
+
+def _heat(figure: Figure, axes: Axes, terrain: Terrain) -> None:
+    import numpy as np
+    from matplotlib.colors import TwoSlopeNorm
+
+    first, second = terrain.axes
+    shape = (len(first.values), len(second.values))
+    logs = np.array([math.nan if p.ratio is None else math.log(p.ratio) for p in terrain.places]).reshape(shape)
+    ratios = np.exp(logs)
+    xs, ys = (np.array([a.at(v) for v in a.values]) for a in (first, second))
+    _scale(axes, "x", first)
+    _scale(axes, "y", second)
+    # Far worse places must not wash out the rest: what is beyond the 95th percentile has the last colour.
+    known = ratios[~np.isnan(ratios)] if (~np.isnan(ratios)).any() else np.array([1.0])
+    low, high = min(float(known.min()), 0.999), max(float(np.quantile(known, 0.95)), 1.001)
+    norm = TwoSlopeNorm(1.0, low, high)
+    mesh = axes.pcolormesh(xs, ys, ratios.T, cmap="RdYlBu_r", norm=norm, shading="nearest", rasterized=True)
+    figure.colorbar(mesh, ax=axes, label="ratio to the default (blue is better)", extend="max")
+    _arrows(axes, terrain, logs, xs, ys)
+    if first.default is not None or second.default is not None:
+        x, y = (a.default if a.default is not None else float(v[0]) for a, v in ((first, xs), (second, ys)))
+        look: dict[str, Any] = {"color": "#333", "markersize": 9, "fillstyle": "none", "markeredgewidth": 1.8}
+        axes.plot([x], [y], "s", **look, ls="none", label="where unset begins")
+    failed = [p for p in terrain.places if p.failure]
+    if failed:
+        at = [(first.at(p.values[0]), second.at(p.values[1])) for p in failed]
+        axes.plot(*zip(*at, strict=True), "x", color="#b00", ls="none", markersize=4, label="failed")
+    _mark_best(axes, terrain)
+
+
+def _arrows(axes: Axes, terrain: Terrain, logs: Any, xs: Any, ys: Any) -> None:
+    """Downhill, where the slope over two steps is more than noise; as long everywhere."""
+    import numpy as np
+
+    if min(logs.shape) < 3:
+        return
+    down = [-g for g in np.gradient(logs)]
+    size = np.hypot(*down)
+    steep = size > max(math.sqrt(2) * terrain.error, 2e-4)
+    strides = [max(1, math.ceil(n / _MOST_ARROWS)) for n in logs.shape]
+    chosen = np.zeros_like(steep)
+    chosen[:: strides[0], :: strides[1]] = True
+    i, j = np.nonzero(steep & chosen)
+    if len(i):
+        u, v = (g[i, j] / size[i, j] for g in down)
+        axes.quiver(xs[i], ys[j], u, v, angles="uv", scale=42, width=0.0022, color="#222", alpha=0.7)
+
+
+def _mark_best(axes: Axes, terrain: Terrain) -> None:
+    best = terrain.best
+    if best is None or best.ratio is None:
+        return
+    x = terrain.axes[0].at(best.values[0])
+    y = best.ratio if len(terrain.axes) == 1 else terrain.axes[1].at(best.values[1])
+    label = f"best: {place_text(terrain, best)} ({percent(best.ratio)})"
+    axes.plot([x], [y], "*", color="#c2185b", markersize=15, markeredgecolor="white", label=label, ls="none", zorder=5)
