@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
-LABELS = {"wall_s": "wall time", "cpu_s": "CPU time", "peak_rss_bytes": "peak RSS", "mean_rss_bytes": "mean RSS"}
+LABELS = {
+    "wall_s": "wall time",
+    "cpu_s": "CPU time",
+    "peak_rss_bytes": "peak RSS",
+    "mean_rss_bytes": "mean RSS",
+    "instructions": "instructions",
+}
 
 
 def add_options(parser: argparse.ArgumentParser, allocators: str, folder: str, rounds: int) -> None:
@@ -27,9 +33,12 @@ def add_options(parser: argparse.ArgumentParser, allocators: str, folder: str, r
     parser.add_argument("-n", "--rounds", type=int, default=rounds)
 
 
-def compare(name: str, words: Sequence[str], folder: Path, allocators: str, rounds: int) -> dict[str, Any]:
+def compare(
+    name: str, words: Sequence[str], folder: Path, allocators: str, rounds: int, callgrind: bool = False
+) -> dict[str, Any]:
     """One program under all allocators: `compare`'s JSON for each."""
     options = ["-q", "-n", str(rounds), "--allocators", allocators, "--json", "-"]
+    options += ["--instructions", "callgrind"] if callgrind else []
     environment = {**os.environ, "LC_ALL": "C"}
     command = [str(HEAPWRIGHT), "compare", *options, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
@@ -66,7 +75,7 @@ def report(
     results: dict[str, dict[str, Any]] = {}
     for name, words in programs.items():
         print(f"{name} ", end="", file=sys.stderr, flush=True)
-        results[name] = compare(name, words, folder, allocators, rounds)
+        results[name] = compare(name, words, folder, allocators, rounds, "instructions" in metrics)
         loads.append(os.getloadavg()[0])
     reference, *others = allocators.split(",")
     print(f"\n{rounds} rounds; load (1 minute) {min(loads):.1f} to {max(loads):.1f}, this program's own included.")

@@ -5,6 +5,7 @@ Makes its own inputs in a directory, runs `heapwright compare` for each program 
 CPU time, peak and mean resident memory relative to the reference, with geometric means.
 
     .venv/bin/python tools/programs.py --allocators mimalloc2-nothp,glibc,exgen -n 7
+    .venv/bin/python tools/programs.py --allocators exgen,reaper -n 1 --instructions
 """
 
 from __future__ import annotations
@@ -114,11 +115,13 @@ def main() -> None:
     """Runs everything and prints Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     add_options(parser, "mimalloc2-nothp,glibc,exgen", "out/programs", 7)
+    parser.add_argument("--instructions", action="store_true", help="count them with callgrind, and nothing else; slow")
     args = parser.parse_args()
     make_inputs(args.folder)
     wanted = args.programs.split(",") if args.programs else list(PROGRAMS)
     programs = {name: ["--", *PROGRAMS[name]] for name in wanted if shutil.which(PROGRAMS[name][0])}
-    report(programs, args.folder, args.allocators, args.rounds, ("cpu_s", "peak_rss_bytes", "mean_rss_bytes"))
+    metrics = ("instructions",) if args.instructions else ("cpu_s", "peak_rss_bytes", "mean_rss_bytes")
+    report(programs, args.folder, args.allocators, args.rounds, metrics)
 
 
 if __name__ == "__main__":

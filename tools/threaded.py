@@ -18,7 +18,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from comparing import LABELS, add_options, report
+from comparing import add_options, report
 from threaded_inputs import make_inputs
 
 # Without huge pages, which no allocator here but mimalloc asks for.
@@ -103,7 +103,8 @@ def main() -> None:
     programs = {
         name: ["--workload", str(write_workload(name, args.folder).resolve())] for name in wanted if installed(name)
     }
-    report(programs, args.folder, args.allocators, args.rounds, tuple(LABELS))
+    metrics = ("wall_s", "cpu_s", "peak_rss_bytes", "mean_rss_bytes")
+    report(programs, args.folder, args.allocators, args.rounds, metrics)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""What `heapwright bench` says about one allocator on programs with threads: the tables in docs/results/reaper.md.
+
+    heapwright bench realistic --threads 1,2,8 --json realistic.json      # and the other suites
+    .venv/bin/python tools/multithreaded.py *.json
+
+CPU time and peak RSS of an allocator of ours, against the best single peer (the one with the least geometric mean over
+all benchmarks, at that thread count), and against each benchmark's own best peer; and whether run time and CPU time per
+operation stay the same with more threads. Quotients of two allocators' ratios to the reference are geometric means
+over rounds of quotients within a round. A benchmark that does not run with so many threads counts with the next number
+it has (n-to-1 has three at least, phases one at most); scalability's other numbers of iterations are not counted again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from comparing import geometric_mean
+
+SUITES = ("openmp", "realistic", "server", "producer-consumer", "batch", "phases")
+OURS = ("exgen", "exgen-secure", "reaper", "reaper-secure")
+LABELS = {"cpu_s": "CPU time", "peak_rss_bytes": "peak RSS"}
+
+
+@dataclass
+class Results:
+    """(benchmark, threads) → allocator → that cell of `bench --json`; only cells that were measured."""
+
+    cells: dict[tuple[str, int], dict[str, dict[str, Any]]] = field(default_factory=dict)
+    allocators: list[str] = field(default_factory=list)
+    rounds: set[int] = field(default_factory=set)
+
+    def add(self, file: Path) -> None:
+        """Reads a file of `bench --json`."""
+        found = json.loads(file.read_text())
+        self.allocators = self.allocators or [one["name"] for one in found["allocators"]]
+        self.rounds.add(found["rounds"])
+        for cell in found["results"]:
+            counted = cell["suite"] in SUITES and not cell["benchmark"].removeprefix("scalability-")[0].isdigit()
+            if counted and not cell["failure"]:
+                self.cells.setdefault((cell["benchmark"], cell["threads"]), {})[cell["allocator"]] = cell
+
+    @property
+    def peers(self) -> list[str]:
+        """All that are not ours."""
+        return [name for name in self.allocators if name not in OURS]
+
+    def benchmarks(self, threads: int) -> dict[str, dict[str, dict[str, Any]]]:
+        """Each benchmark's cells with so many threads, or the next number it has."""
+        counts: dict[str, list[int]] = {}
+        for name, count in self.cells:
+            counts.setdefault(name, []).append(count)
+        chosen = {name: min((c for c in has if c >= threads), default=max(has)) for name, has in counts.items()}
+        return {name: self.cells[name, count] for name, count in chosen.items()}
+
+    def ratio(self, cell: dict[str, Any], metric: str) -> float:
+        """To the reference."""
+        ratio = cell["ratio"].get(metric)
+        return float(ratio["value"]) if ratio else 1.0
+
+    def mean(self, allocator: str, threads: int, metric: str) -> float:
+        """Geometric mean of the ratios to the reference."""
+        return geometric_mean([self.ratio(found[allocator], metric) for found in self.benchmarks(threads).values()])
+
+    def best(self, names: Iterable[str], threads: int, metric: str) -> str:
+        """The allocator with the least geometric mean."""
+        return min(names, key=lambda name: self.mean(name, threads, metric))
+
+
+def against_peers(results: Results, mine: str, threads: int) -> None:
+    """Each benchmark against the best single peer and its own best one."""
+    single = {metric: results.best(results.peers, threads, metric) for metric in LABELS}
+    print(f"\n**{mine} with {threads} threads**\n")
+    columns = [text for m in LABELS for text in (f"{LABELS[m]} / {single[m]}'s", "/ its own best peer's", "which is")]
+    print("| benchmark | " + " | ".join(columns) + " |\n|---" + "|---" * len(columns) + "|")
+    sums: dict[tuple[str, str], list[float]] = {}
+    for name, cell in results.benchmarks(threads).items():
+        row = [name]
+        for metric in LABELS:
+            own = min(results.peers, key=lambda peer, c=cell, m=metric: results.ratio(c[peer], m))  # type: ignore[misc]
+            value = results.ratio(cell[mine], metric)
+            for kind, peer in (("single", single[metric]), ("own", own)):
+                ratio = value / results.ratio(cell[peer], metric)
+                sums.setdefault((metric, kind), []).append(ratio)
+                row.append(f"{ratio:.3f}")
+            row.append(own)
+        print(f"| {' | '.join(row)} |")
+    means = [f"**{geometric_mean(sums[m, 'single']):.3f}** | {geometric_mean(sums[m, 'own']):.3f} |" for m in LABELS]
+    print(f"| geometric mean | {' | '.join(means)} |")
+
+
+def means(results: Results, counts: list[int]) -> None:
+    """Geometric means of all allocators, all thread counts."""
+    for metric, label in LABELS.items():
+        print(f"\n**{label}, geometric means of the ratios to {results.allocators[0]}**\n")
+        print("| allocator | " + " | ".join(f"{n} threads" for n in counts) + " |\n|---" + "|---" * len(counts) + "|")
+        for name in sorted(results.allocators, key=lambda one: results.mean(one, 2, metric)):
+            print(f"| {name} | " + " | ".join(f"{results.mean(name, n, metric):.3f}" for n in counts) + " |")
+
+
+def flatness(results: Results, counts: list[int]) -> None:
+    """Run time of scalability, and CPU time an operation of all benchmarks, with more threads."""
+    columns = ["scalability: run time at 2 / 1"] + [f"CPU an operation at {n} / 1" for n in counts if n > 1]
+    columns += [f"scalability: CPU an operation at {n} / 1" for n in counts if n > 2]
+    print("\n**With more threads, medians; 1 is flat**\n")
+    print("| allocator | " + " | ".join(columns) + " |\n|---" + "|---" * len(columns) + "|")
+
+    def per_operation(name: str, count: int, allocator: str) -> float:
+        cell = results.cells[name, count][allocator]
+        return float(cell["cpu_s"]) / float(cell["operations"])
+
+    many = [name for name, count in results.cells if count == 1 and (name, 2) in results.cells]
+    for allocator in results.allocators:
+        wall = [results.cells["scalability", n][allocator]["wall_s"] for n in (1, 2)]
+        row = [f"{wall[1] / wall[0]:.2f}"]
+        for n in counts[1:]:
+            there = [name for name in many if (name, n) in results.cells]
+            growth = [per_operation(name, n, allocator) / per_operation(name, 1, allocator) for name in there]
+            row.append(f"{geometric_mean(growth):.2f}")
+        row += [
+            f"{per_operation('scalability', n, allocator) / per_operation('scalability', 1, allocator):.2f}"
+            for n in counts
+            if n > 2
+        ]
+        print(f"| {allocator} | {' | '.join(row)} |")
+
+
+def main() -> None:
+    """Prints Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `heapwright bench --json`")
+    parser.add_argument("--allocator", default="reaper", help="of ours (default reaper)")
+    args = parser.parse_args()
+    results = Results()
+    for file in args.files:
+        results.add(file)
+    counts = sorted({count for _, count in results.cells})
+    print(f"{len({name for name, _ in results.cells})} benchmarks, {max(results.rounds)} rounds.")
+    for threads in (2, 8):
+        against_peers(results, args.allocator, threads)
+    means(results, counts)
+    flatness(results, counts)
+
+
+if __name__ == "__main__":
+    main()
