@@ -107,7 +107,19 @@ def test_a_default_that_fails(script: str, message: str, heapwright: Heapwright)
 @pytest.fixture
 def study(heapwright: Heapwright, program: Callable[..., Path]) -> Path:
     """A short finished study of moody.c."""
-    words = ["tune", "--budget", "1", "--pairs", "6:6", "--method", "sobol", "--minimize", "peak_heap"]
+    words = [
+        "tune",
+        "--allocators",
+        "glibc",
+        "--budget",
+        "1",
+        "--pairs",
+        "6:6",
+        "--method",
+        "sobol",
+        "--minimize",
+        "peak_heap",
+    ]
     done = heapwright(*words, "--study", "s.study", "--", str(program("moody")))
     assert done.status == 0, done.err
     return heapwright.folder / "s.study"
@@ -160,7 +172,19 @@ def small_disk(heapwright: Heapwright) -> Iterator[Path]:
 
 
 def test_a_full_disk_loses_nothing(heapwright: Heapwright, small_disk: Path, program: Callable[..., Path]) -> None:
-    words = ["tune", "--budget", "40", "--method", "sobol", "--pairs", "6:6", "--study", "disk/s.study"]
+    words = [
+        "tune",
+        "--allocators",
+        "glibc",
+        "--budget",
+        "40",
+        "--method",
+        "sobol",
+        "--pairs",
+        "6:6",
+        "--study",
+        "disk/s.study",
+    ]
     done = heapwright(*words, "--", str(program("moody")))
     assert done.status == 1
     message = r"cannot write the study disk/s\.study: .*full \(free some space and give the same command again"

@@ -19,7 +19,18 @@ from .conftest import Heapwright
 
 # What maps and how much is the same in every run under the same settings, so even an adaptive search must take
 # the same course again.
-OPTIONS = ["--minimize", "peak_heap,mapping_calls", "--budget", "50", "--pairs", "6:6", "--seed", "7"]
+OPTIONS = [
+    "--allocators",
+    "glibc",
+    "--minimize",
+    "peak_heap,mapping_calls",
+    "--budget",
+    "50",
+    "--pairs",
+    "6:6",
+    "--seed",
+    "7",
+]
 KILLS = 10
 
 

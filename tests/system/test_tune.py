@@ -52,7 +52,9 @@ def rows(study: Path, query: str) -> list[tuple[Any, ...]]:
 
 def test_a_planted_gain_is_found_and_confirmed(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     path = str(program("large_blocks"))
-    found = result(heapwright("tune", "--budget", "36", "--study", "s.study", "--json", "-", "--", path))
+    found = result(
+        heapwright("tune", "--allocators", "glibc", "--budget", "36", "--study", "s.study", "--json", "-", "--", path)
+    )
     pick = found["picks"]["time"]
     cpu = pick["confirmed"]["cpu_s"]
     assert cpu["verdict"] == "better"

@@ -151,13 +151,18 @@ def _named(args: argparse.Namespace) -> list[Allocator]:
     return chosen_allocators(args.allocators) if _names(args.allocators) else []
 
 
-def _all(path: Path) -> list[Allocator]:
-    """Every allocator worth searching; of a study that exists, those it was begun with."""
+def _all(path: Path, keys: list[str]) -> list[Allocator]:
+    """Every allocator worth searching, or that has one of these parameters; of a study that exists, its own."""
+    from heapwright.allocators.joint import restricted
     from heapwright.allocators.registry import get_allocator, ordinary_allocators
     from heapwright.study.open import stored_allocators
 
     names = stored_allocators(path) if path.is_file() and path.stat().st_size else []
-    return [get_allocator(name) for name in names] or ordinary_allocators()
+    if names:
+        return [get_allocator(name) for name in names]
+    every = ordinary_allocators()
+    having = [a for a in every if keys and restricted(a.space(threads=True, expert=True), keys).params]
+    return having or every
 
 
 def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
@@ -170,7 +175,7 @@ def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
         if not any(restricted(space, [key]).params for space in spaces):
             if len(spaces) == 1:
                 spaces[0].restrict([key])
-            raise unknown("parameter", key, {f"{s.allocator.name}.{p.key}" for s in spaces for p in s.params})
+            raise unknown("parameter", key, {p.key for s in spaces for p in s.params})
     if given.get("method") == "grid" and len(allocators) > 1:
         raise UsageError("a grid is of one allocator's settings", f"for example --allocators {allocators[0].name}")
 
@@ -184,7 +189,7 @@ def run(args: argparse.Namespace) -> int:
 
     workload, named = read_workload(args), _named(args)
     path = args.study or default_path(workload, named)
-    allocators = named or _all(path)
+    allocators = named or _all(path, _names(args.params))
     given = given_options(args, ",".join(a.name for a in allocators))
     _check(given, allocators)
     warn_of_settings(workload, allocators)

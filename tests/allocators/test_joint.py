@@ -1,0 +1,106 @@
+"""Several allocators' spaces as one: what holds for every point of it, and which allocators are found worth it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
+from heapwright.allocators.registry import bundled_names, bundled_space
+from heapwright.allocators.space import AllocatorSpec, Context, GateSpec, Point, Space, SpaceFile, build_space
+from heapwright.search.nsga2 import Nsga2
+from heapwright.search.protocol import Setup
+
+from .spaces import number
+
+VERSIONS = {"glibc": "2.36", "jemalloc": "5.3.0", "mimalloc": "2.3.2", "tcmalloc": "2.10"}
+
+
+def bundled(name: str, threads: bool = True) -> Space:
+    """A space that comes with heapwright, wherever its library is."""
+    return build_space(bundled_space(name), Context(VERSIONS.get(name, ""), 2, threads, False))
+
+
+def toy(name: str) -> Space:
+    spec = AllocatorSpec(name, env=name.upper(), pair="{key}={value}", join=",", preload=f"/{name}.so")
+    params = [number("same", 1, 4, specials=[0]), number("shut", 1, 2, gate="g")]
+    return build_space(SpaceFile(spec, [GateSpec("g", "e")], params), Context())
+
+
+spaces = st.lists(
+    st.sampled_from(bundled_names()).map(bundled) | st.sampled_from(["a", "b"]).map(toy),
+    min_size=2, max_size=5, unique_by=lambda s: s.allocator.name,
+).map(join)  # fmt: skip
+
+
+def points(space: Space) -> st.SearchStrategy[Point]:
+    return st.tuples(*(st.integers(0, size) for size in space.sizes))
+
+
+@given(st.data())
+def test_a_point_means_one_allocator_and_its_settings(data: st.DataObject) -> None:
+    space = data.draw(spaces)
+    assert isinstance(space, JointSpace)
+    point = data.draw(points(space))
+    once = space.normalise(point)
+    assert space.normalise(once) == once
+    settings = space.settings(point)
+    assert space.settings(once) == settings
+    part = space.part(settings[ALLOCATOR])
+    own = {k: v for k, v in settings.items() if k != ALLOCATOR}
+    assert set(own) <= {p.key for p in part.params}
+    assert space.environment(settings, {}) == part.environment(own, {})
+    assert space.point(settings) == once
+
+
+@given(st.data())
+def test_points_that_differ_when_normal_run_differently(data: st.DataObject) -> None:
+    space = data.draw(spaces)
+    a, b = (space.normalise(data.draw(points(space))) for _ in range(2))
+    assert (space.settings(a) == space.settings(b)) == (a == b)
+
+
+@given(st.data())
+def test_dimensions_are_told_apart(data: st.DataObject) -> None:
+    space = data.draw(spaces)
+    keys = [p.key for p in space.params]
+    assert len(set(keys)) == len(keys)
+    assert keys[0] == ALLOCATOR
+    assert len(space.sizes) == len(space.gates) + len(space.params)
+    assert all(value == 0 for value in space.default)
+
+
+def test_one_space_is_itself() -> None:
+    assert join([toy("a")]) == toy("a")
+
+
+def test_what_of_others_is_set_means_nothing() -> None:
+    space = join([toy("a"), toy("b")])
+    # gates of a, b | allocator | a.same, a.shut | b.same, b.shut
+    assert space.sizes == (1, 1, 1, 4, 2, 4, 2)
+    assert space.settings((1, 1, 0, 1, 1, 2, 2)) == {ALLOCATOR: "a", "same": "0", "shut": "1"}
+    assert space.settings((0, 1, 1, 1, 1, 2, 2)) == {ALLOCATOR: "b", "same": "1", "shut": "2"}
+    assert space.normalise((1, 0, 1, 3, 1, 0, 2)) == (0, 0, 1, 0, 0, 0, 0)
+    env = space.environment(space.settings((0, 1, 1, 1, 1, 2, 2)), {"LD_PRELOAD": "/mine.so", "A": "same=3"})
+    assert env == {"B": "same=1,shut=2", "LD_PRELOAD": "/b.so:/mine.so"}
+
+
+def test_settings_that_are_not_there_have_no_point() -> None:
+    space = join([toy("a"), toy("b")])
+    assert isinstance(space, JointSpace)
+    assert space.point({ALLOCATOR: "c"}) is None
+    assert space.point({ALLOCATOR: "a", "same": "3"}) is None
+    assert space.point({ALLOCATOR: "a", "other": "1"}) is None
+
+
+def test_restricting_one_part() -> None:
+    assert [p.key for p in restricted(toy("a"), ["a.same"]).params] == ["same"]
+    assert restricted(toy("a"), ["a.same"]).gates == ()
+    assert [p.key for p in restricted(toy("a"), ["shut", "b.same"]).params] == ["shut"]
+    assert restricted(toy("a"), ["b.same"]).params == ()
+
+
+def test_a_method_made_for_one_space_searches_several() -> None:
+    space = join([bundled(name) for name in ("glibc", "jemalloc", "mimalloc")])
+    asked = Nsga2(Setup(space, 2, 48, 1)).ask()
+    assert {space.settings(p)[ALLOCATOR] for p in asked} == {"glibc", "jemalloc", "mimalloc"}
