@@ -53,7 +53,7 @@ def starts(log: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-@pytest.mark.parametrize("method", ["nsga2", "sobol", "grid"])
+@pytest.mark.parametrize("method", ["nsga2", "sobol", "grid", "gp", "cmaes", "local", "auto"])
 def test_killed_ten_times_it_ends_as_if_undisturbed(
     method: str, heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:

@@ -232,8 +232,12 @@ def _heat(figure: Figure, axes: Axes, terrain: Terrain) -> None:
     known = ratios[~np.isnan(ratios)] if (~np.isnan(ratios)).any() else np.array([1.0])
     low, high = min(float(known.min()), 0.999), max(float(np.quantile(known, 0.95)), 1.001)
     norm = TwoSlopeNorm(1.0, low, high)
-    mesh = axes.pcolormesh(xs, ys, ratios.T, cmap="RdYlBu_r", norm=norm, shading="nearest", rasterized=True)
-    figure.colorbar(mesh, ax=axes, label="ratio to the default (blue is better)", extend="max")
+    edges = (_edges(a, at) for a, at in ((first, xs), (second, ys)))
+    mesh = axes.pcolormesh(*edges, ratios.T, cmap="RdYlBu_r", norm=norm, rasterized=True)
+    bar = figure.colorbar(mesh, ax=axes, label="ratio to the default (blue is better)", extend="max")
+    bar.set_ticks(
+        [low, 1.0, 1 + (high - 1) / 2, high], labels=[f"{v:.3g}" for v in (low, 1.0, 1 + (high - 1) / 2, high)]
+    )
     _arrows(axes, terrain, logs, xs, ys)
     if first.default is not None or second.default is not None:
         x, y = (a.default if a.default is not None else float(v[0]) for a, v in ((first, xs), (second, ys)))
@@ -244,6 +248,19 @@ def _heat(figure: Figure, axes: Axes, terrain: Terrain) -> None:
         at = [(first.at(p.values[0]), second.at(p.values[1])) for p in failed]
         axes.plot(*zip(*at, strict=True), "x", color="#b00", ls="none", markersize=4, label="failed")
     _mark_best(axes, terrain)
+
+
+def _edges(axis: Axis, at: Any) -> Any:
+    """Where cells begin and end around these places: halfway, on a log axis in the exponent."""
+    import numpy as np
+
+    logs = np.log2(at) if axis.scale == "log2" else at
+    if len(logs) == 1:
+        found = np.array([logs[0] - 0.5, logs[0] + 0.5])
+    else:
+        middle = (logs[1:] + logs[:-1]) / 2
+        found = np.concatenate([[2 * logs[0] - middle[0]], middle, [2 * logs[-1] - middle[-1]]])
+    return np.exp2(found) if axis.scale == "log2" else found
 
 
 def _arrows(axes: Axes, terrain: Terrain, logs: Any, xs: Any, ys: Any) -> None:

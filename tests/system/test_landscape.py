@@ -1,0 +1,83 @@
+"""landscape: the installed command on real programs, killed and taken up, shown and written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Heapwright
+
+CURVE = ["landscape", "--param", "mmap_threshold", "--range", "mmap_threshold=1K:1G", "--step", "2"]
+
+
+def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    """mapping_calls takes large blocks: below their size each is a mapping, far above it none."""
+    out = ["--metric", "mapping_calls", "--json", "l.json", "--csv", "l.csv", "--plot", "l.svg"]
+    done = heapwright(*CURVE, *out, "--", str(program("mapping_calls")))
+    assert done.status == 0, done.err
+    found = json.loads((heapwright.folder / "l.json").read_text())
+    values = [p["settings"]["mmap_threshold"] for p in found["places"]]
+    assert values == [str(1 << k) for k in range(10, 31, 2)]
+    calls = [p["median"] for p in found["places"]]
+    assert calls[0] > calls[-1]
+    assert found["best"]["ratio"] == min(p["ratio"] for p in found["places"])
+    assert found["smoothness"]["step"] > 0
+    rows = list(csv.DictReader((heapwright.folder / "l.csv").open()))
+    assert sum(r["mmap_threshold"] == "" for r in rows) == 3  # a default beside every five
+    assert len(rows) == 11 + 3
+    picture = (heapwright.folder / "l.svg").read_text()
+    assert picture.startswith("<?xml")
+    assert "best: mmap_threshold=" in done.out
+    assert all(len(line) <= 80 for line in done.out.splitlines())
+
+    again = heapwright(*CURVE, "--metric", "peak_heap", "--json", "-", "--", str(program("mapping_calls")))
+    other = json.loads(again.out)
+    assert (other["metric"], other["study"]) == ("peak_heap_bytes", found["study"])
+
+
+def test_killed_it_goes_on(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    log = heapwright.folder / "starts"
+    command = ["sh", "-c", 'echo >>"$0"; exec "$1"', str(log), str(program("mapping_calls"))]
+    words = ["landscape", "--param", "mmap_threshold", "--param", "top_pad", "--step", "5", "-q", "--study", "l.study"]
+    words += ["--metric", "mapping_calls", "--json", "-", "--", *command]
+    for runs in (4, 12):
+        process = heapwright.start(*words)
+        while process.poll() is None and (not log.exists() or len(log.read_text().splitlines()) < runs):
+            time.sleep(0.002)
+        process.kill()
+        process.communicate()
+    done = heapwright(*words)
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert all(p["runs"] == 1 for p in found["places"])
+    places = len(found["places"])
+    expected = 6 + places + -(-places // 5)
+    assert expected <= len(log.read_text().splitlines()) <= expected + 2
+    made = log.read_text()
+    assert heapwright(*words).out == done.out
+    assert log.read_text() == made
+
+
+KIND = "what kind of picture is that? (name it .svg, .png or .pdf)"
+EXAMPLE = "(for example mmap_threshold=256:32M)"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--param", "mmap_treshold"], "unknown parameter 'mmap_treshold' (did you mean 'mmap_threshold'?)"),
+        (["--param", "top_pad", "--range", "top_pad=9"], f"--range top_pad=9 is not P=LOW:HIGH {EXAMPLE}"),
+        ([*"--param a --param b --param c".split()], "a landscape has one or two parameters (leave some --param out)"),
+        (["--param", "top_pad", "--plot", "l.gif"], f"--plot l.gif: {KIND}"),
+        (["--param", "top_pad", "--metric", "cpuu"], "unknown metric 'cpuu' (did you mean 'cpu'?)"),
+    ],
+)
+def test_bad_input(words: list[str], message: str, heapwright: Heapwright) -> None:
+    done = heapwright("landscape", *words, "--", "true")
+    assert (done.status, done.out, done.err) == (2, "", f"heapwright: {message}\n")
+    assert list(heapwright.folder.iterdir()) == []
