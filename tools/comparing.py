@@ -53,14 +53,25 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def _cell(found: Mapping[str, Any], metric: str) -> str:
-    ratio = found["ratio"].get(metric)
-    return f"{ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]" if ratio else found.get("failure") or "n/a"
+def _ratio(found: Mapping[str, Any], allocator: str, reference: str, metric: str) -> dict[str, float] | None:
+    """To the reference; of one round only, as for instructions, without an interval."""
+    ratio: dict[str, float] | None = found[allocator]["ratio"].get(metric)
+    both = [found[name]["summary"].get(metric) for name in (allocator, reference)]
+    if ratio is None and all(both):
+        return {"value": both[0]["median"] / both[1]["median"]}
+    return ratio
 
 
-def _mean(results: Mapping[str, Mapping[str, Any]], allocator: str, metric: str) -> str:
+def _cell(found: Mapping[str, Any], allocator: str, reference: str, metric: str) -> str:
+    ratio = _ratio(found, allocator, reference, metric)
+    if ratio is None:
+        return found[allocator].get("failure") or "n/a"
+    return f"{ratio['value']:.3f}" + (f" [{ratio['low']:.3f}, {ratio['high']:.3f}]" if "low" in ratio else "")
+
+
+def _mean(results: Mapping[str, Mapping[str, Any]], allocator: str, reference: str, metric: str) -> str:
     """Over the programs that ran under it; how many, if not all."""
-    ratios = [found[allocator]["ratio"].get(metric) for found in results.values()]
+    ratios = [_ratio(found, allocator, reference, metric) for found in results.values()]
     values = [ratio["value"] for ratio in ratios if ratio]
     if not values:
         return "n/a"
@@ -83,5 +94,6 @@ def report(
         print(f"\n**{LABELS[metric]}, ratio to {reference}**\n")
         print("| program | " + " | ".join(others) + " |\n|---" + "|---" * len(others) + "|")
         for name, found in results.items():
-            print(f"| {name} | " + " | ".join(_cell(found[other], metric) for other in others) + " |")
-        print("| geometric mean | " + " | ".join(_mean(results, other, metric) for other in others) + " |")
+            print(f"| {name} | " + " | ".join(_cell(found, other, reference, metric) for other in others) + " |")
+        means = (_mean(results, other, reference, metric) for other in others)
+        print("| geometric mean | " + " | ".join(means) + " |")
