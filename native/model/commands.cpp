@@ -121,8 +121,8 @@ int synth_command(Words words) {
     return fail("that is more than can be made up: a window would have more than 2^30 allocations");
   }
   for (model::MeanClass& mean : plan.means) {
-    mean.count = static_cast<std::uint64_t>(static_cast<double>(mean.count) * heap * time + 0.5);
-    mean.lifetime = static_cast<std::uint64_t>(static_cast<double>(mean.lifetime) * heap + 0.5);
+    mean.count = model::whole(static_cast<double>(mean.count) * heap * time);
+    mean.lifetime = model::whole(static_cast<double>(mean.lifetime) * heap);
   }
   if (plan.rand_malloc) {
     plan.nanoseconds = static_cast<std::uint64_t>(static_cast<double>(plan.nanoseconds) * heap * time);

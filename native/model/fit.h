@@ -13,8 +13,8 @@ namespace heapwright::model {
 
 struct FitOptions {
   std::uint64_t windows = 200;
-  std::uint64_t script = 800;      // stays kept one by one, at most
-  std::size_t bytes = 150 * 1000;  // of JSON, at most; classes are merged until it fits
+  std::uint64_t script = 800;  // stays kept one by one, at most
+  std::size_t bytes = 150000;  // of JSON, at most; classes are merged until it fits
 };
 
 // Opens the trace anew; nullptr where that fails.

@@ -35,7 +35,7 @@ void join(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes, std::size
   const double mean =
       (static_cast<double>(a) * static_cast<double>(n) + static_cast<double>(b) * static_cast<double>(m)) /
       static_cast<double>(n + m);
-  sizes[i] = {static_cast<std::uint64_t>(mean + 0.5), n + m};
+  sizes[i] = {whole(mean), n + m};
   sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(i) + 1);
 }
 

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -27,6 +28,9 @@ inline constexpr unsigned kLifeBins = 48;
 inline constexpr unsigned kAgeBins = 12;
 inline constexpr unsigned kAsClass = kLifeBins - 1;  // bin of those whose lengths are as in SizeClass::brief
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+// A number of things that came out as a fraction.
+inline std::uint64_t whole(double value) { return static_cast<std::uint64_t>(std::llround(value)); }
 
 struct SizeClass {
   // Sizes and how often each was asked for; the rare ones are taken together at their mean.

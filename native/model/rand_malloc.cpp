@@ -66,8 +66,7 @@ bool fit_rand_malloc(const Opener& open, std::vector<MeanClass>& means, Model& t
   for (const Sum& sum : sums) {
     if (sum.count > 0) {
       const auto count = static_cast<double>(sum.count);
-      means.push_back({static_cast<std::uint64_t>(sum.bytes / count + 0.5), sum.count,
-                       static_cast<std::uint64_t>(sum.life / count + 0.5)});
+      means.push_back({whole(sum.bytes / count), sum.count, whole(sum.life / count)});
     }
   }
   totals.ticks = ticks;
@@ -132,7 +131,7 @@ class RandMallocSource : public trace::EventSource {
     for (int i = 0; i < 5; ++i) {
       sum += dice_.uniform();
     }
-    const auto lifetime = static_cast<std::uint64_t>(static_cast<double>(mean.lifetime) * sum / 2.5 + 0.5);
+    const auto lifetime = whole(static_cast<double>(mean.lifetime) * sum / 2.5);
     event.kind = Kind::kMalloc;
     event.object = tick_;
     event.size = mean.size;

@@ -14,9 +14,9 @@ class Rounded {
  public:
   std::uint64_t next(double value) {
     exact_ += value;
-    const double whole = std::max(given_, std::floor(exact_ + 0.5));
-    const double step = whole - given_;
-    given_ = whole;
+    const double next = std::max(given_, std::floor(exact_ + 0.5));
+    const double step = next - given_;
+    given_ = next;
     return static_cast<std::uint64_t>(step);
   }
 

@@ -157,7 +157,8 @@ void WindowsSource::emit(Event event, std::uint32_t slot) {
 
 std::uint32_t drawn(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& list, double draw) {
   for (const auto& [thread, count] : list) {
-    if ((draw -= static_cast<double>(count)) < 0) {
+    draw -= static_cast<double>(count);
+    if (draw < 0) {
       return thread;
     }
   }
@@ -272,10 +273,9 @@ void WindowsSource::begin(const Begin& begin, std::uint64_t rank, bool may_wait)
     cohorts_[begin.kind].add(held);
     return;
   }
-  const std::uint64_t until =
-      begin.until > 0
-          ? static_cast<std::uint64_t>(static_cast<double>(begin.until) * static_cast<double>(ticks_) + 0.5)
-          : rank + 1 + begin.length;
+  const std::uint64_t until = begin.until > 0
+                                  ? whole(static_cast<double>(begin.until) * static_cast<double>(ticks_))
+                                  : rank + 1 + begin.length;
   const Due due{std::min(std::max(rank + 1, until), std::max(ticks_, rank + 1)), briefs_.size()};
   briefs_.push_back({held, begin.kind, false});
   due_.push(due);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "statistics.h"
 
@@ -29,9 +30,9 @@ void spread(Row& row, const SizeClass& c, std::uint64_t ticks) {
   for (const auto& [bin, count] : c.brief) {
     if (bin_low(static_cast<unsigned>(bin)) < ticks) {
       exact += static_cast<double>(all) * static_cast<double>(count) / sum;
-      const auto whole = std::min(all, static_cast<std::uint64_t>(exact + 0.5));
-      row.brief[bin] += whole - given;
-      given = whole;
+      const auto so_far = std::min(all, whole(exact));
+      row.brief[bin] += so_far - given;
+      given = so_far;
     }
   }
 }
@@ -141,10 +142,11 @@ WindowPlan plan_window(const Window& window, double stretch, Dice& dice) {
       plan.ends.push_back({static_cast<float>(at), kind});
     }
   }
-  std::stable_sort(plan.begins.begin(), plan.begins.end(),
-                   [](const Begin& a, const Begin& b) { return a.at < b.at; });
-  std::stable_sort(plan.ends.begin(), plan.ends.end(),
-                   [](const OldEnd& a, const OldEnd& b) { return a.at < b.at; });
+  std::sort(plan.begins.begin(), plan.begins.end(), [](const Begin& a, const Begin& b) {
+    return std::tie(a.at, a.kind, a.length, a.until) < std::tie(b.at, b.kind, b.length, b.until);
+  });
+  std::sort(plan.ends.begin(), plan.ends.end(),
+            [](const OldEnd& a, const OldEnd& b) { return std::tie(a.at, a.kind) < std::tie(b.at, b.kind); });
   mark_resizes(plan.begins, window, window.rows.size());
   return plan;
 }

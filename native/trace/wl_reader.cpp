@@ -179,6 +179,7 @@ bool WlSource::read_main() {
     lose("the list of threads is not whole");
   }
   std::vector<std::uint64_t> begins;
+  begins.reserve(streams_.size());
   for (const Stream& stream : streams_) {
     begins.push_back(stream.begin);
   }
