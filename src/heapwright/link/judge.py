@@ -195,7 +195,13 @@ def _judge_static(case: _Case, path: str, image: Image) -> None:
         symbol = "pthread_create"
         case.add(symbol, path, [path], "starts", "it is linked in, which the linker does only for what refers to it")
     if {"dlopen", "__dlopen"} & names:
-        case.add("dlopen", path, [path], "plugins")
+        case.add(
+            "dlopen",
+            path,
+            [path],
+            "plugins",
+            "or only the C library's own use of it: that cannot be told in a static program",
+        )
 
 
 def _judge_loaded(case: _Case, loaded: Loaded, within: Sequence[str] = ()) -> None:

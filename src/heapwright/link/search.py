@@ -97,7 +97,6 @@ def replace_origin(folders: Iterable[str], path: Path, bits: int) -> list[str]:
     return found
 
 
-@cache
 def fits(path: Path, machine: str, bits: int) -> bool:
     """Whether this is an ELF file for the same machine."""
     try:

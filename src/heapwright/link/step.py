@@ -116,12 +116,17 @@ def _link_program(linker: str, line: LinkLine, wish: Wish) -> int:
     if choice is None:
         judgement = judge_closure(line, closure, wish.plugins)
         verdict = judgement.verdict
-        choice = from_verdict(wish, verdict, reason(judgement))
+        choice = from_verdict(wish, verdict, _lasting(reason(judgement)))
     if choice.library:
         _check_machine(choice.library, machine, closure.machine()[1])
     if line.static and choice.shared:
         raise Declined(f"{choice.allocator} is a shared library, and the program is static")
     return _link_with(linker, line, choice, verdict, machine, wish)
+
+
+def _lasting(why: str) -> str:
+    """The reason without names of temporary objects: the same link must make the same program."""
+    return re.sub(rf"{re.escape(tempfile.gettempdir())}/[^\s/]+\.o\b", "its own code", why)
 
 
 def _check(closure: Closure) -> None:
@@ -202,7 +207,7 @@ def _look_at(output: Path, choice: Choice) -> str:
         soname = read_file(choice.library).soname or choice.library.name
         return "" if soname in image.needed else f"{soname} is not among the libraries it loads"
     hidden = [name for name in _WHOLE if name not in image.exports]
-    return f"{hidden[0]} is hidden from the libraries it loads (--exclude-libs or a version script" if hidden else ""
+    return f"{hidden[0]} is hidden from libraries (by --exclude-libs or a version script)" if hidden else ""
 
 
 def wish_as_text(wish: Wish) -> str:

@@ -1,0 +1,6 @@
+#include "words.h"
+
+int main(void) {
+  count_words(stdin, stdout);
+  return 0;
+}

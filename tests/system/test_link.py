@@ -1,0 +1,358 @@
+"""`heapwright inspect` and `heapwright link`, the installed commands, with the compilers and linkers that are here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROGRAMS, ROOT
+
+from .conftest import Heapwright, environment
+
+PLAIN = (
+    "#include <string>\n#include <vector>\n"
+    "int main(){std::vector<std::string> v(999,std::string(99,'x'));return v.empty();}\n"
+)
+CREW = "#include <thread>\n#include <string>\nint main(){std::thread([]{std::string s(99,'x');}).join();}\n"
+VERDICTS = {"plain": ("exgen", "single"), "crew": ("reaper", "multi")}
+
+
+@pytest.fixture(autouse=True)
+def sources(heapwright: Heapwright) -> None:
+    if not shutil.which("g++"):
+        pytest.skip("no compiler here")
+    (heapwright.folder / "plain.cpp").write_text(PLAIN)
+    (heapwright.folder / "crew.cpp").write_text(CREW)
+
+
+def run(folder: Path, *words: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words, cwd=folder, env={**environment(), **variables}, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def judged(heapwright: Heapwright, name: str) -> dict[str, object]:
+    found = json.loads(heapwright("inspect", "--json", "-", name).out)
+    assert isinstance(found, dict)
+    return found
+
+
+def works_with(heapwright: Heapwright, program: str, allocator: str) -> None:
+    """The program runs, and this allocator really is in it: it prints its statistics."""
+    done = run(heapwright.folder, f"./{program}", EXGEN_OPTIONS="stats=1", REAPER_OPTIONS="stats=1")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"{allocator}: "), done.stderr
+
+
+LINKS = [
+    [],
+    ["-fuse-ld=bfd"],
+    ["-fuse-ld=gold"],
+    ["-fuse-ld=lld"],
+    ["-fuse-ld=mold"],
+    ["-no-pie"],
+    ["-static"],
+    ["-static-pie"],
+    ["-flto", "-O2"],
+    ["-Wl,--gc-sections", "-ffunction-sections", "-s"],
+]
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+@pytest.mark.parametrize("options", LINKS, ids=" ".join)
+def test_the_verdict_chooses(heapwright: Heapwright, compiler: str, options: list[str]) -> None:
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler} here")
+    if run(heapwright.folder, compiler, *options, "plain.cpp", "-o", "x").returncode:
+        pytest.skip(f"{compiler} {' '.join(options)} does not work here")
+    for name, (allocator, verdict) in VERDICTS.items():
+        done = heapwright("link", "--", compiler, *options, f"{name}.cpp", "-o", name)
+        assert done.status == 0, done.err
+        assert f"heapwright: {name}: {allocator} " in done.err
+        works_with(heapwright, name, allocator)
+        found = judged(heapwright, name)
+        assert found["verdict"] == verdict
+        assert isinstance(found["linked"], dict)
+        assert found["linked"]["allocator"] == allocator
+
+
+def test_the_same_link_makes_the_same_program(heapwright: Heapwright) -> None:
+    made = []
+    for _ in range(2):
+        assert heapwright("link", "--", "g++", "crew.cpp", "-o", "crew").status == 0
+        made.append((heapwright.folder / "crew").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_shared_and_by_name(heapwright: Heapwright) -> None:
+    done = heapwright("link", "--shared", "--allocator", "reaper", "--", "g++", "plain.cpp", "-o", "plain")
+    assert "reaper" in done.err
+    works_with(heapwright, "plain", "reaper")
+    assert "libreaper.so" in run(heapwright.folder, "readelf", "-d", "plain").stdout
+    assert heapwright("link", "--secure", "--", "g++", "plain.cpp", "-o", "plain").status == 0
+    works_with(heapwright, "plain", "exgen-secure")
+
+
+def test_options_are_built_in_and_the_variable_wins(heapwright: Heapwright) -> None:
+    for more in ([], ["--shared"]):
+        assert heapwright("link", *more, "--options", "stats=1", "--", "g++", "plain.cpp", "-o", "plain").status == 0
+        assert run(heapwright.folder, "./plain").stderr.startswith("exgen: ")
+        assert run(heapwright.folder, "./plain", EXGEN_OPTIONS="stats=0").stderr == ""
+        assert "with stats=1" in heapwright("inspect", "plain").out
+
+
+def test_a_study_chooses(heapwright: Heapwright) -> None:
+    """Whatever the study found: what is linked is what `apply` prints."""
+    assert run(heapwright.folder, "g++", "-O1", "plain.cpp", "-o", "plain").returncode == 0
+    words = ["tune", "--allocators", "exgen", "--budget", "4", "--study", "s.study", "--json", "-", "--", "./plain"]
+    assert heapwright(*words).status == 0
+    config = json.loads(heapwright("apply", "s.study", "--format", "json").out)
+    done = heapwright("link", "--study", "s.study", "--", "g++", "plain.cpp", "-o", "plain")
+    assert done.status == 0, done.err
+    found = judged(heapwright, "plain")["linked"]
+    assert isinstance(found, dict)
+    if config["allocator"] == "exgen":
+        works_with(heapwright, "plain", "exgen")
+        assert found["options"] == config["env"].get("EXGEN_OPTIONS", "")
+    else:
+        assert found["allocator"] == "none"
+    assert "s.study" in found["why"]
+
+
+def test_what_links_no_program_is_run_as_it_is(heapwright: Heapwright) -> None:
+    for words in (["-c", "plain.cpp"], ["-E", "plain.cpp"], ["-shared", "-fPIC", "plain.cpp", "-o", "libp.so"]):
+        plain = run(heapwright.folder, "g++", *words)
+        done = heapwright("link", "--", "g++", *words)
+        assert (done.status, done.out, done.err) == (plain.returncode, plain.stdout, plain.stderr)
+    assert "linked" not in judged(heapwright, "libp.so")
+    assert heapwright("link", "--", "g++", "plain.o", "-r", "-o", "r.o").err == ""
+    assert heapwright("link", "--", "g++", "-print-prog-name=ld").out == run(ROOT, "g++", "-print-prog-name=ld").stdout
+    assert heapwright("link", "--", "ar", "rcs", "lib.a", "plain.o").status == 0
+
+
+def test_failures_are_the_compilers_own(heapwright: Heapwright) -> None:
+    (heapwright.folder / "bad.cpp").write_text("int f();int main(){return f();}")
+    done = heapwright("link", "--", "g++", "bad.cpp", "-o", "bad")
+    plain = run(heapwright.folder, "g++", "bad.cpp", "-o", "bad")
+    assert done.status == plain.returncode == 1
+    assert done.err.count("undefined reference") == plain.stderr.count("undefined reference") == 1
+    assert "heapwright" not in done.err
+    assert heapwright("link", "--", "g++", "missing.o", "-o", "x").status == 1
+    missing = heapwright("link", "--", "no-such-compiler", "x.o")
+    assert (missing.status, missing.err.count("\n")) == (2, 1)
+
+
+def test_response_files(heapwright: Heapwright) -> None:
+    assert run(heapwright.folder, "g++", "-c", "plain.cpp").returncode == 0
+    (heapwright.folder / "words").write_text("plain.o -o plain -Wl,--as-needed,-O1")
+    assert heapwright("link", "--", "g++", "@words").status == 0
+    works_with(heapwright, "plain", "exgen")
+
+
+@pytest.mark.parametrize(
+    ("words", "source", "says"),
+    [
+        (["-Wl,--exclude-libs,ALL"], PLAIN, "malloc is hidden from libraries"),
+        (["-fsanitize=address"], PLAIN, "brings its own malloc"),
+        ([], '#include <cstdlib>\nextern "C" void* malloc(size_t){return nullptr;}\n' + PLAIN, "brings its own malloc"),
+    ],
+    ids=["hidden", "sanitizer", "own"],
+)
+def test_where_it_cannot_be_the_link_is_the_plain_one(
+    heapwright: Heapwright, words: list[str], source: str, says: str
+) -> None:
+    (heapwright.folder / "a.cpp").write_text(source)
+    if run(heapwright.folder, "g++", *words, "a.cpp", "-o", "plain").returncode:
+        pytest.skip(f"g++ {' '.join(words)} does not work here")
+    done = heapwright("link", "--", "g++", *words, "a.cpp", "-o", "a")
+    assert done.status == 0
+    assert done.err.count("\n") == 1
+    assert says in done.err
+    assert "linked" not in judged(heapwright, "a")
+
+
+def test_another_machine_is_linked_as_it_is(heapwright: Heapwright) -> None:
+    (heapwright.folder / "a.c").write_text("int main(void){return 0;}")
+    if run(heapwright.folder, "gcc", "-m32", "a.c", "-o", "x").returncode:
+        pytest.skip("no 32-bit compiler here")
+    done = heapwright("link", "--", "gcc", "-m32", "a.c", "-o", "a")
+    assert done.status == 0
+    assert "there is none for 386" in done.err
+    assert run(heapwright.folder, "./a").returncode == 0
+
+
+def test_a_mistake_of_ours_does_not_break_the_build(heapwright: Heapwright) -> None:
+    """The link step's own failure: here a wish that it cannot read."""
+    folder = Path(heapwright("link", "--print", "libdir").out.strip()).parent / "ld"
+    python = heapwright.path.parent / "python"
+    variables = {"HEAPWRIGHT_LINK_PYTHON": str(python), "HEAPWRIGHT_LINK_WISH": '{"nonsense": 1}'}
+    done = run(heapwright.folder, "g++", f"-B{folder}", "plain.cpp", "-o", "plain", **variables)
+    assert done.returncode == 0
+    assert "please report it" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert run(heapwright.folder, "./plain").returncode == 0
+
+
+def test_a_threaded_plugin_under_exgen(heapwright: Heapwright) -> None:
+    """Judged single because it was told there are no plug-ins, and there is one: wrong, and safe."""
+    folder = heapwright.folder
+    plugin = ["-shared", "-fPIC", "-O1", str(PROGRAMS / "link_plugin.cpp"), "-o", "plugin.so", "-pthread"]
+    assert run(folder, "g++", *plugin).returncode == 0
+    host = ["gcc", "-O1", str(PROGRAMS / "link_host.c"), "-o", "host"]
+    assert run(folder, *host).returncode == 0
+    right = run(folder, "./host", "./plugin.so")
+    assert right.returncode == 0, right.stderr
+    for more in ([], ["--shared"], ["--secure"]):
+        done = heapwright("link", "--no-plugins", *more, "--", *host)
+        assert "exgen" in done.err
+        for _ in range(5):
+            got = run(folder, "./host", "./plugin.so")
+            assert (got.returncode, got.stdout, got.stderr) == (0, right.stdout, "")
+
+
+def test_a_makefile_project(heapwright: Heapwright) -> None:
+    shutil.copytree(PROGRAMS / "link_make", heapwright.folder / "project")
+    done = run(heapwright.folder, "make", "-C", "project", "check", f"CC={heapwright.path} link -- gcc")
+    assert done.returncode == 0, done.stderr
+    assert "words: exgen" in done.stderr
+    assert "squares: reaper" in done.stderr
+
+
+CMAKE = [
+    ("Unix Makefiles", ["-DWITH_HEAPWRIGHT=ON"]),
+    ("Ninja", ["-DWITH_HEAPWRIGHT=ON", "-DHEAPWRIGHT_ARGUMENTS=OPTIONS;stats=0"]),
+    ("Unix Makefiles", ["-DWITH_HEAPWRIGHT=ON", "-DHEAPWRIGHT_ARGUMENTS=ALLOCATOR;exgen"]),
+    ("Unix Makefiles", ["-DWITH_HEAPWRIGHT=ON", "-DHEAPWRIGHT_ARGUMENTS=ALLOCATOR;reaper;SHARED"]),
+    ("Ninja", []),
+]
+
+
+@pytest.mark.parametrize(
+    ("generator", "options"), CMAKE, ids=lambda value: " ".join([value] if isinstance(value, str) else value[1:])
+)
+def test_a_cmake_project(heapwright: Heapwright, generator: str, options: list[str]) -> None:
+    """C, C++, Fortran and OpenMP: find_package(heapwright) from the wheel, and without it by the linker launcher."""
+    if not shutil.which("cmake") or (generator == "Ninja" and not shutil.which("ninja")):
+        pytest.skip("no CMake or Ninja here")
+    folder, project = heapwright.folder, PROGRAMS / "link_cmake"
+    place = heapwright("link", "--print", "cmake-dir").out.strip()
+    launcher = [] if options else [f"-DCMAKE_{lang}_LINKER_LAUNCHER={heapwright.path};link;--" for lang in ("C", "CXX")]
+    words = ["-G", generator, "-S", str(project), "-B", "b", f"-Dheapwright_ROOT={place}", *options, *launcher]
+    made = run(folder, "cmake", *words, PATH=f"{heapwright.path.parent}:{os.environ['PATH']}")
+    assert made.returncode == 0, made.stderr
+    built = run(folder, "cmake", "--build", "b")
+    assert built.returncode == 0, built.stdout + built.stderr
+    tested = run(folder, "ctest", "--test-dir", "b", "--output-on-failure")
+    assert tested.returncode == 0, tested.stdout
+    named = next((a for a in ("exgen", "reaper") if a in "".join(options)), None)
+    for name, allocator in {"table": "exgen", "shapes": "exgen", "crew": "reaper"}.items():
+        works_with(heapwright, f"b/{name}", named or allocator)
+    for name, allocator in {"sums": "reaper", "waves": "exgen"}.items():  # if OpenMP and Fortran are here
+        if (folder / "b" / name).exists() and (options or name == "sums"):
+            works_with(heapwright, f"b/{name}", named or allocator)
+
+
+def test_pkg_config(heapwright: Heapwright) -> None:
+    if not shutil.which("pkg-config"):
+        pytest.skip("no pkg-config here")
+    place = heapwright("link", "--print", "pkgconfig-dir").out.strip()
+    for name in ("exgen", "reaper"):
+        for query in ("--libs", "--variable=shared"):
+            done = run(heapwright.folder, "pkg-config", query, "--cflags", name, PKG_CONFIG_PATH=place)
+            if query != "--libs":
+                done = run(heapwright.folder, "pkg-config", query, name, PKG_CONFIG_PATH=place)
+            words = done.stdout.split()
+            (heapwright.folder / "a.c").write_text("#include <stdlib.h>\nint main(void){free(malloc(9));return 0;}")
+            assert run(heapwright.folder, "gcc", "a.c", *words, "-o", "a").returncode == 0
+            works_with(heapwright, "a", name)
+
+
+@pytest.mark.parametrize("layout", ["lib", "lib/x86_64-linux-gnu"])
+def test_an_install_tree(heapwright: Heapwright, layout: str) -> None:
+    """`cmake --install` of the native build, moved elsewhere: find_package and pkg-config find all from there."""
+    build = ROOT / "build/native"
+    if not (build / "native/allocator/libexgen.a").is_file() or not shutil.which("pkg-config"):
+        pytest.skip("no native build, or no pkg-config")
+    folder = heapwright.folder
+    tree = folder / "first"
+    shutil.copytree(build / "native/allocator", folder / "built", ignore=shutil.ignore_patterns("*.o", "*.dir"))
+    made = run(folder, "cmake", "-S", str(ROOT), "-B", "b", f"-DCMAKE_INSTALL_LIBDIR={layout}")
+    assert made.returncode == 0, made.stderr
+    # The libraries are there already: only the rules of installing them are what is tested here.
+    (folder / "b/native/allocator").mkdir(parents=True, exist_ok=True)
+    for library in (build / "native/allocator").glob("lib*"):
+        shutil.copy(library, folder / "b/native/allocator")
+    done = run(folder, "cmake", "--install", "b", "--component", "allocators", "--prefix", str(tree))
+    assert done.returncode == 0, done.stderr
+    tree.rename(folder / "moved")
+    place = folder / "moved" / layout
+    (folder / "c").mkdir()
+    (folder / "c/CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(p CXX)\nfind_package(heapwright 0.1 REQUIRED)\n"
+        "add_executable(plain ../plain.cpp)\nheapwright_link_malloc(plain ALLOCATOR exgen)\n"
+    )
+    made = run(folder, "cmake", "-S", "c", "-B", "c/b", f"-DCMAKE_PREFIX_PATH={folder}/moved")
+    assert made.returncode == 0, made.stderr
+    assert run(folder, "cmake", "--build", "c/b").returncode == 0
+    works_with(heapwright, "c/b/plain", "exgen")
+    words = run(
+        folder, "pkg-config", "--cflags", "--libs", "reaper", PKG_CONFIG_PATH=str(place / "pkgconfig")
+    ).stdout.split()
+    header = folder / "h.cpp"
+    header.write_text("#include <reaper.h>\nint main(){reaper_free(reaper_malloc(9));}")
+    assert run(folder, "g++", str(header), *words, "-o", "h").returncode == 0
+    works_with(heapwright, "h", "reaper")
+
+
+def test_inspect_asks_the_compiler_what_it_would_link(heapwright: Heapwright) -> None:
+    for name, (_, verdict) in VERDICTS.items():
+        assert run(heapwright.folder, "g++", "-c", f"{name}.cpp").returncode == 0
+        found = json.loads(heapwright("inspect", "--json", "-", "--", "g++", f"{name}.o", "-lm", "-o", "x").out)
+        assert (found["file"], found["verdict"]) == ("x", verdict)
+        assert set(found["evidence"][0]) >= {"symbol", "from", "via"}
+    assert "compile first" in heapwright("inspect", "--", "g++", "plain.cpp").err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        ((), 2, "there is nothing to inspect"),
+        (("/etc/passwd",), 1, "is no ELF file, it is text"),
+        (("/no/such",), 1, "/no/such: No such file"),
+        (("plain.cpp", "--", "g++"), 2, "cannot both be given"),
+    ],
+)
+def test_bad_input_of_inspect(heapwright: Heapwright, words: tuple[str, ...], status: int, says: str) -> None:
+    done = heapwright("inspect", *words)
+    assert (done.status, done.err.count("\n")) == (status, 1)
+    assert says in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--allocator", "nonsense", "--", "g++", "x.o"), "unknown allocator 'nonsense'"),
+        (("--study", "none.study", "--", "g++", "x.o"), "none.study"),
+        (("--pick", "time", "--", "g++", "x.o"), "--pick needs a study"),
+        (("--allocator", "glibc", "--options", "keep=1", "--", "g++", "x.o"), "options can be built in for"),
+        ((), "there is no command"),
+    ],
+)
+def test_bad_input_of_link(heapwright: Heapwright, words: tuple[str, ...], says: str) -> None:
+    done = heapwright("link", *words)
+    assert done.status in (1, 2)
+    assert done.err.count("\n") == 1
+    assert says in done.err
+
+
+def test_programs_of_this_machine(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    """A few that are everywhere; the whole table: docs/results/inspect.md."""
+    assert judged(heapwright, "/bin/cat")["verdict"] == "single"
+    assert judged(heapwright, shutil.which("sort") or "")["verdict"] == "multi"
+    assert judged(heapwright, str(program("massif_threads")))["verdict"] == "multi"
