@@ -72,7 +72,10 @@ EXAMPLE = "(for example mmap_threshold=256:32M)"
     [
         (["--param", "mmap_treshold"], "unknown parameter 'mmap_treshold' (did you mean 'mmap_threshold'?)"),
         (["--param", "top_pad", "--range", "top_pad=9"], f"--range top_pad=9 is not P=LOW:HIGH {EXAMPLE}"),
-        ([*"--param a --param b --param c".split()], "a landscape has one or two parameters (leave some --param out)"),
+        (
+            ["--param", "a", "--param", "b", "--param", "c"],
+            "a landscape has one or two parameters (leave some --param out)",
+        ),
         (["--param", "top_pad", "--plot", "l.gif"], f"--plot l.gif: {KIND}"),
         (["--param", "top_pad", "--metric", "cpuu"], "unknown metric 'cpuu' (did you mean 'cpu'?)"),
     ],

@@ -1,0 +1,119 @@
+"""What a study says of its search: the method that auto chose, warm starts, the default alone, the front in figures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from heapwright.cli.tune import tune_json
+from heapwright.errors import UsageError
+from heapwright.report.terminal import how_searched, quality_text
+from heapwright.study.claim import NOTHING
+from heapwright.study.warm import good_settings
+
+from .conftest import Tuning
+from .fakes import Settings, World
+
+SHORT = {"allocator": "toy", "method": "sobol", "evaluations": 12, "pairs_min": 6, "pairs_max": 6}
+
+PLANE = {**SHORT, "method": "grid", "evaluations": 40, "params": ("pad", "cache")}
+
+
+def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+    """Only two settings together do anything."""
+    both = settings.get("cache") == "16" and settings.get("pad") == "32"
+    return {"cpu_s": 0.8 if both else 1.0, "peak_rss_bytes": 1.05 if both else 1.0}
+
+
+def test_auto_says_what_it_chose_and_keeps_to_it(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(noise=0.01), options={**SHORT, "method": "auto"})
+    view = study.go()
+    assert (view.method, view.options["method"]) == ("gp", "auto")
+    assert view.method_why == "12 evaluations are few for 4 settings: a model makes the most of each"
+    assert f"search method: gp ({view.method_why})" in study.notes.notes
+    assert how_searched(view) == f"by gp ({view.method_why})"
+    assert tune_json(view)["method"] == "gp"
+    larger = study.go(evaluations=14)
+    assert larger.method_why == view.method_why
+    assert len(study.world.made) == len(study.runs())
+
+
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        ({"evaluations": 12, "params": ("trim",)}, "grid"),
+        ({"evaluations": 0, "budget_s": 2000.0}, "nsga2"),
+        ({"evaluations": 0, "budget_s": 60.0}, "gp"),
+        ({"evaluations": 700, "objectives": ("cpu_s",)}, "cmaes"),
+    ],
+)
+def test_auto_looks_at_budget_settings_and_objectives(
+    options: dict[str, object], method: str, tuning: Callable[..., Tuning]
+) -> None:
+    """Of a time budget it reckons the evaluations from how long a run takes; each is a second here."""
+    study = tuning(World(noise=0.01), options={**SHORT, **options, "method": "auto"})
+    study.world.interrupt_after = 60
+    with contextlib.suppress(KeyboardInterrupt):
+        study.go()
+    assert study.view().method == method
+
+
+def test_the_default_method_searches_nothing(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=effect), options={**SHORT, "method": "default"})
+    view = study.go()
+    assert (view.evaluations, view.claim, view.quality) == ([], NOTHING, None)
+    assert {r.phase for r in study.runs()} == {"calibrate"}
+
+
+def test_a_warm_start_tries_what_was_good_elsewhere_first(tuning: Callable[..., Tuning], tmp_path: Path) -> None:
+    first = tuning(World(effect=effect), options=PLANE)
+    first.path = tmp_path / "first.study"
+    found = first.go().picks["time"].config.settings
+    assert found == {"pad": "32", "cache": "16"}
+
+    second = tuning(World(effect=effect), options={**SHORT, "warm_start": (str(first.path),)})
+    view = second.go()
+    assert view.evaluations[0].config.settings == found
+    assert view.picks["time"].config.settings == found
+    assert view.warm >= 1
+    assert "warm-started with" in how_searched(view)
+    first.path.unlink()  # what was read is kept
+    made = len(second.world.made)
+    second.go()
+    assert len(second.world.made) == made
+
+
+@pytest.mark.parametrize("method", ["gp", "nsga2", "cmaes", "local", "sobol", "grid"])
+def test_every_method_takes_a_warm_start(method: str, tuning: Callable[..., Tuning], tmp_path: Path) -> None:
+    first = tuning(World(effect=effect, noise=0.01), options=SHORT)
+    first.path = tmp_path / "first.study"
+    good = good_settings([first.path], ["toy"], 5) if first.go().front else []
+    study = tuning(World(effect=effect, noise=0.01), options={**SHORT, "method": method, "evaluations": 20})
+    view = study.go(warm_start=(str(first.path),))
+    begun = [{"allocator": "toy", **e.config.settings} for e in view.evaluations[: len(good)]]
+    assert good
+    assert sorted(map(str, begun)) == sorted(map(str, good))  # within a block the order is drawn
+
+
+def test_another_allocators_study_is_no_warm_start(tuning: Callable[..., Tuning], tmp_path: Path) -> None:
+    first = tuning(World(), options=SHORT)
+    first.path = tmp_path / "first.study"
+    first.go()
+    with pytest.raises(UsageError, match="it searched toy, not jemalloc"):
+        good_settings([first.path], ["jemalloc"], 5)
+
+
+def test_the_front_in_words(tuning: Callable[..., Tuning]) -> None:
+    view = tuning(World(effect=effect), options=PLANE).go()
+    assert view.quality is not None
+    assert view.quality.size == 2
+    assert quality_text(view) == (
+        "2 members, spanning 5.0% of peak resident memory, 20.0% of CPU time; each 1% less peak resident memory"
+        " costs 4% of CPU time; hypervolume 0.0200 against 1.1 times the default (the default alone: 0.01)"
+    )
+    found = tune_json(view)["front_quality"]
+    assert found["hypervolume"] == pytest.approx(0.1 * 0.1 + 0.05 * 0.2)
+    assert found["slope"] == pytest.approx(-4)
