@@ -1,0 +1,66 @@
+"""Writes docs/settings.md: every setting of every allocator, from the parameter-space files, which are the only place for it.
+
+.venv/bin/python tools/settings_table.py >docs/settings.md
+"""
+
+from __future__ import annotations
+
+from heapwright.allocators.registry import bundled_names, bundled_space
+from heapwright.allocators.space import ParamSpec, SpaceFile, shares_variable, variable_of
+
+HEAD = """\
+# Every setting that heapwright knows
+
+Made by `tools/settings_table.py` from `src/heapwright/allocators/spaces/*.toml`; what the columns mean stands in
+[spaces.md](spaces.md). `heapwright allocators` shows what applies to the libraries of one machine.
+"""
+
+
+def _span(spec: ParamSpec) -> str:
+    """The values a search tries."""
+    if spec.type != "int":
+        return ", ".join(map(str, spec.values or [1, 0]))
+    step = {0.5: "half powers of two", 1.0: "powers of two"}.get(spec.step, f"every {spec.step:g}th power of two")
+    step = f"steps of {spec.step:g}" if spec.scale == "linear" else "all" if spec.scale == "uniform" else step
+    high = f"{spec.high_per_core} x cores" if spec.high_per_core else str(spec.high)
+    special = f"{', '.join(map(str, spec.specials))}; " if spec.specials else ""
+    return f"{special}{spec.low} … {high} {spec.unit}".rstrip() + f", {step}"
+
+
+def _when(spec: ParamSpec) -> str:
+    """What must hold for it to be searched."""
+    parts = [f"from {spec.requires.since}"] if spec.requires.since else []
+    parts += [f"before {spec.requires.before}"] if spec.requires.before else []
+    parts += ["threads"] if spec.requires.threads else []
+    parts += [f"gate {spec.gate}"] if spec.gate else []
+    parts += [f"not with {key}={'/'.join(map(str, values))}" for key, values in spec.unless.items()]
+    parts += ["`--expert`"] if spec.safe == "expert" else []
+    return ", ".join(parts)
+
+
+def _written(file: SpaceFile) -> str:
+    spec = file.param[0]
+    if not shares_variable(file.allocator, spec):
+        return f"A variable for each, such as `{variable_of(file.allocator, spec)}`."
+    pair = file.allocator.pair.format(key="KEY", value="VALUE")
+    return f"In `{file.allocator.env}` as `{pair}`, joined by `{file.allocator.join}`."
+
+
+def main() -> None:
+    """Prints the page."""
+    print(HEAD)
+    for name in bundled_names():
+        file = bundled_space(name)
+        print(f"## {name}\n\n{_written(file)}\n")
+        print("| setting | values searched | unset means | when | what it does |\n|---|---|---|---|---|")
+        for spec in file.param:
+            if spec.safe != "no":
+                hazard = f" **{spec.hazard}**" if spec.hazard else ""
+                print(f"| `{spec.key}` | {_span(spec)} | {spec.default} | {_when(spec)} | {spec.explain}{hazard} |")
+        never = [f"`{s.key}` ({s.hazard})" for s in file.param if s.safe == "no"]
+        print(f"\nNever searched: {', '.join(never)}.\n" if never else "")
+    print("snmalloc, rpmalloc, hoard and google-tcmalloc have nothing to set at run time that a search could use.")
+
+
+if __name__ == "__main__":
+    main()
