@@ -36,6 +36,8 @@ struct ClassState {
   std::uint64_t in_reverse = 0;
   std::uint64_t large = 0;
   std::uint64_t large_touched = 0;
+  std::array<std::uint64_t, kLifeBins> brief{};
+  std::array<double, kLifeBins> lengths{};  // sums, in ticks
 };
 
 // The second pass.
@@ -261,7 +263,10 @@ void Counter::end(const Stay& stay, bool freed) {
     --row.long_count;
     row.long_bytes -= stay.size;
     long_at_.add(part(stay.tick), stay.size, -1);
-    ++row.brief[std::min(log_bin(length), kAsClass - 1)];
+    const unsigned bin = std::min(log_bin(length), kAsClass - 1);
+    ++row.brief[bin];
+    ++states_[stay.kind].brief[bin];
+    states_[stay.kind].lengths[bin] += static_cast<double>(length);
   } else {
     ++row_of(window, stay.kind).old[std::min(log_bin(window_ - stay.window), kAgeBins) - 1];
     old_at_.add(part(ticks_), stay.size);
@@ -302,6 +307,14 @@ void Counter::finish() {
     if (state.old_ends > 0) {
       model_.classes[c].in_order = 1000 * state.in_order / state.old_ends;
       model_.classes[c].in_reverse = 1000 * state.in_reverse / state.old_ends;
+    }
+    for (std::uint32_t bin = 0; bin < kAsClass; ++bin) {
+      if (state.brief[bin] > 0) {
+        const double mean = state.lengths[bin] / static_cast<double>(state.brief[bin]);
+        const auto low = static_cast<double>(bin_low(bin));
+        const double at = bin == 0 ? 0 : std::clamp((mean - low) / low, 0.0, 1.0);
+        model_.classes[c].brief.push_back({bin, state.brief[bin], whole(1000 * at)});
+      }
     }
     if (state.large > 0) {
       model_.classes[c].touched = static_cast<std::uint64_t>(

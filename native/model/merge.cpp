@@ -58,7 +58,17 @@ void join(SizeClass& to, const SizeClass& from) {
   join(to.threads, from.threads);
   to.freed_own += from.freed_own;
   join(to.freed_by, from.freed_by);
-  join(to.brief, from.brief);
+  for (const Lengths& more : from.brief) {
+    const auto same =
+        std::find_if(to.brief.begin(), to.brief.end(), [&](const Lengths& l) { return l.bin == more.bin; });
+    if (same == to.brief.end()) {
+      to.brief.push_back(more);
+    } else {
+      same->at = (same->at * same->count + more.at * more.count) /
+                 std::max<std::uint64_t>(1, same->count + more.count);
+      same->count += more.count;
+    }
+  }
 }
 
 }  // namespace
@@ -123,22 +133,12 @@ namespace {
 
 // Brief stays of a class have the same mixture of lengths in every window from now on.
 void share_lengths(Model& model) {
-  for (std::size_t c = 0; c < model.classes.size(); ++c) {
-    std::array<std::uint64_t, kLifeBins> sum{};
-    for (Window& window : model.windows) {
-      Row& row = window.rows[c];
-      std::uint64_t all = 0;
-      for (unsigned bin = 0; bin < kLifeBins; ++bin) {
-        sum[bin] += row.brief[bin];
-        all += row.brief[bin];
-      }
+  model.shared_lengths = true;
+  for (Window& window : model.windows) {
+    for (Row& row : window.rows) {
+      const std::uint64_t all = row.begins() - row.long_count;
       row.brief = {};
       row.brief[kAsClass] = all;
-    }
-    for (unsigned bin = 0; bin < kLifeBins; ++bin) {
-      if (sum[bin] > 0) {
-        model.classes[c].brief.emplace_back(bin, sum[bin]);
-      }
     }
   }
 }
@@ -152,9 +152,7 @@ bool merge_until(Model& model, std::size_t bytes) {
       return false;
     }
     const std::size_t groups = model.classes.back().group + 1;
-    const bool shared = std::any_of(model.classes.begin(), model.classes.end(),
-                                    [](const auto& c) { return !c.brief.empty(); });
-    if (classes <= kFew * groups && !shared) {
+    if (classes <= kFew * groups && !model.shared_lengths) {
       share_lengths(model);
       continue;
     }

@@ -63,7 +63,11 @@ void size_class(Json& json, const SizeClass& c) {
   pairs(json, "alignments", c.alignments);
   json.field("in_order", c.in_order).field("in_reverse", c.in_reverse);
   json.field("touched", c.touched == kNever ? std::int64_t{-1} : static_cast<std::int64_t>(c.touched));
-  pairs(json, "brief", c.brief);
+  json.key("brief").open('[');
+  for (const Lengths& lengths : c.brief) {
+    json.value(lengths.bin).value(lengths.count).value(lengths.at);
+  }
+  json.close(']');
   threads(json, "threads", c.threads);
   json.field("freed_own", c.freed_own);
   threads(json, "freed_by", c.freed_by);

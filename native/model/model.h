@@ -32,6 +32,13 @@ inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 // A number of things that came out as a fraction.
 inline std::uint64_t whole(double value) { return static_cast<std::uint64_t>(std::llround(value)); }
 
+// Stays of about the same length.
+struct Lengths {
+  std::uint32_t bin = 0;
+  std::uint64_t count = 0;
+  std::uint64_t at = 500;  // where their mean lies, in thousandths of the bin
+};
+
 struct SizeClass {
   // Sizes and how often each was asked for; the rare ones are taken together at their mean.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes;
@@ -43,10 +50,9 @@ struct SizeClass {
   // Of 1000 bytes of blocks of 64 KiB and more, so many were touched; kNever where that is not known or there are none.
   std::uint64_t touched = kNever;
   std::vector<std::pair<std::uint32_t, std::uint64_t>>
-      threads;  // that begin its stays: thread, count; never empty
-  // Lengths of brief stays in all windows together; empty where each window has its own.
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> brief;     // bin, count
-  std::uint64_t freed_own = 0;                                    // frees by the thread that began the stay
+      threads;                  // that begin its stays: thread, count; never empty
+  std::vector<Lengths> brief;   // of brief stays, in all windows together; by bin, each once
+  std::uint64_t freed_own = 0;  // frees by the thread that began the stay
   std::vector<std::pair<std::uint32_t, std::uint64_t>> freed_by;  // by others: thread, count
   std::uint32_t group = 0;  // of threads; only classes of one group may become one (not in the JSON)
 };
@@ -101,7 +107,8 @@ struct Model {
   std::uint64_t script_from = 0;  // bytes
   std::uint64_t sized_frees = 0;  // of 1000 frees
   std::uint32_t threads = 1;
-  double stretch = 1;  // of the lengths of brief stays, where the model was scaled
+  bool shared_lengths = false;  // windows do not have their own mixtures of lengths any more
+  double stretch = 1;           // of the lengths of brief stays, where the model was scaled
   std::vector<SizeClass> classes;
   std::vector<Window> windows;
   std::vector<Scripted> script;

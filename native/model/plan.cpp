@@ -1,5 +1,6 @@
 #include "plan.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <stdexcept>
@@ -112,7 +113,8 @@ SizeClass read_class(Numbers& in, std::uint32_t threads) {
   c.touched = in.next();
   for (std::uint64_t n = in.next(kLifeBins); n > 0; --n) {
     const std::uint32_t bin = in.below(kAsClass, "lifetime");
-    c.brief.emplace_back(bin, in.count());
+    const std::uint64_t count = in.count();
+    c.brief.push_back({bin, count, in.next(1000)});
   }
   const auto by_thread = [&](auto& list) {
     for (std::uint64_t n = in.next(1024); n > 0; --n) {
@@ -129,7 +131,15 @@ SizeClass read_class(Numbers& in, std::uint32_t threads) {
   return c;
 }
 
-Window read_window(Numbers& in, std::size_t classes) {
+// Whether the class knows lengths of a bin; without, its stays would have no end.
+bool knows(const SizeClass& c, std::uint32_t bin) {
+  return bin == kAsClass
+             ? !c.brief.empty()
+             : std::any_of(c.brief.begin(), c.brief.end(), [bin](const Lengths& l) { return l.bin == bin; });
+}
+
+Window read_window(Numbers& in, const std::vector<SizeClass>& kinds) {
+  const std::size_t classes = kinds.size();
   Window w;
   w.ticks = in.count();
   w.nanoseconds = in.count();
@@ -140,12 +150,16 @@ Window read_window(Numbers& in, std::size_t classes) {
   w.rows.resize(classes);
   Taken rows(in.list());
   while (!rows.empty()) {
-    Row& row = w.rows[rows.below(classes, "class")];
+    const std::uint32_t kind = rows.below(classes, "class");
+    Row& row = w.rows[kind];
     row.long_count = rows.next();
     row.long_bytes = rows.next();
     for (std::uint64_t n = rows.next(); n > 0; --n) {
       const std::uint32_t bin = rows.below(kLifeBins, "lifetime");
       row.brief[bin] = rows.next();
+      if (row.brief[bin] > 0 && !knows(kinds[kind], bin)) {
+        throw std::runtime_error("a window has stays of a length that their class has not");
+      }
     }
     for (std::uint64_t n = rows.next(); n > 0; --n) {
       const std::uint32_t bin = rows.below(kAgeBins, "age");
@@ -200,7 +214,7 @@ void read_windows(Numbers& in, Plan& plan) {
     model.classes.push_back(read_class(in, model.threads));
   }
   for (std::uint64_t n = in.next(1 << 20); n > 0; --n) {
-    model.windows.push_back(read_window(in, model.classes.size()));
+    model.windows.push_back(read_window(in, model.classes));
   }
   read_script(Taken(in.list()), model);
 }

@@ -385,7 +385,7 @@ void WindowsSource::run_ends(std::uint64_t rank, const WindowPlan& plan) {
 
 void WindowsSource::run_window(Window& window) {
   spread_lengths(window, model_.classes, model_.stretch);
-  const WindowPlan plan = plan_window(window, model_.stretch, dice_);
+  const WindowPlan plan = plan_window(window, model_.classes, model_.stretch, dice_);
   ticks_ = window.ticks;
   length_ = static_cast<double>(window.nanoseconds);
   part_ = 0;

@@ -18,8 +18,8 @@ void spread(Row& row, const SizeClass& c, std::uint64_t ticks) {
   const std::uint64_t all = row.brief[kAsClass];
   row.brief[kAsClass] = 0;
   double sum = 0;
-  for (const auto& [bin, count] : c.brief) {
-    sum += bin_low(static_cast<unsigned>(bin)) < ticks ? static_cast<double>(count) : 0;
+  for (const auto& [bin, count, at] : c.brief) {
+    sum += bin_low(bin) < ticks ? static_cast<double>(count) : 0;
   }
   if (sum == 0) {
     row.brief[0] += all;
@@ -27,8 +27,8 @@ void spread(Row& row, const SizeClass& c, std::uint64_t ticks) {
   }
   double exact = 0;
   std::uint64_t given = 0;
-  for (const auto& [bin, count] : c.brief) {
-    if (bin_low(static_cast<unsigned>(bin)) < ticks) {
+  for (const auto& [bin, count, at] : c.brief) {
+    if (bin_low(bin) < ticks) {
       exact += static_cast<double>(all) * static_cast<double>(count) / sum;
       const auto so_far = std::min(all, whole(exact));
       row.brief[bin] += so_far - given;
@@ -37,20 +37,31 @@ void spread(Row& row, const SizeClass& c, std::uint64_t ticks) {
   }
 }
 
+// A part of 1 spread evenly, bent so that its mean is `mean` thousandths. Rising to the end for a late mean, and the mirror image
+// for an early one: where blocks come and go steadily, begins of the one and ends of the other add up to a level.
+double bent(double part, std::uint64_t mean) {
+  const double about = std::clamp(static_cast<double>(mean) / 1000, 0.001, 0.999);
+  return about >= 0.5 ? std::pow(part, 1 / about - 1) : 1 - std::pow(1 - part, 1 / (1 - about) - 1);
+}
+
+// The i-th of `count` places.
+double place(std::uint64_t i, std::uint64_t count, Dice& dice) {
+  return (static_cast<double>(i) + dice.uniform()) / static_cast<double>(count);
+}
+
 // Places one class and lifetime of brief stays.
 void place_brief(std::vector<Begin>& begins, const Window& window, std::uint32_t kind, unsigned bin,
-                 double stretch, Dice& dice) {
+                 std::uint64_t mean, double stretch, Dice& dice) {
   const std::uint64_t count = window.rows[kind].brief[bin];
   const auto ticks = static_cast<double>(window.ticks);
   const bool bursty = window.brief_bursts > 0 && static_cast<double>(window.brief_bursts) < kBursty * ticks;
   const auto bursts = static_cast<double>(window.brief_bursts);
   const double low = static_cast<double>(bin_low(bin)) * (bin == 0 ? 1 : stretch);
-  const double high = std::max(low, std::min(static_cast<double>(bin_low(bin + 1)) * stretch, ticks - 1));
   const std::size_t first = begins.size();
   for (std::uint64_t i = 0; i < count; ++i) {
-    const double part = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(count);
-    const double length = bin == 0 || high <= low ? low : low * std::pow(high / low, part);
-    begins.push_back({0, kind, kNoClass, static_cast<std::uint32_t>(std::min(length, ticks)), 0});
+    const double length = low + (bin == 0 ? 0 : low * bent(place(i, count, dice), mean));
+    begins.push_back(
+        {0, kind, kNoClass, static_cast<std::uint32_t>(std::min(length, std::max(0.0, ticks - 1))), 0});
   }
   // Lengths and places are spread each by itself, so they are matched by chance.
   for (std::size_t i = begins.size() - first; i > 1; --i) {
@@ -58,7 +69,7 @@ void place_brief(std::vector<Begin>& begins, const Window& window, std::uint32_t
   }
   for (std::uint64_t i = 0; i < count; ++i) {
     Begin& begin = begins[first + i];
-    const double part = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(count);
+    const double part = place(i, count, dice);
     const double length = static_cast<double>(begin.length) / ticks;
     // A stay much shorter than the time between two bursts is freed on its own.
     if (bursty && length * bursts > 0.125) {
@@ -71,13 +82,6 @@ void place_brief(std::vector<Begin>& begins, const Window& window, std::uint32_t
       begin.at = static_cast<float>(part * std::max(0.0, 1 - length));
     }
   }
-}
-
-// The i-th of `count` places in a window, spread so that their mean is `mean` thousandths: evenly for 500.
-double place(std::uint64_t i, std::uint64_t count, std::uint64_t mean, Dice& dice) {
-  const double part = (static_cast<double>(i) + dice.uniform()) / static_cast<double>(count);
-  const double about = std::clamp(static_cast<double>(mean) / 1000, 0.001, 0.999);
-  return std::abs(about - 0.5) < 0.01 ? part : std::pow(part, 1 / about - 1);
 }
 
 // Of a class's stays some are resized from others: they are chosen evenly.
@@ -118,7 +122,8 @@ void mark_resizes(std::vector<Begin>& begins, const Window& window, std::size_t 
 
 }  // namespace
 
-WindowPlan plan_window(const Window& window, double stretch, Dice& dice) {
+WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& classes, double stretch,
+                       Dice& dice) {
   WindowPlan plan;
   const auto ticks = static_cast<double>(window.ticks);
   const bool bursty = window.old_bursts > 0 && static_cast<double>(window.old_bursts) < kBursty * ticks;
@@ -126,15 +131,15 @@ WindowPlan plan_window(const Window& window, double stretch, Dice& dice) {
   for (std::uint32_t kind = 0; kind < window.rows.size(); ++kind) {
     const Row& row = window.rows[kind];
     for (std::uint64_t i = 0; i < row.long_count; ++i) {
-      const double at = place(i, row.long_count, window.long_at, dice);
+      const double at = bent(place(i, row.long_count, dice), window.long_at);
       plan.begins.push_back({static_cast<float>(at), kind, kNoClass, kLong, 0});
     }
-    for (unsigned bin = 0; bin < kLifeBins; ++bin) {
-      place_brief(plan.begins, window, kind, bin, stretch, dice);
+    for (const Lengths& lengths : classes[kind].brief) {
+      place_brief(plan.begins, window, kind, lengths.bin, lengths.at, stretch, dice);
     }
     const std::uint64_t olds = row.old_ends();
     for (std::uint64_t i = 0; i < olds; ++i) {
-      double at = place(i, olds, window.old_at, dice);
+      double at = bent(place(i, olds, dice), window.old_at);
       if (bursty) {
         at = window.old_bursts == 1 ? static_cast<double>(window.old_at) / 1000
                                     : (std::floor(at * bursts) + 0.5) / bursts;

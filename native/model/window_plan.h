@@ -35,6 +35,7 @@ struct WindowPlan {
 // Gives brief stays that are only known to be as all of their class their lengths; before plan_window().
 void spread_lengths(Window& window, const std::vector<SizeClass>& classes, double stretch);
 
-WindowPlan plan_window(const Window& window, double stretch, Dice& dice);
+WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& classes, double stretch,
+                       Dice& dice);
 
 }  // namespace heapwright::model

@@ -85,7 +85,7 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
         yield from (self.ticks, self.ns, self.sized_frees, self.threads, len(self.classes))
         for c in self.classes:
             yield from (len(c.sizes) // 2, *c.sizes, c.callocs, len(c.alignments) // 2, *c.alignments)
-            yield from (c.in_order, c.in_reverse, c.touched, len(c.brief) // 2, *c.brief)
+            yield from (c.in_order, c.in_reverse, c.touched, len(c.brief) // 3, *c.brief)
             yield from (len(c.threads) // 2, *c.threads)
             yield from (c.freed_own, len(c.freed_by) // 2, *c.freed_by)
         yield len(self.windows)

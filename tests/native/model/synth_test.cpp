@@ -44,7 +44,7 @@ TEST(Synth, KeepsThePeakAndTheCounts) {
     expect_near(static_cast<double>(found.live), static_cast<double>(truth.live), 0.02, "live at the end");
     expect_near(static_cast<double>(found.allocations), static_cast<double>(truth.allocations), 0.01,
                 "allocations");
-    expect_near(static_cast<double>(found.reallocs), static_cast<double>(truth.reallocs), 0.02, "reallocs");
+    expect_near(static_cast<double>(found.reallocs), static_cast<double>(truth.reallocs), 0.03, "reallocs");
     expect_near(static_cast<double>(found.frees), static_cast<double>(truth.frees), 0.01, "frees");
     EXPECT_EQ(found.threads.size(), truth.threads.size());
     expect_near(static_cast<double>(found.remote_frees), static_cast<double>(truth.remote_frees), 0.1,
