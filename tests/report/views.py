@@ -73,6 +73,7 @@ def view(searched: int = 60, **changes: Any) -> StudyView:
         command=["./prog", "--fast", "a b"],
         workload={},
         reproduce=["heapwright", "tune", "--", "./prog", "--fast", "a b"],
+        method="nsga2",
         options={"method": "nsga2", "margin": 0.005, "objectives": OBJECTIVES},
         host={"cpu": "A CPU", "cores": 2, "governor": None},
         meter="notify",

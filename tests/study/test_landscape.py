@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from heapwright.allocators.registry import Allocator
 from heapwright.cli.landscape import parse_ranges, parse_size
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.report.html import write_report
 from heapwright.report.landscape import csv_text, landscape_json, lines
 from heapwright.report.progress import Silent
+from heapwright.study.axes import axis_of, axis_text
 from heapwright.study.journey import Journey
-from heapwright.study.landscape import Sweep, axis_of, axis_text, plane
+from heapwright.study.landscape import Sweep, plane
+from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study
 from heapwright.study.terrain import Terrain, neighbours, smoothness, terrain_of
@@ -173,6 +176,22 @@ def test_a_landscape_and_a_study_are_not_mixed(sweeping: Any) -> None:
     sweep.axes = ("size:1:1024:1",)
     with pytest.raises(HeapwrightError, match="was begun with axes size:1:1024:2, not size:1:1024:1"):
         sweep.go()
+
+
+@pytest.mark.parametrize("axes", [("size:1:1024:1",), ("size:1:1024:2", "count:1:8:1")])
+def test_the_report_shows_it_and_claims_nothing(axes: tuple[str, ...], sweeping: Any, tmp_path: Path) -> None:
+    sweep = sweeping(World(effect=valley), *axes)
+    sweep.go()
+    view = load_view(sweep.path)
+    assert view.claim.startswith("A landscape of peak resident memory over size")
+    assert view.claim.endswith("below the default; seen in the sweep, not confirmed.")
+    assert (view.picks, len(view.evaluations)) == ({}, len(sweep.terrain().places))
+    write_report([view], tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "Swept, not searched" in page
+    assert "The landscape</h2>" in page
+    assert "The search</h2>" not in page
+    assert "autocorrelation of neighbours" in page
 
 
 # axes

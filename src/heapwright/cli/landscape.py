@@ -106,7 +106,8 @@ def axes_of(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
     Raises:
         UsageError: an unknown parameter, or a range that makes no sense.
     """
-    from heapwright.study.landscape import axis_text, plane
+    from heapwright.study.axes import axis_text
+    from heapwright.study.landscape import plane
 
     keys: list[str] = list(dict.fromkeys(args.param))
     if len(keys) > 2:

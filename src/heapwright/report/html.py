@@ -23,6 +23,8 @@ from heapwright.cli.common import SCHEMA_VERSION, write_whole
 from heapwright.errors import HeapwrightError
 from heapwright.metrics import METRICS, NUMERIC, show_bytes, show_seconds
 from heapwright.report.apply import render
+from heapwright.report.landscape import shape_text
+from heapwright.report.landscape_svg import landscape_svg
 from heapwright.report.plots import describe, forest_svg, memory_svg, search_svg, thinned, unseen
 from heapwright.report.progress import title as phase_title
 from heapwright.report.terminal import how_searched, interval, ordered_picks, percent, quality_text
@@ -93,6 +95,7 @@ def extract(path: Path) -> dict[str, Any]:
 def _data(view: StudyView) -> dict[str, Any]:
     """What is embedded: the view; evaluations thinned as in the table, memory over time as in the picture."""
     value = dataclasses.asdict(view)
+    value.pop("terrain")  # its places are among the evaluations
     first = {p.config.id: p.name for _, p in reversed(view.distinct_picks())}  # one name for each setting
     value["series"] = {
         name: {"t": [round(t, 4) for t in s.t], "rss": [*map(round, s.rss)], "heap": [*map(round, s.heap)]}
@@ -143,16 +146,18 @@ def _study(view: StudyView, anchor: str) -> dict[str, Any]:
     pick = chosen_pick(view, None) if view.phase == "done" else None
     trade = pick is not None and any(c.verdict == "worse" for k, c in pick.confirmed.items() if k in view.objectives)
     state = "proven" if pick else "none" if view.phase == "done" else "open"
+    state = "swept" if view.terrain and view.phase == "done" else state
     listed = _listed(view)
     command = shlex.join(view.command)
     elided = len(command) > _LONG_COMMAND
     # The pictures are our own SVG with everything from outside escaped (plots._svg).
-    draw = {"forest": forest_svg, "search": search_svg, "memory": memory_svg}
+    draw = {"forest": forest_svg, "search": search_svg, "memory": memory_svg, "landscape": landscape_svg}
     plots = {name: Markup(svg(view, anchor)) for name, svg in draw.items()}
     baseline = [_baseline(view, key) for key in NUMERIC if key in view.baseline]
     contents = [
         ("paste", "Paste this", pick),
         ("confirmed", "What was confirmed", view.picks),
+        ("landscape", "The landscape", plots["landscape"]),
         ("search", "The search", plots["search"]),
         ("memory", "Memory over time", plots["memory"]),
         ("default", "The default", True),
@@ -175,6 +180,7 @@ def _study(view: StudyView, anchor: str) -> dict[str, Any]:
         "confirmed": any(p.confirmed for p in view.picks.values()),
         "plots": plots,
         "unseen": unseen(view),
+        "shape": shape_text(view.terrain) if view.terrain else "",
         "hazards": view.hazards,
         "warnings": view.warnings,
         "baseline": baseline,
@@ -201,6 +207,7 @@ _STATES = {
     "trade": "Proven on fresh runs: a gain that costs something",
     "none": "Searched, and nothing proven",
     "open": "Unfinished: nothing is proven yet",
+    "swept": "Swept, not searched: to be looked at",
 }
 
 

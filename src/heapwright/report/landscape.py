@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.errors import UsageError
 from heapwright.metrics import METRICS, show_bytes
 from heapwright.report.terminal import paragraph, percent
-from heapwright.study.landscape import Axis
+from heapwright.study.axes import Axis
 from heapwright.study.terrain import Place, Terrain
 
 if TYPE_CHECKING:
@@ -174,14 +174,14 @@ def plot(terrain: Terrain, out: Path) -> None:
     Path(draft.name).replace(out)
 
 
-def _scale(axes: Axes, which: str, axis: Axis) -> None:
+def draw_scale(axes: Axes, which: str, axis: Axis, ticks: int = 12) -> None:
     """Ticks and scale of one side of the picture."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     side = axes.xaxis if which == "x" else axes.yaxis
     if axis.scale == "log2":
         getattr(axes, f"set_{which}scale")("log", base=2)
-        side.set_major_locator(LogLocator(base=2, numticks=12))
+        side.set_major_locator(LogLocator(base=2, numticks=ticks))
         side.set_major_formatter(FuncFormatter(lambda v, _: value_text(axis, float(v)) if v >= 1 else ""))
         side.set_minor_locator(LogLocator(base=2, numticks=99))
         side.set_minor_formatter("")
@@ -194,7 +194,7 @@ def _curve(axes: Axes, terrain: Terrain) -> None:
     axis = terrain.axes[0]
     found = [(axis.at(p.values[0]), p.ratio) for p in terrain.places if p.ratio is not None]
     xs, ys = [x for x, _ in found], [y for _, y in found]
-    _scale(axes, "x", axis)
+    draw_scale(axes, "x", axis)
     axes.axhline(1, color="#333", linewidth=1.2, label="default (unset)")
     if axis.default is not None:
         axes.axvline(axis.default, color="#333", linewidth=0.8, linestyle=":", label="where unset begins")
@@ -226,8 +226,8 @@ def _heat(figure: Figure, axes: Axes, terrain: Terrain) -> None:
     logs = np.array([math.nan if p.ratio is None else math.log(p.ratio) for p in terrain.places]).reshape(shape)
     ratios = np.exp(logs)
     xs, ys = (np.array([a.at(v) for v in a.values]) for a in (first, second))
-    _scale(axes, "x", first)
-    _scale(axes, "y", second)
+    draw_scale(axes, "x", first)
+    draw_scale(axes, "y", second)
     # Far worse places must not wash out the rest: what is beyond the 95th percentile has the last colour.
     known = ratios[~np.isnan(ratios)] if (~np.isnan(ratios)).any() else np.array([1.0])
     low, high = min(float(known.min()), 0.999), max(float(np.quantile(known, 0.95)), 1.001)

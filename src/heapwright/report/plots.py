@@ -58,7 +58,7 @@ def thinned(found: Sequence[Evaluation], most: int) -> list[Evaluation]:
 def search_svg(view: StudyView, anchor: str) -> str:
     """What was searched: objective against objective; with a single one, one setting after the other."""
     shown = _shown(view)
-    if not shown:
+    if not shown or view.terrain:
         return ""
     if len(view.objectives) == 1:
         return _history(view, shown, anchor)

@@ -19,6 +19,7 @@ from heapwright.study.confirm import judge
 from heapwright.study.options import Options
 from heapwright.study.stats import relative_noise, summarise
 from heapwright.study.store import Store, StoredRun, read_study
+from heapwright.study.terrain import terrain_claim, terrain_of
 from heapwright.study.view import (
     Config,
     Confirmation,
@@ -51,13 +52,14 @@ def view_of(store: Store) -> StudyView:
         key: store.get(key)
         for key in ("created", "version", "identity", "host", "options", "reproduce", "phase", "spaces", "spent_s")
     }
+    terrain = terrain_of(store) if (store.get("options") or {}).get("axes") else None
     chosen, warm = store.get("method") or {}, store.get("warm") or []
     options = msgspec.convert(meta["options"] or {}, Options, strict=False)
     runs = store.runs()
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
     calibrated = [r for r in runs if r.phase == "calibrate"]
-    searched = [r for r in runs if r.phase in ("allocators", "search", "shortlist")]
+    searched = [r for r in runs if r.phase in ("allocators", "search", "shortlist", "landscape")]
     candidates = gather(searched, configs, default.id)
     evaluations, front = _evaluations(candidates, searched, options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta["spaces"].items()}
@@ -84,7 +86,7 @@ def view_of(store: Store) -> StudyView:
         evaluations=evaluations,
         front=front,
         picks=picks,
-        claim=study_claim(picks, options.objectives, meta["phase"] == "done"),
+        claim=terrain_claim(terrain) if terrain else study_claim(picks, options.objectives, meta["phase"] == "done"),
         series=_series(runs, default, picks),
         hazards=_hazards(picks, params, runs, host),
         warnings=[
@@ -94,10 +96,11 @@ def view_of(store: Store) -> StudyView:
         explanations={f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
         phase=meta["phase"] or "calibrate",
         wall_s=sum(r.elapsed_s for r in runs),
-        method=chosen.get("name", options.method),
+        method="sweep" if terrain else chosen.get("name", options.method),
         method_why=chosen.get("why", ""),
         quality=_quality(evaluations, options.objectives),
         warm=len(warm),
+        terrain=terrain,
     )
 
 

@@ -21,8 +21,8 @@ import msgspec
 
 from heapwright.errors import HeapwrightError
 from heapwright.metrics import METRICS
+from heapwright.study.axes import Axis, axis_of
 from heapwright.study.blocks import gather
-from heapwright.study.landscape import Axis, axis_of
 from heapwright.study.options import Options
 from heapwright.study.stats import relative_noise, summarise
 from heapwright.study.store import Store, StoredRun
@@ -88,6 +88,19 @@ class Terrain:
         """Whether the best is better than luck explains."""
         best = self.best
         return best is not None and best.ratio is not None and math.log(best.ratio) < -max(self.luck, 1e-9)
+
+
+def terrain_claim(terrain: Terrain) -> str:
+    """A landscape in one sentence."""
+    best, label = terrain.best, METRICS[terrain.metric].label
+    where = f"{label} over {' and '.join(a.key for a in terrain.axes)}"
+    if best is None or best.ratio is None:
+        return f"A landscape of {where}: nothing was measured yet."
+    if not terrain.gains:
+        return f"A landscape of {where}: no place is better than luck explains."
+    at = ", ".join(f"{a.key}={v}" for a, v in zip(terrain.axes, best.values, strict=True))
+    gain = 100 * (1 - best.ratio)
+    return f"A landscape of {where}: lowest at {at}, {gain:.1f}% below the default; seen in the sweep, not confirmed."
 
 
 def terrain_of(store: Store, metric: str = "") -> Terrain:

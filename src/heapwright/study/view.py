@@ -7,7 +7,10 @@ the same block; below 1 is better. Every number is in the units of `heapwright.m
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from heapwright.study.terrain import Terrain
 
 Verdict = Literal["better", "worse", "same", "unproven"]
 PickName = Literal["memory", "time", "balanced"]
@@ -185,6 +188,7 @@ class StudyView:
         method: the search method's name; `method_why`: why, where 'auto' chose it.
         quality: of the front; None before anything was searched.
         warm: how many settings of other studies were to be tried first.
+        terrain: of a landscape, its places and their shape; None for a study of `tune`.
     """
 
     path: str
@@ -214,6 +218,7 @@ class StudyView:
     method_why: str = ""
     quality: FrontQuality | None = None
     warm: int = 0
+    terrain: Terrain | None = None
 
     def explain(self, config: Config, key: str) -> str:
         """What a setting of this configuration does."""

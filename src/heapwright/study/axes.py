@@ -1,0 +1,85 @@
+"""The axes of a landscape: which values of a setting are swept, and how they are written into a study's options.
+
+KEY:LOW:HIGH:STEP    a number; STEP in powers of two where its scale is log2
+KEY                  a switch, or one of a few names
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+from heapwright.allocators.space import ParamSpec
+from heapwright.errors import UsageError
+
+MOST_PLACES = 20_000
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One swept setting.
+
+    Attributes:
+        values: as written for the allocator.
+        scale: 'log2', 'linear', or 'names' for what is no number.
+        default: the number that stands for unset, where the parameter's file names one (a fixed value there is not
+            the same as unset: setting a glibc threshold stops it from growing).
+    """
+
+    key: str
+    unit: str
+    values: tuple[str, ...]
+    scale: str
+    default: float | None
+
+    def at(self, value: str) -> float:
+        """Where a value stands on the axis: its number, or its place among the names."""
+        return float(self.values.index(value)) if self.scale == "names" else float(value)
+
+
+def axis_text(spec: ParamSpec, low: int | None, high: int | None, step: float | None) -> str:
+    """KEY:LOW:HIGH:STEP with what the user left open filled in; KEY alone for names.
+
+    Raises:
+        UsageError: a range for something that has none, or one that makes no sense.
+    """
+    if spec.type != "int":
+        if low is not None or high is not None:
+            raise UsageError(f"{spec.key} has no range: it is one of a few names")
+        return spec.key
+    log = spec.scale == "log2"
+    low = low if low is not None else spec.expert_low if spec.expert_low is not None else spec.low
+    high = high if high is not None else spec.expert_high if spec.expert_high is not None else spec.high
+    if high is None and spec.high_per_core is not None:
+        high = spec.high_per_core * (os.cpu_count() or 1)
+    if low is None or high is None:
+        raise UsageError(f"{spec.key} needs a range", f"for example --range {spec.key}=1:1024")
+    if high <= low or (log and low < 1):
+        raise UsageError(
+            f"--range {spec.key}={low}:{high} is empty" if high <= low else f"{spec.key}: a log axis begins at 1"
+        )
+    return f"{spec.key}:{low}:{high}:{step or (0.5 if log else spec.step):g}"
+
+
+def axis_of(spec: ParamSpec, text: str) -> Axis:
+    """The axis that a stored text means.
+
+    Raises:
+        UsageError: more values than anybody would wait for.
+    """
+    key, *rest = text.split(":")
+    start = spec.default.replace("-", " ").split(",")[0].split(" ")[0]
+    if not rest:
+        values = tuple(str(v) for v in spec.values) or ("0", "1")
+        return Axis(key, spec.unit, values, "names", None)
+    low, high, step = int(rest[0]), int(rest[1]), float(rest[2])
+    count = (math.log2(high / low) if spec.scale == "log2" else high - low) / step
+    if count >= MOST_PLACES:
+        raise UsageError(f"{key}: {count:.0f} values are too many", "take a larger --step")
+    steps = range(math.floor(count + 1e-9) + 1)
+    numbers = [round(low * 2 ** (i * step)) if spec.scale == "log2" else round(low + i * step) for i in steps]
+    return Axis(
+        key, spec.unit, tuple(str(n) for n in dict.fromkeys(numbers)), spec.scale,
+        float(start) if start.isdigit() and int(start) > 0 else None,
+    )  # fmt: skip
