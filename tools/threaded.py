@@ -26,7 +26,7 @@ ALLOCATORS = "mimalloc2-nothp,mimalloc3-nothp,rpmalloc,snmalloc,jemalloc,tcmallo
 
 # What must be installed is the command's first word, or in `needs`. Output is compared where it is the same every time.
 PROGRAMS: dict[str, dict[str, Any]] = {
-    "xz": {"command": "xz -1 -T2 --block-size=1MiB -c text"},
+    "xz": {"command": "xz -1 -T2 --block-size=512KiB -c text"},
     "pigz": {"command": "pigz -p 2 -c -n text"},
     "pbzip2": {"command": "pbzip2 -p2 -1 -b1 -c -k text"},
     "zstd": {"command": "zstd -q -7 -T2 -c text"},
@@ -41,7 +41,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     "z3": {"command": "z3 parallel.smt2", "output": {"compare": "none"}},
     "gm": {"command": "gm convert in.ppm -blur 2x1 -resize 60% -sharpen 1x1 ppm:-"},
     "povray": {
-        "command": "povray -D -GA +WT2 +Iscene.pov +Oout.ppm +FP +W320 +H240 +A0.3",
+        "command": "povray -D -GA +WT2 +Iscene.pov +Oout.ppm +FP +W240 +H180 +A0.3",
         "output": {"compare": "none"},  # the picture has the date in it
     },
     "java": {"command": "java -Xmx256m -XX:+UseParallelGC Job.java"},

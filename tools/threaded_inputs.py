@@ -93,7 +93,7 @@ def make_inputs(folder: Path) -> None:
     rng = random.Random(1)
     if not (folder / "text").exists():
         words = [f"w{rng.randrange(10**6):x}" for _ in range(30000)]
-        lines = (" ".join(rng.choices(words, k=12)) + "\n" for _ in range(80_000))
+        lines = (" ".join(rng.choices(words, k=12)) + "\n" for _ in range(25_000))
         (folder / "text").write_text("".join(lines))
     if not (folder / "in.ppm").exists():
         (folder / "in.ppm").write_bytes(b"P6 900 700 255\n" + rng.randbytes(900 * 700 * 3))
