@@ -32,6 +32,8 @@ OPTIONS = [
     "7",
 ]
 KILLS = 10
+# A grid is of two. Under top_pad=0, which `local` likes, the peak differs by 128 KiB from run to run.
+PARAMS = {"grid": "mmap_threshold,top_pad", "local": "mmap_threshold,tcache_count,mxfast"}
 
 
 def evaluations(study: Path) -> list[tuple[Any, ...]]:
@@ -60,7 +62,7 @@ def test_killed_ten_times_it_ends_as_if_undisturbed(
     log = heapwright.folder / "starts"
     command = ["--", *counting(str(program("mapping_calls")), log)]
     words = ["tune", "--method", method, *OPTIONS]
-    words += ["--params", "mmap_threshold,top_pad"] if method == "grid" else []
+    words += ["--params", PARAMS[method]] if method in PARAMS else []
     undisturbed = heapwright(*words, "--study", "undisturbed.study", *command)
     assert undisturbed.status == 0, undisturbed.err
     expected = evaluations(heapwright.folder / "undisturbed.study")
