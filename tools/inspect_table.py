@@ -55,7 +55,7 @@ CASES = [
     Case("mawk", "mawk '{ n[$2] += $1 } END { for (k in n) print k, n[k] }' lines.txt"),
     Case("find", "find tree -type f"),
     Case("xargs", "echo 1 2 3 | xargs -n1 -P2 echo"),
-    Case("diff", "diff lines.txt shuffled.txt"),
+    Case("diff", "diff lines.txt shuffled.txt; true"),
     Case("tar", "tar cf tree.tar tree"),
     Case("gzip", "gzip -c noise.txt"),
     Case("bzip2", "bzip2 -c lines.txt"),
@@ -115,7 +115,7 @@ CASES = [
     Case("openssl", "openssl dgst -sha256 noise.bin"),
     Case("ssh-keygen", "ssh-keygen -q -t ed25519 -N '' -f key"),
     Case("gpgv", "gpgv --version"),
-    Case("curl", "curl -s http://nosuch.invalid/; true"),
+    Case("curl", "curl -s http://nosuch.invalid/; true", "names are looked up in a thread, too short to be seen here"),
     Case("wget", "wget -q -T 1 -t 1 http://localhost:9/; true"),
     Case("apt-cache", "apt-cache policy bash"),
     Case("dpkg-query", "dpkg-query -l bash"),
@@ -185,9 +185,20 @@ def judge(path: Path, plugins: bool = True) -> Judgement | None:
 
 
 def threads_of(case: Case, folder: Path) -> int | None:
-    """The most threads that one process had; None if the command failed."""
-    run = run_metered(["/bin/sh", "-c", f"exec 2>/dev/null; {case.command}"], MeterOptions(timeout=120), cwd=folder)
-    return run.max_threads if run.exit_code in (0, 1, 143) else None
+    """The most threads that one process had; None if the command failed.
+
+    Threads are counted whenever the process maps memory, and every 10 ms: on a busy machine some are missed, so a run
+    that shows none is made again.
+    """
+    most = 0
+    for _ in range(3):
+        run = run_metered(["/bin/sh", "-c", f"exec 2>/dev/null; {case.command}"], MeterOptions(timeout=120), cwd=folder)
+        if run.exit_code not in (0, 143):  # 143: servers are stopped
+            return None
+        most = max(most, run.max_threads or 0)
+        if most > 1:
+            break
+    return most
 
 
 def rows(folder: Path) -> list[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from heapwright.link.bitcode import Bitcode
 from heapwright.link.closure import Closure
-from heapwright.link.elf import LOCAL, Image, Symbol
+from heapwright.link.elf import LOCAL, WEAK, Image, Symbol
 from heapwright.link.knowledge import known_library, libraries
 from heapwright.link.line import LinkLine
 
@@ -33,7 +33,7 @@ class Call:
         library: where it is defined: a shared library's soname, an archive's member; empty: nowhere.
         origin: the object that refers to it.
         via: the objects on the way there, first that of the start.
-        weak: nobody minds if it is not there.
+        weak: nobody minds if it is not there, or intermediate code may define it.
     """
 
     symbol: str
@@ -134,4 +134,6 @@ class _Walk:
             if not way or way[-1] != step[0].name:
                 way.append(step[0].name)
             step = self.before[(id(step[0]), step[1])]
-        return Call(symbol.name, where, image.name, tuple(reversed(way)), symbol.binding == 2)
+        intermediate = (o for o in self.closure.objects if isinstance(o, Bitcode))
+        weak = symbol.binding == WEAK or any(o.mentions([symbol.name]) for o in intermediate)
+        return Call(symbol.name, where, image.name, tuple(reversed(way)), weak)
