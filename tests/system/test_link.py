@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -146,6 +147,35 @@ def test_failures_are_the_compilers_own(heapwright: Heapwright) -> None:
     assert heapwright("link", "--", "g++", "missing.o", "-o", "x").status == 1
     missing = heapwright("link", "--", "no-such-compiler", "x.o")
     assert (missing.status, missing.err.count("\n")) == (2, 1)
+
+
+def test_other_ways_to_name_compiler_and_linker(heapwright: Heapwright) -> None:
+    """A linker by path, a folder of the user's with another ld in it, the linker itself, launchers."""
+    folder = heapwright.folder
+    real = shutil.which("ld.bfd") or shutil.which("ld") or ""
+    (folder / "mine").mkdir()
+    (folder / "mine/ld").write_text(f'#!/bin/sh\ntouch "{folder}/mine/called"\nexec {real} "$@"\n')
+    (folder / "mine/ld").chmod(0o755)
+    ways = [["g++", f"-B{folder}/mine/"], ["ccache", "g++"], ["clang++", f"--ld-path={real}"]]
+    for words in ways:
+        if shutil.which(words[0]):
+            done = heapwright("link", "--", *words, "plain.cpp", "-o", "plain")
+            assert done.status == 0, done.err
+            works_with(heapwright, "plain", "exgen")
+    assert (folder / "mine/called").exists()
+    asked = run(folder, "gcc", "-###", "plain.o", "-lstdc++", "-o", "plain").stderr.splitlines()
+    line = next(line for line in asked if "/collect2" in line)
+    words = [word for word in shlex.split(line) if "plugin" not in word]
+    words = [word for word in words if not word.startswith("-fresolution")]
+    assert run(folder, "g++", "-c", "plain.cpp").returncode == 0
+    done = heapwright("link", "--", "ld", *words[1:])
+    assert done.status == 0, done.err
+    works_with(heapwright, "plain", "exgen")
+    if shutil.which("tcc"):
+        (folder / "a.c").write_text("int main(void){return 0;}")
+        done = heapwright("link", "--", "tcc", "a.c", "-o", "a")
+        assert (done.status, done.err.count("\n")) == (0, 1)
+        assert "did not call its linker" in done.err
 
 
 def test_response_files(heapwright: Heapwright) -> None:

@@ -40,7 +40,8 @@ _NO_LINK = {
 }
 _QUESTION = re.compile(r"^--?(print-|dump|help|target-help)")
 _LINKER = re.compile(r"^(?:[\w.-]+-)?(ld(?:\.(?:bfd|gold|lld|mold))?|mold)(?:-[\d.]+)?$")
-_OTHER = re.compile(r"^(?:[\w.-]+-)?(?:gcc-)?(ar|ranlib|nm|strip|objcopy|as)(?:-[\d.]+)?$")
+_OTHER = re.compile(r"^(?:[\w.-]+-)?(?:gcc-)?(ar|ranlib|nm|strip|objcopy|as|heapwright)(?:-[\d.]+)?$")
+_BEFORE = ("ccache", "sccache", "distcc", "icecc")  # whose first argument is the compiler
 
 
 def run_compiler(command: Sequence[str], wish: Wish) -> int:
@@ -55,11 +56,13 @@ def run_compiler(command: Sequence[str], wish: Wish) -> int:
         raise UsageError(
             f"there is no command '{command[0]}'", "put the compiler after --, for example: -- g++ main.o -o prog"
         )
-    name = Path(command[0]).name
+    first = 2 if Path(command[0]).name in _BEFORE and len(command) > 1 else 1
+    compiler = list(command[:first])
+    name = Path(compiler[-1]).name
     try:
-        words = open_responses(command[1:])
+        words = open_responses(command[first:])
     except ValueError:
-        words = list(command[1:])  # the compiler will say what is wrong with it
+        words = list(command[first:])  # the compiler will say what is wrong with it
     if _OTHER.match(name) or any(w in _NO_LINK or _QUESTION.match(w) for w in words) or not words:
         return _run(list(command), dict(os.environ))
     folder = Path(str(files("heapwright"))) / "_native/ld"
@@ -76,19 +79,26 @@ def run_compiler(command: Sequence[str], wish: Wish) -> int:
         if _LINKER.match(name):
             env[step.LINKER] = program
             return _run([str(_executable(folder, Path(scratch)) / "ld"), *command[1:]], env)
-        kept, named = _without_path(list(command[1:]))
+        kept, named = _without_path(list(command[first:]))
         if named:
             env[step.LINKER] = named
         env[step.COMPILER] = json.dumps(
-            [command[0], *(w for w in words if w.startswith(("-B", "--target", "--sysroot")))]
+            [*compiler, *(w for w in words if w.startswith(("-B", "--target", "--sysroot")))]
         )
         before = _stamp(words)
-        status = _run([command[0], f"-B{_executable(folder, Path(scratch))}/", *kept], env)
+        place = [f"-B{_executable(folder, Path(scratch))}/"] if _has_linker(compiler) else []
+        status = _run([*compiler, *place, *kept], env)
         if status == 0 and not mark.exists() and _stamp(words) != before:
             step.say(
                 f"{_output(words)}: linked as it was: {name} did not call its linker where heapwright could see it"
             )
         return status
+
+
+def _has_linker(compiler: list[str]) -> bool:
+    """Whether this is a compiler that calls a linker and can be told where it is: gcc, clang and their like."""
+    done = subprocess.run([*compiler, "-print-prog-name=ld"], capture_output=True, text=True, check=False)
+    return done.returncode == 0 and Path(done.stdout.strip()).name == "ld"
 
 
 def _executable(folder: Path, scratch: Path) -> Path:
