@@ -1,4 +1,4 @@
-"""Writes docs/settings.md: every setting of every allocator, from the parameter-space files, which are the only place for it.
+"""Writes docs/settings.md: every setting of every allocator, from the parameter-space files, the only place for it.
 
 .venv/bin/python tools/settings_table.py >docs/settings.md
 """
