@@ -73,7 +73,7 @@ def test_options_survive_the_store() -> None:
 
 
 def test_only_how_long_it_goes_on_may_change() -> None:
-    assert set(EXTENSIBLE) == {"evaluations", "budget_s", "pairs_max"}
+    assert set(EXTENSIBLE) == {"evaluations", "budget_s", "pairs_max", "replicates"}
     stored = Options()
     assert conflicts(stored, {"evaluations": 500, "budget_s": 9.0, "pairs_max": 99}) == []
     assert conflicts(stored, {"seed": 2, "objectives": ("wall_s", "cpu_s")}) == [
