@@ -87,7 +87,7 @@ def test_damage_is_never_more_than_a_line(compile_: Build, tmp_path: Path) -> No
     said = []
     for path in (made, tmp_path / "prog", tmp_path / "lib.a"):
         whole = path.read_bytes()
-        for _ in range(150):
+        for _ in range(80):
             content = bytearray(whole)
             for _ in range(chance.randint(1, 30)):
                 start = chance.choice((0, 0, len(content) - 1500, chance.randrange(len(content))))

@@ -257,7 +257,6 @@ def test_a_makefile_project(heapwright: Heapwright) -> None:
 CMAKE = [
     ("Unix Makefiles", ["-DWITH_HEAPWRIGHT=ON"]),
     ("Ninja", ["-DWITH_HEAPWRIGHT=ON", "-DHEAPWRIGHT_ARGUMENTS=OPTIONS;stats=0"]),
-    ("Unix Makefiles", ["-DWITH_HEAPWRIGHT=ON", "-DHEAPWRIGHT_ARGUMENTS=ALLOCATOR;exgen"]),
     ("Unix Makefiles", ["-DWITH_HEAPWRIGHT=ON", "-DHEAPWRIGHT_ARGUMENTS=ALLOCATOR;reaper;SHARED"]),
     ("Ninja", []),
 ]

@@ -68,7 +68,8 @@ def _show(judgement: Judgement, everything: bool) -> None:
     if judgement.linked:
         what = judgement.linked
         built = f" with {what.options}" if what.options else ""
-        print(f"  {what.allocator} {what.version} is linked in, {what.how}{built}")
+        allocator = f"{what.allocator} is linked in, {what.how}" if what.how else "the C library's malloc was kept"
+        print(f"  {allocator}{built} (heapwright {what.version})")
     shown = judgement.evidence if everything else judgement.evidence[:5]
     for one in shown:
         print(f"  {one.says()}\n    by {one.via}" if one.symbol else f"  {one.why}")

@@ -65,7 +65,7 @@ def from_verdict(wish: Wish, verdict: str, why: str) -> Choice:
         HeapwrightError: the library is not in this installation.
     """
     name = "exgen" if verdict == "single" else "reaper"
-    return _ours(name + ("-secure" if wish.secure else ""), wish, wish.options, f"{verdict}: {why}")
+    return _ours(name + ("-secure" if wish.secure else ""), wish, wish.options, why)
 
 
 def from_wish(wish: Wish) -> Choice | None:
@@ -77,7 +77,7 @@ def from_wish(wish: Wish) -> Choice | None:
     if wish.study:
         return _from_study(wish)
     if wish.allocator:
-        return _named(wish.allocator, wish, wish.options, f"asked for: {wish.allocator}")
+        return _named(wish.allocator, wish, wish.options, "asked for")
     return None
 
 

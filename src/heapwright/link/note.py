@@ -34,9 +34,9 @@ class Linked:
 
     Attributes:
         allocator: its name, or 'none'.
-        version: of heapwright.
+        version: of heapwright, which linked it.
         how: 'static' or 'shared'.
-        verdict: of the program when it was linked, or 'not asked'.
+        verdict: of the program when it was linked.
         why: the reason for the choice.
         options: built in.
     """

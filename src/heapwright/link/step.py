@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from heapwright import __version__
@@ -111,17 +111,15 @@ def _link_program(linker: str, line: LinkLine, wish: Wish) -> int:
     machine = closure.machine()[0] or "EM_X86_64"
     if machine not in MACHINES:
         raise Declined(f"there is none for {machine.removeprefix('EM_')}")
+    judgement = judge_closure(line, closure, wish.plugins)
+    told = f"{judgement.verdict}: {_lasting(reason(judgement))}"
     choice = from_wish(wish)
-    verdict = "not asked"
-    if choice is None:
-        judgement = judge_closure(line, closure, wish.plugins)
-        verdict = judgement.verdict
-        choice = from_verdict(wish, verdict, _lasting(reason(judgement)))
+    choice = replace(choice, why=f"{choice.why}; {told}") if choice else from_verdict(wish, judgement.verdict, told)
     if choice.library:
         _check_machine(choice.library, machine, closure.machine()[1])
     if line.static and choice.shared:
         raise Declined(f"{choice.allocator} is a shared library, and the program is static")
-    return _link_with(linker, line, choice, verdict, machine, wish)
+    return _link_with(linker, line, choice, judgement.verdict, machine, wish)
 
 
 def _lasting(why: str) -> str:
@@ -165,7 +163,7 @@ def _link_with(linker: str, line: LinkLine, choice: Choice, verdict: str, machin
             return plain
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
-    what = f"{choice.allocator} {__version__} linked in, {how}" if choice.library else "the C library's malloc stays"
+    what = f"{choice.allocator} linked in, {how}" if choice.library else "the C library's malloc stays"
     built = f", with {choice.options}" if choice.options else ""
     say(f"{line.output}: {what}{built} ({choice.why})")
     if choice.left:
