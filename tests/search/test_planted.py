@@ -15,7 +15,7 @@ from heapwright.search.protocol import METHODS, Setup, make_strategy
 
 from .planted import PROBLEMS, Problem, at_random, solve
 
-SEEDS = {"gp": 3, "nsga2": 5, "cmaes": 5, "local": 16, "sobol": 40}
+SEEDS = {"gp": 2, "nsga2": 4, "cmaes": 3, "local": 16, "sobol": 40}
 
 
 def score(method: str, problem: Problem, seed: int) -> float:

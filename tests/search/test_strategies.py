@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 
+import msgspec
 import pytest
 
+from heapwright.allocators.joint import join
 from heapwright.allocators.registry import bundled_space
 from heapwright.allocators.space import Context, ParamSpec, Point, Space, build_space
 from heapwright.errors import UsageError
+from heapwright.search.auto import choose
 from heapwright.search.protocol import METHODS, Setup, Told, make_strategy
 
 from ..allocators.spaces import number, small_space, toy_space
 
-SEARCHING = [m for m in METHODS if m != "default"]  # that one has a test of its own
+SEARCHING = [m for m in METHODS if m not in ("default", "auto")]  # those have tests of their own
 RANDOM = [m for m in SEARCHING if m != "grid"]
+
+
+def _named(name: str) -> Space:
+    """The toy space as another allocator's."""
+    space = toy_space()
+    return dataclasses.replace(space, allocator=msgspec.structs.replace(space.allocator, name=name))
+
 
 SPACES = {
     "mixed": toy_space(),
@@ -25,6 +36,7 @@ SPACES = {
     "one value": small_space(number("only", 4, 4)),
     "one gated value": small_space(number("only", 4, 4, gate="g"), gates=("g",)),
     "no gates": small_space(number("a"), number("b", specials=[0]), ParamSpec("c", "e", type="bool")),
+    "several allocators": join([_named("one"), _named("two"), _named("three")]),
     "specials alone": small_space(ParamSpec("only", "e", low=1, high=1, specials=[0, 1])),
 }
 
@@ -133,6 +145,18 @@ def test_equal_costs_everywhere_are_no_trouble(method: str) -> None:
     strategy = make_strategy(method, Setup(SPACES["mixed"], 2, 96, 1))
     for _ in range(4):
         strategy.tell([Told(p, (0.0, 0.0)) for p in strategy.ask()])
+
+
+@pytest.mark.parametrize(("budget", "method"), [(40, "gp"), (300, "nsga2")])
+def test_auto_is_what_it_chose(budget: int, method: str) -> None:
+    setup = Setup(SPACES["mixed"], 2, budget, 1)
+    assert choose(setup)[0] == method
+    assert make_strategy("auto", setup).ask() == make_strategy(method, setup).ask()
+
+
+def test_the_default_method_asks_for_nothing() -> None:
+    strategy = make_strategy("default", Setup(SPACES["mixed"], 2, 40, 1))
+    assert strategy.ask() == []
 
 
 def test_an_unknown_method_says_the_nearest() -> None:
