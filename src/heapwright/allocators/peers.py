@@ -133,7 +133,7 @@ def _installed() -> dict[str, str]:
     for program in ("ldconfig", "/sbin/ldconfig"):
         try:
             done = subprocess.run([program, "-p"], capture_output=True, text=True, check=False, timeout=20)
-        except OSError:
+        except (OSError, subprocess.TimeoutExpired):
             continue
         wide = "x86-64" if os.uname().machine == "x86_64" else ""
         lines = [line for line in done.stdout.splitlines() if wide in line]
@@ -156,7 +156,7 @@ def library_version(path: str) -> str | None:
             if owner.returncode == 0 and package:
                 words = ["dpkg-query", "-W", "-f", "${Version}", package]
                 return subprocess.run(words, capture_output=True, text=True, check=False, timeout=20).stdout or None
-        except OSError:
+        except (OSError, subprocess.TimeoutExpired):
             break
     number = re.search(r"\.so\.(\d+(?:\.\d+)+)$", real)
     return number[1] if number else None
