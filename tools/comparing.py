@@ -31,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser, allocators: str, folder: str, r
     parser.add_argument("--folder", type=Path, default=Path(folder))
     parser.add_argument("--programs", help="only these, with commas (default: all that are installed)")
     parser.add_argument("-n", "--rounds", type=int, default=rounds)
+    parser.add_argument("--resume", action="store_true", help="programs that --folder has results of are not run again")
 
 
 def compare(
@@ -78,18 +79,25 @@ def _mean(results: Mapping[str, Mapping[str, Any]], allocator: str, reference: s
     return f"**{geometric_mean(values):.3f}**" + ("" if len(values) == len(ratios) else f" ({len(values)})")
 
 
-def report(
-    programs: Mapping[str, Sequence[str]], folder: Path, allocators: str, rounds: int, metrics: Sequence[str]
-) -> None:
-    """Runs all programs and prints Markdown: a table for each metric, with geometric means."""
-    loads = [os.getloadavg()[0]]
+def report(programs: Mapping[str, Sequence[str]], args: argparse.Namespace, metrics: Sequence[str]) -> None:
+    """Runs all programs and prints Markdown: a table for each metric, with geometric means.
+
+    What `compare` said of a program is kept in the folder as NAME.json, with the load after it as `load`.
+    """
     results: dict[str, dict[str, Any]] = {}
+    loads: list[float] = []
     for name, words in programs.items():
-        print(f"{name} ", end="", file=sys.stderr, flush=True)
-        results[name] = compare(name, words, folder, allocators, rounds, "instructions" in metrics)
-        loads.append(os.getloadavg()[0])
-    reference, *others = allocators.split(",")
-    print(f"\n{rounds} rounds; load (1 minute) {min(loads):.1f} to {max(loads):.1f}, this program's own included.")
+        kept = args.folder / f"{name}.json"
+        if not (args.resume and kept.exists()):
+            print(f"{name} ", end="", file=sys.stderr, flush=True)
+            found = compare(name, words, args.folder, args.allocators, args.rounds, "instructions" in metrics)
+            kept.write_text(json.dumps({"allocators": found, "load": os.getloadavg()[0]}))
+        said = json.loads(kept.read_text())
+        results[name] = said["allocators"]
+        loads.append(said["load"])
+    reference, *others = args.allocators.split(",")
+    load = f"{min(loads):.1f} to {max(loads):.1f}"
+    print(f"\n{args.rounds} rounds; load (of 1 minute, after each program) {load}, this program's own included.")
     for metric in metrics:
         print(f"\n**{LABELS[metric]}, ratio to {reference}**\n")
         print("| program | " + " | ".join(others) + " |\n|---" + "|---" * len(others) + "|")

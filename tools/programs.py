@@ -121,7 +121,7 @@ def main() -> None:
     wanted = args.programs.split(",") if args.programs else list(PROGRAMS)
     programs = {name: ["--", *PROGRAMS[name]] for name in wanted if shutil.which(PROGRAMS[name][0])}
     metrics = ("instructions",) if args.instructions else ("cpu_s", "peak_rss_bytes", "mean_rss_bytes")
-    report(programs, args.folder, args.allocators, args.rounds, metrics)
+    report(programs, args, metrics)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
         "output": {"compare": "none"},
         "server": {
             "ready": "redis-cli -s redis.socket ping",
-            "load": "redis-benchmark -s redis.socket -q -n 5000 -r 5000 -d 300 -t set,get,lpush,hset",
+            "load": "redis-benchmark -s redis.socket -q -n 2000 -r 2000 -d 300 -t set,get,lpush,hset",
         },
     },
     "memcached": {
@@ -104,7 +104,7 @@ def main() -> None:
         name: ["--workload", str(write_workload(name, args.folder).resolve())] for name in wanted if installed(name)
     }
     metrics = ("wall_s", "cpu_s", "peak_rss_bytes", "mean_rss_bytes")
-    report(programs, args.folder, args.allocators, args.rounds, metrics)
+    report(programs, args, metrics)
 
 
 if __name__ == "__main__":
