@@ -79,9 +79,7 @@ def test_response_files(files: Path) -> None:
 
 
 def test_words_that_stick_together(files: Path) -> None:
-    line = read_line(
-        ["-oprog", "-Llib", "-lx", "--entry=begin", "--output=other", "-T", "script", "a.o", "-E"]
-    )
+    line = read_line(["-oprog", "-Llib", "-lx", "--entry=begin", "--output=other", "-T", "script", "a.o", "-E"])
     assert names(line) == ["lib/libx.so", "a.o"]
     assert (line.output, line.entry, line.exported) == ("other", "begin", True)
     assert files
