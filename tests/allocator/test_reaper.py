@@ -99,7 +99,7 @@ def test_a_storm_of_ending_threads_leaves_little(malloc: Malloc) -> None:
         pytest.skip("bench-thread-exit is not built")
     one, all_of_them = (json.loads(malloc.run(bench, *words).stdout) for words in [("count=1", "blocks=1"), ()])
     assert all_of_them["operations"] >= 300 * 2000
-    assert all_of_them["rss_bytes"] - one["rss_bytes"] < 1.25 * MIB  # 1.8 MB while classes did not get back what they had
+    assert all_of_them["rss_bytes"] - one["rss_bytes"] < 1.25 * MIB  # 1.8 MB when classes did not get theirs back
 
 
 def test_forks_of_forks_with_threads(malloc: Malloc, owners: Path) -> None:
