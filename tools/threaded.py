@@ -60,6 +60,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     },
     "memcached": {
         "command": "memcached -u root -s memcached.socket -t 2 -m 256",
+        "setup": "rm -f memcached.socket",  # or an old one says ready
         "output": {"compare": "none"},
         "server": {
             "ready": "test -S memcached.socket",
@@ -67,7 +68,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
         },
     },
 }
-COMMANDS = ("command", "cleanup", "ready", "load")  # lists of words in workload.toml
+COMMANDS = ("command", "setup", "cleanup", "ready", "load")  # lists of words in workload.toml
 
 
 def write_workload(name: str, folder: Path) -> Path:
