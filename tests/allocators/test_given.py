@@ -122,7 +122,7 @@ def test_names_that_glibc_does_not_read(env: dict[str, str], complaint: str) -> 
     [
         ("mimalloc3", {"MIMALLOC_EAGER_COMMIT": "0"}, r"is ignored: mimalloc3 3\S* has no such setting"),
         ("mimalloc2", {"MIMALLOC_PURGEDELAY": "1"}, r"did you mean MIMALLOC_PURGE_DELAY"),
-        ("mimalloc2", {"MIMALLOC_PURGE_DELAY": "12x"}, r"mimalloc2 does not take this value"),
+        ("mimalloc2", {"MIMALLOC_PURGE_DELAY": "12x"}, r"mimalloc2 does not take this value|2\.0\S* has no such"),
         ("tcmalloc", {"TCMALLOC_RELEASE_RAT": "1"}, r"did you mean TCMALLOC_RELEASE_RATE"),
         ("tcmalloc", {"TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES": "32m"}, r"knows no units; write 33554432"),
         ("tcmalloc", {"TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES": "9"}, r"is bent to the range 524288 to 1073741824"),
@@ -151,6 +151,8 @@ def test_each_library_is_asked(name: str, env: dict[str, str], complaint: str) -
     ],
 )
 def test_what_is_well_said_is_passed_over(env: dict[str, str]) -> None:
+    if "MIMALLOC_PURGE_DELAY" in env and "mimalloc3" not in find_allocators():
+        pytest.skip("Debian's mimalloc 2.0 has not all of these")
     assert environment_troubles(env) == []
 
 

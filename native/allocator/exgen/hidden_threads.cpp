@@ -34,6 +34,18 @@ int announced(const char* name, Arguments... arguments) {
   return real(arguments...);
 }
 
+// Opened at run time, this library is not asked when a thread starts: the program's pthread_create is another's. Then there
+// may be threads from the beginning.
+[[gnu::constructor(102)]] void ready_if_not_asked() {
+  Dl_info asked{};
+  Dl_info here{};
+  void* const found = dlsym(RTLD_DEFAULT, "pthread_create");
+  if (found == nullptr || dladdr(found, &asked) == 0 ||
+      dladdr(reinterpret_cast<void*>(&ready_if_not_asked), &here) == 0 || asked.dli_fbase != here.dli_fbase) {
+    exgen_become_threaded();
+  }
+}
+
 bool by_thread(const sigevent* event) { return event != nullptr && event->sigev_notify == SIGEV_THREAD; }
 
 }  // namespace
