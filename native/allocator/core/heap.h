@@ -175,6 +175,8 @@ class Heap {
   void settle();
   // Gives back all that is in front lists, and what of others' it has collected.
   void empty_fronts();
+  // The thread ends: what it has goes where it belongs, and whatever comes back after is brought home by whoever brings it.
+  void rest();
   // For fork: nobody is in the middle of anything of this heap's; in the child, nobody else ever will be.
   void hold() { lock_.lock(); }
   void let_go() { lock_.unlock(); }

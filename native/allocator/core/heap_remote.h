@@ -105,6 +105,20 @@ void Heap<C>::collect() {
   }
 }
 
+template <Configuration C>
+void Heap<C>::rest() {
+  empty_fronts();
+  {
+    const Guard guard(*this);
+    for (Superblock* const superblock : current_) {
+      if (superblock != nullptr) {
+        make_ordinary(superblock);
+      }
+    }
+  }
+  settle();  // who saw one of them current has left it to this
+}
+
 // A block of a superblock that is not this heap's.
 template <Configuration C>
 void Heap<C>::free_remote(Superblock* superblock, Block* block) {

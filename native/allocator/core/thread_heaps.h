@@ -181,8 +181,7 @@ void ThreadHeaps<C>::leave(void* pointer) {
   auto* const heap = static_cast<Heap<C>*>(pointer);
   current_ = &nobody_;
   left_ = true;
-  heap->empty_fronts();
-  heap->settle();
+  heap->rest();
   self_->lock_.lock();
   heap->next_idle = self_->idle_;
   self_->idle_ = heap;

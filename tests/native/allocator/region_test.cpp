@@ -70,7 +70,7 @@ TEST_P(RegionTest, AClassGetsTheMemoryItHadBefore) {
   for (Superblock* const one : taken) {
     region.give(one, 1);
   }
-  for (const std::uint8_t number : {7, 20, 1, 13}) {
+  for (const std::uint8_t number : {std::uint8_t{7}, std::uint8_t{20}, std::uint8_t{1}, std::uint8_t{13}}) {
     EXPECT_EQ(region.take(1, number), taken[number - 1U]);
   }
   EXPECT_EQ(region.take(1, 99), taken[18]) << "of the others, the latest";
