@@ -111,8 +111,10 @@ void Heap<C>::rest() {
   {
     const Guard guard(*this);
     for (Superblock* const superblock : current_) {
-      if (superblock != nullptr) {
+      if (superblock != nullptr && has_blocks(superblock)) {
         make_ordinary(superblock);
+      } else if (superblock != nullptr) {
+        leave(superblock);
       }
     }
   }
