@@ -65,7 +65,9 @@ class Tuning:
         """The whole journey, or what is left of it."""
         self.options |= options
         self.notes = Notes()
-        store, opts = open_or_begin(self.path, self.workload, self.allocators, self.options, ["heapwright"])
+        store, opts = open_or_begin(
+            self.path, self.workload, self.allocators, {"proxy": "none", **self.options}, ["heapwright"]
+        )
         with store:
             Journey(store, self.workload, self.allocators, opts, self.notes).run()
         return self.view()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,11 +101,13 @@ def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             self.workload = workload
             world.timeouts.append(options.timeout)
 
-        def run(self, input_: Input, env: Mapping[str, str], pad: int = 0) -> Outcome:
+        def run(
+            self, input_: Input, env: Mapping[str, str], pad: int = 0, _stop: threading.Event | None = None
+        ) -> Outcome:
             return world.run(input_, read_settings(env), pad)
 
     monkeypatch.setattr("heapwright.study.journey.Executor", FakeExecutor)
-    monkeypatch.setattr("heapwright.study.blocks.time", SimpleNamespace(monotonic=lambda: world.clock))
+    monkeypatch.setattr("heapwright.study.runner.time", SimpleNamespace(monotonic=lambda: world.clock))
     monkeypatch.delenv("TOY", raising=False)
 
 

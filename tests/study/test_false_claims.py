@@ -12,6 +12,7 @@ from heapwright.report.progress import Silent
 from heapwright.study.blocks import Blocks
 from heapwright.study.confirm import confirm, judge
 from heapwright.study.options import Options
+from heapwright.study.runner import LocalRunner
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config, Confirmation
 from heapwright.workload.execute import Outcome
@@ -55,7 +56,7 @@ class Machine:
         effect = {"4": {"cpu_s": 1 - faster}}
         self.world = World(effect=lambda s, _i: effect.get(s.get("cache", ""), {}), drift=lambda _n: self.speed)
 
-    def run(self, input_: Input, env: dict[str, str], pad: int) -> Outcome:
+    def run(self, input_: Input, env: dict[str, str], pad: int, _stop: object = None) -> Outcome:
         self.speed += self.rng.gauss(0, 0.005)
         if self.rng.random() < 0.05:
             self.speed += self.rng.choice([-0.1, 0.1])
@@ -71,7 +72,7 @@ class Machine:
 def study(seed: int, faster: float = 0.0) -> dict[int, dict[str, Confirmation]]:
     """One confirmation."""
     store = MemoryStore()
-    blocks = Blocks(store, Machine(seed, faster), seed, Silent())  # type: ignore[arg-type]
+    blocks = Blocks(store, LocalRunner(Machine(seed, faster)), seed, Silent())  # type: ignore[arg-type]
     confirm(CONFIGS, blocks=blocks, inputs=INPUTS, options=OPTIONS, over=lambda: False)
     return judge(store.kept, {c.id: c for c in CONFIGS}, 1, OPTIONS)
 

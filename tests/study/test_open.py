@@ -121,13 +121,13 @@ def test_options_left_out_are_those_it_was_begun_with(begin: Callable[..., Optio
 
 
 def test_a_new_budget_replaces_the_old_one_of_either_kind(begin: Callable[..., Options]) -> None:
-    begin(evaluations=10)
-    assert begin(evaluations=20, budget_s=0.0) == Options(evaluations=20)
+    begin(evaluations=10, budget_s=0.0)
+    assert begin(evaluations=20, budget_s=0.0) == Options(evaluations=20, budget_s=0.0)
     timed = begin(evaluations=0, budget_s=60.0)
     assert (timed.evaluations, timed.budget_s) == (0, 60.0)
     assert begin(budget_s=90.0) == Options(evaluations=0, budget_s=90.0)
-    assert begin(evaluations=5) == Options(evaluations=5)
-    assert begin() == Options(evaluations=5)
+    assert begin(evaluations=5) == Options(evaluations=5, budget_s=0.0)
+    assert begin() == Options(evaluations=5, budget_s=0.0)
 
 
 def test_other_options_are_refused(begin: Callable[..., Options]) -> None:

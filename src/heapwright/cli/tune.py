@@ -46,7 +46,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--minimize", metavar="M1,M2", help="objectives: metric keys or short forms (default peak_rss,cpu)"
     )
-    parser.add_argument("--budget", metavar="N|TIME", help="evaluations (96) or time (15m) for the study")
+    parser.add_argument("--budget", metavar="N|TIME", help="evaluations or time (200, 15m); default 96 within 10m")
     parser.add_argument("--study", type=Path, metavar="FILE", help="where to keep it (default: by the command)")
     parser.add_argument("--report", type=Path, metavar="FILE", help="where to write the report (default STUDY.html)")
     search = parser.add_argument_group("what to search")
@@ -60,6 +60,11 @@ def add_parser(verbs: Any) -> None:
     search.add_argument("--params", metavar="P,Q", help="only these parameters")
     search.add_argument("--expert", action="store_true", default=None, help="also settings that can bite")
     search.add_argument("--method", metavar="NAME", help="auto (default), gp, nsga2, cmaes, local, sobol, grid …")
+    search.add_argument(
+        "--proxy",
+        choices=("auto", "replay", "none"),
+        help="search on replays of the recorded allocations: where that is cheaper and holds (auto), always, never",
+    )
     search.add_argument("--warm-start", nargs="+", metavar="STUDY", help="try the good settings of other studies first")
     search.add_argument("--seed", type=positive, metavar="N", help="of every random choice (default 1)")
     proof = parser.add_argument_group("when is it proven")
@@ -102,7 +107,10 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         from heapwright.allocators.presets import load_preset
 
         chosen = load_preset(args.preset).options
-        given |= {"preset": args.preset, **{k: tuple(v) if isinstance(v, list) else v for k, v in chosen.items()}}
+        given |= {k: tuple(v) if isinstance(v, list) else v for k, v in chosen.items()}
+        given |= {"preset": args.preset, "proxy": "none"}
+    if args.space is not None:
+        given["proxy"] = "none"  # its settings may be the program's own
     if args.minimize is not None:
         given["objectives"] = tuple(m.key for m in parse_objectives(args.minimize))
     if args.budget is not None:
@@ -123,6 +131,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         ("seed", "seed"),
         ("margin", "margin"),
         ("expert", "expert"),
+        ("proxy", "proxy"),
         ("meter", "meter"),
         ("massif_compat", "massif"),
         ("timeout", "timeout"),
@@ -276,6 +285,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "method": view.method,
         "method_why": view.method_why or None,
         "warm_started": view.warm,
+        "proxy": dataclasses.asdict(view.proxy) if view.proxy else None,
         "front_quality": dataclasses.asdict(view.quality) if view.quality else None,
         "evaluations": len(view.evaluations),
         "infeasible": sum(not e.feasible for e in view.evaluations),

@@ -12,6 +12,7 @@ import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -108,6 +109,10 @@ class Run:
         }
 
 
+class Stopped(Exception):
+    """A run was ended because nobody wants it any more."""
+
+
 def meter_path() -> Path:
     """The native meter: $HEAPWRIGHT_METER, or the one installed with the package.
 
@@ -154,6 +159,7 @@ def run_metered(
     forward: IO[bytes] | None = None,
     keep: IO[bytes] | None = None,
     attended: bool = False,
+    stop: threading.Event | None = None,
 ) -> Run:
     """Runs a command once under the meter.
 
@@ -164,9 +170,11 @@ def run_metered(
         forward: where its stdout goes on to as it comes (its stderr is then left alone).
         keep: a file that gets a copy of its stdout.
         attended: a person at a terminal runs it: it stays in our process group and gets their Ctrl-C.
+        stop: ends it from another thread.
 
     Raises:
         HeapwrightError: it could not be run or measured at all.
+        Stopped: `stop` was set.
     """
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         report = Path(folder) / "ledger.json"
@@ -184,7 +192,7 @@ def run_metered(
         finally:
             if source:
                 source.close()
-        digest, tail = _drain(process, forward, keep, attended)
+        digest, tail = _drain(process, forward, keep, attended, stop)
         if process.returncode:
             text = tail.decode(errors="replace").strip()
             message = text.splitlines()[-1] if text else f"the meter ended with status {process.returncode}"
@@ -199,7 +207,11 @@ def run_metered(
 
 
 def _drain(
-    process: subprocess.Popen[bytes], forward: IO[bytes] | None, keep: IO[bytes] | None, attended: bool
+    process: subprocess.Popen[bytes],
+    forward: IO[bytes] | None,
+    keep: IO[bytes] | None,
+    attended: bool,
+    stop: threading.Event | None,
 ) -> tuple[str, bytes]:
     """Reads the target's streams until the meter ends; the SHA-256 of stdout and the last of stderr.
 
@@ -214,6 +226,8 @@ def _drain(
         try:
             ended = False
             while selector.get_map():
+                if stop is not None and stop.is_set():
+                    raise Stopped
                 ready = selector.select(0.0 if ended else 0.1)
                 if not ready and ended:
                     break

@@ -1,28 +1,28 @@
 """Blocks: the default (or another reference) and its candidates, in random order, side by side in time.
 
 Every measurement of a study goes through `Blocks.measure`. It first looks into the store; only what is not
-there is run, and it is committed before the next run starts. Order and environment padding come from the
+there is run, by a `Runner`, and committed as soon as its result is here. Order and environment padding come from the
 seed and the block's place, never from a running generator, so they do not depend on what was run before.
 """
 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
 from heapwright.errors import HeapwrightError
 from heapwright.study.options import BLOCKS_APART
+from heapwright.study.runner import TRIES, Job, Result, Runner, Work
 from heapwright.study.stats import log_ratio
 from heapwright.study.store import Store, StoredRun
-from heapwright.study.view import Config
-from heapwright.workload.execute import Executor, Outcome
+from heapwright.study.view import DEFAULT_ID, Config
+from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
-_DEFAULT_TRIES = 3
 _PAD = 4096  # a page: covers every alignment of the stack
 
 
@@ -46,6 +46,10 @@ class Progress(Protocol):
         ...
 
 
+# (input, metric) → what the program as it is measures.
+Program = Mapping[tuple[str, str], float]
+
+
 @dataclass
 class Candidate:
     """What is known of one configuration against the default: log ratios by metric and input."""
@@ -55,14 +59,17 @@ class Candidate:
     runs: int = 0
     logs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
-    def add(self, run: StoredRun, reference: StoredRun) -> None:
-        """Takes in a run and the reference run of its block and input."""
+    def add(self, run: StoredRun, reference: StoredRun, program: Program | None = None) -> None:
+        """Takes in a run and the reference run of its block and input; see `gather` for `program`."""
         if run.failure:
             self.failure = self.failure or run.failure
             return
         self.runs += 1
         for metric, value in run.metrics.items():
-            ratio = log_ratio(value, reference.metrics.get(metric))
+            then = reference.metrics.get(metric)
+            if program is not None:
+                value, then = _foretold(value, then, program.get((run.input, metric)))
+            ratio = log_ratio(value, then)
             if ratio is not None:
                 self.logs.setdefault(metric, {}).setdefault(run.input, []).append(ratio)
 
@@ -82,11 +89,15 @@ class Candidate:
 
 
 class Blocks:
-    """Measures blocks, from the store where it can."""
+    """Measures blocks, from the store where it can.
 
-    def __init__(self, store: Store, executor: Executor, seed: int, progress: Progress) -> None:
+    Args:
+        runner: who makes the runs that are not stored.
+    """
+
+    def __init__(self, store: Store, runner: Runner, seed: int, progress: Progress) -> None:
         self.store = store
-        self.executor = executor
+        self.runner = runner
         self.seed = seed
         self.progress = progress
         self._reference_digests: dict[str, str] = {}
@@ -115,54 +126,93 @@ class Blocks:
         Raises:
             HeapwrightError: the default itself fails, or nothing can be run or stored.
         """
-        runs: list[StoredRun] = []
-        failed: set[int] = set()
-        for input_ in inputs:
-            place = random.Random(f"{self.seed}/{phase}/{block}/{input_.name}")
-            order = list(configs)
-            place.shuffle(order)
-            for config in order:
-                if config.id in failed:
-                    continue
-                pad = random.Random(f"{self.seed}/{phase}/{block}/{input_.name}/{config.id}").randrange(_PAD)
-                run = self._one(phase, block, input_, config, pad)
-                runs.append(run)
-                if run.failure:
-                    failed.add(config.id)
-        return runs
+        return self.measure_all(phase, block, [configs], inputs)
 
-    def _one(self, phase: str, block: int, input_: Input, config: Config, pad: int) -> StoredRun:
-        run = self.store.find_run(phase, block, input_.name, config.id)
-        fresh = run is None
-        if run is None:
-            run, started = self._fresh(phase, block, input_, config, pad)
-            self.store.add_run(run, started)
-        if config.is_default:
-            self._learn_output(run)
-        self.spent_s += run.elapsed_s
-        self.progress.ran(fresh)
+    def measure_all(
+        self, phase: str, first: int, groups: Sequence[Sequence[Config]], inputs: Sequence[Input]
+    ) -> list[StoredRun]:
+        """Several blocks, numbered from `first`, at once where the runner can. See `measure`."""
+        places = [
+            place
+            for number, configs in enumerate(groups, first)
+            for place in self._places(phase, number, configs, inputs)
+        ]
+        stored = {place.key: run for place in places if (run := self._stored_run(place)) is not None}
+        for run in stored.values():
+            self._count(run, fresh=False)
+        for number in range(first, first + len(groups)):
+            work = self._work([p for p in places if p.block == number], stored)
+            if work.jobs:
+                self.runner.submit(work)
+        try:
+            with closing(self.runner.results()) as results:
+                for result in results:
+                    run = self._kept(result)
+                    stored[run.block, run.input, run.config] = run
+        except BaseException:
+            self.runner.cancel()
+            raise
+        return [stored[place.key] for place in places if place.key in stored]
+
+    def _places(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> Iterator[_Place]:
+        for input_ in inputs:
+            order = list(configs)
+            random.Random(f"{self.seed}/{phase}/{block}/{input_.name}").shuffle(order)
+            for config in order:
+                yield _Place(phase, block, input_, config)
+
+    def _stored_run(self, place: _Place) -> StoredRun | None:
+        run = self.store.find_run(place.phase, place.block, place.input.name, place.config.id)
+        why = self.unusable.get(place.config.id)
+        if run is None and why:  # known not to take effect: nothing to measure
+            run = StoredRun(place.phase, place.block, place.input.name, place.config.id, 0.0, why, "", {}, {})
+            self.store.add_run(run, _now())
         return run
 
-    def _fresh(self, phase: str, block: int, input_: Input, config: Config, pad: int) -> tuple[StoredRun, str]:
-        failure = self.unusable.get(config.id, "")
-        for attempt in range(_DEFAULT_TRIES if config.is_default else 1):
-            started, began = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
-            if failure:  # known not to take effect: nothing to measure
-                return _stored(phase, block, input_, config, None, 0.0, failure), started
-            outcome = self.executor.run(input_, config.env, pad + attempt)
-            failure = outcome.failure or self._changed_output(input_, config, outcome)
-            run = _stored(phase, block, input_, config, outcome, time.monotonic() - began, failure)
-            if not failure or not config.is_default:
-                return run, started
-            if attempt + 1 < _DEFAULT_TRIES:
-                self.progress.note(f"the default failed ({failure}); trying again")
-                failure = ""
-        last = outcome.run.stderr_tail.strip().splitlines()[-1:]
-        on = f" on input '{input_.name}'" if input_.name != "default" else ""
-        raise HeapwrightError(
-            f"the command fails by itself{on}, with nothing changed: {failure}",
-            f"its last words: {last[0][:200]}" if last else "run it by hand first; it must succeed and end",
+    def _work(self, places: Sequence[_Place], stored: Mapping[tuple[int, str, int], StoredRun]) -> Work:
+        failed = {p.config.id for p in places if p.key in stored and stored[p.key].failure}
+        return Work(
+            tuple(
+                Job(
+                    place.phase,
+                    place.block,
+                    place.input,
+                    place.config.id,
+                    place.config.env,
+                    random.Random(
+                        f"{self.seed}/{place.phase}/{place.block}/{place.input.name}/{place.config.id}"
+                    ).randrange(_PAD),
+                    TRIES if place.config.is_default else 1,
+                )
+                for place in places
+                if place.key not in stored and place.config.id not in failed
+            )
         )
+
+    def _kept(self, result: Result) -> StoredRun:
+        """A fresh result, judged and stored."""
+        job, outcome = result.job, result.outcome
+        default = job.config == DEFAULT_ID
+        for failure in result.retried:
+            self.progress.note(f"the default failed ({failure}); trying again")
+        if default and outcome.failure:
+            last = outcome.run.stderr_tail.strip().splitlines()[-1:]
+            on = f" on input '{job.input.name}'" if job.input.name != "default" else ""
+            raise HeapwrightError(
+                f"the command fails by itself{on}, with nothing changed: {outcome.failure}",
+                f"its last words: {last[0][:200]}" if last else "run it by hand first; it must succeed and end",
+            )
+        failure = outcome.failure or ("" if default else self._changed_output(job.input, outcome))
+        run = _stored(result, failure)
+        self.store.add_run(run, result.started)
+        self._count(run, fresh=True)
+        return run
+
+    def _count(self, run: StoredRun, fresh: bool) -> None:
+        if run.config == DEFAULT_ID:
+            self._learn_output(run)
+        self.spent_s += run.elapsed_s / self.runner.slots
+        self.progress.ran(fresh)
 
     def _learn_output(self, run: StoredRun) -> None:
         """The default's first output is the reference; one that changes by itself cannot be compared."""
@@ -171,26 +221,34 @@ class Blocks:
             self._unstable_output.add(run.input)
             self.progress.note("the default's output differs from run to run: equal output is not required")
 
-    def _changed_output(self, input_: Input, config: Config, outcome: Outcome) -> str:
-        if config.is_default or input_.name in self._unstable_output:
+    def _changed_output(self, input_: Input, outcome: Outcome) -> str:
+        if input_.name in self._unstable_output:
             return ""
         same = outcome.digest == self._reference_digests.get(input_.name, outcome.digest)
         return "" if same else "its output differs from the default's"
 
 
-def _stored(
-    phase: str,
-    block: int,
-    input_: Input,
-    config: Config,
-    outcome: Outcome | None,
-    elapsed: float,
-    failure: str,
-) -> StoredRun:
-    if outcome is None:
-        return StoredRun(phase, block, input_.name, config.id, elapsed, failure, "", {}, {})
-    run = outcome.run
-    keep_series = (phase, block % BLOCKS_APART) in (("confirm", 0), ("calibrate", 1)) and not failure
+@dataclass(frozen=True)
+class _Place:
+    """Where a run stands."""
+
+    phase: str
+    block: int
+    input: Input
+    config: Config
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        return self.block, self.input.name, self.config.id
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _stored(result: Result, failure: str) -> StoredRun:
+    job, run = result.job, result.outcome.run
+    keep_series = (job.phase, job.block % BLOCKS_APART) in (("confirm", 0), ("calibrate", 1)) and not failure
     extra = {
         "exit_code": run.exit_code,
         "meter": run.meter,
@@ -199,21 +257,28 @@ def _stored(
         "warnings": run.warnings,
     }
     return StoredRun(
-        phase,
-        block,
-        input_.name,
-        config.id,
-        elapsed,
+        job.phase,
+        job.block,
+        job.input.name,
+        job.config,
+        result.elapsed_s,
         failure,
-        outcome.digest,
+        result.outcome.digest,
         {} if failure else run.metrics,
         extra,
         run.series if keep_series else None,
     )
 
 
-def gather(runs: Sequence[StoredRun], configs: dict[int, Config], reference: int) -> dict[int, Candidate]:
-    """Runs of any number of blocks as candidates, each against the reference run of its block and input."""
+def gather(
+    runs: Sequence[StoredRun], configs: Mapping[int, Config], reference: int, program: Program | None = None
+) -> dict[int, Candidate]:
+    """Runs of any number of blocks as candidates, each against the reference run of its block and input.
+
+    Args:
+        program: the runs are replays, and this is what the program itself measures as it is: ratios are then those
+            foretold for the program.
+    """
     base = {(r.phase, r.block, r.input): r for r in runs if r.config == reference and not r.failure}
     found: dict[int, Candidate] = {}
     for run in runs:
@@ -222,5 +287,16 @@ def gather(runs: Sequence[StoredRun], configs: dict[int, Config], reference: int
         candidate = found.setdefault(run.config, Candidate(configs[run.config]))
         against = base.get((run.phase, run.block, run.input))
         if run.failure or against is not None:
-            candidate.add(run, against or run)
+            candidate.add(run, against or run, program)
     return found
+
+
+def _foretold(value: float | None, reference: float | None, program: float | None) -> tuple[float | None, float | None]:
+    """What a replay and its reference say of the program: it changes by as much, in the metric's own unit.
+
+    A program is more than its allocations: 10 ms less in a replay are 10 ms less of the program's time too. What a
+    replay cannot tell is never taken for a gain of more than nineteen twentieths.
+    """
+    if value is None or reference is None or not program:
+        return None, None
+    return max(program + value - reference, program / 20), program

@@ -2,6 +2,9 @@
 
 It is taken from the start every time; what is stored already answers at once (see `store`). Minify comes
 before the confirmation so that what is confirmed, on fresh runs, is exactly what is shipped.
+
+The search is on replays of the program's allocations where that is cheaper and holds (see `proxy`); its front is then
+raced on the program. Everything after that is on the program.
 """
 
 from __future__ import annotations
@@ -9,10 +12,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from heapwright.allocators.effect import effective
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Point, Space
@@ -21,13 +22,17 @@ from heapwright.measure.meter import MeterOptions
 from heapwright.metrics import METRICS
 from heapwright.search import pareto
 from heapwright.search.auto import choose
-from heapwright.search.protocol import Setup, Told, make_strategy
+from heapwright.search.protocol import Setup, Strategy, make_strategy
 from heapwright.study import contest, warm
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, Progress, gather
 from heapwright.study.confirm import confirm
 from heapwright.study.minify import minify
 from heapwright.study.options import Options
+from heapwright.study.register import Register
+from heapwright.study.replaying import Replaying
+from heapwright.study.runner import LocalRunner
+from heapwright.study.searching import Ground, Search, with_budget
 from heapwright.study.stats import relative_noise
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import DEFAULT, Config, PickName
@@ -35,16 +40,6 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 
 SERIES_POINTS = 240
-_STALE_BATCHES = 20  # batches in a row with nothing new: the space is exhausted
-
-
-@dataclass
-class _Searched:
-    """What the search has measured so far; `known` by configuration, so that no environment is run twice."""
-
-    runs: list[StoredRun] = field(default_factory=list)
-    known: dict[int, Candidate] = field(default_factory=dict)
-    block: int = 0
 
 
 class Journey:
@@ -66,13 +61,23 @@ class Journey:
         self.options = options
         self.progress = progress
         alone = self.allocators[0] if len(self.allocators) == 1 else None
-        env = alone.environment(self.base_env()) if alone else {}
-        self.default = store.config(alone.name if alone else DEFAULT, {}, env)
-        self.configs: dict[int, Config] = {self.default.id: self.default}
-        executor = self._executor(options.timeout or workload.file.timeout)
-        self.blocks = Blocks(store, executor, options.seed, progress)
+        base = {**os.environ, **workload.file.env}  # what the target sees before any setting of ours
+        env = alone.environment(base) if alone else {}
+        default = store.config(alone.name if alone else DEFAULT, {}, env)
+        self.register = Register(store, default, base, workload.program)
+        self.executor = self._executor(options.timeout or workload.file.timeout)
+        self.blocks = Blocks(store, LocalRunner(self.executor), options.seed, progress)
+        self.blocks.unusable = self.register.unusable
+        self.replays: Blocks | None = None
+        self.recording_s = 0.0
         self.noise: tuple[float, ...] = ()
+        self.calibrated: list[StoredRun] = []
         self.run_s = 0.0
+
+    @property
+    def default(self) -> Config:
+        """What everything is compared with."""
+        return self.register.default
 
     def run(self) -> None:
         """Takes the whole journey.
@@ -83,26 +88,31 @@ class Journey:
         """
         if self.options.axes:
             raise HeapwrightError(f"{self.store.path} is a landscape", "name another file with --study for a new one")
-        self._phase("calibrate")
+        self.phase("calibrate")
         threads = self._calibrate()
         space, begun = self._space(threads)
-        self._phase("search")
         runs = self._search(space, begun)
-        self._phase("shortlist")
+        self.phase("shortlist")
         candidates = self._shortlist(runs)
         picks = self._choose(candidates)
         searched = {name: c.config.id for name, c in picks.items()}
         if searched != self.store.get("searched"):
             self.store.put({"searched": searched, "picks": {}})
-        self._phase("minify")
+        self.phase("minify")
         final = self._minify(space, picks)
         self.store.put({"picks": {name: config.id for name, config in final.items()}})
-        self._phase("confirm")
+        self.phase("confirm")
         self._confirm(final)
-        self.store.put({"phase": "done", "spent_s": self.blocks.spent_s})
+        self.phase("done")
 
-    def _phase(self, name: str) -> None:
-        self.store.put({"phase": name, "spent_s": self.blocks.spent_s})
+    def phase(self, name: str) -> None:
+        """Notes how far the study is."""
+        self.store.put({"phase": name, "spent_s": self.spent_s})
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that runs, recordings and replays took."""
+        return self.blocks.spent_s + self.recording_s + (self.replays.spent_s if self.replays else 0.0)
 
     def _executor(self, timeout: float) -> Executor:
         how = MeterOptions(
@@ -114,9 +124,9 @@ class Journey:
         )
         return Executor(self.workload, how, self.store.references)
 
-    def _over(self, share: float) -> bool:
+    def over(self, share: float) -> bool:
         """Whether this share of a time budget is spent."""
-        return bool(self.options.budget_s) and self.blocks.spent_s >= share * self.options.budget_s
+        return bool(self.options.budget_s) and self.spent_s >= share * self.options.budget_s
 
     # calibrate
 
@@ -132,9 +142,11 @@ class Journey:
                 self._check_objectives(runs[-1])
         walls = [r.metrics["wall_s"] or 0.0 for r in runs]
         timeout = self.options.timeout or self.workload.file.timeout or max(10.0, 10 * max(walls))
-        self.blocks.executor = self._executor(timeout)
+        self.executor = self._executor(timeout)
+        self.blocks.runner = LocalRunner(self.executor)
         threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
         self.run_s = sum(r.elapsed_s for r in runs) / len(runs)
+        self.calibrated = [r for r in runs if r.block > 0]  # each input's first warms caches
         noises = []
         for objective in self.options.objectives:
             counted = [r.metrics.get(objective) for r in runs if r.block > 0]
@@ -150,7 +162,7 @@ class Journey:
 
     def _space(self, threads: bool) -> tuple[Space, list[StoredRun]]:
         """Where to search, and what is measured already: every allocator at its defaults, if there are several."""
-        base = self.base_env()
+        base = self.register.base
         if len(self.allocators) == 1:
             space = self.allocators[0].space(threads, self.options.expert)
             if self.options.params:
@@ -158,14 +170,14 @@ class Journey:
             if not space.params:
                 raise HeapwrightError(f"{self.allocators[0].name} has no setting that applies to this program")
             return space, []
-        self._phase("allocators")
+        self.phase("allocators")
         able, out = contest.take_over(
-            self.store, self.blocks.executor, self.allocators, base, self.workload.program(), self.workload.train[0]
+            self.store, self.executor, self.allocators, base, self.workload.program(), self.workload.train[0]
         )
         spaces = {a.name: a.space(threads, self.options.expert) for a in able}
         if self.options.params:
             spaces = {name: restricted(space, self.options.params) for name, space in spaces.items()}
-        entrants = {name: self._register(space, {}, base) for name, space in spaces.items()}
+        entrants = {name: self.register.config(space, {}) for name, space in spaces.items()}
         runs = contest.at_defaults(self.blocks, self.default, entrants, self.workload.train)
         order, failed = contest.ranked(runs, self.default, entrants, self.options.objectives)
         out |= failed
@@ -195,79 +207,29 @@ class Journey:
 
     # search
 
-    def _register(self, space: Space, settings: dict[str, str], base: dict[str, str]) -> Config:
-        """The configuration of these settings; probed once for whether the allocator took them."""
-        env = space.environment(settings, base)
-        own = {key: value for key, value in settings.items() if key != ALLOCATOR}
-        part = space.part(settings[ALLOCATOR]) if isinstance(space, JointSpace) else space
-        if not own and env == self.default.env:
-            return self.default
-        config = self.store.config(part.allocator.name, own, env)
-        if config.settings and not config.effective:
-            found = effective(part.allocator, self.workload.program(), config.settings, env)
-            if found:
-                self.store.set_effective(config.id, found)
-                config = self.store.config_by_id(config.id)
-        refused = [
-            f"{key}={value}"
-            for key, value in config.settings.items()
-            if key in config.effective and config.effective[key] != value
-        ]
-        if refused:
-            self.blocks.unusable[config.id] = f"did not take effect: {', '.join(refused)}"
-        self.configs[config.id] = config
-        return config
-
-    def base_env(self) -> dict[str, str]:
-        """What the target sees in its environment before any setting of ours."""
-        return {**os.environ, **self.workload.file.env}
-
     def _search(self, space: Space, begun: list[StoredRun]) -> list[StoredRun]:
-        options, found = self.options, _Searched(begun, gather(begun, self.configs, self.default.id))
-        per_block = (opt.BLOCK + 1) / opt.BLOCK * len(self.workload.train)
-        self.progress.phase("search", round(options.evaluations * per_block) if options.evaluations else None)
-        begin = warm.points(space, self._warm_settings())
-        known = self._evaluate(space, begin, found)
-        setup = Setup(space, len(options.objectives), options.evaluations, options.seed, tuple(known), self.noise)
-        strategy = make_strategy(self._method(setup), setup)
-        stale = 0
-        while stale < _STALE_BATCHES and not self._enough(found):
-            points = strategy.ask()
-            if not points:
-                break
-            before = len(found.known)
-            told = self._evaluate(space, points, found)
-            if len(told) < len(points):  # the budget ended within the batch
-                break
-            stale = 0 if len(found.known) > before else stale + 1
-            strategy.tell(told)
-        return found.runs
+        """Runs of the program to choose from."""
+        replaying = Replaying(self, space, begun)
+        if replaying.run():
+            return replaying.measured
+        self.phase("search")
+        ground = Ground("search", self.blocks, noise=self.noise)
+        search = self.search_on(space, ground, replaying.measured)
+        search.go(self.warm_points(space), self.strategy)
+        return search.runs
 
-    def _enough(self, found: _Searched) -> bool:
-        """Whether the search's budget is spent."""
-        budget = self.options.evaluations
-        return self._over(opt.SEARCH_SHARE) or (bool(budget) and len(found.known) >= budget)
+    def search_on(self, space: Space, ground: Ground, begun: Sequence[StoredRun] = ()) -> Search:
+        """A search of this study."""
+        over = lambda: self.over(opt.SEARCH_SHARE)  # noqa: E731
+        return Search(space, ground, self.register, self.options, self.workload.train, over, begun)
 
-    def _evaluate(self, space: Space, points: Sequence[Point], found: _Searched) -> list[Told]:
-        """Measures points, each rendered environment once; what the budget did not reach is left out."""
-        options, base = self.options, self.base_env()
-        asked = [self._register(space, space.settings(p), base) for p in points]
-        new = list({c.id: c for c in asked if c.id not in found.known and c.id != self.default.id}.values())
-        new = new[: options.evaluations - len(found.known)] if options.evaluations else new
-        for start in range(0, len(new), opt.BLOCK):
-            if self._over(opt.SEARCH_SHARE):
-                break
-            configs = [self.default, *new[start : start + opt.BLOCK]]
-            found.runs += self.blocks.measure("search", found.block, configs, self.workload.train)
-            found.block += 1
-            found.known = gather(found.runs, self.configs, self.default.id)
-        self._report_best(found.known)
-        zero = (0.0,) * len(options.objectives)
-        return [
-            Told(p, zero if c.id == self.default.id else found.known[c.id].costs(options.objectives))
-            for p, c in zip(points, asked, strict=True)
-            if c.id in found.known or c.id == self.default.id
-        ]
+    def strategy(self, setup: Setup) -> Strategy:
+        """The strategy of this study."""
+        return make_strategy(self._method(setup), setup)
+
+    def warm_points(self, space: Space) -> list[Point]:
+        """What is to be tried first: the default's neighbours, or what did well in other studies."""
+        return warm.points(space, self._warm_settings())
 
     def _method(self, setup: Setup) -> str:
         """The method's name; what 'auto' has chosen once stays, also when the budget grows."""
@@ -275,7 +237,7 @@ class Journey:
             return self.options.method
         chosen = self.store.get("method")
         if chosen is None:
-            name, why = choose(replace(setup, budget=setup.budget or self._evaluations_in_time()))
+            name, why = choose(with_budget(setup, self._evaluations_in_time()))
             chosen = {"name": name, "why": why}
             self.store.put({"method": chosen})
         self.progress.note(f"search method: {chosen['name']} ({chosen['why']})")
@@ -297,16 +259,6 @@ class Journey:
             self.store.put({"warm": kept})
         return kept
 
-    def _report_best(self, known: dict[int, Candidate]) -> None:
-        parts = []
-        for metric in self.options.objectives:
-            costs = [c.cost(metric) for c in known.values() if c.costs(self.options.objectives) is not None]
-            best = min((c for c in costs if c is not None), default=None)
-            if best is not None:
-                parts.append(f"{METRICS[metric].label} {math.expm1(best):+.1%}")
-        if parts:
-            self.progress.best("best single runs: " + ", ".join(parts))
-
     # shortlist
 
     def _feasible(self, candidates: dict[int, Candidate]) -> list[Candidate]:
@@ -315,7 +267,7 @@ class Journey:
     def _shortlist(self, runs: list[StoredRun]) -> dict[int, Candidate]:
         """Measures the front again: the best of many single runs owes its place partly to luck."""
         objectives = self.options.objectives
-        feasible = self._feasible(gather(runs, self.configs, self.default.id))
+        feasible = self._feasible(gather(runs, self.register.configs, self.default.id))
         costs = [c.costs(objectives) or () for c in feasible]
         members = pareto.thin_front(costs, pareto.front(costs), opt.SHORTLIST)
         rounds = opt.SHORTLIST_ROUNDS if members else 0
@@ -327,7 +279,7 @@ class Journey:
             again += self.blocks.measure("shortlist", block, configs, self.workload.train)
         shortlisted = {c.id for c in configs}
         relevant = [r for r in [*runs, *again] if r.config in shortlisted]
-        return gather(relevant, self.configs, self.default.id)
+        return gather(relevant, self.register.configs, self.default.id)
 
     def _choose(self, candidates: dict[int, Candidate]) -> dict[PickName, Candidate]:
         """The three picks: best in the first memory objective, in the first time objective, and in between."""
@@ -351,7 +303,6 @@ class Journey:
     # minify, confirm
 
     def _minify(self, space: Space, picks: dict[PickName, Candidate]) -> dict[PickName, Config]:
-        base = self.base_env()
         final: dict[PickName, Config] = {}
         done: dict[int, Config] = {}
         for name, candidate in picks.items():
@@ -361,13 +312,13 @@ class Journey:
                     config,
                     phase=f"minify.{name}",
                     blocks=self.blocks,
-                    register=lambda settings, who=config.allocator: self._register(  # type: ignore[misc]
-                        space, {ALLOCATOR: who, **settings} if isinstance(space, JointSpace) else settings, base
+                    register=lambda settings, who=config.allocator: self.register.config(  # type: ignore[misc]
+                        space, {ALLOCATOR: who, **settings} if isinstance(space, JointSpace) else settings
                     ),
                     inputs=self.workload.train,
                     objectives=self.options.objectives,
                     margin=self.options.margin,
-                    stop=lambda: self._over(opt.MINIFY_SHARE),
+                    stop=lambda: self.over(opt.MINIFY_SHARE),
                 )
             if not done[config.id].is_default:
                 final[name] = done[config.id]
@@ -382,5 +333,5 @@ class Journey:
             blocks=self.blocks,
             inputs=self.workload.test,
             options=self.options,
-            over=lambda: self._over(1.0),
+            over=lambda: self.over(1.0),
         )

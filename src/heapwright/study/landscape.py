@@ -49,21 +49,20 @@ class Sweep(Journey):
             KeyboardInterrupt: everything measured so far is kept.
         """
         space, axes = plane(self.allocators[0], self.options.axes)
-        self._phase("calibrate")
+        self.phase("calibrate")
         self._calibrate()
-        self._phase("landscape")
-        base = self.base_env()
+        self.phase("landscape")
         places = [
             dict(zip((a.key for a in axes), v, strict=True)) for v in itertools.product(*(a.values for a in axes))
         ]
-        registered = [self._register(space, settings, base) for settings in places]
+        registered = [self.register.config(space, settings) for settings in places]
         configs = list({c.id: c for c in registered if c.id != self.default.id}.values())
         chunks = math.ceil(len(configs) / opt.BLOCK)
         runs = self.options.replicates * (len(configs) + chunks) * len(self.workload.inputs)
         self.progress.phase("landscape", runs)
         for replicate in range(self.options.replicates):
             self._pass(replicate, configs, chunks)
-        self.store.put({"phase": "done", "spent_s": self.blocks.spent_s})
+        self.store.put({"phase": "done", "spent_s": self.spent_s})
 
     def _pass(self, replicate: int, configs: list[Config], chunks: int) -> None:
         """Every place once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from heapwright.allocators.space import ParamSpec, SpaceFile
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.search import pareto
 from heapwright.search.quality import front_quality
+from heapwright.study import proxy
 from heapwright.study.blocks import Candidate, gather
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.confirm import judge
@@ -28,11 +30,13 @@ from heapwright.study.view import (
     FrontQuality,
     Pick,
     PickName,
+    Proxy,
     Series,
     StudyView,
     Summary,
 )
 
+_SEARCHED = ("allocators", "search", proxy.CHECK, "race", "shortlist", "landscape")
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
 
@@ -59,9 +63,12 @@ def view_of(store: Store) -> StudyView:
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
     calibrated = [r for r in runs if r.phase == "calibrate"]
-    searched = [r for r in runs if r.phase in ("allocators", "search", "shortlist", "landscape")]
+    searched = [r for r in runs if r.phase in _SEARCHED]
+    replays = [r for r in runs if r.phase == proxy.PHASE]
+    foretold = gather(replays, configs, default.id, proxy.program_values(calibrated))
     candidates = gather(searched, configs, default.id)
-    evaluations, front = _evaluations(candidates, searched, options)
+    only = {id_: c for id_, c in foretold.items() if id_ not in candidates}
+    evaluations, front = _evaluations(candidates, only, [*replays, *searched], options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta["spaces"].items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
     first = (store.get("begun.confirm") or {"first": 0})["first"]
@@ -101,6 +108,29 @@ def view_of(store: Store) -> StudyView:
         quality=_quality(evaluations, options.objectives),
         warm=len(warm),
         terrain=terrain,
+        proxy=_proxy(store, options, candidates, foretold, _noise(calibrated)),
+    )
+
+
+def _proxy(
+    store: Store,
+    options: Options,
+    program: dict[int, Candidate],
+    foretold: dict[int, Candidate],
+    noise: dict[str, float],
+) -> Proxy | None:
+    kept: dict[str, Any] | None = store.get("proxy")
+    if kept is None:
+        return None
+    of_ratio = {metric: math.sqrt(2) * value for metric, value in noise.items()}
+    return Proxy(
+        kept["used"],
+        kept["why"],
+        store.get("recorded") or {},
+        kept.get("program_s"),
+        kept.get("replay_s"),
+        kept.get("slots", 1),
+        proxy.check(program, foretold, options.objectives, of_ratio).by_objective if kept["used"] else [],
     )
 
 
@@ -147,36 +177,40 @@ def _noise(calibrated: list[StoredRun]) -> dict[str, float]:
 
 
 def _evaluations(
-    candidates: dict[int, Candidate], runs: list[StoredRun], options: Options
+    candidates: dict[int, Candidate], replayed: dict[int, Candidate], runs: list[StoredRun], options: Options
 ) -> tuple[list[Evaluation], list[int]]:
-    import math
-
-    listed = list(candidates.values())
-    feasible = [c for c in listed if c.costs(options.objectives) is not None]
+    """What was searched, in order, and the front of what was measured on the program."""
+    feasible = [c for c in candidates.values() if c.costs(options.objectives) is not None]
     costs = [c.costs(options.objectives) or () for c in feasible]
     on_front = {feasible[i].config.id for i in pareto.front(costs)}
     by_config: dict[int, list[StoredRun]] = {}
     for run in runs:
         by_config.setdefault(run.config, []).append(run)
-    evaluations = []
-    for number, candidate in enumerate(listed, 1):
-        ok = not candidate.failure
+    evaluations: list[Evaluation] = []
+    for id_, made in by_config.items():
+        candidate = candidates.get(id_) or replayed.get(id_)
+        if candidate is None:
+            continue
         medians = {}
         for metric in NUMERIC:
-            values = [v for r in by_config[candidate.config.id] if (v := r.metrics.get(metric)) is not None]
+            values = [
+                v
+                for r in made
+                if (r.phase == proxy.PHASE) == (id_ in replayed) and (v := r.metrics.get(metric)) is not None
+            ]
             if values:
                 medians[metric] = summarise(values).median
-        ratios = {m: math.exp(cost) for m in candidate.logs if (cost := candidate.cost(m)) is not None}
         evaluations.append(
             Evaluation(
-                number,
+                len(evaluations) + 1,
                 candidate.config,
                 candidate.runs,
-                ratios,
+                {m: math.exp(cost) for m in candidate.logs if (cost := candidate.cost(m)) is not None},
                 medians,
-                ok,
+                not candidate.failure,
                 candidate.failure,
-                candidate.config.id in on_front,
+                id_ in on_front,
+                id_ in replayed,
             )
         )
     return evaluations, [e.number for e in evaluations if e.on_front]
@@ -245,7 +279,7 @@ def _warnings(
     found: dict[str, None] = {}
     digests: dict[str, set[str]] = {}
     for run in runs:
-        if run.config == 1:
+        if run.config == 1 and run.phase != proxy.PHASE:
             digests.setdefault(run.input, set()).add(run.digest)
     for name, seen in digests.items():
         if len(seen) > 1:

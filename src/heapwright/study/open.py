@@ -54,7 +54,7 @@ def open_or_begin(
         stored = store.get("options")
         if stored is None:
             options = msgspec.convert(given, Options)
-            store.forget_references()
+            store.forget_files()
             store.put(
                 {
                     "created": datetime.now(UTC).isoformat(timespec="seconds"),

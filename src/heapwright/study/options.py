@@ -17,7 +17,8 @@ SHORTLIST_ROUNDS = 4
 MINIFY_ROUNDS = 5
 BLOCKS_APART = 1000  # blocks of a phase begun anew are numbered from the next thousand
 CONFIRM_LOOK = 5  # look at the intervals after every so many further pairs
-SEARCH_SHARE, MINIFY_SHARE = 0.5, 0.75  # of a time budget, spent at the end of that phase
+SEARCH_SHARE, RACE_SHARE, MINIFY_SHARE = 0.5, 0.6, 0.75  # of a time budget, spent at the end of that phase
+RACE, RACE_ROUNDS = 10, 2  # members of a front of replays that run on the program, and how often
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,8 +29,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         preset: the published set-up it follows, or empty.
         objectives: metric keys to minimise.
         method: search strategy; 'auto' chooses.
-        evaluations: how many candidates to search; 0 when time limits.
-        budget_s: seconds for the whole study; 0 when evaluations limit.
+        evaluations: how many candidates to search; 0 when only time limits.
+        budget_s: seconds for the whole study; 0 when only evaluations limit.
+        proxy: whether to search on replays of the program's allocations: auto, replay (always), none.
         seed: of every random choice.
         margin: equivalence margin of a ratio (0.005 is half a per cent).
         pairs_min, pairs_max: of the confirmation, for each input.
@@ -48,7 +50,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     objectives: tuple[str, ...] = ("peak_rss_bytes", "cpu_s")
     method: str = "auto"
     evaluations: int = 96
-    budget_s: float = 0.0
+    budget_s: float = 600.0
+    proxy: str = "auto"
     seed: int = 1
     margin: float = 0.005
     pairs_min: int = 10

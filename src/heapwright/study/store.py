@@ -49,7 +49,7 @@ class StoredRun:
     """One run as stored.
 
     Attributes:
-        phase: calibrate, search, shortlist, minify.PICK, confirm.
+        phase: calibrate, allocators, replay, check, search, shortlist, minify.PICK, confirm, landscape.
         block: within the phase; runs of one block are compared with each other.
         failure: why it does not count, or empty.
         digest: what stands for its output.
@@ -89,16 +89,22 @@ class Store:
             return
         self._db.close()  # takes the -wal and -shm files along
         self.path.unlink(missing_ok=True)
-        self.forget_references()
+        self.forget_files()
 
     @property
     def references(self) -> Path:
         """The directory beside the study that keeps reference outputs for a comparing command."""
         return self.path.with_name(f"{self.path.name}.reference")
 
-    def forget_references(self) -> None:
-        """Removes the reference outputs: those of a study that was deleted say nothing about a new one."""
+    @property
+    def traces(self) -> Path:
+        """The directory beside the study that keeps the traces replays are made from."""
+        return self.path.with_name(f"{self.path.name}.traces")
+
+    def forget_files(self) -> None:
+        """Removes reference outputs and traces: those of a study that was deleted say nothing about a new one."""
         shutil.rmtree(self.references, ignore_errors=True)
+        shutil.rmtree(self.traces, ignore_errors=True)
 
     def __enter__(self) -> Store:
         return self

@@ -66,6 +66,7 @@ class Evaluation:
         medians: metric key → median of the values.
         feasible: False when it crashed, timed out or changed the output; then `reason` says which.
         on_front: member of the Pareto front over the objectives.
+        replayed: only replays stand behind it: ratios are foretold, medians the replay's own.
     """
 
     number: int
@@ -76,6 +77,7 @@ class Evaluation:
     feasible: bool
     reason: str
     on_front: bool
+    replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,44 @@ class FrontQuality:
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """How replays and the program rank the settings measured on both, for one objective.
+
+    Attributes:
+        pairs: log ratios to the default: the program's, and as foretold by the replay.
+        rank: Spearman's correlation; None where it cannot tell.
+        verdict: 'holds'; 'fails'; 'flat': neither shows differences beyond noise; 'few': too few
+            were measured on both.
+    """
+
+    metric: str
+    pairs: list[tuple[float, float]]
+    rank: float | None
+    verdict: Literal["holds", "fails", "flat", "few"]
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """The replay that stood in for the program in the search, or why none did.
+
+    Attributes:
+        used: whether anything was replayed.
+        why: why the program itself was searched, first or last; empty: the replay held.
+        recorded: input name → events, threads, bytes of the trace, share of the program's calls that are in it,
+            processes, executable, elapsed_s, warning.
+        program_s, replay_s: median seconds of a run; slots: replays at once.
+    """
+
+    used: bool
+    why: str
+    recorded: dict[str, dict[str, Any]]
+    program_s: float | None
+    replay_s: float | None
+    slots: int
+    agreement: list[Agreement]
+
+
+@dataclass(frozen=True)
 class StudyView:
     """Everything a report shows.
 
@@ -183,12 +223,14 @@ class StudyView:
         warnings: sentences about the measurement (noisy machine, output not comparable, …).
         explanations: what each setting does (from the parameter space), by key, or NAME.KEY where several
             allocators were searched; `explain` looks one up.
-        phase: the phase reached: 'calibrate', 'search', 'shortlist', 'minify', 'confirm', 'done'.
+        phase: the phase reached: 'calibrate', 'allocators', 'record', 'replay', 'race', 'search', 'shortlist',
+            'minify', 'confirm', 'done'.
         wall_s: total time spent in runs.
         method: the search method's name; `method_why`: why, where 'auto' chose it.
         quality: of the front; None before anything was searched.
         warm: how many settings of other studies were to be tried first.
         terrain: of a landscape, its places and their shape; None for a study of `tune`.
+        proxy: the replay the search was on; None before that was decided.
     """
 
     path: str
@@ -219,6 +261,7 @@ class StudyView:
     quality: FrontQuality | None = None
     warm: int = 0
     terrain: Terrain | None = None
+    proxy: Proxy | None = None
 
     def explain(self, config: Config, key: str) -> str:
         """What a setting of this configuration does."""

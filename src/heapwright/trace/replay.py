@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -202,17 +203,24 @@ def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping
     return whole
 
 
-def replay_once(ready: Ready, options: MeterOptions, env: Mapping[str, str], touch: Touch = "page") -> Replayed:
-    """One replay under the meter.
+def replay_once(
+    ready: Ready,
+    options: MeterOptions,
+    env: Mapping[str, str],
+    touch: Touch = "page",
+    stop: threading.Event | None = None,
+) -> Replayed:
+    """One replay under the meter; `stop` ends it from another thread.
 
     Raises:
         HeapwrightError: it could not be run or measured at all.
+        Stopped: `stop` was set.
     """
     from heapwright.measure.meter import run_metered
 
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         report = Path(folder) / "report.json"
-        run = run_metered(command(ready, touch, report), options, env=env)
+        run = run_metered(command(ready, touch, report), options, env=env, stop=stop)
         read = _read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
     return Replayed(dataclasses.replace(run), read)
 

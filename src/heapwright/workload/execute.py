@@ -66,22 +66,29 @@ class Executor:
         self.options = options
         self.references = references
 
-    def run(self, input_: Input, env: Mapping[str, str], pad: int = 0) -> Outcome:
+    def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
         """One run of one input with these variables on top of ours and the workload's.
+
+        Args:
+            pad: see `pad_environment`.
+            stop: ends it from another thread (not a server's).
 
         Raises:
             HeapwrightError: set-up failed, or the command could not be started or measured.
+            Stopped: `stop` was set.
         """
         file = self.workload.file
         plain = {**os.environ, **file.env, **input_.env}
         self._helper("setup", file.setup, plain)
         try:
-            outcome = self._measured(input_, pad_environment({**plain, **env}, pad), plain)
+            outcome = self._measured(input_, pad_environment({**plain, **env}, pad), plain, stop)
         finally:
             self._helper("cleanup", file.cleanup, plain)
         return outcome
 
-    def _measured(self, input_: Input, env: dict[str, str], plain: dict[str, str]) -> Outcome:
+    def _measured(
+        self, input_: Input, env: dict[str, str], plain: dict[str, str], stop: threading.Event | None
+    ) -> Outcome:
         file = self.workload.file
         command = self.workload.command(input_)
         stdin = Path(input_.stdin or file.stdin) if input_.stdin or file.stdin else None
@@ -90,7 +97,8 @@ class Executor:
             if file.server is not None:
                 run, trouble = _run_server(command, self.options, env, plain, self.workload.cwd, file.server, keep)
             else:
-                run = run_metered(command, self.options, env=env, cwd=self.workload.cwd, stdin=stdin, keep=keep)
+                cwd = self.workload.cwd
+                run = run_metered(command, self.options, env=env, cwd=cwd, stdin=stdin, keep=keep, stop=stop)
                 trouble = ""
             failure = trouble or self._failure(run) or self._missing()
             digest = "" if failure else self._digest(input_, run, output)

@@ -1,0 +1,223 @@
+"""The cheap stand-in: each input's allocations, recorded once, replayed in place of the program.
+
+    record (once an input)  ──►  replays of what has been measured on the program already  ──►  do they rank it alike?
+        └─ cannot be: why                 └─ hardly faster: why                                   └─ no: why
+
+Where the answer is no, the program itself is searched. What a replay measures foretells the program by differences
+(`blocks.gather`); that it ranks configurations as the program does is checked before the search and on the way, on
+configurations that are measured on both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heapwright.errors import HeapwrightError
+from heapwright.measure.meter import MeterOptions
+from heapwright.study.blocks import Candidate, Program
+from heapwright.study.store import Store, StoredRun
+from heapwright.study.view import Agreement
+from heapwright.trace import record
+from heapwright.trace.replay import Ready, make_ready, replay_once
+from heapwright.workload.execute import Executor, Outcome, pad_environment
+from heapwright.workload.model import Input, Workload
+
+# What a replay has a figure of.
+TOLD = frozenset(
+    {
+        "peak_rss_bytes",
+        "mean_rss_bytes",
+        "peak_heap_bytes",
+        "peak_vm_bytes",
+        "wall_s",
+        "cpu_s",
+        "user_s",
+        "sys_s",
+        "minor_faults",
+        "mapping_calls",
+    }
+)
+PHASE = "replay"
+CHECK = "check"
+CHECK_EVERY = 32  # further configurations replayed between two checks
+WORTH = 0.5  # a replay may take at most this share of a program run
+RANK = 0.6  # Spearman's correlation below which a replay does not hold
+_LEAST_PAIRS = 5
+_LEAST_RELIABILITY = 0.3
+_OPERATION_BYTES = 8
+
+
+def program_values(calibrated: Sequence[StoredRun]) -> Program:
+    """What the program as it is measures, by input and metric: the median of its runs."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for run in [r for r in calibrated if r.block > 0] or calibrated:  # the first run of an input warms caches
+        for metric in TOLD:
+            value = run.metrics.get(metric)
+            if value:
+                values.setdefault((run.input, metric), []).append(value)
+    return {key: statistics.median(found) for key, found in values.items()}
+
+
+def record_inputs(
+    store: Store, workload: Workload, executor: Executor, inputs: Sequence[Input]
+) -> tuple[dict[str, Path], dict[str, Any]]:
+    """Each input's trace by name, recorded where it is not there yet, and what is to be said of them.
+
+    Raises:
+        HeapwrightError: an input cannot be recorded; the message says why.
+    """
+    traces: dict[str, Path] = {}
+    told: dict[str, Any] = store.get("recorded") or {}
+    store.traces.mkdir(exist_ok=True)
+    for input_ in inputs:
+        trace = store.traces / f"{hashlib.sha256(input_.name.encode()).hexdigest()[:12]}.hwt"
+        if not trace.is_file() or input_.name not in told:
+            told[input_.name] = _record(workload, executor, input_, trace)
+            store.put({"recorded": told})
+        traces[input_.name] = trace
+    return traces, told
+
+
+def _record(workload: Workload, executor: Executor, input_: Input, trace: Path) -> dict[str, Any]:
+    base = {**os.environ, **workload.file.env, **input_.env}
+    folder = Path(tempfile.mkdtemp(prefix=".", suffix=record.SUFFIX, dir=trace.parent))
+    began = time.monotonic()
+    try:
+        outcome = executor.run(input_, record.environment(folder, None, True, base))
+        if outcome.failure:
+            raise HeapwrightError(f"it does not run while it is recorded: {outcome.failure}")
+        if not any(folder.glob("*.raw")):
+            raise HeapwrightError(record.why_not_recorded(workload.program()))
+        processes = record.recover(folder, trace)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    for other in processes[1:]:
+        other.trace.unlink(missing_ok=True)
+    busiest, events = processes[0], sum(p.packed.events for p in processes)
+    if not busiest.packed.events:
+        raise HeapwrightError("it allocates nothing")
+    if busiest.packed.events * _OPERATION_BYTES > shutil.disk_usage(tempfile.gettempdir()).free / 2:
+        raise HeapwrightError(f"its trace of {busiest.packed.events:,} events is too long for {tempfile.gettempdir()}")
+    return {
+        "elapsed_s": time.monotonic() - began,
+        "events": busiest.packed.events,
+        "threads": busiest.packed.threads,
+        "bytes": busiest.packed.bytes,
+        "share": busiest.packed.events / max(1, events),
+        "executable": busiest.executable,
+        "processes": len(processes),
+        "warning": busiest.warning,
+    }
+
+
+class Replays:
+    """Runs replays where an executor runs the program. Use as a context manager.
+
+    Args:
+        workload: whose environment the replays have.
+        traces: by input.
+    """
+
+    def __init__(self, workload: Workload, traces: Mapping[str, Path], options: MeterOptions) -> None:
+        self.workload = workload
+        self.traces = traces
+        self.options = options
+        self._ready: dict[str, Ready] = {}
+        self._files = ExitStack()
+        self._making = threading.Lock()
+
+    def __enter__(self) -> Replays:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
+        """One replay of an input under these variables. See `Executor.run`."""
+        with self._making:  # a trace is made ready when the first replay of it is wanted: all may be stored already
+            if input_.name not in self._ready:
+                self._ready[input_.name] = self._files.enter_context(make_ready(self.traces[input_.name]))
+        whole = {**os.environ, **self.workload.file.env, **input_.env, **env}
+        replayed = replay_once(self._ready[input_.name], self.options, pad_environment(whole, pad), stop=stop)
+        replayed.run.metrics.update(replayed.metrics())
+        return Outcome(replayed.run, "", replayed.failure)
+
+
+@dataclass(frozen=True)
+class Check:
+    """How replays and program agree: by objective, and whether the search may rely on the replay."""
+
+    by_objective: list[Agreement]
+
+    @property
+    def fails(self) -> str:
+        """Why it may not, or empty."""
+        from heapwright.metrics import METRICS
+
+        return "; ".join(
+            f"it ranks {METRICS[a.metric].label} otherwise than the program ({a.rank:+.2f} in {len(a.pairs)} settings)"
+            for a in self.by_objective
+            if a.verdict == "fails" and a.rank is not None
+        )
+
+
+def check(
+    program: Mapping[int, Candidate],
+    foretold: Mapping[int, Candidate],
+    objectives: Sequence[str],
+    noise: Mapping[str, float],
+) -> Check:
+    """Compares what was measured on both.
+
+    Args:
+        noise: standard deviation of one log ratio of the program, by objective, as calibrated; the runs themselves may
+            show more.
+    """
+    both = [
+        (program[id_], foretold[id_])
+        for id_ in foretold
+        if id_ in program and program[id_].costs(objectives) is not None and foretold[id_].costs(objectives) is not None
+    ]
+    return Check([_agreement(m, both, noise.get(m, 0.0)) for m in objectives])
+
+
+def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: float) -> Agreement:
+    """Spearman's rank correlation, corrected for the noise of the program's own figures.
+
+    Two measurements of one quantity correlate by at most the root of their reliability, the share of their variance
+    that is not noise (Spearman, The Proof and Measurement of Association between Two Things, 1904). Where hardly any
+    of it is signal, and the replay sees no differences either, there is nothing to rank.
+    """
+    from scipy.stats import spearmanr
+
+    pairs = [(p.cost(metric) or 0.0, f.cost(metric) or 0.0) for p, f in both]
+    if len(pairs) < _LEAST_PAIRS:
+        return Agreement(metric, pairs, None, "few")
+    variance = max(noise**2, _within([p for p, _ in both], metric))
+    error = statistics.fmean(variance / max(1, p.runs) for p, _ in both)
+    spread = statistics.pvariance([p for p, _ in pairs])
+    reliability = max(0.0, 1 - error / spread) if spread else 0.0
+    told = statistics.pvariance([f for _, f in pairs])
+    if reliability < _LEAST_RELIABILITY and told <= 4 * max(error, 0.005**2):
+        return Agreement(metric, pairs, None, "flat")
+    rank = float(spearmanr([p for p, _ in pairs], [f for _, f in pairs]).statistic) if spread and told else 0.0
+    corrected = min(1.0, rank / max(reliability, _LEAST_RELIABILITY) ** 0.5)
+    return Agreement(metric, pairs, rank, "holds" if corrected >= RANK else "fails")
+
+
+def _within(candidates: Sequence[Candidate], metric: str) -> float:
+    """The variance of a log ratio of one configuration, pooled over those that were measured more than once."""
+    groups = [g for c in candidates for g in c.logs.get(metric, {}).values() if len(g) > 1]
+    free = sum(len(g) - 1 for g in groups)
+    return sum(statistics.variance(g) * (len(g) - 1) for g in groups) / free if free else 0.0

@@ -1,0 +1,54 @@
+"""Settings become configurations: rendered, stored once, and probed once for whether the allocator took them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from heapwright.allocators.effect import effective
+from heapwright.allocators.joint import ALLOCATOR, JointSpace
+from heapwright.allocators.space import Space
+from heapwright.study.store import Store
+from heapwright.study.view import Config
+
+
+class Register:
+    """The configurations of a study.
+
+    Args:
+        program: the path of the program itself; asked for only when something is probed.
+
+    Attributes:
+        configs: by number, all that this process has met.
+        unusable: configurations that need not be run, because a setting did not take effect → which.
+    """
+
+    def __init__(self, store: Store, default: Config, base: Mapping[str, str], program: Callable[[], str]) -> None:
+        self.store = store
+        self.default = default
+        self.base = dict(base)
+        self.configs: dict[int, Config] = {default.id: default}
+        self.unusable: dict[int, str] = {}
+        self._program = program
+
+    def config(self, space: Space, settings: Mapping[str, str]) -> Config:
+        """The configuration of these settings."""
+        env = space.environment(settings, self.base)
+        own = {key: value for key, value in settings.items() if key != ALLOCATOR}
+        part = space.part(settings[ALLOCATOR]) if isinstance(space, JointSpace) else space
+        if not own and env == self.default.env:
+            return self.default
+        config = self.store.config(part.allocator.name, own, env)
+        if config.settings and not config.effective:
+            found = effective(part.allocator, self._program(), config.settings, env)
+            if found:
+                self.store.set_effective(config.id, found)
+                config = self.store.config_by_id(config.id)
+        refused = [
+            f"{key}={value}"
+            for key, value in config.settings.items()
+            if key in config.effective and config.effective[key] != value
+        ]
+        if refused:
+            self.unusable[config.id] = f"did not take effect: {', '.join(refused)}"
+        self.configs[config.id] = config
+        return config

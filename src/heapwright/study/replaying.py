@@ -1,0 +1,188 @@
+"""The search on replays, as far as it goes: record, check, search with a look at the program now and then, race.
+
+It ends with runs of the program: those made on the way and, if the replay held, its front with replicates. If not,
+`run` says so, and the program itself is searched, beginning from those runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from heapwright.allocators.space import Space
+from heapwright.errors import HeapwrightError
+from heapwright.metrics import METRICS
+from heapwright.search import pareto
+from heapwright.study import options as opt
+from heapwright.study import proxy
+from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.study.runner import LocalRunner
+from heapwright.study.searching import Ground, Search
+from heapwright.study.stats import summarise
+from heapwright.study.store import StoredRun
+from heapwright.study.view import Config
+
+if TYPE_CHECKING:
+    from heapwright.study.journey import Journey
+
+
+class Replaying:
+    """The search on replays of one journey.
+
+    Args:
+        begun: runs of the program that count already.
+
+    Attributes:
+        measured: runs of the program, with those made here.
+    """
+
+    def __init__(self, journey: Journey, space: Space, begun: Sequence[StoredRun]) -> None:
+        self.journey = journey
+        self.options = journey.options
+        self.space = space
+        self.measured = list(begun)
+        self._forced = self.options.proxy == "replay"
+        self._why = ""  # the replay does not do
+        self._checks = 0
+        self._next_check = 0
+
+    def run(self) -> bool:
+        """Whether the search is done. What is stored already answers at once.
+
+        Raises:
+            HeapwrightError: nothing can be measured or stored; or replays were asked for and there can be none.
+        """
+        journey, store = self.journey, self.journey.store
+        why = self._cannot()
+        if why is None:
+            journey.phase("record")
+            journey.progress.phase("record", len(journey.workload.train))
+            try:
+                traces, told = proxy.record_inputs(store, journey.workload, journey.executor, journey.workload.train)
+            except HeapwrightError as error:
+                if self._forced:
+                    raise
+                why = error.message
+        if why is not None:
+            if why:
+                journey.progress.note(f"the search is on the program itself: {why}")
+            store.put({"proxy": {"used": False, "why": why}})
+            return False
+        journey.recording_s += sum(t["elapsed_s"] for t in told.values())
+        timed = any(METRICS[m].kind == "time" for m in self.options.objectives)
+        program = proxy.program_values(journey.calibrated)
+        with proxy.Replays(journey.workload, traces, journey.executor.options) as replays:
+            runner = LocalRunner(replays, 1 if timed else len(os.sched_getaffinity(0)))
+            blocks = Blocks(store, runner, self.options.seed, journey.progress)
+            search = journey.search_on(self.space, Ground(proxy.PHASE, blocks, program))
+            journey.replays = blocks
+            self._search(search)
+        store.put(
+            {
+                "proxy": {
+                    "used": True,
+                    "why": self._why,
+                    "program_s": journey.run_s,
+                    "replay_s": self._replay_s(search),
+                    "slots": runner.slots,
+                }
+            }
+        )
+        if self._why:
+            journey.progress.note(f"the search goes on with the program itself: {self._why}")
+            return False
+        self.measured += self._race(search)
+        return True
+
+    def _cannot(self) -> str | None:
+        """Why no replay can stand in; empty: because none is wanted."""
+        if self.options.proxy == "none":
+            return ""
+        untold = [m for m in self.options.objectives if m not in proxy.TOLD]
+        if untold:
+            why = f"a replay cannot tell {METRICS[untold[0]].label}"
+        elif (self.journey.store.get("takeover") or {}).get("glibc", {}).get("preload"):
+            why = "it has a malloc of its own, under which it cannot be replayed"
+        else:
+            return None
+        if self._forced:
+            raise HeapwrightError(f"it cannot be searched on replays: {why}", "leave out --proxy replay")
+        return why
+
+    def _search(self, search: Search) -> None:
+        journey = self.journey
+        journey.phase(proxy.PHASE)
+        search.take(self._measured_configs())
+        if len(search.known) < opt.BLOCK:
+            self._next_check = 2 * opt.BLOCK
+        if self._holds(search):
+            search.go(journey.warm_points(self.space), journey.strategy, lambda: self._holds(search))
+        if not self._why and not self._checks:  # so short a search has not been looked at yet
+            self._check(search)
+
+    def _measured_configs(self) -> list[Config]:
+        found = self._on_program()
+        return [c.config for c in found.values() if not c.failure]
+
+    def _on_program(self) -> dict[int, Candidate]:
+        return gather(self.measured, self.journey.register.configs, self.journey.default.id)
+
+    def _replay_s(self, search: Search) -> float | None:
+        took = [r.elapsed_s for r in search.runs if r.config == self.journey.default.id]
+        return summarise(took).median if took else None
+
+    def _holds(self, search: Search) -> bool:
+        """Whether the search may go on; looks at the program now and then."""
+        replay_s, program_s = self._replay_s(search), self.journey.run_s
+        if not self._forced and replay_s is not None and replay_s > proxy.WORTH * program_s:
+            self._why = f"a replay takes {replay_s:.2g} s, the program {program_s:.2g} s"
+        if not self._why and len(search.known) >= self._next_check:
+            self._check(search)
+        return not self._why
+
+    def _check(self, search: Search) -> None:
+        if self._next_check:
+            self.measured += self._measure_both(search)
+        self._checks += 1
+        self._next_check = len(search.known) + proxy.CHECK_EVERY
+        noise = dict(zip(self.options.objectives, self.journey.noise, strict=True))
+        found = proxy.check(self._on_program(), search.known, self.options.objectives, noise)
+        if found.fails and not self._forced:
+            self._why = found.fails
+
+    def _measure_both(self, search: Search) -> list[StoredRun]:
+        """A block on the program: the best that replays have found, and some others for the spread."""
+        done = self._on_program()
+        open_ = [c for c in search.feasible() if c.config.id not in done]
+        costs = [c.costs(self.options.objectives) or () for c in open_]
+        best = pareto.thin_front(costs, pareto.front(costs), (opt.BLOCK + 1) // 2)
+        others = [i for i in range(len(open_)) if i not in best]
+        random.Random(f"{self.options.seed}/check/{self._checks}").shuffle(others)
+        chosen = [open_[i].config for i in [*best, *others][: opt.BLOCK]]
+        if not chosen:
+            return []
+        journey = self.journey
+        return journey.blocks.measure(proxy.CHECK, self._checks, [journey.default, *chosen], journey.workload.train)
+
+    def _race(self, search: Search) -> list[StoredRun]:
+        """The front of the replays on the program, with replicates."""
+        journey = self.journey
+        journey.phase("race")
+        feasible = search.feasible()
+        costs = [c.costs(self.options.objectives) or () for c in feasible]
+        entrants = [feasible[i].config for i in pareto.thin_front(costs, pareto.front(costs), opt.RACE)]
+        groups = [
+            [journey.default, *entrants[at : at + opt.BLOCK]]
+            for _ in range(opt.RACE_ROUNDS)
+            for at in range(0, len(entrants), opt.BLOCK)
+        ]
+        journey.progress.phase("race", sum(map(len, groups)) * len(journey.workload.train))
+        runs: list[StoredRun] = []
+        first = journey.blocks.first_block("race", [journey.default, *entrants]) if entrants else 0
+        for number, group in enumerate(groups, first):
+            if runs and journey.over(opt.RACE_SHARE):
+                break
+            runs += journey.blocks.measure("race", number, group, journey.workload.train)
+        return runs

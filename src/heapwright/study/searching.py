@@ -1,0 +1,168 @@
+"""The search of one space on one ground: the program itself, or the replay of its allocations.
+
+A strategy asks for points; each rendered environment is measured once, in blocks with the default; the strategy is
+told what they cost. On replays the costs are those foretold for the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from heapwright.allocators.space import Point, Space
+from heapwright.metrics import METRICS
+from heapwright.search.protocol import Setup, Strategy, Told
+from heapwright.study import options as opt
+from heapwright.study.blocks import Blocks, Candidate, Program, gather
+from heapwright.study.options import Options
+from heapwright.study.register import Register
+from heapwright.study.store import StoredRun
+from heapwright.study.view import Config
+from heapwright.workload.model import Input
+
+_STALE_BATCHES = 20  # batches in a row with nothing new: the space is exhausted
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a search measures.
+
+    Attributes:
+        phase: the store's name for its runs.
+        program: what the program as it is measures, where its replays are measured.
+        noise: standard deviation of one cost by objective; empty: none known.
+    """
+
+    phase: str
+    blocks: Blocks
+    program: Program | None = None
+    noise: tuple[float, ...] = ()
+
+
+class Search:
+    """One search; `known` is by configuration, so that no environment is run twice.
+
+    Args:
+        begun: runs of this ground that count already.
+        over: whether its share of a time budget is spent.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        ground: Ground,
+        register: Register,
+        options: Options,
+        inputs: Sequence[Input],
+        over: Callable[[], bool],
+        begun: Sequence[StoredRun] = (),
+    ) -> None:
+        self.space = space
+        self.ground = ground
+        self.register = register
+        self.options = options
+        self.inputs = inputs
+        self.over = over
+        self.runs = list(begun)
+        self.known: dict[int, Candidate] = {}
+        self._block = 0
+        self._gather()
+
+    def go(
+        self,
+        begin: Sequence[Point],
+        make: Callable[[Setup], Strategy],
+        watch: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Searches until the budget is spent, the strategy is done, or nothing new comes.
+
+        Args:
+            begin: points to measure first.
+            make: makes the strategy, which begins from these.
+            watch: called after every batch; False ends the search.
+        """
+        options = self.options
+        blocks = (opt.BLOCK + 1) / opt.BLOCK
+        expected = round(options.evaluations * blocks * len(self.inputs)) if options.evaluations else None
+        self.ground.blocks.progress.phase(self.ground.phase, expected)
+        known = self._evaluate(begin)
+        strategy = make(
+            Setup(
+                self.space,
+                len(options.objectives),
+                options.evaluations,
+                options.seed,
+                tuple(known),
+                self.ground.noise,
+            )
+        )
+        stale = 0
+        while stale < _STALE_BATCHES and not self.enough() and watch():
+            points = strategy.ask()
+            if not points:
+                break
+            before = len(self.known)
+            told = self._evaluate(points)
+            if len(told) < len(points):  # the budget ended within the batch
+                break
+            stale = 0 if len(self.known) > before else stale + 1
+            strategy.tell(told)
+
+    def enough(self) -> bool:
+        """Whether the search's budget is spent."""
+        budget = self.options.evaluations
+        return self.over() or (bool(budget) and len(self.known) >= budget)
+
+    def take(self, configs: Sequence[Config]) -> None:
+        """Measures configurations in blocks with the default, as far as the time allows."""
+        default, slots = self.register.default, self.ground.blocks.runner.slots
+        size = min(opt.BLOCK, math.ceil(len(configs) / slots)) or 1
+        groups = [[default, *configs[at : at + size]] for at in range(0, len(configs), size)]
+        for start in range(0, len(groups), slots):
+            if self.over():
+                break
+            now = groups[start : start + slots]
+            self.runs += self.ground.blocks.measure_all(self.ground.phase, self._block, now, self.inputs)
+            self._block += len(now)
+            self._gather()
+
+    def feasible(self) -> list[Candidate]:
+        """What can be chosen from."""
+        return [c for c in self.known.values() if c.costs(self.options.objectives) is not None]
+
+    def _gather(self) -> None:
+        register = self.register
+        self.ground.blocks.unusable = register.unusable
+        self.known = gather(self.runs, register.configs, register.default.id, self.ground.program)
+
+    def _evaluate(self, points: Sequence[Point]) -> list[Told]:
+        """Measures points; what the budget did not reach is left out."""
+        options, default = self.options, self.register.default
+        asked = [self.register.config(self.space, self.space.settings(p)) for p in points]
+        new = list({c.id: c for c in asked if c.id not in self.known and c.id != default.id}.values())
+        new = new[: max(0, options.evaluations - len(self.known))] if options.evaluations else new
+        self.take(new)
+        self._report_best()
+        zero = (0.0,) * len(options.objectives)
+        return [
+            Told(p, zero if c.id == default.id else self.known[c.id].costs(options.objectives))
+            for p, c in zip(points, asked, strict=True)
+            if c.id in self.known or c.id == default.id
+        ]
+
+    def _report_best(self) -> None:
+        parts = []
+        feasible = self.feasible()
+        for metric in self.options.objectives:
+            costs = [cost for c in feasible if (cost := c.cost(metric)) is not None]
+            if costs:
+                parts.append(f"{METRICS[metric].label} {math.expm1(min(costs)):+.1%}")
+        if parts:
+            what = "best foretold" if self.ground.program is not None else "best single runs"
+            self.ground.blocks.progress.best(f"{what}: {', '.join(parts)}")
+
+
+def with_budget(setup: Setup, evaluations: int) -> Setup:
+    """The set-up with a guess at how many evaluations there will be, where only time limits."""
+    return replace(setup, budget=setup.budget or evaluations)
