@@ -99,6 +99,7 @@ def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     class FakeExecutor:
         def __init__(self, workload: Workload, options: MeterOptions, _references: Path) -> None:
             self.workload = workload
+            self.options = options
             world.timeouts.append(options.timeout)
 
         def run(

@@ -1,0 +1,217 @@
+"""The search on replays: where it is taken, when it is given up, and what of it reaches the program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.errors import HeapwrightError
+from heapwright.measure.meter import MeterOptions
+from heapwright.study import proxy
+from heapwright.study.blocks import Candidate
+from heapwright.study.proxy import check
+from heapwright.study.view import Config
+from heapwright.workload.execute import Outcome
+from heapwright.workload.model import Input, Workload
+
+from .conftest import Tuning
+from .fakes import Settings, World, read_settings
+
+SHORT: dict[str, Any] = {"method": "sobol", "evaluations": 30, "pairs_min": 10, "pairs_max": 10, "proxy": "auto"}
+
+
+def effect(settings: Settings, _input: str) -> dict[str, float]:
+    """Small thresholds save memory, small caches cost time."""
+    threshold, cache = int(settings.get("threshold", 1024)), int(settings.get("cache", 64))
+    return {"peak_rss_bytes": 1 - 0.05 * math.log2(1024 / threshold), "cpu_s": 1 + 0.02 * math.log2(64 / max(1, cache))}
+
+
+def upside_down(settings: Settings, input_: str) -> dict[str, float]:
+    """A replay that tells the opposite."""
+    return {key: 1 / value for key, value in effect(settings, input_).items()}
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], None]:
+    """Puts a world in place of the replays of a trace."""
+
+    def put(world: World) -> None:
+        class FakeReplays:
+            def __init__(self, _workload: Workload, _traces: Mapping[str, Path], _options: MeterOptions) -> None:
+                pass
+
+            def __enter__(self) -> FakeReplays:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def run(self, input_: Input, env: Mapping[str, str], pad: int, _stop: object) -> Outcome:
+                return world.run(input_, read_settings(env), pad)
+
+        def record_inputs(*_: object) -> tuple[dict[str, Path], dict[str, Any]]:
+            return {}, {"default": {"elapsed_s": 2.0, "events": 1000}}
+
+        monkeypatch.setattr(proxy, "Replays", FakeReplays)
+        monkeypatch.setattr(proxy, "record_inputs", record_inputs)
+
+    return put
+
+
+def quick(world: World, of: World) -> World:
+    """A world whose runs take a tenth of the program's time on its clock."""
+    run = world.run
+
+    def run_quickly(input_: Input, settings: Settings, pad: int) -> Outcome:
+        outcome = run(input_, settings, pad)
+        of.clock += of.seconds / 10
+        return outcome
+
+    world.run = run_quickly  # type: ignore[method-assign]
+    return world
+
+
+def test_the_search_is_on_replays_and_its_front_runs_on_the_program(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None]
+) -> None:
+    program = World(effect=effect, noise=0.002)
+    stand_in = quick(World(effect=effect), program)
+    replays(stand_in)
+    study = tuning(program, options=SHORT)
+    view = study.go()
+    assert view.proxy is not None
+    assert view.proxy.used
+    assert not view.proxy.why
+    assert {a.metric: a.verdict for a in view.proxy.agreement} == {"peak_rss_bytes": "holds", "cpu_s": "holds"}
+    assert not study.runs("search")
+    assert len({r.config for r in study.runs("replay")}) >= 25
+    assert len({r.config for r in study.runs("race")}) > 1
+    assert len({r.config for r in study.runs("check")} | {r.config for r in study.runs("race")}) < 25
+    assert view.picks["memory"].confirmed["peak_rss_bytes"].verdict == "better"
+    assert [e.number for e in view.evaluations if e.replayed]
+    assert not any(e.replayed for e in view.evaluations if e.on_front)
+
+
+def test_a_replay_that_ranks_otherwise_is_given_up(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None]
+) -> None:
+    program = World(effect=effect, noise=0.002)
+    replays(quick(World(effect=upside_down), program))
+    study = tuning(program, options=SHORT)
+    view = study.go()
+    assert view.proxy is not None
+    assert "otherwise than the program" in view.proxy.why
+    assert len({r.config for r in study.runs("search")}) > 15
+    assert any("goes on with the program itself" in note for note in study.notes.notes)
+    assert view.picks["memory"].confirmed["peak_rss_bytes"].verdict == "better"
+
+
+def test_a_replay_that_is_hardly_faster_is_not_used(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None]
+) -> None:
+    program = World(effect=effect)
+    slow = World(effect=effect)
+    slow.seconds = 8.0
+    run = slow.run
+
+    def run_slowly(input_: Input, settings: Settings, pad: int) -> Outcome:
+        program.clock += 8.0
+        return run(input_, settings, pad)
+
+    slow.run = run_slowly  # type: ignore[method-assign]
+    replays(slow)
+    study = tuning(program, options=SHORT)
+    view = study.go()
+    assert view.proxy is not None
+    assert "a replay takes 8" in view.proxy.why
+    assert len(slow.made) <= 20
+    assert study.runs("search")
+
+
+def test_replays_asked_for_are_used_whatever_they_tell(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None]
+) -> None:
+    program = World(effect=effect)
+    replays(quick(World(effect=upside_down), program))
+    study = tuning(program, options={**SHORT, "proxy": "replay"})
+    view = study.go()
+    assert not study.runs("search")
+    assert view.proxy is not None
+    assert "fails" in {a.verdict for a in view.proxy.agreement}, "and it is said"
+
+
+def test_what_a_replay_cannot_tell_is_searched_on_the_program(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(
+        World(effect=effect, extra={"major_faults": 3.0}), options={**SHORT, "objectives": ("major_faults",)}
+    )
+    view = study.go()
+    assert view.proxy is not None
+    assert not view.proxy.used
+    assert "cannot tell" in view.proxy.why
+    study.path.unlink()
+    with pytest.raises(HeapwrightError, match="cannot tell"):
+        study.go(proxy="replay")
+
+
+def test_a_program_that_cannot_be_recorded_is_searched_itself(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=effect), options=SHORT)  # `true` as its executor runs it leaves no recording
+    view = study.go()
+    assert view.proxy is not None
+    assert not view.proxy.used
+    assert "nothing was recorded" in view.proxy.why
+    assert study.runs("search")
+
+
+@pytest.mark.parametrize("after", [3, 15, 24, 40, 60])
+def test_interrupted_it_ends_as_undisturbed(
+    after: int, tuning: Callable[..., Tuning], replays: Callable[[World], None]
+) -> None:
+    def one() -> Tuning:
+        program = World(effect=effect, noise=0.002)
+        replays(quick(World(effect=effect), program))
+        return tuning(program, options=SHORT)
+
+    whole = one()
+    whole.go()
+    course = whole.course()
+    whole.path.unlink()
+    disturbed = one()
+    if disturbed.go_until_interrupted(after):
+        disturbed.go()
+    assert disturbed.course() == course
+
+
+def candidates(costs: list[float], runs: int = 1) -> dict[int, Candidate]:
+    return {
+        i: Candidate(Config(i, "toy", {}, {}), runs=runs, logs={"cpu_s": {"default": [c] * runs}})
+        for i, c in enumerate(costs, 2)
+    }
+
+
+def test_agreement_in_figures() -> None:
+    straight = candidates([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    few = check(straight, candidates([0.1, 0.2]), ["cpu_s"], {})
+    assert (few.by_objective[0].verdict, few.fails) == ("few", "")
+    same = check(straight, candidates([0.2, 0.3, 0.4, 0.5, 0.6, 0.7]), ["cpu_s"], {"cpu_s": 0.01})
+    assert (same.by_objective[0].verdict, same.by_objective[0].rank) == ("holds", pytest.approx(1.0))
+    other = check(straight, candidates([0.6, 0.5, 0.4, 0.3, 0.2, 0.1]), ["cpu_s"], {"cpu_s": 0.01})
+    assert other.by_objective[0].verdict == "fails"
+    assert "CPU time otherwise than the program (-1.00 in 6 settings)" in other.fails
+    flat = check(
+        candidates([0.0, 0.01, -0.01, 0.0, 0.01]), candidates([0.001, -0.001, 0, 0, 0]), ["cpu_s"], {"cpu_s": 0.01}
+    )
+    assert flat.by_objective[0].verdict == "flat", "nothing but noise on either side"
+    loud = check(
+        candidates([0.0, 0.01, -0.01, 0.0, 0.01]), candidates([0.3, -0.3, 0.2, 0, 0.1]), ["cpu_s"], {"cpu_s": 0.01}
+    )
+    assert loud.by_objective[0].verdict == "fails", "a replay that tells of gains the program does not show"
+
+
+def test_a_failed_configuration_is_no_pair() -> None:
+    program, foretold = candidates([0.1, 0.2, 0.3, 0.4, 0.5]), candidates([0.1, 0.2, 0.3, 0.4, 0.5])
+    program[2].failure = "killed by SIGSEGV"
+    assert check(program, foretold, ["cpu_s"], {}).by_objective[0].verdict == "few"
