@@ -64,7 +64,7 @@ def test_a_pick_leads_to_where_it_comes_from(browser: Any, proven_page: Path) ->
 
 def test_the_table_sorts_by_what_was_clicked(browser: Any, proven_page: Path) -> None:
     opened(browser, proven_page, 1280)
-    browser.execute_script("document.querySelector('section > details').open = true")
+    browser.execute_script("document.querySelector('details.tried').open = true")
 
     def column(n: int) -> list[str]:
         found: list[str] = browser.execute_script(
@@ -95,7 +95,7 @@ def test_plots_have_size_and_names(width: int, kind: str, browser: Any, proven_p
     pictures = [p for p in browser.find_elements("css selector", "figure > svg") if p.is_displayed()]
     assert {p.get_attribute("class") for p in pictures} == {kind}
     names = [browser.execute_script(NAMED, p, "aria-labelledby") for p in pictures]
-    assert names == ["Confirmed changes", "Pareto front", "Memory over time"]
+    assert names == ["Confirmed changes", "What each setting is worth", "Pareto front", *COURSE]
     for picture in pictures:
         assert picture.get_attribute("role") == "img"
         assert len(browser.execute_script(NAMED, picture, "aria-describedby")) > 40
@@ -125,7 +125,7 @@ def test_without_scripts_everything_can_be_read(browser: Any, proven_page: Path)
         assert "With glibc's mmap_threshold=134217728" in text
         assert "export GLIBC_TUNABLES" in text
         assert not [b for b in browser.find_elements("css selector", "button") if b.is_displayed()]
-        browser.find_element("css selector", "section > details > summary").click()
+        browser.find_element("css selector", "details.tried > summary").click()
         assert browser.find_element("id", "s1-e30").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
@@ -142,6 +142,7 @@ def test_what_is_hostile_does_nothing(browser: Any, tmp_path: Path) -> None:
     assert "Content Security Policy" in " ".join(e["message"] for e in browser.get_log("browser"))
 
 
+COURSE = ["Progress of the search", "Memory over time"]
 NAMED = "return document.getElementById(arguments[0].getAttribute(arguments[1])).textContent"
 
 SMALL_OR_CUT = """

@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from heapwright.report.plots import forest_svg, limits, memory_svg, search_svg, thinned, unseen
+from heapwright.report.forest import forest_svg
+from heapwright.report.plots import limits, memory_svg, search_svg, thinned, unseen
 from heapwright.study.view import StudyView
 
 from .conftest import ALL

@@ -13,8 +13,10 @@ from heapwright.study.view import (
     Confirmation,
     Dropped,
     Evaluation,
+    Pair,
     Pick,
     PickName,
+    Removal,
     Series,
     StudyView,
     Summary,
@@ -47,7 +49,16 @@ def pick(name: PickName, at: Evaluation, memory: Confirmation, cpu: Confirmation
     confirmed = {c.metric: c for c in (memory, cpu)}
     confirmed["wall_s"] = confirmation("wall_s", 0.9, "unproven", None)
     claim = pick_claim(confirmed, OBJECTIVES, 1, 0.005)
-    return Pick(name, at.config, at, [Dropped("mxfast", "0")], confirmed, claim)
+    removals = [
+        Removal("mxfast", "0", {"peak_rss_bytes": (1.0, 0.99, 1.01), "cpu_s": (0.999, 0.98, 1.01)}, False),
+        *(Removal(k, v, {"cpu_s": (1.4, 1.35, 1.45)}, True) for k, v in at.config.settings.items()),
+    ]
+    pairs = [
+        Pair("default", {k: c.default_median for k, c in both.items()}, {k: c.pick_median * f for k, c in both.items()})
+        for both in [{c.metric: c for c in (memory, cpu)}]
+        for f in (0.99, 1.0, 1.02)
+    ]
+    return Pick(name, at.config, at, [Dropped("mxfast", "0")], confirmed, claim, removals, pairs)
 
 
 def view(searched: int = 60, **changes: Any) -> StudyView:

@@ -29,11 +29,18 @@ _COLOURS = {
     "#01020b": "var(--goodbg)",
     "#01020c": "var(--good)",
     "#01020d": "var(--muted)",
+    "#010211": "var(--a1)",
+    "#010212": "var(--a2)",
+    "#010213": "var(--a3)",
+    "#010214": "var(--a4)",
+    "#010215": "var(--a5)",
+    "#010216": "var(--a6)",
 }
 TEXT, FAINT = "#010203", "#010204"
 COLOUR = {"default": "#010205", "memory": "#010206", "time": "#010207", "balanced": "#010208"}
 FRONT, DOMINATED = "#010209", "#01020a"
 GOOD_GROUND, GOOD, MUTED = "#01020b", "#01020c", "#01020d"
+ALLOCATORS = ("#010211", "#010212", "#010213", "#010214", "#010215", "#010216")  # with another shape each, in turn
 MARKER = {"default": "s", "memory": "v", "time": "^", "balanced": "D"}
 _WIDE, _NARROW = 9.4, 3.7  # inches; 10 points of type are about 14 pixels in the page, on a phone about 13
 _DROPPED = ("font-family", "-inkscape-stroke", "font")  # the page's own
@@ -103,7 +110,8 @@ def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: s
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
     # Namespaces are only for standalone files; inside HTML they are known, and xlink's old form is not needed.
     text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
-    text = re.sub(r"(\d+\.\d)\d+", r"\1", text)
+    text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d)\d+", r"\1", tag[0]), text)  # not what is to be read
+    text = re.sub(r'<g id="([^"]*)">', lambda group: group[0] if group[1] in tips else "<g>", text)
     # A marker is coloured where it is used; a colour of its own could not follow the mouse.
     text = re.sub(r'(<defs>\s*<path [^>]*?)style="[^"]*"', r"\1", text)
     text = re.sub(r'style="([^"]*)"', _attributes, text)
@@ -111,7 +119,8 @@ def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: s
     text = re.sub(r'<g id="patch_1">\s*<path [^>]*/>\s*</g>', "", text)  # the empty ground
     text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
     text = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
-    text = re.sub(r"<g>(<use [^>]*>)</g>", r"\1", text)
+    text = re.sub(r"<g>(<(?:use|path|g clip-path=[^>]*><use) [^>]*/>(?:</g>)?)</g>", r"\1", text)
+    text = re.sub(r"<g>(<(?:use|path) [^>]*/>)</g>", r"\1", text)
     for sentinel, css in _COLOURS.items():
         text = text.replace(sentinel, css)
     for gid, tip in tips.items():

@@ -6,31 +6,33 @@ what has a name is named where it stands.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from heapwright.metrics import METRICS, show_bytes, show_seconds
 from heapwright.report.drawing import (
+    ALLOCATORS,
     COLOUR,
     DOMINATED,
-    FAINT,
     FRONT,
     GOOD,
     GOOD_GROUND,
     MARKER,
     MUTED,
-    TEXT,
     figure_of,
     picture,
 )
 from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.search.quality import hypervolume_so_far
 from heapwright.study.view import Config, Confirmation, Evaluation, Series, StudyView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SHAPES = ("o", "X", "P", "h", "d", "<", ">", "*", "p", "8")  # of allocators; the picks' own are in MARKER
 MAX_POINTS = 160  # drawn of the front, and of the others
 _TELLING = 120  # up to so many points, each tells its settings when pointed at; beyond, the front's do
 
@@ -50,6 +52,12 @@ def _change(ratio: float) -> float:
 def thinned(found: Sequence[Evaluation], most: int) -> list[Evaluation]:
     """At most so many, evenly."""
     return list(found[:: max(1, math.ceil(len(found) / max(1, most)))])
+
+
+def stairs(xs: Sequence[int], ys: Sequence[float]) -> tuple[list[int], list[float]]:
+    """A step curve without the points at which nothing changes; first and last stay."""
+    kept = [i for i in range(len(xs)) if i in (0, len(xs) - 1) or ys[i] != ys[i - 1]]
+    return [xs[i] for i in kept], [ys[i] for i in kept]
 
 
 # The search
@@ -153,18 +161,13 @@ def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Fig
     drawn = thinned(inside, MAX_POINTS)
     if members and len(view.objectives) == 2:
         axes.step(*zip(*map(place, members), strict=True), where="post", color=FRONT, linewidth=1)
-    for label, found, colour, size in (
-        ("searched", drawn, DOMINATED, 3.5),
-        ("Pareto front of the search", members, FRONT, 5.0),
-    ):
-        look: dict[str, Any] = {"color": colour, "linestyle": "none", "marker": "o", "clip_on": False}
+    for found, look in _looks(view, drawn, members, axes):
         if narrow:  # nothing to point with: all in one
-            xs, ys = [place(e)[0] for e in found], [place(e)[1] for e in found]
-            axes.plot(xs, ys, **look, markersize=size, label=label)
+            axes.plot([place(e)[0] for e in found], [place(e)[1] for e in found], **look)
             continue
-        for i, e in enumerate(found):
+        for e in found:
             x, y = place(e)
-            axes.plot([x], [y], **look, markersize=size, gid=f"e{e.number}", label=None if i else label)
+            axes.plot([x], [y], **look, gid=f"e{e.number}")
             tips[f"e{e.number}"] = _tip(view, e)
     labels = [("default", "default", 0.0, 0.0)]
     axes.plot([0], [0], MARKER["default"], color=COLOUR["default"], markersize=7)
@@ -186,9 +189,39 @@ def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Fig
         labels.append((f"{label} pick", pick.name, x, y))
     axes.set_xlabel(f"{METRICS[x_key].label}, % change (left is better)")
     axes.set_title(f"{METRICS[y_key].label}, % change" + ("" if narrow else " (down is better)"), loc="left")
-    figure.legend(loc="outside upper left", ncols=1 if narrow else 2)
+    several = len(allocators_of(view)) > 1
+    figure.legend(loc="outside upper left", ncols=(3 if several else 1) if narrow else (7 if several else 2))
     _name(figure, axes, labels, [place(e) for e in [*members, *drawn]])
     return figure, tips
+
+
+def allocators_of(view: StudyView) -> list[str]:
+    """The allocators among what was searched, in order of appearance."""
+    return list(dict.fromkeys(e.config.allocator for e in view.evaluations))
+
+
+def _looks(
+    view: StudyView, drawn: Sequence[Evaluation], members: Sequence[Evaluation], axes: Axes
+) -> list[tuple[list[Evaluation], dict[str, Any]]]:
+    """The dots in groups of one look, with the legend made: by allocator where there are several, else by front."""
+    base: dict[str, Any] = {"linestyle": "none", "clip_on": False}
+    names = allocators_of(view)
+    if len(names) < 2:
+        plain = {**base, "marker": "o", "color": DOMINATED, "markersize": 3.5}
+        front = {**base, "marker": "o", "color": FRONT, "markersize": 5.0}
+        axes.plot([], [], **plain, label="searched")
+        if members:
+            axes.plot([], [], **front, label="Pareto front of the search")
+        return [([*drawn], plain), ([*members], front)]
+    groups = []
+    for i, name in enumerate(names):
+        colour, shape = ALLOCATORS[i % len(ALLOCATORS)], SHAPES[i % len(SHAPES)]
+        look = {**base, "marker": shape, "color": colour}
+        axes.plot([], [], **look, markersize=6, label=name)
+        hollow = {**look, "markersize": 4.0, "markerfacecolor": "none", "markeredgewidth": 0.9}
+        groups.append(([e for e in drawn if e.config.allocator == name], hollow))
+        groups.append(([e for e in members if e.config.allocator == name], {**look, "markersize": 6.5}))
+    return groups
 
 
 def _name(
@@ -235,15 +268,22 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
         figure, (axes,) = figure_of(narrow, 3.4 if narrow else 3.6)
         tips: dict[str, str] = {}
         changes = [_change(e.ratios[key]) for e in shown]
-        best = [min(changes[: i + 1]) for i in range(len(changes))]
         low, high = _frame(view, shown, key)
         inside = [e for e in shown if _change(e.ratios[key]) <= high]
-        for i, e in enumerate(thinned(inside, MAX_POINTS)):
-            at, label = ([e.number], [_change(e.ratios[key])]), None if i else "searched"
-            axes.plot(*at, "o", color=DOMINATED, markersize=3.5, gid=f"e{e.number}", label=label, ls="none")
-            tips[f"e{e.number}"] = _tip(view, e)
+        several = len(allocators_of(view)) > 1
+        drawn = [e for e in thinned(inside, MAX_POINTS) if not (several and e.on_front)]
+        for found, look in _looks(view, drawn, [e for e in inside if several and e.on_front], axes):
+            for e in found:
+                axes.plot([e.number], [_change(e.ratios[key])], **look, gid=f"e{e.number}")
+                tips[f"e{e.number}"] = _tip(view, e)
         numbers = [e.number for e in shown]
-        axes.step(numbers, best, where="post", color=FRONT, linewidth=1.4, label="best so far")
+        axes.step(
+            *stairs(numbers, list(itertools.accumulate(changes, min))),
+            where="post",
+            color=FRONT,
+            linewidth=1.4,
+            label="best so far",
+        )
         axes.axhline(0, color=COLOUR["default"], linewidth=1, label="default")
         after = numbers[-1] + max(1.0, 0.04 * len(shown))
         for label, pick in ordered_picks(view):
@@ -251,8 +291,8 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
                 continue
             c = pick.confirmed[key]
             reach = [[_change(c.ratio) - _change(c.low)], [_change(c.high) - _change(c.ratio)]]
-            look: dict[str, Any] = {"fmt": MARKER[pick.name], "color": COLOUR[pick.name], "markersize": 7, "capsize": 3}
-            axes.errorbar([after], [_change(c.ratio)], yerr=reach, **look, label=f"{label} pick, confirmed")
+            bar: dict[str, Any] = {"fmt": MARKER[pick.name], "color": COLOUR[pick.name], "markersize": 7, "capsize": 3}
+            axes.errorbar([after], [_change(c.ratio)], yerr=reach, **bar, label=f"{label} pick, confirmed")
         axes.set_ylim(low, high)
         axes.set_xlabel("settings, in the order they were tried")
         axes.set_title(f"{metric.label}, % change" + ("" if narrow else " (down is better)"), loc="left")
@@ -263,65 +303,43 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
     return picture(draw, anchor, "search", "The search, setting by setting", text)
 
 
+def course_svg(view: StudyView, anchor: str) -> str:
+    """How the search went on: the best of each objective, and the hypervolume of the front, after each setting."""
+    shown = _shown(view)
+    if len(view.objectives) < 2 or len(shown) < 2 or view.terrain:
+        return ""
+    numbers = [e.number for e in shown]
+    best = {key: list(itertools.accumulate((e.ratios[key] for e in shown), min)) for key in view.objectives}
+    volume = hypervolume_so_far([[e.ratios[k] for k in view.objectives] for e in shown])
+    last = max((i for i in range(1, len(volume)) if volume[i] > volume[i - 1]), default=0)
+    text = (
+        f"After {len(shown)} settings the best are: "
+        + ", ".join(f"{METRICS[k].label} {percent(best[k][-1])}" for k in view.objectives)
+        + f". The hypervolume of the front is {volume[-1]:.4g}; it last grew at setting {numbers[last]}."
+    )
+
+    def draw(narrow: bool) -> tuple[Figure, dict[str, str]]:
+        figure, panels = figure_of(narrow, 4.6 if narrow else 2.9, columns=1 if narrow else 2, rows=2 if narrow else 1)
+        for i, key in enumerate(view.objectives):
+            look: dict[str, Any] = {
+                "color": ALLOCATORS[i % len(ALLOCATORS)],
+                "linestyle": ("-", "--", ":", "-.")[i % 4],
+            }
+            xs, ys = stairs(numbers, [_change(v) for v in best[key]])
+            panels[0].step(xs, ys, where="post", linewidth=1.6, label=METRICS[key].label, **look)
+        panels[0].set_title("best so far, % change", loc="left")
+        panels[1].step(*stairs(numbers, volume), where="post", color=FRONT, linewidth=1.6)
+        panels[1].set_title("hypervolume of the front", loc="left")
+        for axes in panels:
+            axes.set_xlabel("settings tried")
+        figure.legend(loc="outside upper left", ncols=1 if narrow else 4)
+        return figure, {}
+
+    return picture(draw, anchor, "course", "Progress of the search", text)
+
+
 def _ends(c: Confirmation) -> tuple[float, float]:
     return c.low, c.high
-
-
-# The confirmation
-
-
-def forest_svg(view: StudyView, anchor: str) -> str:
-    """Every confirmed pick and objective as an interval around its change."""
-    rows: list[tuple[str, str, Confirmation | None]] = []
-    for label, pick in ordered_picks(view):
-        found = _objectives(view, pick.confirmed)
-        if found:
-            rows.append((f"{label} pick", pick.name, None))
-            rows += [(METRICS[k].label, pick.name, c) for k, c in found]
-    if not rows:
-        return ""
-    text = f"Per cent of change against the default, with 95% intervals; left of zero is better. {_described(view)}"
-    return picture(lambda narrow: _forest(view, rows, narrow), anchor, "forest", "Confirmed changes", text)
-
-
-def _forest(
-    view: StudyView, rows: list[tuple[str, str, Confirmation | None]], narrow: bool
-) -> tuple[Figure, dict[str, str]]:
-    figure, (axes,) = figure_of(narrow, 0.6 + (0.42 if narrow else 0.27) * len(rows))
-    margin = 100 * float(view.options.get("margin", 0.005))
-    if not narrow:
-        axes.axvspan(-margin, margin, color=FAINT, linewidth=0)
-        axes.axvline(0, color=TEXT, linewidth=0.8)
-    tips: dict[str, str] = {}
-    side = axes.get_yaxis_transform()
-    for i, (label, name, c) in enumerate(reversed(rows)):
-        if c is None:
-            at = (0.0, i - 0.25) if narrow else (-0.03, i - 0.1)
-            side_at = "left" if narrow else "right"
-            colour = COLOUR[name]
-            axes.text(at[0], at[1], label, transform=side, ha=side_at, va="center", color=colour, fontweight="bold")
-            continue
-        x, low, high = (_change(v) for v in (c.ratio, c.low, c.high))
-        value = f"{percent(c.ratio)} {interval(c)} {c.verdict}"
-        here = i - 0.22 if narrow else i
-        if narrow:  # the words stand between the lines: nothing may cross them
-            axes.fill_between([-margin, margin], here - 0.2, here + 0.2, color=FAINT, linewidth=0)
-            axes.plot([0, 0], [here - 0.2, here + 0.2], color=TEXT, linewidth=0.8)
-        axes.plot([low, high], [here, here], color=COLOUR[name], linewidth=2.5, gid=f"f{i}", solid_capstyle="butt")
-        axes.plot([x], [here], MARKER[name], color=COLOUR[name], markersize=6)
-        tips[f"f{i}"] = f"{label}: {value}"
-        if narrow:
-            axes.text(0, i + 0.22, f"{METRICS[c.metric].short} {value}", transform=side, va="center", fontsize=9)
-        else:
-            axes.text(-0.03, i, label, transform=side, ha="right", va="center")
-            axes.text(1.02, i, value, transform=side, ha="left", va="center")
-    axes.set_yticks([])
-    axes.set_ylim(-0.7, len(rows) - 0.4)
-    axes.grid(visible=False, axis="both" if narrow else "y")
-    axes.spines["left"].set_visible(False)
-    axes.margins(x=0.08)
-    axes.set_xlabel("% change against the default (left is better)")
-    return figure, tips
 
 
 # Memory over time

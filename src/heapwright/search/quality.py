@@ -41,3 +41,21 @@ def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str]) 
         spans=spans,
         slope=slope,
     )
+
+
+def hypervolume_so_far(ratios: Sequence[Sequence[float]]) -> list[float]:
+    """The hypervolume after each of these points, the default taking part from the beginning."""
+    import numpy as np
+    from pymoo.indicators.hv import HV
+
+    if not ratios:
+        return []
+    volume = HV(ref_point=np.full(len(ratios[0]), REFERENCE))
+    members: list[Sequence[float]] = [(1.0,) * len(ratios[0])]
+    found, last = [], float(volume(np.array(members)))
+    for point in ratios:
+        if not any(pareto.dominates(m, point) or tuple(m) == tuple(point) for m in members):
+            members = [*(m for m in members if not pareto.dominates(point, m)), point]
+            last = float(volume(np.array(members)))
+        found.append(last)
+    return found

@@ -18,6 +18,7 @@ from heapwright.study import proxy
 from heapwright.study.blocks import Candidate, gather
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.confirm import judge
+from heapwright.study.evidence import with_evidence
 from heapwright.study.options import Options
 from heapwright.study.stats import relative_noise, summarise
 from heapwright.study.store import Store, StoredRun, read_study
@@ -75,6 +76,7 @@ def view_of(store: Store) -> StudyView:
     fresh = [r for r in runs if r.phase == "confirm" and r.block >= first]
     confirmed = judge(fresh, configs, default.id, options)
     picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta["identity"]))
+    picks = with_evidence(picks, store, runs, fresh, options)
     host = meta["host"] or {}
     return StudyView(
         path=str(store.path),

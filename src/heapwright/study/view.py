@@ -111,6 +111,32 @@ class Dropped:
 
 
 @dataclass(frozen=True)
+class Removal:
+    """What taking one setting out of a searched configuration did, as the minify phase measured it.
+
+    Attributes:
+        changes: objective → ratio without the setting ÷ with all, low, high (95 %); above 1 it was worth having.
+        kept: whether the pick still has it.
+        failure: why it cannot be done without, or empty.
+    """
+
+    key: str
+    value: str
+    changes: dict[str, tuple[float, float, float]]
+    kept: bool
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One pair of the confirmation: objective → value, of the default and of the pick, side by side in time."""
+
+    input: str
+    default: dict[str, float]
+    pick: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Pick:
     """What the study recommends under one name.
 
@@ -121,6 +147,8 @@ class Pick:
         dropped: settings of the searched configuration that minify removed.
         confirmed: metric key → confirmation (objectives first); empty until the confirm phase ran.
         claim: one sentence for this pick, with its interval.
+        removals: what each of the searched settings is worth alone; empty before the minify phase.
+        pairs: the confirmation, pair by pair.
     """
 
     name: PickName
@@ -129,6 +157,8 @@ class Pick:
     dropped: list[Dropped]
     confirmed: dict[str, Confirmation]
     claim: str
+    removals: list[Removal] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

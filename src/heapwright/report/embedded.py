@@ -1,0 +1,107 @@
+"""The data inside a report: what `heapwright report --extract` gives back, and what the table of the page lists.
+
+All evaluations are embedded, however many, as rows over tables of names, because a study of thousands repeats the same
+few keys and words:
+
+    evaluations: {keys: [setting…], allocators: [name…], reasons: ["", why…],
+                  rows: [[number, allocator, runs, on front (0 or 1), reason, [ratio of each objective or null…],
+                          [key, value, key, value…]], …]}      allocator, reason and key are indices
+
+`unpacked` makes plain objects of them again, and page.js does the same where the table is to show them all. What the
+page writes out as a table, for readers without JavaScript, is as much as it has room for (`listed`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+from typing import Any
+
+from heapwright.report.plots import describe, thinned
+from heapwright.study.view import Evaluation, StudyView
+
+LONG_COMMAND = 300  # characters; a longer one is not repeated in every row
+_TABLE_BYTES = 110_000  # of the page, for the table of evaluations
+
+
+def data_of(view: StudyView) -> dict[str, Any]:
+    """What is embedded: the view, memory over time as in the picture, evaluations packed."""
+    value = dataclasses.asdict(dataclasses.replace(view, evaluations=[]))
+    value.pop("terrain")  # its places are among the evaluations
+    first = {p.config.id: p.name for _, p in reversed(view.distinct_picks())}  # one name for each setting
+    value["series"] = {
+        name: {"t": [round(t, 4) for t in s.t], "rss": [*map(round, s.rss)], "heap": [*map(round, s.heap)]}
+        for name, s in view.series.items()
+        if name == "default" or name in first.values()
+    }
+    value["searched"] = len(view.evaluations)
+    value["evaluations"] = _packed(view)
+    for pick in value["picks"].values():
+        pick["searched"] = pick["searched"]["number"]
+    return value
+
+
+def _packed(view: StudyView) -> dict[str, Any]:
+    keys: dict[str, int] = {}
+    allocators: dict[str, int] = {}
+    reasons: dict[str, int] = {"": 0}
+    rows = []
+    for e in view.evaluations:
+        settings: list[int | str] = []
+        for key, value in e.config.settings.items():
+            settings += [keys.setdefault(key, len(keys)), value]
+        rows.append(
+            [
+                e.number,
+                allocators.setdefault(e.config.allocator, len(allocators)),
+                e.runs,
+                int(e.on_front),
+                reasons.setdefault(e.reason, len(reasons)),
+                [round(v, 5) if (v := e.ratios.get(k)) is not None and math.isfinite(v) else None
+                 for k in view.objectives],
+                settings,
+            ]
+        )  # fmt: skip
+    return {"keys": [*keys], "allocators": [*allocators], "reasons": [*reasons], "rows": rows}
+
+
+def unpacked(study: dict[str, Any]) -> dict[str, Any]:
+    """An embedded study with its evaluations as plain objects."""
+    packed, objectives = study["evaluations"], study["objectives"]
+    return {
+        **study,
+        "evaluations": [
+            {
+                "number": number,
+                "allocator": packed["allocators"][allocator],
+                "settings": {
+                    packed["keys"][k]: v for k, v in zip(settings[::2], settings[1::2], strict=True)
+                },
+                "ratios": {k: v for k, v in zip(objectives, ratios, strict=True) if v is not None},
+                "runs": runs,
+                "reason": packed["reasons"][reason],
+                "on_front": bool(on_front),
+            }
+            for number, allocator, runs, on_front, reason, ratios, settings in packed["rows"]
+        ],
+    }  # fmt: skip
+
+
+def listed(view: StudyView) -> list[Evaluation]:
+    """The evaluations to list, as far as the page has room: what the picks come from, the front, then the others."""
+    if not view.evaluations:
+        return []
+    command = min(len(shlex.join(view.command)), LONG_COMMAND)
+    words = sum(3 * len(describe(e.config, view.default)) + 30 * len(e.config.settings) for e in view.evaluations)
+    most = round(_TABLE_BYTES / (330 + command + words / len(view.evaluations)))
+    if len(view.evaluations) <= most:
+        return view.evaluations
+    origins = {p.searched.number for p in view.picks.values()}
+    keep = [e for e in view.evaluations if e.number in origins]
+    front = [e for e in view.evaluations if e.on_front and e.number not in origins]
+    keep += thinned(front, most - len(keep))
+    rest = [e for e in view.evaluations if not (e.on_front or e.number in origins)]
+    if len(keep) < most:
+        keep += thinned(rest, most - len(keep))
+    return sorted(keep, key=lambda e: e.number)

@@ -1,0 +1,198 @@
+"""Intervals around changes, one line each: what was confirmed, pair by pair too, what each setting is worth, studies.
+
+One layout for all of them: lines of text and interval under headings, zero marked, the equivalence margin as a band.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from heapwright.metrics import METRICS
+from heapwright.report.drawing import COLOUR, FAINT, MARKER, TEXT, figure_of, picture
+from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.study.claim import headline
+from heapwright.study.view import Pick, StudyView
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Line(NamedTuple):
+    """One line: a heading where there is no change.
+
+    Attributes:
+        label, short: what it is of, wide and narrow.
+        name: whose colour and mark it has: a pick's or the default's.
+        change: ratio, low and high.
+        text: the figures, to the right.
+        dots: single ratios and what each says when pointed at.
+    """
+
+    label: str
+    short: str
+    name: str
+    change: tuple[float, float, float] | None = None
+    text: str = ""
+    dots: Sequence[tuple[float, str]] = ()
+
+
+def _per_cent(ratio: float) -> float:
+    return 100 * (ratio - 1)
+
+
+def _margin(view: StudyView) -> float:
+    return 100 * float(view.options.get("margin", 0.005))
+
+
+def said(lines: Sequence[Line]) -> str:
+    """The lines in words, for who cannot see them."""
+    parts = [f"{line.label}: {line.text}." if line.change else f"{line.label}:" for line in lines]
+    return " ".join(parts)
+
+
+def forest_svg(view: StudyView, anchor: str) -> str:
+    """Every confirmed pick and objective as an interval around its change."""
+    lines: list[Line] = []
+    for label, pick in ordered_picks(view):
+        found = _confirmed(view, pick)
+        if found:
+            lines += [Line(f"{label} pick", "", pick.name), *found]
+    if not lines:
+        return ""
+    text = f"Per cent of change against the default, with 95% intervals; left of zero is better. {said(lines)}"
+    return picture(lambda narrow: draw(lines, _margin(view), narrow), anchor, "forest", "Confirmed changes", text)
+
+
+def _confirmed(view: StudyView, pick: Pick) -> list[Line]:
+    return [
+        Line(
+            METRICS[key].label,
+            METRICS[key].short,
+            pick.name,
+            (c.ratio, c.low, c.high),
+            f"{percent(c.ratio)} {interval(c)} {c.verdict}",
+        )
+        for key in view.objectives
+        if (c := pick.confirmed.get(key)) is not None
+    ]
+
+
+def pairs_svg(view: StudyView, anchor: str) -> str:
+    """The confirmation pair by pair: a dot each, in the order they were run, from below upwards."""
+    lines: list[Line] = []
+    for label, pick in ordered_picks(view):
+        if not pick.pairs or not pick.confirmed:
+            continue
+        lines.append(Line(f"{label} pick", "", pick.name))
+        for line, key in zip(_confirmed(view, pick), [k for k in view.objectives if k in pick.confirmed], strict=True):
+            dots = []
+            for number, pair in enumerate(pick.pairs, 1):
+                before, after = pair.default.get(key), pair.pick.get(key)
+                if before and after:
+                    metric, on = METRICS[key], f" ({pair.input})" if pair.input != "default" else ""
+                    values = f"{metric.show(before)} → {metric.show(after)}"
+                    dots.append((after / before, f"pair {number}{on}: {values}, {percent(after / before)}"))
+            better = sum(ratio < 1 for ratio, _ in dots)
+            lines.append(line._replace(dots=dots, text=f"{better} of {len(dots)} pairs lower"))
+    if not lines:
+        return ""
+    text = f"Per cent of change of every confirmation pair; left of zero is better. {said(lines)}"
+    return picture(lambda narrow: draw(lines, _margin(view), narrow), anchor, "pairs", "Confirmation pairs", text)
+
+
+def removals_svg(view: StudyView, anchor: str) -> str:
+    """What taking out each setting alone did: to the right of zero, it was worth having."""
+    lines: list[Line] = []
+    for label, pick in ordered_picks(view):
+        if not any(r.changes for r in pick.removals):
+            continue
+        lines.append(Line(f"{label} pick without", "", pick.name))
+        worth = {r.key: max((c[0] for c in r.changes.values()), default=math.inf) for r in pick.removals}
+        for r in sorted(pick.removals, key=lambda r: -worth[r.key]):
+            for key, (ratio, low, high) in r.changes.items():
+                metric = METRICS[key]
+                spread = f"[{_per_cent(low):+.1f}, {_per_cent(high):+.1f}]".replace("-", "−")
+                text = f"{percent(ratio)} {spread} {'kept' if r.kept else 'dropped'}"
+                label = f"{r.key}: {metric.label}"
+                lines.append(Line(label, f"{r.key}: {metric.short}", pick.name, (ratio, low, high), text))
+    if not lines:
+        return ""
+    text = f"Per cent of change when one setting is taken out, with 95% intervals. {said(lines)}"
+    margin = _margin(view)
+    side = "% change without it (right: it was worth having)"
+    return picture(lambda n: draw(lines, margin, n, side), anchor, "worth", "What each setting is worth", text)
+
+
+def studies_svg(views: Sequence[StudyView], titles: Sequence[str]) -> str:
+    """The pick each study speaks for, beside each other."""
+    lines: list[Line] = []
+    for number, (view, title) in enumerate(zip(views, titles, strict=True), 1):
+        best = headline(view.picks, view.objectives)
+        if best is not None and view.phase == "done":
+            short = title if len(title) <= 32 else title[:31] + "…"
+            lines += [Line(f"{number}. {short}", "", best.name), *_confirmed(view, best)]
+    if not lines:
+        return ""
+    margin = max(_margin(view) for view in views)
+    text = f"The pick each study speaks for, per cent of change against its default. {said(lines)}"
+    return picture(lambda narrow: draw(lines, margin, narrow), "all", "studies", "Studies compared", text)
+
+
+def draw(
+    lines: Sequence[Line], margin: float, narrow: bool, side: str = "% change against the default (left is better)"
+) -> tuple[Figure, dict[str, str]]:
+    """The lines, the first on top.
+
+    Args:
+        margin: of the band around zero, in per cent.
+        side: what the axis says.
+    """
+    dotted = any(line.dots for line in lines)
+    tall = (0.58 if narrow else 0.4) if dotted else (0.42 if narrow else 0.27)
+    figure, (axes,) = figure_of(narrow, 0.6 + tall * len(lines))
+    if not narrow:
+        axes.axvspan(-margin, margin, color=FAINT, linewidth=0)
+        axes.axvline(0, color=TEXT, linewidth=0.8)
+    tips: dict[str, str] = {}
+    across = axes.get_yaxis_transform()
+    for i, line in enumerate(reversed(lines)):
+        colour = COLOUR[line.name]
+        if line.change is None:
+            x, y, at = (0.0, i - 0.25, "left") if narrow else (-0.03, i - 0.1, "right")
+            axes.text(x, y, line.label, transform=across, ha=at, va="center", color=colour, fontweight="bold")
+            continue
+        value, low, high = map(_per_cent, line.change)
+        here = i - 0.22 if narrow else i
+        if narrow:  # the words stand between the lines: nothing may cross them
+            axes.fill_between([-margin, margin], here - 0.2, here + 0.2, color=FAINT, linewidth=0)
+            axes.plot([0, 0], [here - 0.2, here + 0.2], color=TEXT, linewidth=0.8)
+        if line.dots:
+            axes.fill_between([low, high], here - 0.3, here + 0.3, color=colour, linewidth=0, alpha=0.18)
+            axes.plot([value, value], [here - 0.3, here + 0.3], color=colour, linewidth=1.5)
+            xs = [_per_cent(ratio) for ratio, _ in line.dots]
+            ys = [here - 0.3 + 0.6 * (number + 0.5) / len(xs) for number in range(len(xs))]
+            look: dict[str, Any] = {"marker": "o", "color": colour, "markersize": 3, "clip_on": False, "ls": "none"}
+            if narrow:
+                axes.plot(xs, ys, **look)
+            else:
+                for number, (x, y, (_, tip)) in enumerate(zip(xs, ys, line.dots, strict=True)):
+                    axes.plot([x], [y], **look, gid=f"p{i}-{number}")
+                    tips[f"p{i}-{number}"] = tip
+        else:
+            axes.plot([low, high], [here, here], color=colour, linewidth=2.5, gid=f"f{i}", solid_capstyle="butt")
+            axes.plot([value], [here], MARKER[line.name], color=colour, markersize=6)
+            tips[f"f{i}"] = f"{line.label}: {line.text}"
+        if narrow:
+            axes.text(0, i + 0.22, f"{line.short} {line.text}", transform=across, va="center", fontsize=9)
+        else:
+            axes.text(-0.03, i, line.label, transform=across, ha="right", va="center")
+            axes.text(1.02, i, line.text, transform=across, ha="left", va="center")
+    axes.set_yticks([])
+    axes.set_ylim(-0.7, len(lines) - 0.4)
+    axes.grid(visible=False, axis="both" if narrow else "y")
+    axes.spines["left"].set_visible(False)
+    axes.margins(x=0.08)
+    axes.set_xlabel(side)
+    return figure, {} if narrow else tips

@@ -1,0 +1,250 @@
+"""What the page's template is filled with: each study as plain dictionaries of text and pictures."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from heapwright.metrics import METRICS, NUMERIC
+from heapwright.report.apply import render
+from heapwright.report.embedded import LONG_COMMAND, listed
+from heapwright.report.facts import facts, host_facts, size
+from heapwright.report.forest import forest_svg, pairs_svg, removals_svg, studies_svg
+from heapwright.report.landscape import shape_text
+from heapwright.report.landscape_svg import landscape_svg
+from heapwright.report.plots import allocators_of, course_svg, describe, memory_svg, search_svg, unseen
+from heapwright.report.progress import title as phase_title
+from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.study.choose import chosen_pick
+from heapwright.study.claim import headline
+from heapwright.study.load import measure_command
+from heapwright.study.view import Config, Evaluation, Pick, StudyView
+
+
+def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
+    """One study's section."""
+    from markupsafe import Markup
+
+    pick = chosen_pick(view, None) if view.phase == "done" else None
+    trade = pick is not None and any(c.verdict == "worse" for k, c in pick.confirmed.items() if k in view.objectives)
+    state = "proven" if pick else "none" if view.phase == "done" else "open"
+    state = "swept" if view.terrain and view.phase == "done" else state
+    rows = listed(view)
+    command = shlex.join(view.command)
+    elided = len(command) > LONG_COMMAND
+    # The pictures are our own SVG with everything from outside escaped (plots._svg).
+    draw = {
+        "forest": forest_svg,
+        "pairs": pairs_svg,
+        "worth": removals_svg,
+        "search": search_svg,
+        "course": course_svg,
+        "memory": memory_svg,
+        "landscape": landscape_svg,
+    }
+    plots = {name: Markup(svg(view, anchor)) for name, svg in draw.items()}
+    baseline = [_baseline(view, key) for key in NUMERIC if key in view.baseline]
+    contents = [
+        ("paste", "Paste this", pick),
+        ("confirmed", "What was confirmed", view.picks),
+        ("worth", "Which settings matter", plots["worth"]),
+        ("landscape", "The landscape", plots["landscape"]),
+        ("search", "The search", plots["search"]),
+        ("memory", "Memory over time", plots["memory"]),
+        ("default", "The default", True),
+        ("all", "Every setting tried", rows),
+        ("how", "How it was measured", True),
+    ]
+    return {
+        "anchor": anchor,
+        "title": (command[:LONG_COMMAND] + " …" if elided else command) or "study",
+        "contents": [(id_, name) for id_, name, there in contents if there],
+        "state": state,
+        "state_text": _STATES["trade" if trade else state],
+        "claim": _whole(view.claim),
+        "trade": trade,
+        "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
+        "paste_pick": next((n for n, p in ordered_picks(view) if pick and p.config.id == pick.config.id), ""),
+        "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
+        "run": shlex.join(["heapwright", "run", view.path, "--"]) + " COMMAND",
+        "picks": [_pick(view, name, pick) for name, pick in ordered_picks(view)],
+        "confirmed": any(p.confirmed for p in view.picks.values()),
+        "plots": plots,
+        "unseen": unseen(view),
+        "allocators": allocators_of(view),
+        "shape": shape_text(view.terrain) if view.terrain else "",
+        "hazards": view.hazards,
+        "warnings": view.warnings,
+        "baseline": baseline,
+        "missing": ", ".join(METRICS[k].label for k in NUMERIC if k not in view.baseline),
+        "baseline_runs": max((s.n for s in view.baseline.values()), default=0),
+        "objectives": [METRICS[k].label for k in view.objectives],
+        "evaluations": [_evaluation(view, e, elided) for e in rows],
+        "elided": elided,
+        "searched": len(view.evaluations),
+        "left_out": len(view.evaluations) - len(rows),
+        "failed": sum(not e.feasible for e in view.evaluations),
+        "host": host_facts(view),
+        "facts": facts(view),
+        "reproduce": shlex.join(view.reproduce),
+        "report": shlex.join(["heapwright", "report", view.path]),
+        "default_command": measure_command(view.default, view.command, workload=view.workload),
+        "cwd": view.workload.get("cwd", ""),
+        "phase_text": phase_title(view.phase),
+        "margin": _margin(view),
+    }
+
+
+def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
+    """Several studies beside each other: what each speaks for, by metric."""
+    from markupsafe import Markup
+
+    names = [Path(view.path).name for view in views]
+    titles = [shlex.join(view.command) or name for view, name in zip(views, names, strict=True)]
+    metrics = list(dict.fromkeys(key for view in views for key in view.objectives))
+    rows = []
+    for number, (view, title) in enumerate(zip(views, titles, strict=True), 1):
+        best = headline(view.picks, view.objectives) if view.phase == "done" else None
+        cells = []
+        for key in metrics:
+            c = best.confirmed.get(key) if best else None
+            tested = c is not None and key in view.objectives
+            cells.append(
+                {"change": percent(c.ratio), "interval": interval(c), "verdict": c.verdict if tested else ""}
+                if c is not None
+                else {"change": "", "interval": "", "verdict": ""}
+            )
+        rows.append(
+            {
+                "anchor": f"s{number}",
+                "title": title if len(title) <= LONG_COMMAND else f"{title[:LONG_COMMAND]} …",
+                "path": view.path,
+                "cpu": str(view.host.get("cpu") or "n/a"),
+                "setting": describe(best.config, view.default) if best else "",
+                "state": "" if best else _STATES["none" if view.phase == "done" else "open"],
+                "cells": cells,
+            }
+        )
+    machines = {str(view.host.get("cpu")) for view in views}
+    return {
+        "metrics": [METRICS[key].label for key in metrics],
+        "rows": rows,
+        "several_machines": len(machines) > 1,
+        "picture": Markup(studies_svg(views, names)),
+    }
+
+
+_MANIFOLD = 10  # from this ratio on a change is written as a factor
+_STATES = {
+    "proven": "Proven on fresh runs",
+    "trade": "Proven on fresh runs: a gain that costs something",
+    "none": "Searched, and nothing proven",
+    "open": "Unfinished: nothing is proven yet",
+    "swept": "Swept, not searched: to be looked at",
+}
+
+
+def _margin(view: StudyView) -> float:
+    return 100 * float(view.options.get("margin", 0.005))
+
+
+def _whole(text: str) -> Any:
+    """Escaped, with '[−18.4, −15.9]' and 'p = 0.008' never broken over lines."""
+    from markupsafe import Markup, escape
+
+    whole = re.compile(r"\[[^\[\]<>&]{1,40}\]|p (?:=|&lt;) [\d.]+\d|\d[\d.]*% (?:lower|higher)")
+    return Markup(whole.sub(lambda m: f'<span class="nb">{m[0]}</span>', str(escape(text))))
+
+
+def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
+    best = headline(view.picks, view.objectives)
+    rows = []
+    for key, c in pick.confirmed.items():
+        metric = METRICS[key]
+        if key not in view.objectives and not (c.default_median or c.pick_median):
+            continue  # nothing of it in either: not worth a row
+        rows.append(
+            {
+                "label": metric.label,
+                "objective": key in view.objectives,
+                "default": metric.show(c.default_median),
+                "pick": metric.show(c.pick_median),
+                "ratio": f"{c.ratio:.3f}",
+                "change": percent(c.ratio) if c.high < _MANIFOLD else f"×{c.ratio:.3g}",
+                "interval": interval(c) if c.high < _MANIFOLD else f"[×{c.low:.3g}, ×{c.high:.3g}]",
+                "verdict": c.verdict if key in view.objectives else "",
+                "p": "" if c.p is None else "< 0.001" if c.p < 0.001 else f"{c.p:.3f}",
+                "pairs": c.pairs,
+            }
+        )
+    names = label.split(" and ")
+    same = {2: "Both names stand", 3: "All three names stand"}.get(len(names), "")
+    return {
+        "name": label,
+        "anchor": pick.name,
+        "same": same and f"{same} for the same setting: it is the best found for {_list(names)}.",
+        "headline": view.phase == "done" and best is not None and best.config.id == pick.config.id,
+        "claim": _whole(pick.claim),
+        "rows": rows,
+        "objectives": sum(r["objective"] for r in rows),
+        "allocator": pick.config.allocator,
+        "settings": _settings(view, pick.config),
+        "dropped": [{"key": d.key, "value": d.value} for d in pick.dropped],
+        "number": pick.searched.number,
+        "command": measure_command(pick.config, view.command, workload=view.workload),
+    }
+
+
+_AIMS = {"memory": "memory", "time": "time", "balanced": "both taken together"}
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", for ".join(_AIMS.get(n, n) for n in names[:-1]) + " and for " + _AIMS.get(names[-1], names[-1])
+
+
+def _settings(view: StudyView, config: Config) -> list[dict[str, str]]:
+    units = _units(config.allocator)
+    return [
+        {
+            "key": key,
+            "value": value,
+            "size": size(value) if units.get(key) == "B" else "",
+            "effective": config.effective.get(key, ""),
+            "explain": view.explain(config, key),
+        }
+        for key, value in config.settings.items()
+    ]
+
+
+def _units(allocator: str) -> dict[str, str]:
+    """Parameter key → unit, of an allocator that heapwright comes with; for others values are shown bare."""
+    from heapwright.allocators.registry import bundled_file
+
+    file = bundled_file(allocator)
+    return {p.key: p.unit for p in file.param} if file else {}
+
+
+def _baseline(view: StudyView, key: str) -> dict[str, str]:
+    metric, summary = METRICS[key], view.baseline[key]
+    return {
+        "label": metric.label,
+        "meaning": metric.meaning,
+        "median": metric.show(summary.median),
+        "range": f"{metric.show(summary.min)} … {metric.show(summary.max)}",
+        "noise": f"{100 * view.noise.get(key, 0.0):.1f}%",
+    }
+
+
+def _evaluation(view: StudyView, e: Evaluation, elided: bool) -> dict[str, Any]:
+    command = measure_command(e.config, [] if elided else view.command, workload=None if elided else view.workload)
+    return {
+        "number": e.number,
+        "settings": describe(e.config, view.default),
+        "ratios": [percent(e.ratios[k]) if k in e.ratios and e.feasible else "n/a" for k in view.objectives],
+        "runs": e.runs,
+        "state": e.reason if not e.feasible else "Pareto front" if e.on_front else "",
+        "command": f"{command} …" if elided else command,
+    }
