@@ -66,8 +66,8 @@ def view_of(store: Store) -> StudyView:
     calibrated = [r for r in runs if r.phase == "calibrate"]
     searched = [r for r in runs if r.phase in _SEARCHED]
     replays = [r for r in runs if r.phase == proxy.PHASE]
-    foretold = gather(replays, configs, default.id, proxy.program_values(calibrated))
     candidates = gather(searched, configs, default.id)
+    foretold = proxy.anchored(gather(replays, configs, default.id, proxy.program_values(calibrated)), candidates)
     only = {id_: c for id_, c in foretold.items() if id_ not in candidates}
     evaluations, front = _evaluations(candidates, only, [*replays, *searched], options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta["spaces"].items()}

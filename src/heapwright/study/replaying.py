@@ -22,7 +22,6 @@ from heapwright.study.runner import LocalRunner
 from heapwright.study.searching import Ground, Search
 from heapwright.study.stats import summarise
 from heapwright.study.store import StoredRun
-from heapwright.study.view import Config
 
 if TYPE_CHECKING:
     from heapwright.study.journey import Journey
@@ -73,10 +72,15 @@ class Replaying:
         journey.recording_s += sum(t["elapsed_s"] for t in told.values())
         timed = any(METRICS[m].kind == "time" for m in self.options.objectives)
         program = proxy.program_values(journey.calibrated)
+
+        def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
+            foretold = gather(runs, journey.register.configs, journey.default.id, program)
+            return proxy.anchored(foretold, self._on_program())
+
         with proxy.Replays(journey.workload, traces, journey.executor.options) as replays:
             runner = LocalRunner(replays, 1 if timed else len(os.sched_getaffinity(0)))
             blocks = Blocks(store, runner, self.options.seed, journey.progress)
-            search = journey.search_on(self.space, Ground(proxy.PHASE, blocks, program))
+            search = journey.search_on(self.space, Ground(proxy.PHASE, blocks, read))
             journey.replays = blocks
             self._search(search)
         store.put(
@@ -114,17 +118,12 @@ class Replaying:
     def _search(self, search: Search) -> None:
         journey = self.journey
         journey.phase(proxy.PHASE)
-        search.take(self._measured_configs())
-        if len(search.known) < opt.BLOCK:
-            self._next_check = 2 * opt.BLOCK
+        search.take([c.config for c in self._on_program().values() if not c.failure])
+        self._next_check = len(search.known) + 2 * opt.BLOCK
         if self._holds(search):
             search.go(journey.warm_points(self.space), journey.strategy, lambda: self._holds(search))
         if not self._why and not self._checks:  # so short a search has not been looked at yet
             self._check(search)
-
-    def _measured_configs(self) -> list[Config]:
-        found = self._on_program()
-        return [c.config for c in found.values() if not c.failure]
 
     def _on_program(self) -> dict[int, Candidate]:
         return gather(self.measured, self.journey.register.configs, self.journey.default.id)
@@ -143,8 +142,7 @@ class Replaying:
         return not self._why
 
     def _check(self, search: Search) -> None:
-        if self._next_check:
-            self.measured += self._measure_both(search)
+        self.measured += self._measure_both(search)
         self._checks += 1
         self._next_check = len(search.known) + proxy.CHECK_EVERY
         noise = dict(zip(self.options.objectives, self.journey.noise, strict=True))

@@ -14,7 +14,7 @@ from heapwright.allocators.space import Point, Space
 from heapwright.metrics import METRICS
 from heapwright.search.protocol import Setup, Strategy, Told
 from heapwright.study import options as opt
-from heapwright.study.blocks import Blocks, Candidate, Program, gather
+from heapwright.study.blocks import Blocks, Candidate, gather
 from heapwright.study.options import Options
 from heapwright.study.register import Register
 from heapwright.study.store import StoredRun
@@ -30,13 +30,13 @@ class Ground:
 
     Attributes:
         phase: the store's name for its runs.
-        program: what the program as it is measures, where its replays are measured.
+        read: what runs of this ground say of the program, where they are not runs of the program itself.
         noise: standard deviation of one cost by objective; empty: none known.
     """
 
     phase: str
     blocks: Blocks
-    program: Program | None = None
+    read: Callable[[Sequence[StoredRun]], dict[int, Candidate]] | None = None
     noise: tuple[float, ...] = ()
 
 
@@ -134,7 +134,8 @@ class Search:
     def _gather(self) -> None:
         register = self.register
         self.ground.blocks.unusable = register.unusable
-        self.known = gather(self.runs, register.configs, register.default.id, self.ground.program)
+        read = self.ground.read or (lambda runs: gather(runs, register.configs, register.default.id))
+        self.known = read(self.runs)
 
     def _evaluate(self, points: Sequence[Point]) -> list[Told]:
         """Measures points; what the budget did not reach is left out."""
@@ -159,7 +160,7 @@ class Search:
             if costs:
                 parts.append(f"{METRICS[metric].label} {math.expm1(min(costs)):+.1%}")
         if parts:
-            what = "best foretold" if self.ground.program is not None else "best single runs"
+            what = "best foretold" if self.ground.read else "best single runs"
             self.ground.blocks.progress.best(f"{what}: {', '.join(parts)}")
 
 
