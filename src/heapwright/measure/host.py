@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +60,17 @@ def describe_host() -> dict[str, Any]:
         "os": platform.freedesktop_os_release().get("PRETTY_NAME") if Path("/etc/os-release").exists() else None,
         "python": platform.python_version(),
     }
+
+
+def fingerprint(host: dict[str, Any]) -> str:
+    """A short name for a kind of machine: equal where `differences` finds none."""
+    return hashlib.sha256(json.dumps([host.get(key) for key in FINGERPRINT]).encode()).hexdigest()[:8]
+
+
+@cache
+def this_host() -> str:
+    """This machine's fingerprint."""
+    return fingerprint(describe_host())
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:

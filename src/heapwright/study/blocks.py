@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from heapwright.errors import HeapwrightError
+from heapwright.measure.host import this_host
 from heapwright.study.options import BLOCKS_APART
 from heapwright.study.runner import TRIES, Job, Result, Runner, Work
 from heapwright.study.stats import log_ratio
@@ -137,6 +138,7 @@ class Blocks:
             for number, configs in enumerate(groups, first)
             for place in self._places(phase, number, configs, inputs)
         ]
+        self._forget_halves(phase, places)
         stored = {place.key: run for place in places if (run := self._stored_run(place)) is not None}
         for run in stored.values():
             self._count(run, fresh=False)
@@ -160,6 +162,21 @@ class Blocks:
             random.Random(f"{self.seed}/{phase}/{block}/{input_.name}").shuffle(order)
             for config in order:
                 yield _Place(phase, block, input_, config)
+
+    def _forget_halves(self, phase: str, places: Sequence[_Place]) -> None:
+        """Removes what is stored of half a block, where its other half would be run on another machine.
+
+        Blocks that go to other machines come back whole; only a coordinator killed while it stores one leaves a half.
+        """
+        for block in {p.block for p in places}:
+            found = {
+                p.key: self.store.find_run(phase, block, p.input.name, p.config.id) for p in places if p.block == block
+            }
+            real = [run for run in found.values() if run is not None and run.extra]
+            failed = {run.config for run in real if run.failure} | self.unusable.keys()
+            missing = [key for key, run in found.items() if run is None and key[2] not in failed]
+            if real and missing and (self.runner.elsewhere or any(run.extra.get("machine") for run in real)):
+                self.store.forget_block(phase, block)
 
     def _stored_run(self, place: _Place) -> StoredRun | None:
         run = self.store.find_run(place.phase, place.block, place.input.name, place.config.id)
@@ -255,7 +272,10 @@ def _stored(result: Result, failure: str) -> StoredRun:
         "threads": run.max_threads,
         "maps": run.max_maps,
         "warnings": run.warnings,
+        "host": result.host or this_host(),
     }
+    if result.machine:
+        extra["machine"] = result.machine
     return StoredRun(
         job.phase,
         job.block,
@@ -286,9 +306,17 @@ def gather(
             continue
         candidate = found.setdefault(run.config, Candidate(configs[run.config]))
         against = base.get((run.phase, run.block, run.input))
+        if against is not None and not _same_kind(run, against):
+            against = None
         if run.failure or against is not None:
             candidate.add(run, against or run, program)
     return found
+
+
+def _same_kind(one: StoredRun, other: StoredRun) -> bool:
+    """Whether two runs are of one kind of machine; those of a study of before are."""
+    kinds = {one.extra.get("host"), other.extra.get("host")} - {None}
+    return len(kinds) < 2
 
 
 def _foretold(value: float | None, reference: float | None, program: float | None) -> tuple[float | None, float | None]:

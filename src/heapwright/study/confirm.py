@@ -38,11 +38,11 @@ def confirm(
     if needed > options.pairs_max:
         blocks.progress.note(f"{options.pairs_max} pairs can prove nothing here: it takes at least {needed} (--pairs)")
     first = blocks.first_block("confirm", configs)
-    for block in range(options.pairs_max):
-        runs += blocks.measure("confirm", first + block, configs, inputs)
-        done = block + 1
-        if done < least or (done - least) % CONFIRM_LOOK:
-            continue
+    done = 0
+    while done < options.pairs_max:
+        further = min(CONFIRM_LOOK if done else least, options.pairs_max - done)
+        runs += blocks.measure_all("confirm", first + done, [configs] * further, inputs)
+        done += further
         candidates = gather(runs, {c.id: c for c in configs}, configs[0].id)
         if over() or all(_settled(c, options) for c in candidates.values()):
             return

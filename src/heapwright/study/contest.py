@@ -84,11 +84,8 @@ def at_defaults(
     others = [config for config in entrants.values() if config.id != default.id]
     chunks = [others[at : at + BLOCK] for at in range(0, len(others), BLOCK)]
     blocks.progress.phase(PHASE, ROUNDS * (len(others) + len(chunks)) * len(inputs))
-    runs: list[StoredRun] = []
-    for place, chunk in enumerate(chunks):
-        for number in range(ROUNDS):
-            runs += blocks.measure(PHASE, ROUNDS * place + number, [default, *chunk], inputs)
-    return runs
+    groups = [[default, *chunk] for chunk in chunks for _ in range(ROUNDS)]
+    return blocks.measure_all(PHASE, 0, groups, inputs)
 
 
 def ranked(

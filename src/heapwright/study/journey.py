@@ -31,7 +31,7 @@ from heapwright.study.minify import minify
 from heapwright.study.options import Options
 from heapwright.study.register import Register
 from heapwright.study.replaying import Replaying
-from heapwright.study.runner import LocalRunner
+from heapwright.study.runner import Here, Machines
 from heapwright.study.searching import Ground, Search, with_budget
 from heapwright.study.stats import relative_noise
 from heapwright.study.store import Store, StoredRun
@@ -50,10 +50,17 @@ class Journey:
         allocators: those to search. Of a single one only the settings are searched, against its own defaults; of
             several the allocator is searched too, against the program as it is.
         progress: who watches.
+        machines: where blocks are run; whether an allocator takes over, and recordings, are a matter of this one.
     """
 
     def __init__(
-        self, store: Store, workload: Workload, allocators: Sequence[Allocator], options: Options, progress: Progress
+        self,
+        store: Store,
+        workload: Workload,
+        allocators: Sequence[Allocator],
+        options: Options,
+        progress: Progress,
+        machines: Machines | None = None,
     ) -> None:
         self.store = store
         self.workload = workload
@@ -66,7 +73,10 @@ class Journey:
         default = store.config(alone.name if alone else DEFAULT, {}, env)
         self.register = Register(store, default, base, workload.program)
         self.executor = self._executor(options.timeout or workload.file.timeout)
-        self.blocks = Blocks(store, LocalRunner(self.executor), options.seed, progress)
+        self.machines = machines or Here()
+        self.timed = any(METRICS[m].kind == "time" for m in options.objectives)
+        runner = self.machines.for_program(self.executor, self.timed)
+        self.blocks = Blocks(store, runner, options.seed, progress)
         self.blocks.unusable = self.register.unusable
         self.replays: Blocks | None = None
         self.recording_s = 0.0
@@ -137,13 +147,14 @@ class Journey:
         self.progress.phase("calibrate", sum(n for _, n in plan))
         runs: list[StoredRun] = []
         for input_, count in plan:
-            for block in range(count):
-                runs += self.blocks.measure("calibrate", block, [self.default], [input_])
-                self._check_objectives(runs[-1])
+            runs += self.blocks.measure("calibrate", 0, [self.default], [input_])
+            self._check_objectives(runs[-1])
+            again = [[self.default]] * (count - 1)
+            runs += self.blocks.measure_all("calibrate", 1, again, [input_])
         walls = [r.metrics["wall_s"] or 0.0 for r in runs]
         timeout = self.options.timeout or self.workload.file.timeout or max(10.0, 10 * max(walls))
         self.executor = self._executor(timeout)
-        self.blocks.runner = LocalRunner(self.executor)
+        self.blocks.runner = self.machines.for_program(self.executor, self.timed)
         threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
         self.run_s = sum(r.elapsed_s for r in runs) / len(runs)
         self.calibrated = [r for r in runs if r.block > 0]  # each input's first warms caches
@@ -275,8 +286,7 @@ class Journey:
         configs = [self.default, *(feasible[i].config for i in members)]
         again: list[StoredRun] = []
         first = self.blocks.first_block("shortlist", configs) if members else 0
-        for block in range(first, first + rounds):
-            again += self.blocks.measure("shortlist", block, configs, self.workload.train)
+        again += self.blocks.measure_all("shortlist", first, [configs] * rounds, self.workload.train)
         shortlisted = {c.id for c in configs}
         relevant = [r for r in [*runs, *again] if r.config in shortlisted]
         return gather(relevant, self.register.configs, self.default.id)

@@ -68,6 +68,5 @@ class Sweep(Journey):
         """Every place once."""
         order = list(configs)
         random.Random(f"{self.options.seed}/landscape/{replicate}").shuffle(order)
-        for number in range(chunks):
-            block = [self.default, *order[number * opt.BLOCK : (number + 1) * opt.BLOCK]]
-            self.blocks.measure("landscape", replicate * chunks + number, block, self.workload.inputs)
+        groups = [[self.default, *order[at : at + opt.BLOCK]] for at in range(0, len(order), opt.BLOCK)]
+        self.blocks.measure_all("landscape", replicate * chunks, groups, self.workload.inputs)

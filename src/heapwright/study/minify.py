@@ -61,9 +61,7 @@ def minify(
 def _measure(
     phase: str, first: int, config: Config, others: list[Config], blocks: Blocks, inputs: Sequence[Input]
 ) -> dict[int, Candidate]:
-    runs = []
-    for block in range(first, first + MINIFY_ROUNDS):
-        runs += blocks.measure(phase, block, [config, *others], inputs)
+    runs = blocks.measure_all(phase, first, [[config, *others]] * MINIFY_ROUNDS, inputs)
     return gather(runs, {c.id: c for c in [config, *others]}, config.id)
 
 

@@ -6,7 +6,6 @@ It ends with runs of the program: those made on the way and, if the replay held,
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from heapwright.search import pareto
 from heapwright.study import options as opt
 from heapwright.study import proxy
 from heapwright.study.blocks import Blocks, Candidate, gather
-from heapwright.study.runner import LocalRunner
 from heapwright.study.searching import Ground, Search
 from heapwright.study.stats import summarise
 from heapwright.study.store import StoredRun
@@ -70,7 +68,6 @@ class Replaying:
             store.put({"proxy": {"used": False, "why": why}})
             return False
         journey.recording_s += sum(t["elapsed_s"] for t in told.values())
-        timed = any(METRICS[m].kind == "time" for m in self.options.objectives)
         program = proxy.program_values(journey.calibrated)
 
         def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
@@ -78,7 +75,7 @@ class Replaying:
             return proxy.anchored(foretold, self._on_program())
 
         with proxy.Replays(journey.workload, traces, journey.executor.options) as replays:
-            runner = LocalRunner(replays, 1 if timed else len(os.sched_getaffinity(0)))
+            runner = journey.machines.for_replays(replays, journey.timed)
             blocks = Blocks(store, runner, self.options.seed, journey.progress)
             search = journey.search_on(self.space, Ground(proxy.PHASE, blocks, read))
             journey.replays = blocks
@@ -179,8 +176,10 @@ class Replaying:
         journey.progress.phase("race", sum(map(len, groups)) * len(journey.workload.train))
         runs: list[StoredRun] = []
         first = journey.blocks.first_block("race", [journey.default, *entrants]) if entrants else 0
-        for number, group in enumerate(groups, first):
+        slots = journey.blocks.runner.slots
+        for at in range(0, len(groups), slots):
             if runs and journey.over(opt.RACE_SHARE):
                 break
-            runs += journey.blocks.measure("race", number, group, journey.workload.train)
+            now = groups[at : at + slots]
+            runs += journey.blocks.measure_all("race", first + at, now, journey.workload.train)
         return runs

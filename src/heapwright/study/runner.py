@@ -10,6 +10,7 @@ caller's thread when its result is asked for, so that nothing is measured that n
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -58,6 +59,8 @@ class Result:
     Attributes:
         started: ISO time, UTC.
         retried: the failures before this outcome, for people.
+        machine: where it was run, if not here.
+        host: the fingerprint of that machine (`measure.host.fingerprint`); empty: this one's.
     """
 
     job: Job
@@ -65,6 +68,8 @@ class Result:
     started: str
     elapsed_s: float
     retried: tuple[str, ...] = ()
+    machine: str = ""
+    host: str = ""
 
 
 class RunsInputs(Protocol):
@@ -76,9 +81,15 @@ class RunsInputs(Protocol):
 
 
 class Runner(Protocol):
-    """Runs blocks, here or elsewhere."""
+    """Runs blocks, here or elsewhere.
+
+    Attributes:
+        slots: how many blocks at once a search should ask for; it stays the same for a study.
+        elsewhere: blocks go to other machines: what is stored of half a block has no partner there.
+    """
 
     slots: int
+    elsewhere: bool
 
     def submit(self, work: Work) -> None:
         """Takes a block on; it may begin at once."""
@@ -124,6 +135,8 @@ class LocalRunner:
         executor: runs the program. It must bear to be used from `slots` threads at once.
         slots: how many blocks at once: 1 wherever time is measured.
     """
+
+    elsewhere = False
 
     def __init__(self, executor: RunsInputs, slots: int = 1) -> None:
         self.executor = executor
@@ -181,3 +194,30 @@ class LocalRunner:
             works.clear()
             for thread in threads:
                 thread.join()
+
+
+class Machines(Protocol):
+    """Where a study's blocks are run.
+
+    `timed` says that time is an objective: then a machine runs one block at a time.
+    """
+
+    def for_program(self, executor: RunsInputs, timed: bool) -> Runner:
+        """Runs the program."""
+        ...
+
+    def for_replays(self, replays: RunsInputs, timed: bool) -> Runner:
+        """Runs replays of its allocations."""
+        ...
+
+
+class Here:
+    """This machine alone. The program runs alone on it, whatever is measured."""
+
+    def for_program(self, executor: RunsInputs, timed: bool) -> Runner:  # noqa: ARG002
+        """See Machines."""
+        return LocalRunner(executor)
+
+    def for_replays(self, replays: RunsInputs, timed: bool) -> Runner:
+        """See Machines."""
+        return LocalRunner(replays, 1 if timed else len(os.sched_getaffinity(0)))

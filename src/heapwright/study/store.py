@@ -53,7 +53,7 @@ class StoredRun:
         block: within the phase; runs of one block are compared with each other.
         failure: why it does not count, or empty.
         digest: what stands for its output.
-        extra: threads, mappings, meter, warnings, exit code.
+        extra: threads, mappings, meter, warnings, exit code, kind of machine (host), and which (machine) if elsewhere.
     """
 
     phase: str
@@ -183,6 +183,11 @@ class Store:
         """All runs of a phase (an SQL LIKE pattern), in the order made."""
         rows = self._db.execute(f"SELECT {_RUN_COLUMNS} FROM run WHERE phase LIKE ? ORDER BY id", (phase,)).fetchall()
         return [_stored(row) for row in rows]
+
+    def forget_block(self, phase: str, block: int) -> None:
+        """Removes a block's runs."""
+        with self._saving():
+            self._db.execute("DELETE FROM run WHERE phase = ? AND block = ?", (phase, block))
 
     def forget_runs(self) -> None:
         """Removes all runs."""

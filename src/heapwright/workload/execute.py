@@ -59,12 +59,16 @@ class Executor:
         workload: what to run.
         options: how to measure; its timeout rules every run.
         references: a directory that keeps each input's reference stdout for `compare = "command"`.
+        environ: the environment under the workload's own; None for ours.
     """
 
-    def __init__(self, workload: Workload, options: MeterOptions, references: Path) -> None:
+    def __init__(
+        self, workload: Workload, options: MeterOptions, references: Path, environ: Mapping[str, str] | None = None
+    ) -> None:
         self.workload = workload
         self.options = options
         self.references = references
+        self.environ = environ
 
     def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
         """One run of one input with these variables on top of ours and the workload's.
@@ -78,7 +82,7 @@ class Executor:
             Stopped: `stop` was set.
         """
         file = self.workload.file
-        plain = {**os.environ, **file.env, **input_.env}
+        plain = {**(os.environ if self.environ is None else self.environ), **file.env, **input_.env}
         self._helper("setup", file.setup, plain)
         try:
             outcome = self._measured(input_, pad_environment({**plain, **env}, pad), plain, stop)
