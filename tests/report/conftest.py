@@ -11,11 +11,22 @@ from typing import Any
 
 import pytest
 
-from heapwright.report.html import write_report
+from heapwright.report.html import render_report
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.view import PICK_NAMES, Pick, PickName, StudyView
 
 from .views import OBJECTIVES, STATES, confirmation, evaluation, view
+
+_RENDERED: dict[str, str] = {}
+
+
+def written_once(path: Path, *views: StudyView) -> str:
+    """A report in a file, and its text. Drawing takes a second or two, so each page is made once."""
+    key = repr(views)
+    if key not in _RENDERED:
+        _RENDERED[key] = render_report(views)
+    path.write_text(_RENDERED[key], encoding="utf-8")
+    return _RENDERED[key]
 
 
 def one_setting_for_all() -> StudyView:
@@ -94,7 +105,7 @@ def state(request: pytest.FixtureRequest) -> StudyView:
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A written report of each state."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report([ALL[request.param]()], path)
+    written_once(path, ALL[request.param]())
     return path
 
 
@@ -102,7 +113,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def proven_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a finished study with a proven gain."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report([view()], path)
+    written_once(path, view())
     return path
 
 

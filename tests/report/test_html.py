@@ -17,7 +17,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.report.html import extract, write_report
 from heapwright.study.view import Series, StudyView
 
-from .conftest import ALL
+from .conftest import ALL, written_once
 from .views import STATES, config, view
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "col", "path", "use", "rect", "line", "circle"}
@@ -63,9 +63,7 @@ class Page(HTMLParser):
 
 
 def written(tmp_path: Path, *views: StudyView) -> str:
-    out = tmp_path / "report.html"
-    write_report(views, out)
-    return out.read_text(encoding="utf-8")
+    return written_once(tmp_path / "report.html", *views)
 
 
 def test_every_state_is_well_formed_and_says_its_claim(state: StudyView, tmp_path: Path) -> None:
@@ -201,6 +199,26 @@ def test_large_studies_stay_small_and_whole(count: int, most: int, tmp_path: Pat
         assert found["on_front"] == e.on_front
 
 
+def test_the_replay_is_told_apart_from_the_program(tmp_path: Path) -> None:
+    text = said(written(tmp_path, STATES["replayed"]()))
+    for words in (
+        "39 settings were only ever replayed",
+        "A run of the program took 1.20 s, a replay 100.0 ms, 2 at once: 24 replays in the time of one run.",
+        "Peak resident memory: rank correlation +0.93 in 11 settings measured on both: the replay holds.",
+        "CPU time: 2 settings measured on both: nothing to rank",
+        "1.23 M calls of 2 threads; 4.0 KiB of trace, recorded in 500.0 ms; the busiest of 3 processes, with 97% of",
+    ):
+        assert words in text, words
+    (study,) = extract(tmp_path / "report.html")["studies"]
+    assert [e["replayed"] for e in study["evaluations"]].count(True) == 39
+    found = view()
+    proxy = STATES["replayed"]().proxy
+    assert proxy is not None
+    why = dataclasses.replace(proxy, used=False, why="it allocates nothing", agreement=[])
+    text = said(written(tmp_path, dataclasses.replace(found, proxy=why)))
+    assert "No replay stood in: the program itself was searched, because it allocates nothing." in text
+
+
 def test_a_long_command_is_not_repeated_in_every_row(tmp_path: Path) -> None:
     text = written(tmp_path, ALL["workload file"]())
     assert text.count("--word-89") < 10
@@ -293,8 +311,18 @@ def test_every_row_can_be_repeated(tmp_path: Path) -> None:
 
 def test_several_studies_on_one_page(tmp_path: Path) -> None:
     page = Page(written(tmp_path, view(), STATES["without gain"](), STATES["unfinished"]()))
+    text = "".join(page.text)
+    assert "The studies side by side" in text
+    assert text.count("Searched, and nothing proven") == text.count("Unfinished: nothing is proven yet") == 2
+    pictures = [a for t, a in page.tags if t == "svg" and "studies" in (a.get("aria-labelledby") or "")]
+    assert [p["class"] for p in pictures] == ["wide", "narrow"]
     assert len(page.ids) == len(set(page.ids))
     assert sum(tag == "section" for tag, _ in page.tags) == 3
+
+
+def test_a_report_is_written_whole(tmp_path: Path) -> None:
+    write_report([view()], tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == written_once(tmp_path / "other.html", view())
 
 
 def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from heapwright.metrics import NUMERIC
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.view import (
+    Agreement,
     Config,
     Confirmation,
     Dropped,
@@ -16,6 +17,7 @@ from heapwright.study.view import (
     Pair,
     Pick,
     PickName,
+    Proxy,
     Removal,
     Series,
     StudyView,
@@ -142,8 +144,29 @@ def nothing_yet() -> StudyView:
     )
 
 
+def replayed() -> StudyView:
+    """Searched on replays: one objective holds, of the other nothing can be told."""
+    found = view()
+    searched = [dataclasses.replace(e, replayed=e.number < 40) for e in found.evaluations]
+    told: dict[str, Any] = {"events": 1234567, "threads": 2, "bytes": 4096, "elapsed_s": 0.5, "processes": 3}
+    proxy = Proxy(
+        used=True,
+        why="",
+        recorded={"default": {**told, "share": 0.97, "executable": "/usr/bin/perl", "warning": ""}},
+        program_s=1.2,
+        replay_s=0.1,
+        slots=2,
+        agreement=[
+            Agreement("peak_rss_bytes", [(i / 100, i / 90) for i in range(-5, 6)], 0.93, "holds"),
+            Agreement("cpu_s", [(0.0, 0.001), (0.0, 0.0)], None, "flat"),
+        ],
+    )
+    return dataclasses.replace(found, evaluations=searched, proxy=proxy)
+
+
 STATES = {
     "proven": view,
+    "replayed": replayed,
     "unfinished": unfinished,
     "without gain": without_gain,
     "single objective": single_objective,

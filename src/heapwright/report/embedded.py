@@ -4,7 +4,7 @@ All evaluations are embedded, however many, as rows over tables of names, becaus
 few keys and words:
 
     evaluations: {keys: [setting…], allocators: [name…], reasons: ["", why…],
-                  rows: [[number, allocator, runs, on front (0 or 1), reason, [ratio of each objective or null…],
+                  rows: [[number, allocator, runs, kind, reason, [ratio of each objective or null…],
                           [key, value, key, value…]], …]}      allocator, reason and key are indices
 
 `unpacked` makes plain objects of them again, and page.js does the same where the table is to show them all. What the
@@ -56,7 +56,7 @@ def _packed(view: StudyView) -> dict[str, Any]:
                 e.number,
                 allocators.setdefault(e.config.allocator, len(allocators)),
                 e.runs,
-                int(e.on_front),
+                1 if e.on_front else 2 if e.replayed else 0,
                 reasons.setdefault(e.reason, len(reasons)),
                 [round(v, 5) if (v := e.ratios.get(k)) is not None and math.isfinite(v) else None
                  for k in view.objectives],
@@ -81,9 +81,10 @@ def unpacked(study: dict[str, Any]) -> dict[str, Any]:
                 "ratios": {k: v for k, v in zip(objectives, ratios, strict=True) if v is not None},
                 "runs": runs,
                 "reason": packed["reasons"][reason],
-                "on_front": bool(on_front),
+                "on_front": kind == 1,
+                "replayed": kind == 2,
             }
-            for number, allocator, runs, on_front, reason, ratios, settings in packed["rows"]
+            for number, allocator, runs, kind, reason, ratios, settings in packed["rows"]
         ],
     }  # fmt: skip
 

@@ -116,7 +116,9 @@ def _tip(view: StudyView, e: Evaluation) -> str:
     changes = ", ".join(f"{METRICS[k].label} {percent(e.ratios[k])}" for k in view.objectives)
     tell = len(view.evaluations) <= _TELLING or (e.on_front and len(view.front) <= _TELLING // 2)
     what = describe(e.config, view.default) + "\n" if tell else ""
-    return f"#{e.number}: {what}{changes}; {e.runs} {'run' if e.runs == 1 else 'runs'}"
+    kind = "replay" if e.replayed else "run"
+    told = "foretold " if e.replayed else ""
+    return f"#{e.number}: {what}{told}{changes}; {e.runs} {kind if e.runs == 1 else f'{kind}s'}"
 
 
 def limits(core: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
@@ -158,7 +160,9 @@ def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Fig
     )
 
     inside = [e for e in dominated if place(e)[0] <= xlim[1] and place(e)[1] <= ylim[1]]
-    drawn = thinned(inside, MAX_POINTS)
+    drawn = [
+        e for replayed in (False, True) for e in thinned([x for x in inside if x.replayed is replayed], MAX_POINTS)
+    ]
     if members and len(view.objectives) == 2:
         axes.step(*zip(*map(place, members), strict=True), where="post", color=FRONT, linewidth=1)
     for found, look in _looks(view, drawn, members, axes):
@@ -209,17 +213,24 @@ def _looks(
     if len(names) < 2:
         plain = {**base, "marker": "o", "color": DOMINATED, "markersize": 3.5}
         front = {**base, "marker": "o", "color": FRONT, "markersize": 5.0}
+        foretold = {**plain, "markersize": 2.2, "zorder": 1.5}
         axes.plot([], [], **plain, label="searched")
+        if any(e.replayed for e in drawn):
+            axes.plot([], [], **foretold, label="foretold by the replay")
         if members:
             axes.plot([], [], **front, label="Pareto front of the search")
-        return [([*drawn], plain), ([*members], front)]
+        measured = [e for e in drawn if not e.replayed]
+        return [([e for e in drawn if e.replayed], foretold), (measured, plain), ([*members], front)]
     groups = []
     for i, name in enumerate(names):
         colour, shape = ALLOCATORS[i % len(ALLOCATORS)], SHAPES[i % len(SHAPES)]
         look = {**base, "marker": shape, "color": colour}
         axes.plot([], [], **look, markersize=6, label=name)
         hollow = {**look, "markersize": 4.0, "markerfacecolor": "none", "markeredgewidth": 0.9}
-        groups.append(([e for e in drawn if e.config.allocator == name], hollow))
+        mine = [e for e in drawn if e.config.allocator == name]
+        small = {**hollow, "markersize": 2.2, "markeredgewidth": 0.6, "zorder": 1.5}
+        groups.append(([e for e in mine if e.replayed], small))
+        groups.append(([e for e in mine if not e.replayed], hollow))
         groups.append(([e for e in members if e.config.allocator == name], {**look, "markersize": 6.5}))
     return groups
 

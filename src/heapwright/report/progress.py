@@ -12,6 +12,10 @@ _OPEN_END = ("minify", "confirm")  # phases that end when the data allow
 _TITLES = {
     "calibrate": "measuring the default",
     "allocators": "measuring every allocator",
+    "record": "recording its allocations",
+    "replay": "searching on replays",
+    "check": "do replays rank as the program does?",
+    "race": "measuring what the replays liked",
     "search": "searching",
     "shortlist": "measuring the best again",
     "landscape": "sweeping",

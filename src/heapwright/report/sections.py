@@ -17,6 +17,7 @@ from heapwright.report.landscape import shape_text
 from heapwright.report.landscape_svg import landscape_svg
 from heapwright.report.plots import allocators_of, course_svg, describe, memory_svg, search_svg, unseen
 from heapwright.report.progress import title as phase_title
+from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.terminal import interval, ordered_picks, percent
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
@@ -44,6 +45,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "course": course_svg,
         "memory": memory_svg,
         "landscape": landscape_svg,
+        "proxy": proxy_svg,
     }
     plots = {name: Markup(svg(view, anchor)) for name, svg in draw.items()}
     baseline = [_baseline(view, key) for key in NUMERIC if key in view.baseline]
@@ -53,6 +55,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         ("worth", "Which settings matter", plots["worth"]),
         ("landscape", "The landscape", plots["landscape"]),
         ("search", "The search", plots["search"]),
+        ("proxy", "The replay", view.proxy),
         ("memory", "Memory over time", plots["memory"]),
         ("default", "The default", True),
         ("all", "Every setting tried", rows),
@@ -75,6 +78,8 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "plots": plots,
         "unseen": unseen(view),
         "allocators": allocators_of(view),
+        "proxy": proxy_section(view.proxy) if view.proxy else None,
+        "replayed": sum(e.replayed for e in view.evaluations),
         "shape": shape_text(view.terrain) if view.terrain else "",
         "hazards": view.hazards,
         "warnings": view.warnings,
@@ -245,6 +250,6 @@ def _evaluation(view: StudyView, e: Evaluation, elided: bool) -> dict[str, Any]:
         "settings": describe(e.config, view.default),
         "ratios": [percent(e.ratios[k]) if k in e.ratios and e.feasible else "n/a" for k in view.objectives],
         "runs": e.runs,
-        "state": e.reason if not e.feasible else "Pareto front" if e.on_front else "",
+        "state": e.reason if not e.feasible else "Pareto front" if e.on_front else "foretold" if e.replayed else "",
         "command": f"{command} …" if elided else command,
     }
