@@ -1,6 +1,7 @@
 // The sub-commands of heapwright-trace that count, fit, make up and convert traces. Results are JSON on stdout.
 #include <sys/stat.h>
 
+#include <array>
 #include <cstdlib>
 #include <string>
 
@@ -13,6 +14,7 @@
 #include "synth.h"
 #include "trace/command.h"
 #include "trace/formats.h"
+#include "trace/limits.h"
 #include "trace/pack.h"
 #include "trace/packed.h"
 
@@ -126,6 +128,17 @@ int synth_command(Words words) {
   }
   if (plan.rand_malloc) {
     plan.nanoseconds = static_cast<std::uint64_t>(static_cast<double>(plan.nanoseconds) * heap * time);
+  }
+  const double needed = model::memory_needed(plan) / (1 << 30);
+  const double there = static_cast<double>(available_memory()) / (1 << 30);
+  if (needed > there) {
+    std::array<char, 160> line{};
+    (void)std::snprintf(
+        line.data(), line.size(),
+        "making it up would take about %.0f GiB of memory, and %.0f GiB are there: choose a smaller "
+        "--scale or --time-scale",
+        needed, there);
+    return fail(line.data());
   }
   const auto source = model::make_synthetic(std::move(plan));
   return pack_and_print(*source, words[2]);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "command.h"
+#include "limits.h"
 
 namespace {
 
@@ -49,6 +50,8 @@ bool fits(std::string_view arguments, std::size_t given) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  heapwright::trace::die_with_parent();
+  heapwright::trace::limit_memory(heapwright::trace::available_memory());
   const heapwright::trace::Words words(argv, static_cast<std::size_t>(argc));
   for (const Command& command : kCommands) {
     if (argc >= 2 && std::string_view(argv[1]) == command.name) {
@@ -59,7 +62,7 @@ int main(int argc, char** argv) {
       try {
         return command.run(words.subspan(2));
       } catch (const std::bad_alloc&) {
-        return heapwright::trace::fail("out of memory");
+        return heapwright::trace::fail("out of memory: the machine has no more to give");
       } catch (const std::exception& problem) {
         return heapwright::trace::fail(problem.what());
       }

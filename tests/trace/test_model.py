@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import select
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,7 @@ from heapwright.trace.model import (
 )
 from tests.trace.recording import record_told
 from tests.trace.test_pack import parse
-from tests.trace.test_replay import heapwright
+from tests.trace.test_replay import HEAPWRIGHT, heapwright
 
 
 def phases(seed: int, sizes: list[int], count: int, threads: int = 1) -> str:
@@ -222,3 +226,39 @@ def test_what_cannot_be_made_leaves_nothing(trace: Path, tmp_path: Path) -> None
     )
     assert "more than can be made up" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.json"]
+
+
+def test_more_memory_than_there_is_is_refused_before_it_is_taken(trace: Path, tmp_path: Path) -> None:
+    for kind in ("windows", "rand-malloc"):
+        heapwright("fit", trace, "-o", tmp_path / "m.json", "--model", kind)
+        done = heapwright("synth", tmp_path / "m.json", "--scale", "1000000", "-o", tmp_path / "s.hwt", status=1)
+        assert "GiB of memory" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["m.json"]
+
+
+def test_what_makes_a_trace_up_ends_with_who_asked(trace: Path, tmp_path: Path) -> None:
+    """A heapwright that is killed leaves nobody behind who goes on for minutes."""
+    heapwright("fit", trace, "-o", tmp_path / "m.json")
+    words: list[str | Path] = [
+        HEAPWRIGHT,
+        "synth",
+        tmp_path / "m.json",
+        "--time-scale",
+        "100000",
+        "-o",
+        tmp_path / "s.hwt",
+    ]
+    with subprocess.Popen(words) as asking:
+        children = Path(f"/proc/{asking.pid}/task/{asking.pid}/children")
+        while not (found := children.read_text().split()):
+            assert asking.poll() is None
+            time.sleep(0.01)
+        maker = os.pidfd_open(int(found[0]))
+        while b"heapwright-trace" not in Path(f"/proc/{found[0]}/cmdline").read_bytes():
+            time.sleep(0.01)
+        time.sleep(0.2)
+        asking.kill()
+    ended, _, _ = select.select([maker], [], [], 60)
+    os.close(maker)
+    assert ended
