@@ -2,17 +2,13 @@
 #include "expand.h"
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
-#include <deque>
 #include <vector>
 
 #include "ops.h"
+#include "slots.h"
 #include "streams.h"
 #include "survey.h"
-#include "trace/command.h"
 #include "trace/live_table.h"
-#include "trace/packed.h"
 
 namespace heapwright::replay {
 namespace {
@@ -22,51 +18,9 @@ using trace::Kind;
 
 // An epoch ends after so many events, or so many bytes asked for: how far threads may drift apart, and no peak can be wrong by
 // more. The bytes are a share of the peak.
-constexpr std::size_t kEpochEvents = 4096;
 constexpr std::uint64_t kEpochBytes = 64 << 10;
 constexpr std::uint64_t kEpochShare = 256;
 constexpr std::uint64_t kReadings = 500;  // of resident memory, over the trace
-
-// Slots. A thread's own are handed out last in, first out, so that the table stays as small as the most that live at once.
-class Slots {
- public:
-  explicit Slots(std::uint64_t first = 0) : top_(first) {}
-  std::uint64_t take() {
-    if (free_.empty()) {
-      return top_++;
-    }
-    const std::uint64_t slot = free_.back();
-    free_.pop_back();
-    return slot;
-  }
-  void give(std::uint64_t slot) { free_.push_back(static_cast<std::uint32_t>(slot)); }
-  std::uint64_t top() const { return top_; }
-
- private:
-  std::vector<std::uint32_t> free_;
-  std::uint64_t top_;
-};
-
-// Shared slots are handed out first in, first out, and only once some have gathered: who takes the slot that another thread has
-// just freed waits for that thread, and two of them would go in step.
-class SharedSlots {
- public:
-  std::uint64_t take() {
-    if (free_.size() < kGathered) {
-      return top_++;
-    }
-    const std::uint64_t slot = free_.front();
-    free_.pop_front();
-    return slot;
-  }
-  void give(std::uint64_t slot) { free_.push_back(static_cast<std::uint32_t>(slot)); }
-  std::uint64_t top() const { return top_; }
-
- private:
-  static constexpr std::size_t kGathered = 2 * kEpochEvents;
-  std::deque<std::uint32_t> free_;
-  std::uint64_t top_ = 0;
-};
 
 class Expander {
  public:
@@ -216,6 +170,7 @@ class Expander {
       return false;
     }
     stream(by).put(long_word(kSample, event.time - sampled_));
+    readings_++;
     sampled_ = event.time;
     next_tick_ = event.time + tick_;
     return true;
@@ -382,8 +337,8 @@ class Expander {
     Plan plan;
     plan.shared_slots = shared_.top();
     plan.events = done_.events;
-    plan.duration = facts_.duration;
-    plan.last_weight = facts_.duration - std::min(facts_.duration, sampled_);
+    plan.readings = readings_;
+    plan.last_stretch = facts_.duration - std::min(facts_.duration, sampled_);
     return file_.finish(plan, plans_, lanes);
   }
 
@@ -410,6 +365,7 @@ class Expander {
   std::uint64_t tick_ = 1;
   std::uint64_t next_tick_ = 0;
   std::uint64_t sampled_ = 0;
+  std::uint64_t readings_ = 0;
   bool slots_full_ = false;
   std::string error_;
 };
@@ -423,6 +379,7 @@ bool expand(const Opener& open, const std::string& path, Expanded& done, std::st
   }
   Survey facts = survey(*source);
   done.loss = source->loss();
+  done.executable = source->header().executable;
   source = open(error);
   if (!source) {
     return false;
@@ -436,29 +393,3 @@ bool expand(const Opener& open, const std::string& path, Expanded& done, std::st
 }
 
 }  // namespace heapwright::replay
-
-namespace heapwright::trace {
-
-// expand TRACE OPS: makes a trace ready for heapwright-replay; says on stdout, as JSON, what is in it.
-int expand_command(Words words) {
-  std::string error;
-  replay::Expanded done;
-  const auto open = [&words](std::string& why) { return open_trace(words[0], why); };
-  if (!replay::expand(open, words[1], done, error)) {
-    return fail(error);
-  }
-  (void)std::printf("{\"events\": %" PRIu64 ", \"threads\": %" PRIu64 ", \"lanes\": %" PRIu64
-                    ", \"epochs\": %" PRIu64 ", \"own_slots\": %" PRIu64 ", \"shared_slots\": %" PRIu64
-                    ", \"dropped\": %" PRIu64 ", \"peak_live_bytes\": %" PRIu64
-                    ", \"recorded_s\": %.9f, \"lost_bytes\": %" PRIu64 ", \"lost_events\": %" PRIu64
-                    ", \"cut_short\": %s}\n",
-                    done.events, done.threads, done.lanes, done.epochs, done.own_slots, done.shared_slots,
-                    done.dropped, done.peak_live_bytes, static_cast<double>(done.duration) / 1e9,
-                    done.loss.bytes, done.loss.events, done.loss.cut_short ? "true" : "false");
-  if (!done.loss.why.empty()) {
-    (void)std::fprintf(stderr, "heapwright-trace: %s: %s\n", words[0], done.loss.why.c_str());
-  }
-  return 0;
-}
-
-}  // namespace heapwright::trace

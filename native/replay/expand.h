@@ -22,6 +22,7 @@ struct Expanded {
   std::uint64_t peak_live_bytes = 0;
   std::uint64_t duration = 0;  // nanoseconds
   trace::Loss loss;
+  std::string executable;  // of the program recorded; empty where that is not known
 };
 
 using Opener = std::function<std::unique_ptr<trace::EventSource>(std::string& error)>;

@@ -3,8 +3,6 @@
 // Says on stdout how many calls it made, which is the same every time, so that a replay's output can be compared like any
 // program's; what it measured of itself goes to the report. No library but libc: libstdc++ allocates before main.
 #include <fcntl.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +13,8 @@
 
 namespace {
 
+using heapwright::replay::read_now;
+using heapwright::replay::Reading;
 using heapwright::replay::Replay;
 using heapwright::replay::Touch;
 
@@ -25,21 +25,6 @@ int say(int status, const char* what, const char* about) {
       2, line,
       static_cast<std::size_t>(length) < sizeof line ? static_cast<std::size_t>(length) : sizeof line - 1);
   return status;
-}
-
-double now() {
-  timespec time{};
-  (void)::clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
-}
-
-double cpu() {
-  rusage usage{};
-  (void)::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 bool parse(int argc, char** argv, Replay& replay, const char*& ops, const char*& report) {
@@ -73,6 +58,17 @@ bool write_whole(int file, const char* text, int length) {
   return ::write(file, text, static_cast<std::size_t>(length)) == length;
 }
 
+// Times are told since the first reading.
+bool write_reading(int file, const Reading& reading, const Reading& start, const char* then) {
+  char text[128];  // NOLINT(modernize-avoid-c-arrays)
+  const int length = std::snprintf(text, sizeof text, "[%llu, %llu, %llu, %llu]%s",
+                                   static_cast<unsigned long long>(reading.recorded),
+                                   static_cast<unsigned long long>(reading.resident),
+                                   static_cast<unsigned long long>(reading.cpu - start.cpu),
+                                   static_cast<unsigned long long>(reading.wall - start.wall), then);
+  return write_whole(file, text, length);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -93,18 +89,9 @@ int main(int argc, char** argv) {
   if (!heapwright::replay::prepare(replay)) {
     return say(1, "this is no operations file; make one with heapwright-trace expand", "");
   }
-  const std::uint64_t at_start = heapwright::replay::resident(replay);
-  const double cpu_before = cpu();
-  const double before = now();
+  const Reading start = read_now(replay, 0);
   heapwright::replay::play(replay);
-  const double elapsed = now() - before;
-  const double cpu_spent = cpu() - cpu_before;
-  const std::uint64_t at_end = heapwright::replay::resident(replay);
-
-  double nanoseconds = static_cast<double>(replay.plan.last_weight);
-  double weighted = replay.weighted.load() + nanoseconds * static_cast<double>(at_end);
-  nanoseconds = static_cast<double>(replay.plan.duration);
-  const double mean = nanoseconds > 0 ? weighted / nanoseconds : static_cast<double>(at_end);
+  const Reading end = read_now(replay, replay.plan.last_stretch);
 
   char text[640];  // NOLINT(modernize-avoid-c-arrays)
   const auto events = static_cast<unsigned long long>(replay.events.load());
@@ -113,16 +100,17 @@ int main(int argc, char** argv) {
     return say(1, "stdout cannot be written", "");
   }
   if (out >= 0) {
-    length = std::snprintf(
-        text, sizeof text,
-        "{\"events\": %llu, \"events_expected\": %llu, \"threads\": %llu, \"own_rss_bytes\": %llu, "
-        "\"start_rss_bytes\": %llu, \"end_rss_bytes\": %llu, \"recorded_mean_rss_bytes\": %.0f, "
-        "\"elapsed_s\": %.9f, \"calls_cpu_s\": %.6f}\n",
-        events, static_cast<unsigned long long>(replay.plan.events),
-        static_cast<unsigned long long>(replay.plan.threads),
-        static_cast<unsigned long long>(replay.own_bytes), static_cast<unsigned long long>(at_start),
-        static_cast<unsigned long long>(at_end), mean, elapsed, cpu_spent);
-    if (!write_whole(out, text, length)) {
+    length = std::snprintf(text, sizeof text,
+                           "{\"events\": %llu, \"events_expected\": %llu, \"threads\": %llu, "
+                           "\"own_rss_bytes\": %llu, \"readings\": [",
+                           events, static_cast<unsigned long long>(replay.plan.events),
+                           static_cast<unsigned long long>(replay.plan.threads),
+                           static_cast<unsigned long long>(replay.own_bytes));
+    bool good = write_whole(out, text, length) && write_reading(out, start, start, ", ");
+    for (std::uint64_t i = 0; i < replay.readings_taken; i++) {
+      good = good && write_reading(out, replay.readings[i], start, ", ");
+    }
+    if (!good || !write_reading(out, end, start, "]}\n")) {
       return say(1, "the report cannot be written", "");
     }
   }

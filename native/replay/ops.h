@@ -21,7 +21,7 @@
 //   kNext     argument: the stream's next chunk, counted from the first
 //   kEpoch    argument: the epoch's number; in place of the slot: how many threads have a part in it
 //   kSpawn, kJoin  argument: a thread
-//   kSample   resident memory is read, and counts for so many nanoseconds of recorded time
+//   kSample   a reading is taken: so many nanoseconds of recorded time after the one before
 //   kEnd      argument 1: the thread ends; 0: the trace ends, the thread was still there
 //
 // Order between threads. An object that only its maker uses is in its maker's own table: no order is needed. Every use of a
@@ -57,7 +57,7 @@ enum Op : std::uint8_t {
   kEnd
 };
 
-inline constexpr std::uint64_t kOpsMagic = 0x3153504f54525748;  // "HWRTOPS1"
+inline constexpr std::uint64_t kOpsMagic = 0x3253504f54525748;  // "HWRTOPS2"
 inline constexpr std::size_t kChunkWords = 4096;
 inline constexpr std::size_t kChunkBytes = kChunkWords * sizeof(Word);
 inline constexpr std::size_t kGroup = 8;  // words an operation has at most, with all that stands before it
@@ -79,9 +79,9 @@ struct Plan {
   std::uint64_t shared_slots = 0;
   std::uint64_t first_chunk = 0;  // bytes from the start of the file
   std::uint64_t chunks = 0;
-  std::uint64_t events = 0;       // calls of malloc and its kin
-  std::uint64_t last_weight = 0;  // nanoseconds the last reading of resident memory counts for
-  std::uint64_t duration = 0;     // nanoseconds, recorded
+  std::uint64_t events = 0;        // calls of malloc and its kin
+  std::uint64_t last_stretch = 0;  // nanoseconds, recorded, from the last reading to the end
+  std::uint64_t readings = 0;      // without the one at the end
 };
 
 struct ThreadPlan {

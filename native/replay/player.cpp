@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -90,12 +91,6 @@ void read_chunk(const Replay& replay, std::uint64_t chunk, Word* window) {
   }
 }
 
-void add(std::atomic<double>& sum, double value) {
-  double old = sum.load();
-  while (!sum.compare_exchange_weak(old, old + value)) {
-  }
-}
-
 void leave(Replay& replay, std::uint32_t epoch, std::uint64_t parts) {
   if (parts == 0) {
     return;
@@ -180,7 +175,7 @@ class Player {
           (void)::pthread_join(replay_.handles[size], nullptr);
           break;
         case kSample:
-          add(replay_.weighted, static_cast<double>(resident(replay_)) * static_cast<double>(number_of(w)));
+          take_reading(number_of(w));
           break;
         default:
           at = rare(at - 1);
@@ -195,6 +190,14 @@ class Player {
     if (__builtin_expect(static_cast<long>(block == nullptr), 0) != 0 && size != 0) {
       die("the allocator has no memory for a block of ", size, " bytes; the replay ends here");
     }
+  }
+
+  void take_reading(std::uint64_t recorded) {
+    if (replay_.readings_taken >= replay_.plan.readings) {
+      die("the operations file makes no sense: more readings than ", replay_.plan.readings,
+          "; make it again");
+    }
+    replay_.readings[replay_.readings_taken++] = read_now(replay_, recorded);
   }
 
   // So that the compiler does not leave out the call.
@@ -289,6 +292,12 @@ class Player {
   std::uint64_t parts_ = 0;
 };
 
+std::uint64_t nanoseconds(clockid_t which) {
+  timespec time{};
+  (void)::clock_gettime(which, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
 void run_stream(Replay& replay, std::uint32_t thread) {
   if (replay.dry) {
     Player<Dry, Touch::kNone>(replay, thread).run();
@@ -326,15 +335,13 @@ void die(const char* what, std::uint64_t number, const char* then) {
   ::_exit(1);
 }
 
-std::uint64_t resident(const Replay& replay) {
+Reading read_now(const Replay& replay, std::uint64_t recorded) {
   char text[128];  // NOLINT(modernize-avoid-c-arrays)
   const ssize_t got = ::pread(replay.statm, text, sizeof text - 1, 0);
-  if (got <= 0) {
-    return 0;
-  }
-  text[got] = '\0';
+  text[got < 0 ? 0 : got] = '\0';
   const char* second = std::strchr(text, ' ');
-  return second == nullptr ? 0 : std::strtoull(second + 1, nullptr, 10) * replay.page;
+  const std::uint64_t resident = second == nullptr ? 0 : std::strtoull(second + 1, nullptr, 10) * replay.page;
+  return {recorded, resident, nanoseconds(CLOCK_PROCESS_CPUTIME_ID), nanoseconds(CLOCK_MONOTONIC)};
 }
 
 bool prepare(Replay& replay) {
@@ -343,7 +350,7 @@ bool prepare(Replay& replay) {
   Plan& plan = replay.plan;
   if (::pread(replay.file, &plan, sizeof plan, 0) != static_cast<ssize_t>(sizeof plan) ||
       plan.magic != kOpsMagic || plan.threads == 0 || plan.lanes == 0 || plan.lanes > plan.threads ||
-      plan.threads >= kMostSlots) {
+      plan.threads >= kMostSlots || plan.readings >= kMostSlots) {
     return false;
   }
   const auto threads_at = static_cast<off_t>(sizeof plan);
@@ -358,7 +365,8 @@ bool prepare(Replay& replay) {
   };
   constexpr std::uint64_t kWindow =
       kChunkBytes + kGroup * sizeof(Word);  // the look ahead goes beyond the end
-  std::uint64_t bytes = plan.threads * (sizeof(ThreadPlan) + sizeof(pthread_t)) + plan.lanes * sizeof(Lane) +
+  std::uint64_t bytes = plan.readings * sizeof(Reading) +
+                        plan.threads * (sizeof(ThreadPlan) + sizeof(pthread_t)) + plan.lanes * sizeof(Lane) +
                         plan.shared_slots * sizeof(SharedSlot) + plan.lanes * kWindow;
   for (std::uint64_t lane = 0; lane < plan.lanes; lane++) {
     bytes += lane_slots(lane) * sizeof(void*);
@@ -377,6 +385,7 @@ bool prepare(Replay& replay) {
     return taken;
   };
   replay.shared = reinterpret_cast<SharedSlot*>(take(plan.shared_slots * sizeof(SharedSlot)));
+  replay.readings = reinterpret_cast<Reading*>(take(plan.readings * sizeof(Reading)));
   replay.lanes = reinterpret_cast<Lane*>(take(plan.lanes * sizeof(Lane)));
   replay.threads = reinterpret_cast<ThreadPlan*>(take(plan.threads * sizeof(ThreadPlan)));
   replay.handles = reinterpret_cast<pthread_t*>(take(plan.threads * sizeof(pthread_t)));

@@ -29,6 +29,14 @@ struct Lane {
   Number busy{0};
 };
 
+// What was read when all before it was done and nothing after.
+struct Reading {
+  std::uint64_t recorded = 0;  // nanoseconds of recorded time since the reading before
+  std::uint64_t resident = 0;  // bytes
+  std::uint64_t cpu = 0;       // nanoseconds: CPU time of the process so far
+  std::uint64_t wall = 0;      // nanoseconds: the monotonic clock
+};
+
 struct Replay {
   Plan plan;
   int file = -1;  // of operations
@@ -41,6 +49,8 @@ struct Replay {
   pthread_t* handles = nullptr;
   Lane* lanes = nullptr;
   SharedSlot* shared = nullptr;
+  Reading* readings = nullptr;  // one at a time, in the order of the trace
+  std::uint64_t readings_taken = 0;
 
   std::uint64_t own_bytes = 0;
 
@@ -48,7 +58,6 @@ struct Replay {
   Number arrived{0};   // threads that are done with it
   Number finished{0};  // threads that are at the end of their stream
   std::atomic<std::uint64_t> events{0};
-  std::atomic<double> weighted{0};  // resident bytes × nanoseconds of recorded time
 };
 
 // Maps and touches all memory of the replay's own. False with a line on stderr.
@@ -57,8 +66,8 @@ bool prepare(Replay& replay);
 // Plays everything; returns when all streams are at their end. A call that is refused ends the process, with status 1.
 void play(Replay& replay);
 
-// Resident memory now, in bytes.
-std::uint64_t resident(const Replay& replay);
+// Resident memory and the clocks now, so much recorded time after the reading before.
+Reading read_now(const Replay& replay, std::uint64_t recorded);
 
 [[noreturn]] void die(const char* what, std::uint64_t number, const char* then);
 

@@ -124,7 +124,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
             "runs": [
                 {
                     **r.run.as_json(),
-                    "recorded_mean_rss_bytes": report.recorded_mean_rss_bytes,
+                    "recorded_mean_rss_bytes": r.mean_rss_bytes,
                     "calls_cpu_s": report.calls_cpu_s,
                     "calls_s": report.elapsed_s,
                 }
@@ -146,7 +146,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
             "own_rss_bytes": reports[0].own_rss_bytes,
             "start_rss_bytes": median(r.start_rss_bytes for r in reports),
             "own_cpu_s": ready.own_cpu_s,
-            "recorded_mean_rss_bytes": median(r.recorded_mean_rss_bytes for r in reports),
+            "recorded_mean_rss_bytes": median(r.mean_rss_bytes for r in done),
             "checks": {
                 "events_replayed": min(r.events for r in reports),
                 "events_dropped": plan.dropped,
@@ -165,7 +165,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
         console = Console(highlight=False)
         measure_table([r.run.as_json() for r in done], {m: s for m, s in summary.items() if s}, console)
         fastest = min(r.elapsed_s for r in reports)
-        mean = median(r.recorded_mean_rss_bytes for r in reports)
+        mean = median(r.mean_rss_bytes for r in done)
         own = reports[0].own_rss_bytes
         console.print(
             f"{plan.events:,} calls, {plan.threads} threads, {fastest * 1e9 / plan.events:.1f} ns a call; "

@@ -70,7 +70,11 @@ def ask(kind: type[_Told], command: str, *words: str | Path) -> tuple[_Told, str
         HeapwrightError: it failed; its own line says why.
     """
     done = subprocess.run(
-        [native_program("heapwright-trace"), command, *words], capture_output=True, text=True, check=False
+        [native_program("heapwright-trace"), command, *words],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     said = done.stderr.strip().splitlines()
     line = said[-1].removeprefix("heapwright-trace: ") if said else ""

@@ -11,6 +11,7 @@ For study code `workload(ready)` is a Workload whose command replays.
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import tempfile
 import threading
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 Touch = Literal["none", "page", "full"]
 
+RUNTIME = ("libstdc++.so.6", "libm.so.6", "libgcc_s.so.1")  # of C++, in which many allocators are written
+
 
 class Plan(msgspec.Struct):
     """What heapwright-trace says of a trace made ready. Bytes and seconds.
@@ -42,6 +45,7 @@ class Plan(msgspec.Struct):
         epochs: how often all threads wait for each other.
         dropped: events about objects that are not there; they are not replayed.
         recorded_s: how long the recording took.
+        executable: the program recorded, or empty where that is not known.
     """
 
     events: int
@@ -53,9 +57,25 @@ class Plan(msgspec.Struct):
     dropped: int
     peak_live_bytes: int
     recorded_s: float
+    executable: str
     lost_bytes: int
     lost_events: int
     cut_short: bool
+
+
+class Reading(msgspec.Struct, array_like=True):
+    """What a replay read of itself at one moment of the trace: all before it is done, and nothing after.
+
+    Attributes:
+        recorded_ns: recorded time since the reading before.
+        resident_bytes: resident memory.
+        cpu_ns, wall_ns: CPU time of the process and time passed, since the first reading.
+    """
+
+    recorded_ns: int
+    resident_bytes: int
+    cpu_ns: int
+    wall_ns: int
 
 
 class Report(msgspec.Struct):
@@ -64,20 +84,34 @@ class Report(msgspec.Struct):
     Attributes:
         events, events_expected: calls made, and calls in the trace.
         own_rss_bytes: memory of the replayer's own tables: the same from before the first call to after the last.
-        start_rss_bytes: resident memory before the first call: own tables, program image, the allocator's start.
-        recorded_mean_rss_bytes: resident memory averaged over recorded time.
-        elapsed_s, calls_cpu_s: of the calls alone, without starting the process.
+        readings: the first is before the first call, the last after the last.
     """
 
     events: int
     events_expected: int
     threads: int
     own_rss_bytes: int
-    start_rss_bytes: int
-    end_rss_bytes: int
-    recorded_mean_rss_bytes: float
-    elapsed_s: float
-    calls_cpu_s: float
+    readings: list[Reading]
+
+    @property
+    def start_rss_bytes(self) -> int:
+        """Resident memory before the first call: own tables, program image, the allocator's start."""
+        return self.readings[0].resident_bytes
+
+    @property
+    def end_rss_bytes(self) -> int:
+        """Resident memory after the last call."""
+        return self.readings[-1].resident_bytes
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds the calls took, without starting the process."""
+        return self.readings[-1].wall_ns / 1e9
+
+    @property
+    def calls_cpu_s(self) -> float:
+        """CPU seconds of the calls, without starting the process."""
+        return self.readings[-1].cpu_ns / 1e9
 
 
 @dataclass(frozen=True)
@@ -96,6 +130,19 @@ class Ready:
     warning: str
 
     @cached_property
+    def libraries(self) -> list[str]:
+        """Of the libraries that allocators bring with them, those the program has anyway.
+
+        A replay loads them in any case, or it would take them for memory of the allocator.
+        """
+        if not os.access(self.plan.executable, os.R_OK):
+            return []
+        loader = ["ldd", self.plan.executable]
+        done = subprocess.run(loader, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+        known = {line.split()[0].decode(errors="replace") for line in done.stdout.splitlines() if line.strip()}
+        return [library for library in RUNTIME if library in known]
+
+    @cached_property
     def own_cpu_s(self) -> float:
         """CPU time a replay takes for itself: that of one in which no call is made and no memory touched."""
         with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
@@ -109,13 +156,53 @@ class Ready:
                 best.append(_read_report(report).calls_cpu_s)
         return min(best)
 
+    @cached_property
+    def reference(self) -> list[Reading]:
+        """Readings of a replay as the program was recorded: on the malloc it has anyway, under the recorder.
+
+        Raises:
+            HeapwrightError: it failed.
+        """
+        from heapwright.trace import record
+
+        with tempfile.TemporaryDirectory(dir=self.operations.parent) as folder:
+            report = Path(folder) / "report.json"
+            env = record.environment(Path(folder), None, False, os.environ)
+            done = subprocess.run(command(self, report=report), env=env, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise HeapwrightError(done.stderr.strip().removeprefix("heapwright-replay: "))
+            return _read_report(report).readings
+
+    def mean_rss(self, report: Report) -> float:
+        """Resident memory of a replay in bytes, averaged over the time the program would have taken.
+
+        The program took its recorded time, of which its calls of malloc under the recorder were a part that `reference`
+        tells. Under another allocator they take what they took in this replay, and all else stays.
+        """
+        whole = self.reference[-1]
+        parallel = max(1.0, whole.cpu_ns / max(whole.wall_ns, 1))  # CPU time of several threads passes at once
+        weighted = total = 0.0
+        for number, reading in enumerate(report.readings[1:], 1):
+            spent = (self.reference[number].cpu_ns - self.reference[number - 1].cpu_ns) / parallel
+            spends = (reading.cpu_ns - report.readings[number - 1].cpu_ns) / parallel
+            time = max(reading.recorded_ns - spent, 0.0) + spends
+            weighted += time * reading.resident_bytes
+            total += time
+        return weighted / total if total else report.end_rss_bytes
+
 
 @dataclass(frozen=True)
 class Replayed:
-    """One replay: as it was metered, and as it tells itself; `report` is None if it did not come to its end."""
+    """One replay: as it was metered, and as it tells itself.
+
+    Attributes:
+        report: None if it did not come to its end.
+        mean_rss_bytes: Ready.mean_rss.
+    """
 
     run: Run
     report: Report | None
+    mean_rss_bytes: float = 0.0
 
     @property
     def failure(self) -> str:
@@ -131,13 +218,13 @@ class Replayed:
 
     def metrics(self, own_cpu_s: float = 0.0) -> dict[str, float | None]:
         """The meter's figures as those of the program's allocations: own memory and own CPU time are taken off, and
-        mean resident memory is over recorded time, in which the program lived, not over the replay's own.
+        mean resident memory is over the program's time, not over the replay's own.
         """
         found = dict(self.run.metrics)
         if self.report is None:
             return found
         own = self.report.own_rss_bytes
-        found["mean_rss_bytes"] = self.report.recorded_mean_rss_bytes - own
+        found["mean_rss_bytes"] = self.mean_rss_bytes - own
         if found.get("peak_rss_bytes") is not None:
             found["peak_rss_bytes"] = (found["peak_rss_bytes"] or 0.0) - own
         if found.get("cpu_s") is not None:
@@ -218,11 +305,13 @@ def replay_once(
     """
     from heapwright.measure.meter import run_metered
 
+    if ready.libraries:
+        env = {**env, "LD_PRELOAD": ":".join(filter(None, [env.get("LD_PRELOAD", ""), *ready.libraries]))}
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         report = Path(folder) / "report.json"
         run = run_metered(command(ready, touch, report), options, env=env, stop=stop)
         read = _read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
-    return Replayed(dataclasses.replace(run), read)
+    return Replayed(dataclasses.replace(run), read, ready.mean_rss(read) if read else 0.0)
 
 
 def _read_report(path: Path) -> Report:
