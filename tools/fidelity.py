@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import threaded_inputs
+
 import programs
 from heapwright.allocators.registry import Allocator, get_allocator
 from heapwright.measure.meter import MeterOptions, run_metered
@@ -51,6 +53,10 @@ SETTINGS: tuple[dict[str, str], ...] = (
     {"mxfast": "0"},
     {"mmap_max": "0"},
     {"mxfast": "160", "tcache_count": "0"},
+    {"mmap_threshold": "16384", "trim_threshold": "16384", "top_pad": "0"},
+    {"tcache_count": "1024"},
+    {"hugetlb": "1"},
+    {"arena_max": "1", "top_pad": "33554432"},
 )
 # All threads hold what they made until all have made it: left to itself the peak differs by a fifth from run to run.
 THREADS_PY = """import json, threading
@@ -117,15 +123,19 @@ def known_programs(folder: Path) -> list[Program]:
         for _ in range(400000):
             out.write(" ".join(rng.choices(words, k=5)) + "\n")
     compiler = subprocess.run(["gcc", "-print-prog-name=cc1plus"], capture_output=True, text=True, check=False)
+    (folder / "scene.pov").write_text(threaded_inputs.SCRIPTS["scene.pov"])
+    clang = [os.path.realpath(shutil.which("clang") or "clang"), "-fintegrated-cc1"]  # in one process
     # The preprocessed source: what cc1plus includes need not be there twice.
     subprocess.run(["g++", "-std=c++20", "-E", "-o", "ledger.ii", "ledger.cpp"], cwd=folder, check=False)
     found = [
-        Program(name, words, {})
+        Program(name, words, {"PERL_HASH_SEED": "0"})
         for name, words in programs.PROGRAMS.items()
-        if name in ("z3", "sqlite3", "perl", "lua", "gawk", "xmllint", "jq", "gs")
+        if name in ("z3", "sqlite3", "perl", "lua", "gawk", "xmllint", "jq", "gs", "ruby")
     ]
     found += [
         Program("cc1plus", [compiler.stdout.strip(), "-quiet", "-O1", "-std=c++20", "ledger.ii", "-o", "out.s"]),
+        Program("clang", [*clang, "-O1", "-S", "-std=c++20", "ledger.ii", "-o", "out.s"]),
+        Program("povray", ["povray", "-D", "-GA", "+WT2", "+Iscene.pov", "+FP", "+W320", "+H240"], {}, True),
         Program("python3", ["/usr/bin/python3", "q.py"], {"PYTHONHASHSEED": "0"}),
         Program("python3-malloc", ["/usr/bin/python3", "q.py"], {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"}),
         Program("python3-threads", ["/usr/bin/python3", "threads.py"], {"PYTHONMALLOC": "malloc"}, True),
@@ -174,11 +184,13 @@ def run_program(program: Program, config: Config, folder: Path) -> dict[str, flo
     if ran.exit_code:
         return {}
     found = {k: ran.metrics[k] for k in ("peak_rss_bytes", "cpu_s", "wall_s")}
-    return {**found, "mean_rss_bytes": mean_over_cpu(program.command, env, folder)}
+    mean, cpu = mean_over_cpu(program.command, env, folder)
+    return {**found, "mean_rss_bytes": mean, "unmetered_cpu_s": cpu}
 
 
-def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> float:
-    """Resident memory averaged over the CPU time of a process, which is its wall time where nothing else runs.
+def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> tuple[float, float]:
+    """Resident memory averaged over the CPU time of a process, which is its wall time where nothing else runs; and
+    all its CPU time.
 
     The meter's mean is over wall time: on a busy machine it says where the process happened to wait.
     """
@@ -190,18 +202,20 @@ def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> floa
     clock = (~process.pid << 3) | 2  # its CPU clock, as clock_getcpuclockid makes it
     resident = 0
     with Path(f"/proc/{process.pid}/statm").open("rb", buffering=0) as statm:
-        while process.poll() is None:
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             try:
                 now = time.clock_gettime(clock)
                 statm.seek(0)
-                seen = int(statm.read().split()[1]) * page
+                # A process that is ending reads 0: until then it had what it had.
+                seen = int(statm.read().split()[1]) * page or resident
             except (OSError, IndexError):
                 break
             weighted += (now - before) * (seen + resident) / 2
             before, resident = now, seen
             time.sleep(0.001)
-    process.wait()
-    return weighted / before if before else 0.0
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return weighted / before if before else 0.0, usage.ru_utime + usage.ru_stime
 
 
 def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
@@ -213,7 +227,8 @@ def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
     metrics = replayed.run.metrics
     return {
         "peak_rss_bytes": metrics["peak_rss_bytes"],
-        "mean_rss_bytes": replayed.report.recorded_mean_rss_bytes,
+        "mean_rss_bytes": replayed.mean_rss_bytes,
+        "calls_cpu_s": replayed.report.calls_cpu_s,
         "cpu_s": metrics["cpu_s"],
         "wall_s": replayed.report.elapsed_s,
     }

@@ -3,7 +3,7 @@
     .venv/bin/python tools/record_cost.py [-n PAIRS] [--events N] > cost.md
 
 CPU is user + system time of the program, from wait4. With --events a program that makes about N events is recorded
-once, its resident memory looked at ten times a second, and its raw file packed.
+once, its resident memory looked at ten times a second; its raw file is packed, made ready and replayed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from heapwright.trace.pack import Packed, pack
+from heapwright.allocators.registry import get_allocator
+from heapwright.measure.meter import MeterOptions, run_metered
+from heapwright.trace.info import read_info
+from heapwright.trace.pack import Packed, native_program, pack
 from heapwright.trace.record import environment
+from heapwright.trace.replay import environment as replay_environment
+from heapwright.trace.replay import make_ready, replay_once
 
 ROOT = Path(__file__).parents[1]
 PERL = (
@@ -93,13 +98,48 @@ def long_run(events: int, folder: Path) -> None:
         time.sleep(0.1)
     recorded = time.monotonic() - begin
     steady = seen[len(seen) // 10 :]
-    begin = time.monotonic()
-    file, packed = busiest(raw)
+    file = max(raw.glob("*.raw"), key=lambda one: one.stat().st_size)
+    trace = raw / "long.hwt"
+    took, peak = metered("pack", file, trace)
+    info = read_info(trace)[0]
+    low, high = min(steady) / 1024, max(steady) / 1024
     print(
-        f"{packed.events:,} events in {recorded:.0f} s; raw {file.stat().st_size / packed.events:.2f} B/event, packed "
-        f"{packed.bytes / packed.events:.2f} in {time.monotonic() - begin:.0f} s; lost {packed.lost_events}; "
-        f"resident after the first tenth {min(steady) / 1024:.1f} to {max(steady) / 1024:.1f} MiB"
+        f"{info.events:,} events in {recorded:.0f} s; raw {file.stat().st_size / info.events:.2f} B/event, packed "
+        f"{trace.stat().st_size / info.events:.2f} in {took:.0f} s with at most {peak:.0f} MiB; "
+        f"lost {info.loss.events}; resident after the first tenth {low:.1f} to {high:.1f} MiB",
+        flush=True,
     )
+    file.unlink()
+    long_replay(trace, raw)
+
+
+def metered(command: str, trace: Path, output: Path) -> tuple[float, float]:
+    """Runs heapwright-trace under the meter: its seconds, and its peak of resident memory in MiB."""
+    words = [str(native_program("heapwright-trace")), command, str(trace), str(output)]
+    run = run_metered(words, MeterOptions(), env=dict(os.environ))
+    if run.exit_code:
+        raise SystemExit(run.stderr_tail)
+    return run.metrics["wall_s"] or 0.0, (run.metrics["peak_rss_bytes"] or 0.0) / 2**20
+
+
+def long_replay(trace: Path, folder: Path) -> None:
+    """Replays a long trace, and says what each part of that takes."""
+    took, peak = metered("expand", trace, folder / "operations")
+    size = (folder / "operations").stat().st_size
+    (folder / "operations").unlink()
+    print(f"made ready in {took:.0f} s with at most {peak:.0f} MiB: {size / 1e9:.1f} GB", flush=True)
+    with make_ready(trace, folder) as ready:
+        replayed = replay_once(ready, MeterOptions(), replay_environment(get_allocator("glibc"), {}, os.environ))
+        if replayed.failure or replayed.report is None:
+            raise SystemExit(replayed.failure)
+        report = replayed.report
+        peak = (replayed.run.metrics["peak_rss_bytes"] or 0.0) / 2**20
+        each, own = report.calls_cpu_s / report.events * 1e9, report.own_rss_bytes / 2**20
+        live = ready.plan.peak_live_bytes / 2**20
+        print(
+            f"{report.events:,} calls replayed in {report.elapsed_s:.0f} s, {each:.1f} ns of CPU time each; at most "
+            f"{peak:.1f} MiB, of it the replayer's own {own:.2f} MiB; the trace has at most {live:.1f} MiB alive"
+        )
 
 
 def main() -> None:
