@@ -12,6 +12,7 @@ settings as the program does is checked on the way, on settings that are measure
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import statistics
@@ -238,7 +239,8 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
 
     Two measurements of one quantity correlate by at most the root of their reliability, the share of their variance
     that is not noise (Spearman, The Proof and Measurement of Association between Two Things, 1904). Where hardly any
-    of it is signal, and the replay sees no differences either, there is nothing to rank.
+    of it is signal, and the replay sees no differences either, there is nothing to rank. A few pairs must speak
+    clearly to say that the replay does not hold.
     """
     from scipy.stats import spearmanr
 
@@ -253,8 +255,15 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     if reliability < _LEAST_RELIABILITY and told <= 4 * max(error, 0.005**2):
         return Agreement(metric, pairs, None, "flat")
     rank = float(spearmanr([p for p, _ in pairs], [f for _, f in pairs]).statistic) if spread and told else 0.0
-    corrected = min(1.0, rank / max(reliability, _LEAST_RELIABILITY) ** 0.5)
-    return Agreement(metric, pairs, rank, "holds" if corrected >= RANK else "fails")
+    corrected = rank / max(reliability, _LEAST_RELIABILITY) ** 0.5
+    if corrected >= RANK:
+        return Agreement(metric, pairs, rank, "holds")
+    return Agreement(metric, pairs, rank, "fails" if _at_most(corrected, len(pairs)) < RANK else "unclear")
+
+
+def _at_most(rank: float, pairs: int) -> float:
+    """What the correlation is with 95 % certainty at most: Fisher's z, with Fieller's factor for ranks (1957)."""
+    return math.tanh(math.atanh(max(-0.999, min(0.999, rank))) + 1.645 * 1.03 / (pairs - 3) ** 0.5)
 
 
 def _within(candidates: Sequence[Candidate], metric: str) -> float:

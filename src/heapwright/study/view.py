@@ -199,14 +199,14 @@ class Agreement:
     Attributes:
         pairs: log ratios to the default: the program's, and as foretold by the replay.
         rank: Spearman's correlation; None where it cannot tell.
-        verdict: 'holds'; 'fails'; 'flat': neither shows differences beyond noise; 'few': too few
-            were measured on both.
+        verdict: 'holds'; 'fails'; 'unclear': neither is certain; 'flat': neither shows differences beyond noise;
+            'few': too few were measured on both.
     """
 
     metric: str
     pairs: list[tuple[float, float]]
     rank: float | None
-    verdict: Literal["holds", "fails", "flat", "few"]
+    verdict: Literal["holds", "fails", "unclear", "flat", "few"]
 
 
 @dataclass(frozen=True)
