@@ -16,12 +16,16 @@ pytestmark = pytest.mark.browser
 
 
 def opened(browser: Any, page: Path, width: int, dark: bool = False) -> None:
+    opened_at(browser, page.as_uri(), width, dark)
+
+
+def opened_at(browser: Any, address: str, width: int, dark: bool = False) -> None:
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get_log("performance")
-    browser.get(page.as_uri())
+    browser.get(address)
 
 
 def test_it_opens_without_errors_or_requests(browser: Any, page: Path) -> None:

@@ -29,11 +29,12 @@ from heapwright.cli import (
     run,
     synth,
     tune,
+    watch,
 )
 from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError
 
 _VERBS = (
-    *(tune, landscape, compare, bench, measure, apply, run, report),
+    *(tune, landscape, compare, bench, measure, apply, run, report, watch),
     *(record, info, replay, fit, synth, import_, export),
     *(inspect, link),
     *(doctor, allocators),

@@ -1,0 +1,154 @@
+"""The live report: what the server gives, what it refuses, and how a page in a browser takes news over."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.errors import UsageError
+from heapwright.report import watch
+from heapwright.study.view import StudyView
+
+from .test_browser import opened_at
+from .views import unfinished, view
+
+
+class Studies:
+    """A study that goes on: its file changes, and so does what is read from it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.now = unfinished()
+        self.read = 0
+        path.write_bytes(b"0")
+
+    def load(self, _: Path) -> StudyView:
+        self.read += 1
+        return self.now
+
+    def goes_on(self, now: StudyView) -> None:
+        self.now = now
+        self.path.write_bytes(self.path.read_bytes() + b"0")
+
+
+@pytest.fixture
+def studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Studies:
+    found = Studies(tmp_path / "a.study")
+    monkeypatch.setattr(watch, "load_view", found.load)
+    return found
+
+
+@pytest.fixture
+def served(studies: Studies) -> Iterator[int]:
+    """The port of a server of them, which makes its page anew whenever asked."""
+    with watch.watching([studies.path], 0, 0.0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def ask(port: int, path: str, method: str = "GET", host: str = "") -> tuple[int, str, http.client.HTTPResponse]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text, answer
+
+
+def test_the_page_and_its_state(served: int, studies: Studies) -> None:
+    status, page, answer = ask(served, "/")
+    assert status == 200
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert studies.now.claim[:30] in page
+    _, state, _ = ask(served, "/state")
+    assert f'data-state="{state}"' in page
+    assert ask(served, "/")[1] == page
+    assert studies.read == 1, "nothing changed, so nothing was made anew"
+    studies.goes_on(view())
+    assert ask(served, "/state")[1] != state
+    assert studies.now.claim[:30] in ask(served, "/")[1]
+    assert studies.read == 2
+
+
+def test_the_page_is_not_made_more_often_than_asked(studies: Studies) -> None:
+    page = watch._Page([studies.path], 3600.0)
+    before = page.text()
+    studies.goes_on(view())
+    assert page.text() == before
+    assert page.state() in before
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "evil.example:80"])
+def test_other_names_are_refused(host: str, served: int, studies: Studies) -> None:
+    status, text, _ = ask(served, "/", host=host)
+    assert status == 421
+    assert "study" not in text
+    assert studies.read == 0
+
+
+def test_localhost_is_us(served: int) -> None:
+    assert ask(served, "/state", host=f"localhost:{served}")[0] == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_can_be_changed(method: str, served: int, studies: Studies) -> None:
+    assert ask(served, "/", method)[0] == 501
+    assert studies.path.read_bytes() == b"0"
+
+
+def test_there_is_nothing_else(served: int) -> None:
+    assert ask(served, "/../../etc/passwd")[0] == 404
+    assert ask(served, "/a.study")[0] == 404
+    assert ask(served, "/state", "HEAD")[1] == ""
+
+
+def test_only_loopback_listens(studies: Studies) -> None:
+    with watch.watching([studies.path], 0, 1.0) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:\d+: Address already in use"):
+            watch.watching([studies.path], server.server_port, 1.0)
+
+
+@pytest.mark.browser
+def test_news_come_without_a_jump(browser: Any, served: int, studies: Studies) -> None:
+    """What was open, typed and scrolled to stays; the claim is new; nothing goes elsewhere."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    opened_at(browser, f"http://127.0.0.1:{served}/", 1280)
+    browser.execute_script(
+        "document.querySelector('details.tried').open = true; const f = document.querySelector('[data-filter]');"
+        "f.value = 'top_pad=40960'; f.dispatchEvent(new Event('input', {bubbles: true})); f.focus();"
+        "window.stays = 'the same document'; scrollTo(0, 900)"
+    )
+    studies.goes_on(view())
+    claim = view().claim[:30]
+    WebDriverWait(browser, 60).until(lambda b: claim in b.find_element("css selector", ".claim").text)
+    assert browser.execute_script("return window.stays") == "the same document"
+    assert browser.execute_script("return document.querySelector('details.tried').open")
+    assert browser.execute_script("return document.activeElement.matches('[data-filter]')")
+    shown = browser.execute_script("return document.querySelectorAll('table.sortable tbody tr:not([hidden])').length")
+    assert shown == 1
+    assert browser.execute_script("return scrollY") == 900
+    assert [e["message"] for e in browser.get_log("browser")] == []
+
+
+@pytest.mark.browser
+def test_a_page_whose_server_ended_says_so(browser: Any, studies: Studies) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    with watch.watching([studies.path], 0, 0.0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        opened_at(browser, f"http://127.0.0.1:{server.server_port}/", 1280)
+        server.shutdown()
+        thread.join()
+    WebDriverWait(browser, 30).until(lambda b: "has ended" in b.find_element("id", "live").text)
