@@ -183,9 +183,8 @@ def run_program(program: Program, config: Config, folder: Path) -> dict[str, flo
     ran = run_metered(program.command, MeterOptions(), env=env, cwd=folder)
     if ran.exit_code:
         return {}
-    found = {k: ran.metrics[k] for k in ("peak_rss_bytes", "cpu_s", "wall_s")}
     mean, cpu = mean_over_cpu(program.command, env, folder)
-    return {**found, "mean_rss_bytes": mean, "unmetered_cpu_s": cpu}
+    return {"peak_rss_bytes": ran.metrics["peak_rss_bytes"], "mean_rss_bytes": mean, "cpu_s": cpu}
 
 
 def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> tuple[float, float]:
@@ -291,22 +290,34 @@ def ranks(result: dict[str, Any], metric: str) -> float | None:
     return float(found) if found == found else None
 
 
-def changes(results: dict[str, Any], metric: str, default: str, least: float) -> tuple[float, int]:
-    """Spearman's rank correlation of changes, (x - default) / the program's default, over all programs, where the
-    program's own change is at least this; and of how many. Smaller ones are a program's difference from itself.
+def noise(runs: list[dict[str, float | None]], metric: str) -> float:
+    """How far a configuration is from itself: the range of what is typical of three groups of the default's runs, which
+    has three times as many as any other, and so as many in each group.
+    """
+    told = [typical(runs[group::3])[metric] for group in range(3)]
+    return max(told) - min(told)
+
+
+def changes(results: dict[str, Any], metric: str, default: str, factor: float) -> tuple[float, int]:
+    """Spearman's rank correlation of changes, (x - default) / the program's default, over all programs; and how many.
+
+    Args:
+        results: as measured, every run.
+        factor: only those that are, in the program itself, more than so many times its noise.
     """
     from scipy.stats import spearmanr
 
     pairs = []
     for result in results.values():
-        program, replay = result["program"], result["replay"]
+        told = summarised(result)
+        program, replay = told["program"], told["replay"]
         scale = program[default][metric]
+        least = factor * noise(result["program"][default], metric)
         for name, values in program.items():
-            if name != default and values and replay[name]:
+            if name != default and values and replay[name] and abs(values[metric] - scale) >= least:
                 real = (values[metric] - scale) / scale
                 pairs.append((real, (replay[name][metric] - replay[default][metric]) / scale))
-    kept = [pair for pair in pairs if abs(pair[0]) >= least]
-    return float(spearmanr([p[0] for p in kept], [p[1] for p in kept]).statistic), len(kept)
+    return float(spearmanr([p[0] for p in pairs], [p[1] for p in pairs]).statistic), len(pairs)
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -315,8 +326,9 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def markdown(results: dict[str, Any], default: str) -> str:
-    """All tables."""
+def markdown(measured: dict[str, Any], default: str) -> str:
+    """All tables, of every run."""
+    results = {name: summarised(result) for name, result in measured.items()}
     lines = [
         "| program | threads | calls | trace, B/event | "
         + " | ".join(f"{label}: median, 95 %, worst error, rank" for label in MEMORY.values())
@@ -342,16 +354,16 @@ def markdown(results: dict[str, Any], default: str) -> str:
         lines.append("| " + " | ".join([*cells, f"{rank:.2f}" if rank is not None else "n/a", f"{share:.0%}"]) + " |")
     lines.append("")
     lines.append(
-        "| over all | pairs | median error | 95 % | rank of changes from 1 % | of all changes | median of ranks |"
+        "| over all | pairs | median error | 95 % | rank of all changes | of those above noise | median of ranks |"
     )
     lines.append("|---|---|---|---|---|---|---|")
     for metric, label in (*MEMORY.items(), ("cpu_s", "CPU time")):
         each = [r for result in results.values() if (r := ranks(result, metric)) is not None]
         sizes = everything.get(metric, [])
         cells = [f"{statistics.median(sizes):.2%}", f"{percentile(sizes, 0.95):.2%}"] if sizes else ["", ""]
-        rank, of = changes(results, metric, default, 0.01)
-        every, pairs = changes(results, metric, default, 0.0)
-        cells += [f"{rank:.3f} ({of})", f"{every:.3f}", f"{statistics.median(each):.3f}"]
+        every, pairs = changes(measured, metric, default, 0.0)
+        rank, of = changes(measured, metric, default, 2.0)
+        cells += [f"{every:.3f}", f"{rank:.3f} ({of})", f"{statistics.median(each):.3f}"]
         lines.append("| " + " | ".join([label, str(pairs), *cells]) + " |")
     both = [e for sizes in everything.values() for e in sizes]
     lines.append(f"| both | {len(both)} | {statistics.median(both):.2%} | {percentile(both, 0.95):.2%} | | | |")
@@ -387,7 +399,7 @@ def main() -> None:
             print(f"{program.name} ", end="", file=sys.stderr, flush=True)
             if args.json:
                 args.json.write_text(json.dumps(results, indent=1))
-    text = markdown({name: summarised(result) for name, result in results.items()}, default.name)
+    text = markdown(results, default.name)
     if args.markdown:
         args.markdown.write_text(text)
     print(text)

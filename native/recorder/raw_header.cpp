@@ -1,0 +1,74 @@
+#include "raw_header.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "clock.h"
+
+namespace heapwright::trace {
+
+using recorder::FileHeader;
+
+namespace {
+
+std::string text_of(const char* field, std::size_t room) { return {field, strnlen(field, room)}; }
+
+}  // namespace
+
+std::vector<std::uint64_t> read_phases(const FileHeader& raw, std::vector<std::string>& names) {
+  std::vector<std::uint64_t> numbers;
+  const std::uint32_t count = std::min(raw.phases.load(), recorder::kPhases);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::string name = text_of(raw.phase[i].name, sizeof(raw.phase[i].name));
+    const auto known = std::find(names.begin(), names.end(), name);
+    numbers.push_back(static_cast<std::uint64_t>(known - names.begin()));
+    if (known == names.end()) {
+      names.push_back(std::move(name));
+    }
+  }
+  return numbers;
+}
+
+Header read_header(const FileHeader& raw) {
+  Header header;
+  const std::size_t room = std::min<std::size_t>(raw.command_bytes, sizeof(raw.command));
+  for (std::size_t at = 0; at < room;) {
+    header.command.push_back(text_of(raw.command + at, room - at));
+    at += header.command.back().size() + 1;
+  }
+  header.executable = text_of(raw.executable, sizeof(raw.executable));
+  header.allocator = text_of(raw.allocator, sizeof(raw.allocator));
+  header.pid = raw.pid;
+  header.parent = raw.parent;
+  header.start = raw.start;
+  header.page_size = raw.page_size;
+  header.resident_at_start = raw.resident_at_start;
+  return header;
+}
+
+Time::Time(const FileHeader& raw)
+    : first_(raw.first_stamp),
+      units_(raw.last_stamp.load() - raw.first_stamp),
+      ns_(raw.last_ns.load() - raw.first_ns) {
+  constexpr std::uint64_t kSane = 1ULL << 62;
+  if (raw.clock == recorder::ClockKind::kMonotonic) {
+    units_ = 1;
+    ns_ = 1U << recorder::kNanosecondsShift;
+  } else if (units_ == 0 || units_ > kSane || ns_ < 1000 || ns_ > kSane) {
+    // It ended before the clock was compared with another: as if of 3.2 GHz.
+    units_ = 1;
+    ns_ = 10;
+  }
+}
+
+std::uint64_t Time::of(std::uint64_t stamp) const {
+  constexpr std::uint64_t kMost = 1ULL << 62;
+  if (stamp <= first_) {
+    return 0;
+  }
+  const double ns =
+      static_cast<double>(stamp - first_) * (static_cast<double>(ns_) / static_cast<double>(units_));
+  return ns < static_cast<double>(kMost) ? static_cast<std::uint64_t>(ns) : kMost;
+}
+
+}  // namespace heapwright::trace
