@@ -1,0 +1,65 @@
+"""`tune` on replays of a real program's allocations, by the installed command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .conftest import Heapwright
+from .test_tune import result, rows
+
+# Many blocks just above glibc's thresholds for caching, half of them freed, then half a second of nothing: a replay
+# waits for nobody.
+PROGRAM = """
+import time
+kept = []
+for size in (60, 3000, 500, 20000):
+    kept += [bytearray(size) for _ in range(3000)]
+    kept = kept[::2]
+time.sleep(0.5)
+print(len(kept))
+"""
+COMMAND = ["env", "PYTHONMALLOC=malloc", sys.executable, "-S", "program.py"]
+QUICK = ["--pairs", "6", "--budget", "10", "--allocators", "glibc", "--params", "mmap_threshold,tcache_count,mxfast"]
+
+
+def test_memory_is_searched_on_replays(heapwright: Heapwright, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    study = tmp_path / "s.study"
+    options = ["--minimize", "peak_rss", "--study", str(study), "--json", "-", *QUICK]
+    found = result(heapwright("tune", *options, "--", *COMMAND))
+    told: dict[str, Any] = found["proxy"]
+    assert told["used"]
+    assert told["replay_s"] < told["program_s"] / 2
+    assert told["recorded"]["default"]["events"] > 10_000
+    trace = next(study.with_name("s.study.traces").glob("*.hwt"))
+    info = json.loads(heapwright("info", str(trace), "--json", "-").out)
+    assert info["events"] == told["recorded"]["default"]["events"]
+    replays = rows(study, "SELECT count(DISTINCT config) FROM run WHERE phase = 'replay'")[0][0]
+    assert replays == 11, "the default and all that the budget holds"
+    if not told["why"]:
+        assert not rows(study, "SELECT 1 FROM run WHERE phase = 'search'")
+    for pair in told["agreement"][0]["pairs"]:
+        assert abs(pair[0] - pair[1]) < 0.1, "what was foretold of the program's memory came true"
+    before = rows(study, "SELECT count(*) FROM run")
+    again = result(heapwright("tune", *options, "--", *COMMAND))
+    assert rows(study, "SELECT count(*) FROM run") == before
+    assert again["picks"] == found["picks"]
+
+
+def test_a_static_program_is_searched_itself(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    path = str(program("large_blocks", "-static"))
+    done = heapwright("tune", "--study", "s.study", "--json", "-", *QUICK, "--", path)
+    found = result(done)
+    assert not found["proxy"]["used"]
+    assert "linked statically" in found["proxy"]["why"]
+    assert "the search is on the program itself: nothing was recorded" in done.err
+
+
+def test_replays_that_cannot_be_are_refused_if_asked_for(heapwright: Heapwright) -> None:
+    done = heapwright("tune", "--proxy", "replay", "--minimize", "major_faults", *QUICK, "--", "true")
+    assert done.status == 1
+    assert done.err.strip().splitlines()[-1].startswith("heapwright: it cannot be searched on replays: a replay cannot")
