@@ -88,7 +88,7 @@ format: build
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --group dev pyproject.toml -o requirements.lock --no-header
+	  --group dev --extra cluster pyproject.toml -o requirements.lock --no-header
 
 clean:
 	rm -rf build $(VENV) out dist

@@ -6,14 +6,18 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.errors import UsageError
+from heapwright.errors import HeapwrightError, UsageError
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.measure.meter import MeterOptions
+    from heapwright.study.runner import Machines
+    from heapwright.study.store import Store
     from heapwright.workload.model import Workload
 
 SCHEMA_VERSION = 1
@@ -45,6 +49,47 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Options of every verb that prints results."""
     parser.add_argument("--json", metavar="FILE", help="write one JSON object; '-' is stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no table")
+
+
+def add_cluster_option(parser: argparse.ArgumentParser) -> None:
+    """The option of every verb whose runs other machines can make."""
+    parser.add_argument(
+        "--cluster",
+        metavar="WHERE",
+        help="run on a Dask cluster: its scheduler's address (tcp://head:8786), or a TOML file (docs/cluster.md)",
+    )
+
+
+@contextmanager
+def open_machines(
+    args: argparse.Namespace,
+    workload: Workload,
+    allocators: Sequence[Allocator],
+    note: Callable[[str], None],
+    store: Store | None = None,
+) -> Iterator[Machines]:
+    """Where runs are to be made: the cluster of `--cluster`, a plan's files, or here.
+
+    Raises:
+        HeapwrightError: nothing there can be used; or the study was made on machines of another kind.
+    """
+    if getattr(args, "machines", None) is not None:
+        yield args.machines(workload, allocators, note, store)
+        return
+    if args.cluster:
+        from heapwright.cluster.opening import cluster
+
+        with cluster(args.cluster, workload, allocators, note, store) as machines:
+            yield machines
+        return
+    from heapwright.measure.host import describe_host, differences
+    from heapwright.study.runner import Here
+
+    kind = ((store.get("cluster") if store else None) or {}).get("kind")
+    other = differences(kind, describe_host()) if kind else []
+    if other:
+        raise HeapwrightError(f"the study was measured on machines of another kind ({other[0]})", "give --cluster too")
+    yield Here()
 
 
 def seconds(text: str) -> float:

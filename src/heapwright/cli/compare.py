@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import (
+    add_cluster_option,
     add_measuring_options,
     add_output_options,
     chosen_allocators,
     meter_options,
+    open_machines,
     positive,
     read_workload,
     warn_of_settings,
@@ -50,6 +52,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table, for a document")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="time against memory, as .svg, .png or .pdf")
     add_measuring_options(parser)
+    add_cluster_option(parser)
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 
@@ -76,8 +79,11 @@ def run(args: argparse.Namespace) -> int:
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
     base = {**os.environ, **workload.file.env}
-    with make_progress(quiet=args.quiet) as progress:
-        found = Comparer(workload, allocators, options, args.seed, progress, base).run(args.rounds)
+    with (
+        make_progress(quiet=args.quiet) as progress,
+        open_machines(args, workload, allocators, progress.note) as machines,
+    ):
+        found = Comparer(workload, allocators, options, args.seed, progress, base, machines).run(args.rounds)
     command = workload.file.command
     if args.csv:
         write_whole(args.csv, csv_text(found))

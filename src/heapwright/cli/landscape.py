@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import (
+    add_cluster_option,
     add_measuring_options,
     add_output_options,
+    open_machines,
     positive,
     read_workload,
     write_json,
@@ -58,6 +60,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="every run, a line each")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="the landscape as .svg, .png or .pdf")
     add_measuring_options(parser)
+    add_cluster_option(parser)
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 
@@ -160,7 +163,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
-                Sweep(store, workload, [allocator], options, progress).run()
+                with open_machines(args, workload, [allocator], progress.note, store) as machines:
+                    Sweep(store, workload, [allocator], options, progress, machines).run()
         except KeyboardInterrupt:
             sys.stderr.write(f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n")
             return INTERRUPTED

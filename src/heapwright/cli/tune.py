@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import (
+    add_cluster_option,
     add_measuring_options,
     add_output_options,
     chosen_allocators,
+    open_machines,
     positive,
     read_workload,
     warn_of_settings,
@@ -75,6 +77,7 @@ def add_parser(verbs: Any) -> None:
         "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (10:40)"
     )
     add_measuring_options(parser)
+    add_cluster_option(parser)
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 
@@ -212,7 +215,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
-                Journey(store, workload, allocators, options, progress).run()
+                with open_machines(args, workload, allocators, progress.note, store) as machines:
+                    Journey(store, workload, allocators, options, progress, machines).run()
         except KeyboardInterrupt:
             sys.stderr.write(f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n")
             return INTERRUPTED

@@ -10,6 +10,7 @@ import dataclasses
 import random
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
 from heapwright.study.blocks import Progress
+from heapwright.study.runner import Here, Job, Machines, Result, Work
 from heapwright.study.stats import Ratio, log_ratio, ratio_interval, summarise
 from heapwright.study.view import Summary
 from heapwright.workload.execute import Executor, Outcome
@@ -67,6 +69,7 @@ class Comparer:
         allocators: the reference first.
         options: how to measure; a timeout of 0 becomes ten times the reference's warm-up.
         seed: of order, padding and resampling.
+        machines: where rounds are run; warm-ups are here.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Comparer:
         seed: int,
         progress: Progress,
         base: dict[str, str],
+        machines: Machines | None = None,
     ) -> None:
         self.workload = workload
         self.rows = [Row(a) for a in allocators]
@@ -84,6 +88,7 @@ class Comparer:
         self.seed = seed
         self.progress = progress
         self.base = base
+        self.machines = machines or Here()
         self._digests: dict[str, str] = {}
         self._unstable: set[str] = set()
 
@@ -98,11 +103,13 @@ class Comparer:
             self.progress.phase("compare", (rounds + 1) * len(self.rows) * len(self.workload.inputs))
             for row in self.rows:
                 self._warm_up(row)
-            for number in range(rounds):
-                order = [row for row in self.rows if not row.failure]
-                random.Random(f"{self.seed}/{number}").shuffle(order)
-                for row in order:
-                    self._measure(row, number)
+            runner = self.machines.for_program(self._executor, timed=True)
+            for start in range(0, rounds, runner.slots):
+                for number in range(start, min(start + runner.slots, rounds)):
+                    runner.submit(self._round(number))
+                with closing(runner.results()) as results:
+                    for result in results:
+                        self._measured(result)
         for row in self.rows:
             self._judge(row)
         return Comparison(self.rows, rounds, self._warnings())
@@ -161,15 +168,30 @@ class Comparer:
             elif input_.name not in self._unstable:
                 row.failure = "its output differs from the reference's"
 
-    def _measure(self, row: Row, number: int) -> None:
-        for input_ in self.workload.inputs:
-            pad = random.Random(f"{self.seed}/{number}/{input_.name}/{row.allocator.name}").randrange(_PAD)
-            outcome = self._executor.run(input_, self._environment(row), pad)
-            self.progress.ran(True)
-            self._learn(row, input_, outcome)
-            if row.failure:
-                return
-            row.runs[number, input_.name] = outcome.run
+    def _round(self, number: int) -> Work:
+        """Every allocator that still counts, on every input: one block. A job's configuration is its row's number."""
+        order = [at for at, row in enumerate(self.rows) if not row.failure]
+        random.Random(f"{self.seed}/{number}").shuffle(order)
+        return Work(
+            tuple(
+                Job("compare", number, input_, at, self._environment(self.rows[at]), self._pad(at, number, input_))
+                for at in order
+                for input_ in self.workload.inputs
+            )
+        )
+
+    def _pad(self, at: int, number: int, input_: Input) -> int:
+        name = self.rows[at].allocator.name
+        return random.Random(f"{self.seed}/{number}/{input_.name}/{name}").randrange(_PAD)
+
+    def _measured(self, result: Result) -> None:
+        row, job = self.rows[result.job.config], result.job
+        self.progress.ran(True)
+        if row.failure:
+            return
+        self._learn(row, job.input, result.outcome)
+        if not row.failure:
+            row.runs[job.block, job.input.name] = result.outcome.run
 
     def _judge(self, row: Row) -> None:
         reference = self.rows[0]

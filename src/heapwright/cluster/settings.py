@@ -1,0 +1,120 @@
+"""`--cluster`: the address of a Dask scheduler, or a TOML file that says where the machines are.
+
+```toml
+scheduler = "tcp://head:8786"  # a scheduler that runs; or [slurm] in its place
+slots = 40                     # how many blocks at once a search asks for (default: the fit workers at its beginning)
+patience = 600                 # seconds to wait for a worker, or for a scheduler that is lost
+[slurm]                        # words of dask_jobqueue.SLURMCluster; one job is one worker
+jobs = 40
+cores = 1
+memory = "4GB"
+queue = "short"
+walltime = "02:00:00"
+```
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.tomlfile import load_toml
+
+_ADDRESS = re.compile(r"(tcp|tls)://[^\s:]+(:\d+)?|(tcp|tls)://\[[0-9a-fA-F:]+\]:\d+")
+
+
+class ClusterFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The file's keys; the head comment explains them."""
+
+    scheduler: str = ""
+    slots: int = 0
+    patience: float = 600.0
+    slurm: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the machines are.
+
+    Attributes:
+        scheduler: its address; empty where we start one ourselves.
+        slots: see the head comment; 0: by the workers there are.
+        slurm: words of dask_jobqueue.SLURMCluster.
+    """
+
+    scheduler: str
+    slots: int = 0
+    patience_s: float = 600.0
+    slurm: dict[str, Any] = field(default_factory=dict)
+
+    def start(self) -> Any:
+        """Asks SLURM for workers, with a scheduler of our own for them; None where there is a scheduler already.
+
+        Raises:
+            HeapwrightError: SLURM, or dask-jobqueue, is not here; or a key is not known to it.
+        """
+        if self.scheduler:
+            return None
+        if find_spec("dask_jobqueue") is None:
+            raise _missing("dask-jobqueue")
+        from dask_jobqueue import SLURMCluster  # type: ignore[attr-defined]
+
+        words = {"processes": 1, "n_workers": 0, **self.slurm}
+        jobs = int(words.pop("jobs", 1))
+        # Jobs end before SLURM ends them, not all at once, and others take their places.
+        words.setdefault("worker_extra_args", _lifetime(str(words.get("walltime", ""))))
+        try:
+            cluster = SLURMCluster(**words)
+            cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)
+        except (TypeError, ValueError, OSError, RuntimeError) as error:
+            raise HeapwrightError(f"SLURM workers cannot be asked for: {str(error).splitlines()[0]}") from None
+        return cluster
+
+
+def _lifetime(walltime: str) -> list[str]:
+    """Options of a worker that ends five minutes, or a tenth, before its job does."""
+    days, _, clock = walltime.rpartition("-")
+    parts = clock.split(":")
+    if len(parts) != 3 or not all(p.isdigit() for p in [*parts, days or "0"]):
+        return []
+    whole = int(days or 0) * 86400 + int(parts[0]) * 3600 + int(parts[1]) * 60 + int(parts[2])
+    early = min(300, whole // 10)
+    return ["--lifetime", f"{whole - early}s", "--lifetime-stagger", f"{early // 2}s"]
+
+
+def _missing(package: str) -> HeapwrightError:
+    return HeapwrightError(f"--cluster needs {package}", "pip install 'heapwright[cluster]'")
+
+
+def read_settings(text: str) -> Settings:
+    """What `--cluster` says.
+
+    Raises:
+        UsageError: neither an address nor a file that can be used.
+        HeapwrightError: Dask is not installed.
+    """
+    if "://" in text:
+        if not _ADDRESS.fullmatch(text):
+            raise UsageError(f"--cluster {text} is no scheduler's address", "for example tcp://head:8786")
+        settings = Settings(text)
+    elif not text.endswith(".toml"):
+        raise UsageError(f"--cluster {text} is neither an address nor a TOML file", "for example tcp://head:8786")
+    else:
+        file = load_toml(Path(text), ClusterFile)
+        if bool(file.scheduler) == bool(file.slurm):
+            raise UsageError(f"{text}: give either scheduler or [slurm]")
+        if file.scheduler and not _ADDRESS.fullmatch(file.scheduler):
+            raise UsageError(f"{text}: scheduler: {file.scheduler} is no address", "for example tcp://head:8786")
+        if file.slots < 0 or file.patience <= 0:
+            raise UsageError(f"{text}: slots and patience must be above 0")
+        slots = file.slots or int(file.slurm.get("jobs", 0) if isinstance(file.slurm.get("jobs", 0), int) else 0)
+        settings = Settings(file.scheduler, slots, file.patience, file.slurm)
+    if find_spec("distributed") is None:
+        raise _missing("distributed")
+    return settings
