@@ -134,7 +134,7 @@ def known_programs(folder: Path) -> list[Program]:
     ]
     found += [
         Program("cc1plus", [compiler.stdout.strip(), "-quiet", "-O1", "-std=c++20", "ledger.ii", "-o", "out.s"]),
-        Program("clang", [*clang, "-O1", "-S", "-std=c++20", "ledger.ii", "-o", "out.s"]),
+        Program("clang", [*clang, "-O1", "-S", "c.c", "-o", "out.s"]),
         Program("povray", ["povray", "-D", "-GA", "+WT2", "+Iscene.pov", "+FP", "+W320", "+H240"], {}, True),
         Program("python3", ["/usr/bin/python3", "q.py"], {"PYTHONHASHSEED": "0"}),
         Program("python3-malloc", ["/usr/bin/python3", "q.py"], {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"}),
