@@ -13,10 +13,10 @@ SANITIZE_thread := thread
 SANITIZED_thread := allocator_thread_tests reaper_thread_tests
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build run bench test lint native native-test sanitize unit-test peers format lock clean help
+.PHONY: build run bench docs man test lint native native-test sanitize unit-test peers format lock clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run bench test lint sanitize peers native format lock clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run bench docs man test lint sanitize peers native format lock clean"
 
 build: $(VENV)/.installed
 
@@ -47,6 +47,23 @@ bench: build
 	@mkdir -p out/bench
 	$(BIN)/heapwright bench all -n 3 --json out/bench/bench.json --csv out/bench/bench.csv \
 	  --markdown out/bench/bench.md --plots out/bench
+
+# The documentation site, in build/site; the reference pages come from the code.
+docs: build
+	$(BIN)/python tools/reference.py verbs >docs/verbs.md
+	$(BIN)/python tools/reference.py metrics >docs/metrics.md
+	$(BIN)/python tools/settings_table.py >docs/settings.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo build/site/index.html
+
+# The manual page and completion for bash, beside the command.
+man: build
+	@mkdir -p $(VENV)/share/man/man1 $(VENV)/share/bash-completion/completions
+	$(BIN)/argparse-manpage --module heapwright.cli.main --function build_parser --prog heapwright \
+	  --project-name heapwright --manual-title heapwright --version "$$($(BIN)/heapwright --version | cut -d' ' -f2)" \
+	  --description 'finds, proves and ships the best malloc for a program' --format single-commands-section \
+	  --output $(VENV)/share/man/man1/heapwright.1
+	$(BIN)/heapwright completion bash >$(VENV)/share/bash-completion/completions/heapwright
 
 # The allocators to compare with: packages, and the newest of those that are on crates.io.
 peers: build

@@ -14,6 +14,7 @@ from heapwright.cli import (
     apply,
     bench,
     compare,
+    completion,
     doctor,
     export,
     fit,
@@ -37,7 +38,7 @@ _VERBS = (
     *(tune, landscape, compare, bench, measure, apply, run, report, watch),
     *(record, info, replay, fit, synth, import_, export),
     *(inspect, link),
-    *(doctor, allocators),
+    *(doctor, allocators, completion),
 )
 
 _EPILOG = """\
