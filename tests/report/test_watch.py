@@ -37,16 +37,14 @@ class Studies:
 
 
 @pytest.fixture
-def studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Studies:
-    found = Studies(tmp_path / "a.study")
-    monkeypatch.setattr(watch, "load_view", found.load)
-    return found
+def studies(tmp_path: Path) -> Studies:
+    return Studies(tmp_path / "a.study")
 
 
 @pytest.fixture
 def served(studies: Studies) -> Iterator[int]:
     """The port of a server of them, which makes its page anew whenever asked."""
-    with watch.watching([studies.path], 0, 0.0) as server:
+    with watch.watching([studies.path], 0, 0.0, studies.load) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield server.server_port
@@ -80,7 +78,7 @@ def test_the_page_and_its_state(served: int, studies: Studies) -> None:
 
 
 def test_the_page_is_not_made_more_often_than_asked(studies: Studies) -> None:
-    page = watch._Page([studies.path], 3600.0)
+    page = watch._Page([studies.path], 3600.0, studies.load)
     before = page.text()
     studies.goes_on(view())
     assert page.text() == before
@@ -112,10 +110,10 @@ def test_there_is_nothing_else(served: int) -> None:
 
 
 def test_only_loopback_listens(studies: Studies) -> None:
-    with watch.watching([studies.path], 0, 1.0) as server:
+    with watch.watching([studies.path], 0, 1.0, studies.load) as server:
         assert server.server_address[0] == "127.0.0.1"
         with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:\d+: Address already in use"):
-            watch.watching([studies.path], server.server_port, 1.0)
+            watch.watching([studies.path], server.server_port, 1.0, studies.load)
 
 
 @pytest.mark.browser
@@ -145,7 +143,7 @@ def test_news_come_without_a_jump(browser: Any, served: int, studies: Studies) -
 def test_a_page_whose_server_ended_says_so(browser: Any, studies: Studies) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
-    with watch.watching([studies.path], 0, 0.0) as server:
+    with watch.watching([studies.path], 0, 0.0, studies.load) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         opened_at(browser, f"http://127.0.0.1:{server.server_port}/", 1280)

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     os.nice(10)
     for study in args.studies:
         load_view(study)  # what is wrong with it should be said now
-    with watching(args.studies, args.port, args.every) as server:
+    with watching(args.studies, args.port, args.every, load_view) as server:
         print(f"http://127.0.0.1:{server.server_port}/", flush=True)
         server.serve_forever()
     return 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,13 +22,14 @@ from pathlib import Path
 from heapwright import __version__
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.report.html import render_report
-from heapwright.study.load import load_view
+from heapwright.study.view import StudyView
 
 
 class _Page:
     """The page and which state of the studies it shows."""
 
-    def __init__(self, studies: Sequence[Path], every: float) -> None:
+    def __init__(self, studies: Sequence[Path], every: float, load: Callable[[Path], StudyView]) -> None:
+        self._load = load
         self._studies = studies
         self._every = every
         self._lock = threading.Lock()
@@ -49,7 +50,7 @@ class _Page:
         with self._lock:
             state = self._now()
             if state != self._state:
-                views = [load_view(study) for study in self._studies]
+                views = [self._load(study) for study in self._studies]
                 self._text = render_report(views, state)
                 self._state, self._made = state, time.monotonic()
             return self._text
@@ -115,27 +116,28 @@ class _Handler(BaseHTTPRequestHandler):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, studies: Sequence[Path], port: int, every: float) -> None:
+    def __init__(self, page: _Page, port: int) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
-        self.page = _Page(studies, every)
+        self.page = page
         self.names = {f"{host}:{self.server_port}" for host in ("127.0.0.1", "localhost")}
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Nothing: a browser that goes away in the middle is no news."""
 
 
-def watching(studies: Sequence[Path], port: int, every: float) -> _Server:
+def watching(studies: Sequence[Path], port: int, every: float, load: Callable[[Path], StudyView]) -> _Server:
     """A server of the studies' report; `serve_forever` serves, leaving its context closes it.
 
     Args:
         port: 0 takes any.
         every: seconds between two makings of the page, at least.
+        load: reads a study (`study.load.load_view`).
 
     Raises:
         UsageError: the port is taken or not allowed.
     """
     try:
-        return _Server(studies, port, every)
+        return _Server(_Page(studies, every, load), port)
     except OSError as error:
         raise UsageError(
             f"cannot listen on 127.0.0.1:{port}: {error.strerror}", "name another with --port; 0 takes any"
