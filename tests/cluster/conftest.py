@@ -1,0 +1,41 @@
+"""One cluster for the tests that do it no harm; one of its own for each that does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed", reason="heapwright[cluster] is not installed")
+
+from .farm import Farm
+
+
+@pytest.fixture(scope="session")
+def shared_farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    farm = Farm(tmp_path_factory.mktemp("farm"))
+    try:
+        farm.start_scheduler()
+        # With a nanny, which sets malloc's own variables in its worker.
+        farm.start_worker("one", nanny=True)
+        farm.start_worker("two")
+        yield farm
+    finally:
+        farm.close()
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[Farm]:
+    folder = tmp_path / "farm"
+    folder.mkdir()
+    farm = Farm(folder)
+    try:
+        yield farm
+    finally:
+        farm.close()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heapwright.cluster.pool._SETTLE_S", 0.3)

@@ -1,0 +1,192 @@
+"""Whatever is lost on the way, a study ends complete: nothing lost, nothing counted twice, no process left.
+
+`HEAPWRIGHT_KILLS=200 pytest tests/cluster/test_losses.py` is the long form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.cluster.dask_runner import DaskMachines
+from heapwright.cluster.parcel import needs_of
+from heapwright.cluster.pool import Pool
+from heapwright.cluster.settings import Settings
+from heapwright.measure.meter import MeterOptions
+from heapwright.study.runner import Job, Work
+from heapwright.workload.execute import Executor
+from heapwright.workload.model import Input, Workload, WorkloadFile
+
+from ..processes import alive, wait_for
+from .farm import Farm, none_left, pids_in
+
+KILLS = int(os.environ.get("HEAPWRIGHT_KILLS", "4"))
+HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
+
+
+def evaluations(study: Path) -> list[tuple[Any, ...]]:
+    """Every run, sorted: where it stands, its configuration, what was measured."""
+    with contextlib.closing(sqlite3.connect(study)) as db:
+        return db.execute(
+            "SELECT phase, block, input, env, failure, digest, json_extract(metrics, '$.peak_heap_bytes')"
+            " FROM run JOIN config ON config.id = run.config ORDER BY 1, 2, 3, 4"
+        ).fetchall()
+
+
+def runs(study: Path) -> int:
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{study}?mode=ro", uri=True)) as db:
+            return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
+    except sqlite3.OperationalError:  # not made yet
+        return 0
+
+
+def blocks_of_two_machines(study: Path) -> int:
+    with contextlib.closing(sqlite3.connect(study)) as db:
+        query = "SELECT count(*) FROM (SELECT 1 FROM run WHERE json_extract(extra, '$.machine') IS NOT NULL"
+        query += " GROUP BY phase, block HAVING count(DISTINCT json_extract(extra, '$.machine')) > 1)"
+        return int(db.execute(query).fetchone()[0])
+
+
+def test_workers_killed_and_the_scheduler_restarted(farm: Farm, program: Callable[..., Path], tmp_path: Path) -> None:
+    """The study is the one that this machine alone makes."""
+    log = tmp_path / "pids"
+    words = [HEAPWRIGHT, "landscape", "--param", "mmap_threshold", "--metric", "peak_heap", "-n", "2"]
+    command = ["--", "sh", "-c", 'echo $$ >>"$0"; exec "$1"', str(log), str(program("mapping_calls"))]
+    done = subprocess.run([*words, "--study", "calm.study", *command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    expected = evaluations(tmp_path / "calm.study")
+    assert len(expected) > 40
+
+    farm.start_scheduler()
+    farm.start_worker("one", nanny=True)
+    farm.start_worker("two")
+    study, moments = tmp_path / "killed.study", random.Random("kill")
+    words += ["--cluster", farm.address, "--study", study.name]
+    with (tmp_path / "err").open("wb") as err:
+        sweep = subprocess.Popen([*words, *command], cwd=tmp_path, stderr=err, stdout=subprocess.DEVNULL)
+    try:
+        for kill in range(KILLS):
+            # Spread over the whole length, by progress and not by time, which a loaded machine has little of.
+            enough = len(expected) * (kill + moments.random()) / (KILLS + 1)
+            wait_for(lambda enough=enough: sweep.poll() is not None or runs(study) >= enough)  # type: ignore[misc]
+            if kill == KILLS // 2:
+                farm.stop_scheduler()
+                farm.start_scheduler()
+            else:
+                wait_for(lambda: bool(farm.worker_pids()))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(moments.choice(farm.worker_pids()), signal.SIGKILL)
+        assert sweep.wait(timeout=240) == 0, (tmp_path / "err").read_text()
+    finally:
+        sweep.kill()
+        sweep.wait()
+    assert evaluations(study) == expected
+    assert blocks_of_two_machines(study) == 0
+    assert "is lost" in (tmp_path / "err").read_text()
+    none_left(lambda: pids_in(log))
+
+
+def test_a_lost_worker_takes_its_commands_along(farm: Farm, tmp_path: Path) -> None:
+    farm.start_scheduler()
+    farm.start_worker("one")
+    log = tmp_path / "pids"
+    command = ["--", "sh", "-c", f"echo $$ >>{log}; sleep 1000 & echo $! >>{log}; wait"]
+    tune = subprocess.Popen(
+        [HEAPWRIGHT, "tune", "--cluster", farm.address, *command], cwd=tmp_path,
+        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: len(pids_in(log)) == 2)
+        first = pids_in(log)
+        for pid in farm.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        none_left(lambda: first)
+        wait_for(lambda: len(pids_in(log)) >= 4)  # it is run again
+        tune.kill()  # the coordinator is lost: nobody wants the run any more
+        tune.wait()
+        none_left(lambda: pids_in(log))
+    finally:
+        tune.kill()
+        tune.wait()
+
+
+@pytest.fixture
+def network() -> Iterator[tuple[str, str, str]]:
+    """Another network namespace behind a cable: its name, the cable's end here, our address."""
+    name, here, there = f"hw{os.getpid()}", f"hwa{os.getpid() % 100000}", f"hwb{os.getpid() % 100000}"
+    ip = shutil.which("ip")
+    if ip is None or subprocess.run([ip, "netns", "add", name], capture_output=True).returncode:
+        pytest.skip("network namespaces cannot be made here (it takes root and iproute2)")
+    net = f"10.{77 + os.getpid() % 100}.3"
+    try:
+        for words in (
+            f"link add {here} type veth peer name {there}",
+            f"link set {there} netns {name}",
+            f"addr add {net}.1/24 dev {here}",
+            f"link set {here} up",
+            f"-n {name} addr add {net}.2/24 dev {there}",
+            f"-n {name} link set {there} up",
+            f"-n {name} link set lo up",
+        ):
+            done = subprocess.run([ip, *words.split()], capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"no cable between network namespaces here: {done.stderr.strip()}")
+        yield name, here, f"{net}.1"
+    finally:
+        subprocess.run([ip, "link", "delete", here], capture_output=True)
+        subprocess.run([ip, "netns", "delete", name], capture_output=True)
+
+
+@pytest.mark.parametrize("pause_s", [2.0, 8.0], ids=["short", "so-long-that-the-worker-is-given-up"])
+def test_the_network_is_paused(pause_s: float, network: tuple[str, str, str], tmp_path: Path) -> None:
+    name, cable, host = network
+    farm, log, notes = Farm(tmp_path, host), tmp_path / "pids", list[str]()
+    input_ = Input("one")
+    file = WorkloadFile(command=["sh", "-c", f"echo $$ >>{log}; exec sleep 0.2"])
+    executor = Executor(Workload(file, tmp_path, (input_,)), MeterOptions(timeout=60), tmp_path / "references")
+    try:
+        farm.start_scheduler()
+        farm.start_worker("near")
+        farm.start_worker("far", before=["ip", "netns", "exec", name])
+        needs = needs_of(executor.workload, [], tmp_path)
+        with Pool(Settings(farm.address, patience_s=60), notes.append, None) as pool:
+            wait_for(lambda: pool.start(needs, "sh", None) == 2)
+            runner = DaskMachines(pool, needs, 2).for_program(executor, timed=False)
+            blocks = int(10 + 3 * pause_s)
+            for n in range(blocks):
+                runner.submit(Work((Job("search", n, input_, 1, {}, 0), Job("search", n, input_, 2, {}, 0))))
+            seen: list[tuple[int, int]] = []
+            machines = set()
+            cut = 0.0
+            with closing(runner.results()) as found:
+                for result in found:
+                    seen.append((result.job.block, result.job.config))
+                    machines.add(result.machine)
+                    if not cut and len(machines) == 2:
+                        cut = time.monotonic()
+                        subprocess.run(["ip", "link", "set", cable, "down"], check=True)
+                    elif cut > 0 and time.monotonic() - cut >= pause_s:
+                        subprocess.run(["ip", "link", "set", cable, "up"], check=True)
+                        cut = -1.0
+        assert cut == -1.0
+        assert sorted(seen) == [(n, config) for n in range(blocks) for config in (1, 2)]
+        assert any("is lost" in note for note in notes) == (pause_s > 5)
+        none_left(lambda: pids_in(log))
+    finally:
+        subprocess.run(["ip", "link", "set", cable, "up"], check=False)
+        farm.close()
+    assert not any(alive(pid) for pid in farm.worker_pids())
