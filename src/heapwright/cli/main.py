@@ -49,8 +49,29 @@ The main job, on a program of yours:
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Paragraphs fit the terminal; what is indented, the examples, stays as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002
+        import textwrap
+
+        done: list[str] = []
+        paragraph: list[str] = []
+        for line in [*text.splitlines(), ""]:
+            if line and not line.startswith(" "):
+                paragraph.append(line)
+                continue
+            done += textwrap.wrap(" ".join(paragraph), width, break_on_hyphens=False) if paragraph else []
+            paragraph = []
+            done.append(line)
+        return "\n".join(done[:-1])
+
+
 class _Parser(argparse.ArgumentParser):
-    """argparse with our way of failing: one line, one hint."""
+    """argparse with our way of failing, one line and one hint, and our help."""
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        return _Help(prog=self.prog)
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """Reports bad usage and exits with status 2."""

@@ -1,0 +1,26 @@
+"""Help fits a terminal, whatever its width; examples stay as they are, to be copied."""
+
+from __future__ import annotations
+
+import pytest
+
+from heapwright.cli.completion import verbs_of
+from heapwright.cli.main import build_parser
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("verb", ["", *verbs_of(build_parser())])
+def test_paragraphs_fit(verb: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    parser = build_parser()
+    text = (verbs_of(parser)[verb] if verb else parser).format_help()
+    examples = [line for line in text.splitlines() if line.startswith("  ") and "heapwright" in line]
+    assert examples
+    for line in text.splitlines():
+        assert line in examples or len(line) <= width or not line[0].isalpha(), line
+
+
+@pytest.mark.parametrize("verb", verbs_of(build_parser()))
+def test_every_option_is_explained(verb: str) -> None:
+    for action in verbs_of(build_parser())[verb]._actions:
+        assert action.help or not action.option_strings or action.choices, action.option_strings
