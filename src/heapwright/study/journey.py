@@ -292,7 +292,9 @@ class Journey:
         return gather(relevant, self.register.configs, self.default.id)
 
     def _choose(self, candidates: dict[int, Candidate]) -> dict[PickName, Candidate]:
-        """The three picks: best in the first memory objective, in the first time objective, and in between."""
+        """The three picks: best in the first memory objective, in the first time objective, and in between; each only
+        where the default is not better still.
+        """
         objectives = self.options.objectives
         feasible = self._feasible(candidates)
         if not feasible:
@@ -303,12 +305,15 @@ class Journey:
         kinds: list[tuple[PickName, str]] = [("memory", "memory"), ("time", "time")]
         for name, kind in kinds:
             at = next((i for i, m in enumerate(objectives) if METRICS[m].kind == kind), None)
-            if at is not None:
-                picks[name] = feasible[min(members, key=lambda i, at=at: (costs[i][at], sum(costs[i])))]  # type: ignore[misc]
-        if len(objectives) > 1 or not picks:
-            picks["balanced"] = feasible[pareto.balanced(costs, members)]
-        # Nothing to ship where even the searched runs show no gain.
-        return {n: c for n, c in picks.items() if min(c.costs(objectives) or (0.0,)) < 0}
+            if at is None:
+                continue
+            best = min(members, key=lambda i, at=at: (costs[i][at], sum(costs[i])))  # type: ignore[misc]
+            if costs[best][at] < 0:  # or the default is best in it
+                picks[name] = feasible[best]
+        middle = pareto.balanced(costs, members)
+        if (len(objectives) > 1 or not picks) and sum(costs[middle]) < 0:
+            picks["balanced"] = feasible[middle]
+        return picks
 
     # minify, confirm
 

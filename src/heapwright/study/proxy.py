@@ -82,6 +82,8 @@ def record_inputs(
     traces: dict[str, Path] = {}
     told: dict[str, Any] = store.get("recorded") or {}
     store.traces.mkdir(exist_ok=True)
+    for left in store.traces.glob(f".*{record.SUFFIX}"):  # of a study that was killed; this one has the lock
+        shutil.rmtree(left, ignore_errors=True)
     for input_ in inputs:
         trace = store.traces / f"{hashlib.sha256(input_.name.encode()).hexdigest()[:12]}.hwt"
         if not trace.is_file() or input_.name not in told:
