@@ -30,11 +30,14 @@
 namespace heapwright::recorder {
 
 inline constexpr std::uint64_t kFileMagic = 0x0a77617277616568;  // "heawraw\n"
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
 inline constexpr std::size_t kBlockBytes = 64 * 1024;
 inline constexpr std::size_t kAddressUnit = 8;
 inline constexpr unsigned kUnstampedRun = 32;  // events of an only writer for one stamp
+// After so long without an event a writer asks how long its thread has waited for a processor: units of the clock, about 200
+// microseconds.
+inline constexpr std::uint64_t kPause = 20'000;
 
 // Writers that threads keep, and some more for single events of who has none: a thread that is ending, a signal handler that
 // came between.
@@ -71,6 +74,7 @@ enum class Other : std::uint8_t {
   kPhase,        // number in the header's table
   kResident,     // bytes
   kInner,        // a block that the allocator made for itself by calling malloc; address as above
+  kWaited,  // nanoseconds that the thread was ready to run since the last of these, and another had the processor
 };
 
 enum class ClockKind : std::uint32_t { kTsc, kMonotonic };

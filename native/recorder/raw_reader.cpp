@@ -126,6 +126,8 @@ class Reader : public RawSource {
   std::unordered_set<std::uint64_t> inner_;  // blocks that were made inside the allocator
   std::uint64_t objects_ = 0;
   std::uint64_t last_time_ = 0;
+  std::uint64_t last_clock_ = 0;  // of the item before
+  std::uint64_t waited_ = 0;      // nanoseconds, for a processor: no time of the program's
   std::uint64_t dropped_ = 0;
   RawFacts facts_;
 };
@@ -183,7 +185,8 @@ Reader::Thread& Reader::thread_of(const Item& item) {
 
 void Reader::emit(const Item& item, const Thread& thread, Event event) {
   event.thread = thread.number;
-  last_time_ = std::max(last_time_, time_.of(item.clock));
+  const std::uint64_t passed = time_.of(item.clock);
+  last_time_ = std::max(last_time_, passed - std::min(passed, waited_));
   event.time = last_time_;
   ready_.push_back(event);
 }
@@ -300,6 +303,11 @@ void Reader::take_other(const Item& item, Thread& thread) {
     case Other::kGone:
       finish_move(item, thread);
       break;
+    case Other::kWaited:
+      // Only where nobody did anything: while others go on the process's time does.
+      waited_ +=
+          std::min(value, time_.of(item.clock) - std::min(time_.of(last_clock_), time_.of(item.clock)));
+      break;
     case Other::kInner:
       inner_.insert(item.record.address);
       break;
@@ -356,6 +364,7 @@ void Reader::take(const Item& item) {
     case Tag::kEnd:
       break;
   }
+  last_clock_ = item.clock;
 }
 
 RawFacts Reader::facts() const {

@@ -86,7 +86,11 @@ template <bool has_size>
     if (HEAPWRIGHT_UNLIKELY(--writer->countdown == 0)) {
       writer->countdown = kUnstampedRun;
       const std::uint64_t now = clock_now<false>();
+      const bool paused = now > writer->clock && now - writer->clock > kPause;
       put_clock(*writer, now);
+      if (HEAPWRIGHT_UNLIKELY(paused)) {
+        note_waited(*writer);
+      }
       if (now >= writer->sample_at) {
         sample(*writer, now);
       }
@@ -95,6 +99,10 @@ template <bool has_size>
     return;
   }
   const std::uint64_t now = clock_now<true>();
+  if (HEAPWRIGHT_UNLIKELY(now - writer->clock > kPause && now > writer->clock)) {
+    put_clock(*writer, now);
+    note_waited(*writer);
+  }
   if (HEAPWRIGHT_UNLIKELY(now >= writer->sample_at)) {
     put_clock(*writer, now);
     sample(*writer, now);

@@ -197,6 +197,7 @@ Writer* refill(ThreadState& self) {
   put_clock(*writer, clock_now<true>());
   put_other(*writer, is_new ? Other::kThreadStart : Other::kThread, self.thread);
   self.writer = writer;
+  writer->waited = sys::waited_ns();
   if (has_end_key) {
     const Place place = self.place;
     self.place = Place::kInside;  // it may allocate, which is not the program's doing
@@ -255,6 +256,15 @@ void end_thread(ThreadState& self) {
   self.ended = true;
   compiler_barrier();
   self.place = Place::kOutside;
+}
+
+void note_waited(Writer& writer) {
+  const sys::KeepErrno keep;
+  const std::uint64_t waited = sys::waited_ns();
+  if (waited > writer.waited) {
+    put_other(writer, Other::kWaited, waited - writer.waited);
+    writer.waited = waited;
+  }
 }
 
 void sample(Writer& writer, std::uint64_t now) {

@@ -17,6 +17,7 @@
 namespace heapwright::recorder {
 
 struct alignas(128) Writer : Stream {
+  std::uint64_t waited = 0;         // nanoseconds its thread has waited for a processor, as last told
   std::uint64_t sample_at = 0;      // when to look whether resident memory is to be sampled
   std::uint32_t countdown = 0;      // events until the next stamp, where not each has one
   std::atomic<std::uint8_t> every;  // each event is stamped: there are other writers
@@ -78,6 +79,9 @@ Writer* borrow(ThreadState& self);
 void give_back(Writer& writer);
 // Records that the thread ends, and lets others have its writer.
 void end_thread(ThreadState& self);
+
+// Records how long the thread waited for a processor, after a pause.
+void note_waited(Writer& writer);
 
 // Records resident memory if its time has come; sets when to look again.
 void sample(Writer& writer, std::uint64_t now);

@@ -6,19 +6,30 @@
 
 namespace heapwright::recorder::sys {
 
-std::uint64_t resident_bytes() {
+namespace {
+
+// The second number of a file of /proc, 0 where there is none.
+std::uint64_t second_number(const char* path) {
   char text[128];
-  read_start("/proc/self/statm", text, sizeof(text));
+  read_start(path, text, sizeof(text));
   const char* at = text;
   while (*at != 0 && *at != ' ') {
     ++at;
   }
-  std::uint64_t pages = 0;
+  std::uint64_t number = 0;
   for (at += *at == ' ' ? 1 : 0; *at >= '0' && *at <= '9'; ++at) {
-    pages = pages * 10 + static_cast<std::uint64_t>(*at - '0');
+    number = number * 10 + static_cast<std::uint64_t>(*at - '0');
   }
-  return pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return number;
 }
+
+}  // namespace
+
+std::uint64_t resident_bytes() {
+  return second_number("/proc/self/statm") * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::uint64_t waited_ns() { return second_number("/proc/thread-self/schedstat"); }
 
 int reserve(int file, std::uint64_t where, std::uint64_t bytes) {
   rlimit most{};

@@ -59,6 +59,9 @@ inline std::size_t read_start(const char* path, char* buffer, std::size_t room) 
 
 // Resident memory of this process in bytes, 0 where it cannot be told.
 std::uint64_t resident_bytes();
+
+// Nanoseconds this thread has been ready to run while others ran; 0 where the kernel does not say.
+std::uint64_t waited_ns();
 // Makes room on the disk, so that no page of it is missing when it is written to through a mapping. 0 or errno.
 int reserve(int file, std::uint64_t where, std::uint64_t bytes);
 

@@ -41,7 +41,7 @@ Record put_random(Stream& stream, Random& random, std::uint64_t& now) {
   record.tag = static_cast<Tag>(1 + random.below(7));
   if (record.tag == Tag::kOther) {
     constexpr auto kFirst = static_cast<std::uint64_t>(Other::kThread);
-    constexpr auto kLast = static_cast<std::uint64_t>(Other::kInner);
+    constexpr auto kLast = static_cast<std::uint64_t>(Other::kWaited);
     record.other = static_cast<Other>(kFirst + random.below(kLast - kFirst + 1));
     if (has_address(record.other)) {
       put_other_address(stream, record.other, record.address);

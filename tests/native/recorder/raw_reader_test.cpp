@@ -192,6 +192,31 @@ TEST(RawReader, AThreadThatComesBackAfterItsEndIsANewOne) {
             (std::vector<Step>{{Kind::kMalloc, 0, 0}, {Kind::kThreadEnd, 0, 0}, {Kind::kFree, 1, 0}}));
 }
 
+TEST(RawReader, WaitingForAProcessorIsNoTime) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  raw.other(0, 1100, Other::kWaited, 6000);
+  raw.event(0, 1110, Tag::kFree, 0x1000);
+  raw.other(0, 1120, Other::kWaited, 1'000'000);  // more than has passed: time stands
+  raw.event(0, 1130, Tag::kMalloc, 0x1000, 10);
+  const Read read = read_built(raw);
+  ASSERT_EQ(read.events.size(), 4U);  // the first is the thread's start
+  EXPECT_EQ(read.events[1].time, 800U);
+  EXPECT_EQ(read.events[2].time, 1110U * 8 - 6000);
+  EXPECT_EQ(read.events[3].time, read.events[2].time + 20 * 8 - 10 * 8);
+}
+
+TEST(RawReader, TimePassesWhileAnotherThreadGoesOn) {
+  RawBuilder raw;
+  raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
+  raw.event(1, 900, Tag::kMalloc, 0x2000, 10);
+  raw.other(0, 1100, Other::kWaited, 6000);
+  raw.event(0, 1100, Tag::kFree, 0x1000);
+  const Read read = read_built(raw);
+  ASSERT_EQ(read.events.size(), 5U);
+  EXPECT_EQ(read.events.back().time, 1100U * 8 - 200 * 8);
+}
+
 TEST(RawReader, PrefixesAndTheRest) {
   RawBuilder raw;
   recorder::FileHeader& h = raw.header();
