@@ -40,7 +40,7 @@ void record_call(ThreadState& self, const Call& call) {
     return;
   }
   const std::uint64_t now = clock_now<true>();
-  put_clock(*writer, now);
+  bring_clock(*writer, now);
   if (now >= writer->sample_at) {
     sample(*writer, now);
   }

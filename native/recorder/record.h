@@ -70,6 +70,15 @@ class Inside {
   Place before_;
 };
 
+// Brings a writer's clock to now, and tells what of a pause its thread was kept waiting for a processor.
+[[gnu::always_inline]] inline void bring_clock(Writer& writer, std::uint64_t now) {
+  const bool paused = now > writer.clock && now - writer.clock > kPause;
+  put_clock(writer, now);
+  if (HEAPWRIGHT_UNLIKELY(paused)) {
+    note_waited(writer);
+  }
+}
+
 // Writes one event, with its size or without. The thread must be in Writing, and was Outside before.
 template <bool has_size>
 [[gnu::always_inline]] inline void record(ThreadState& self, Tag kind, const void* block, std::size_t size) {
@@ -86,11 +95,7 @@ template <bool has_size>
     if (HEAPWRIGHT_UNLIKELY(--writer->countdown == 0)) {
       writer->countdown = kUnstampedRun;
       const std::uint64_t now = clock_now<false>();
-      const bool paused = now > writer->clock && now - writer->clock > kPause;
-      put_clock(*writer, now);
-      if (HEAPWRIGHT_UNLIKELY(paused)) {
-        note_waited(*writer);
-      }
+      bring_clock(*writer, now);
       if (now >= writer->sample_at) {
         sample(*writer, now);
       }
@@ -99,9 +104,8 @@ template <bool has_size>
     return;
   }
   const std::uint64_t now = clock_now<true>();
-  if (HEAPWRIGHT_UNLIKELY(now - writer->clock > kPause && now > writer->clock)) {
-    put_clock(*writer, now);
-    note_waited(*writer);
+  if (HEAPWRIGHT_UNLIKELY(now - writer->clock > kPause)) {
+    bring_clock(*writer, now);
   }
   if (HEAPWRIGHT_UNLIKELY(now >= writer->sample_at)) {
     put_clock(*writer, now);
