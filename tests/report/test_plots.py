@@ -8,14 +8,19 @@ import re
 
 import pytest
 
-from heapwright.report.forest import forest_svg
-from heapwright.report.plots import limits, memory_svg, search_svg, thinned, unseen
+from heapwright.report.forest import forest_svg, pairs_svg, removals_svg
+from heapwright.report.landscape_svg import heat_svg, landscape_svg
+from heapwright.report.plots import course_svg, limits, memory_svg, search_svg, thinned, unseen
+from heapwright.report.proxy import proxy_svg
 from heapwright.study.view import StudyView
 
 from .conftest import ALL
 from .views import STATES, view
 
-DRAWN = (search_svg, forest_svg, memory_svg)
+DRAWN = (
+    *(search_svg, course_svg, forest_svg, pairs_svg, removals_svg),
+    *(memory_svg, proxy_svg, heat_svg, landscape_svg),
+)
 
 
 def test_every_state_is_drawn_twice_or_not_at_all(state: StudyView) -> None:
@@ -33,7 +38,7 @@ def test_colours_come_from_the_page(state: StudyView) -> None:
             "none",
             "currentColor",
             *(f"var(--{name})" for name in ("faint", "default", "memory", "time", "balanced", "front", "dominated")),
-            *(f"var(--{name})" for name in ("good", "goodbg", "muted")),
+            *(f"var(--{name})" for name in ("good", "goodbg", "muted", "bad", *(f"a{i}" for i in range(1, 7)))),
         }
         assert "style" not in text
         assert "font-family" not in text
@@ -104,6 +109,43 @@ def test_thinning_is_even_and_keeps_to_its_number() -> None:
     assert len(few) <= 10
     steps = {b.number - a.number for a, b in itertools.pairwise(few)}
     assert len(steps) == 1
+
+
+def test_a_plane_is_shaded_by_change() -> None:
+    text = heat_svg(STATES["swept"](), "s1")
+    words = re.sub(r"<[^>]*>", " ", text)
+    assert "CPU time over top_pad and mmap_max, from -10.0% to +13.0% against the default; 1 places failed" in words
+    assert len(set(re.findall(r'opacity="([\d.]+)"', text))) >= 4
+    assert {"best", "failed"} <= set(words.split())
+    assert heat_svg(view(), "s1") == ""
+
+
+def test_allocators_are_told_apart() -> None:
+    """Each has a mark of its own in the legend and among the dots."""
+    names = ("glibc", "jemalloc", "mimalloc3")
+    full = view(30)
+    mixed = [
+        dataclasses.replace(e, config=dataclasses.replace(e.config, allocator=names[i % 3]))
+        for i, e in enumerate(full.evaluations)
+    ]
+    text = search_svg(dataclasses.replace(full, evaluations=mixed), "s1").partition('class="narrow"')[0]
+    marks: dict[tuple[str, bool], set[str]] = {}
+    for number, mark in re.findall(r'id="s1-search-wide-e(\d+)" class="pt">.*?href="#([^"]+)"', text, re.DOTALL):
+        e = mixed[int(number) - 1]
+        marks.setdefault((e.config.allocator, e.on_front), set()).add(mark)
+    assert all(len(found) == 1 for found in marks.values())
+    assert len({min(found) for found in marks.values()}) == len(marks) >= 4
+    assert set(names) <= set(re.findall(r">([\w]+)</text>", text))
+
+
+def test_pairs_and_removals_are_written_out() -> None:
+    words = re.sub(r"<[^>]*>", " ", pairs_svg(view(), "s1"))
+    assert "0 of 3 pairs lower" in words
+    assert "pair 1: 95.4 MiB →" in words
+    words = re.sub(r"<[^>]*>", " ", removals_svg(view(), "s1"))
+    assert "mmap_threshold: CPU time" in words
+    assert "+40.0% [+35.0, +45.0] kept" in words
+    assert "dropped" in words
 
 
 def test_the_same_study_draws_the_same_bytes() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from typing import Any
 
 from heapwright.metrics import NUMERIC
+from heapwright.study.axes import Axis
 from heapwright.study.claim import pick_claim, study_claim
+from heapwright.study.terrain import Place, Smoothness, Terrain
 from heapwright.study.view import (
     Agreement,
     Config,
@@ -164,8 +167,23 @@ def replayed() -> StudyView:
     return dataclasses.replace(found, evaluations=searched, proxy=proxy)
 
 
+def swept() -> StudyView:
+    """A plane of 24 places, one of which failed."""
+    axes = (
+        Axis("top_pad", "B", tuple(str(4096 << k) for k in range(6)), "log2", 131072.0),
+        Axis("mmap_max", "", ("64", "128", "192", "256"), "linear", None),
+    )
+    places = [
+        Place((a, b), 2 + i, None if i == 7 else 0.9 + 0.01 * i, None, 1, "killed by SIGSEGV" if i == 7 else "")
+        for i, (a, b) in enumerate(itertools.product(axes[0].values, axes[1].values))
+    ]
+    terrain = Terrain("cpu_s", "glibc", axes, places, 1.0, 0.01, 0.02, Smoothness(0.9, 0.01, 0.005, "smooth"))
+    return view(terrain=terrain, picks={}, claim="A landscape of CPU time.", front=[])
+
+
 STATES = {
     "proven": view,
+    "swept": swept,
     "replayed": replayed,
     "unfinished": unfinished,
     "without gain": without_gain,

@@ -29,6 +29,7 @@ _COLOURS = {
     "#01020b": "var(--goodbg)",
     "#01020c": "var(--good)",
     "#01020d": "var(--muted)",
+    "#01020e": "var(--bad)",
     "#010211": "var(--a1)",
     "#010212": "var(--a2)",
     "#010213": "var(--a3)",
@@ -39,7 +40,7 @@ _COLOURS = {
 TEXT, FAINT = "#010203", "#010204"
 COLOUR = {"default": "#010205", "memory": "#010206", "time": "#010207", "balanced": "#010208"}
 FRONT, DOMINATED = "#010209", "#01020a"
-GOOD_GROUND, GOOD, MUTED = "#01020b", "#01020c", "#01020d"
+GOOD_GROUND, GOOD, MUTED, BAD = "#01020b", "#01020c", "#01020d", "#01020e"
 ALLOCATORS = ("#010211", "#010212", "#010213", "#010214", "#010215", "#010216")  # with another shape each, in turn
 MARKER = {"default": "s", "memory": "v", "time": "^", "balanced": "D"}
 _WIDE, _NARROW = 9.4, 3.7  # inches; 10 points of type are about 14 pixels in the page, on a phone about 13

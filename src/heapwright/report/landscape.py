@@ -232,8 +232,8 @@ def _heat(figure: Figure, axes: Axes, terrain: Terrain) -> None:
     known = ratios[~np.isnan(ratios)] if (~np.isnan(ratios)).any() else np.array([1.0])
     low, high = min(float(known.min()), 0.999), max(float(np.quantile(known, 0.95)), 1.001)
     norm = TwoSlopeNorm(1.0, low, high)
-    edges = (_edges(a, at) for a, at in ((first, xs), (second, ys)))
-    mesh = axes.pcolormesh(*edges, ratios.T, cmap="RdYlBu_r", norm=norm, rasterized=True)
+    cells = (edges(a, at) for a, at in ((first, xs), (second, ys)))
+    mesh = axes.pcolormesh(*cells, ratios.T, cmap="RdYlBu_r", norm=norm, rasterized=True)
     bar = figure.colorbar(mesh, ax=axes, label="ratio to the default (blue is better)", extend="max")
     bar.set_ticks(
         [low, 1.0, 1 + (high - 1) / 2, high], labels=[f"{v:.3g}" for v in (low, 1.0, 1 + (high - 1) / 2, high)]
@@ -250,7 +250,7 @@ def _heat(figure: Figure, axes: Axes, terrain: Terrain) -> None:
     _mark_best(axes, terrain)
 
 
-def _edges(axis: Axis, at: Any) -> Any:
+def edges(axis: Axis, at: Any) -> Any:
     """Where cells begin and end around these places: halfway, on a log axis in the exponent."""
     import numpy as np
 

@@ -1,7 +1,7 @@
-"""A landscape in the report, in the page's colours: a curve; of a plane, one along each setting.
+"""A landscape in the report, in the page's colours: a curve; of a plane, a heat map and a curve along each setting.
 
-The heat map of a plane is a picture for a file (`landscape --plot`); in the page, which is drawn in lines that follow
-its colours and can be read aloud, a plane is shown as profiles: the best over the other setting, along each axis.
+The heat map has few shades, each a path of all its cells, so that a plane of thousands of places stays small; what lies
+between is for the picture in a file (`landscape --plot`). The curves are profiles: the best over the other setting.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from heapwright.metrics import METRICS
-from heapwright.report.drawing import COLOUR, FRONT, figure_of, picture
-from heapwright.report.landscape import draw_scale, place_text, shape_text
+from heapwright.report.drawing import BAD, COLOUR, FRONT, GOOD, TEXT, figure_of, picture
+from heapwright.report.landscape import draw_scale, edges, place_text, shape_text
 from heapwright.report.terminal import percent
 from heapwright.study.terrain import Place, Terrain
 
@@ -31,6 +33,84 @@ def landscape_svg(view: StudyView, anchor: str) -> str:
     best = f"{place_text(terrain, terrain.best)}, {percent(terrain.best.ratio)}"
     text = f"{label} in per cent of change against the default. Best: {best}. {shape_text(terrain)}."
     return picture(lambda narrow: _draw(terrain, narrow), anchor, "landscape", "Landscape", text)
+
+
+def heat_svg(view: StudyView, anchor: str) -> str:
+    """A plane as cells, shaded by their change; nothing for any other study."""
+    terrain = view.terrain
+    if terrain is None or len(terrain.axes) != 2 or not any(p.ratio for p in terrain.places):
+        return ""
+    changes = [100 * (p.ratio - 1) for p in terrain.places if p.ratio is not None]
+    failed = sum(bool(p.failure) for p in terrain.places)
+    text = (
+        f"{METRICS[terrain.metric].label} over {terrain.axes[0].key} and {terrain.axes[1].key}, from"
+        f" {min(changes):+.1f}% to {max(changes):+.1f}% against the default"
+        f"{f'; {failed} places failed' if failed else ''}. {shape_text(terrain)}."
+    )
+    return picture(lambda narrow: _heat(terrain, narrow), anchor, "heat", "Heat map", text)
+
+
+def _heat(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    first, second = terrain.axes
+    figure, (axes,) = figure_of(narrow, 4.6 if narrow else 5.4)
+    xs, ys = (edges(a, np.array([a.at(v) for v in a.values])) for a in (first, second))
+    draw_scale(axes, "x", first, 5 if narrow else 12)
+    draw_scale(axes, "y", second, 8)
+    axes.set_xlim(xs[0], xs[-1])
+    axes.set_ylim(ys[0], ys[-1])
+    axes.grid(visible=False)
+    groups: dict[int, list[Path]] = {}
+    limits = _shades([p.ratio - 1 for p in terrain.places if p.ratio is not None])
+    for number, place in enumerate(terrain.places):
+        if place.ratio is None:
+            continue
+        i, j = divmod(number, len(second.values))
+        level = _level(place.ratio - 1, limits)
+        x, y = (xs[i], xs[i + 1]), (ys[j], ys[j + 1])
+        corners = [(x[0], y[0]), (x[1], y[0]), (x[1], y[1]), (x[0], y[1]), (x[0], y[0])]
+        groups.setdefault(level, []).append(Path(corners, closed=True))
+    for level, cells in sorted(groups.items()):
+        colour, shade = GOOD if level < 0 else BAD, 0.08 + 0.8 * abs(level) / len(limits) if level else 0.0
+        axes.add_patch(
+            PathPatch(
+                Path.make_compound_path(*cells), facecolor=colour, alpha=shade, linewidth=0, label=_span(level, limits)
+            )
+        )
+    best = terrain.best
+    if best is not None and best.ratio is not None:
+        at = [first.at(best.values[0])], [second.at(best.values[1])]
+        axes.plot(*at, "*", color=COLOUR["memory"], markersize=12, ls="none", label="best")
+    failed = [p.values for p in terrain.places if p.failure]
+    if failed:
+        places = [first.at(a) for a, _ in failed], [second.at(b) for _, b in failed]
+        axes.plot(*places, "x", color=TEXT, markersize=4, ls="none", label="failed")
+    axes.set_title("% change" + ("" if narrow else " against the default (green is better)"), loc="left")
+    figure.legend(loc="outside upper left", ncols=2 if narrow else 5)
+    return figure, {}
+
+
+def _shades(changes: list[float]) -> list[float]:
+    """Where shades end, on either side of zero: four, so wide that nearly all places (19 of 20) lie within them."""
+    widest = max(float(np.quantile(np.abs(changes), 0.95)), 0.001)
+    return [widest * k / 4 for k in (0.25, 1, 2, 3)]
+
+
+def _level(change: float, limits: list[float]) -> int:
+    """0: nothing to speak of; −1 … −4 better, 1 … 4 worse."""
+    level = sum(abs(change) > limit for limit in limits)
+    return -level if change < 0 else level
+
+
+def _span(level: int, limits: list[float]) -> str:
+    """'−2.0 … −1.0', '> 3.0'."""
+    ends = [f"{100 * v:.2g}" for v in limits]
+    if level == 0:
+        return f"±{ends[0]}"
+    sign, at = ("−" if level < 0 else "+"), abs(level)
+    return f"{sign}{ends[at - 1]} …" + (f" {sign}{ends[at]}" if at < len(ends) else "")
 
 
 def profile(terrain: Terrain, at: int) -> list[Place]:

@@ -14,7 +14,7 @@ from heapwright.report.embedded import LONG_COMMAND, listed
 from heapwright.report.facts import facts, host_facts, size
 from heapwright.report.forest import forest_svg, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text
-from heapwright.report.landscape_svg import landscape_svg
+from heapwright.report.landscape_svg import heat_svg, landscape_svg
 from heapwright.report.plots import allocators_of, course_svg, describe, memory_svg, search_svg, unseen
 from heapwright.report.progress import title as phase_title
 from heapwright.report.proxy import proxy_section, proxy_svg
@@ -44,6 +44,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "search": search_svg,
         "course": course_svg,
         "memory": memory_svg,
+        "heat": heat_svg,
         "landscape": landscape_svg,
         "proxy": proxy_svg,
     }
@@ -216,12 +217,15 @@ def _settings(view: StudyView, config: Config) -> list[dict[str, str]]:
         {
             "key": key,
             "value": value,
-            "size": size(value) if units.get(key) == "B" else "",
+            "size": size(str(int(value) * _BYTES[units[key]])) if value.isdigit() and units.get(key) in _BYTES else "",
             "effective": config.effective.get(key, ""),
             "explain": view.explain(config, key),
         }
         for key, value in config.settings.items()
     ]
+
+
+_BYTES = {"B": 1, "KiB": 1024, "MiB": 1 << 20}
 
 
 def _units(allocator: str) -> dict[str, str]:
