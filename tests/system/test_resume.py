@@ -60,7 +60,7 @@ def starts(log: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-@pytest.mark.parametrize("method", ["nsga2", "replay", "grid", "gp", "cmaes", "local", "auto"])
+@pytest.mark.parametrize("method", ["nsga2", "replay", "grid", "gp", "cmaes", "local"])
 def test_killed_ten_times_it_ends_as_if_undisturbed(
     method: str, heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:
