@@ -155,7 +155,8 @@ def test_the_environment_is_the_study_s(make: Make, monkeypatch: pytest.MonkeyPa
 @pytest.fixture(scope="session")
 def trace(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
     path = tmp_path_factory.mktemp("trace") / "t.hwt"
-    words = [Path(sys.executable).with_name("heapwright"), "record", "-o", path, "--", program("mapping_calls")]
+    heapwright = str(Path(sys.executable).with_name("heapwright"))
+    words = [heapwright, "record", "-o", str(path), "--", str(program("mapping_calls"))]
     subprocess.run(words, check=True, capture_output=True)
     return path
 

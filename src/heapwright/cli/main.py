@@ -24,6 +24,7 @@ from heapwright.cli import (
     landscape,
     link,
     measure,
+    plan,
     record,
     replay,
     report,
@@ -38,6 +39,7 @@ _VERBS = (
     *(tune, landscape, compare, bench, measure, apply, run, report, watch),
     *(record, info, replay, fit, synth, import_, export),
     *(inspect, link),
+    plan,
     *(doctor, allocators, completion),
 )
 
@@ -94,6 +96,22 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """What is ours, and the target's words after the first '--' if there is one."""
+    if "--" not in words:
+        return words, None
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """The arguments of a command line, as a verb's `run` gets them."""
+    own, target = _split(words)
+    args = build_parser().parse_args(own)
+    args.command = target
+    return args
+
+
 def fail(message: str, hint: str = "") -> None:
     """One line on stderr: what is wrong, what to do."""
     sys.stderr.write(f"heapwright: {message}{f' ({hint})' if hint else ''}\n")
@@ -101,11 +119,7 @@ def fail(message: str, hint: str = "") -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    own, target = words, None
-    if "--" in words:
-        at = words.index("--")
-        own, target = words[:at], words[at + 1 :]
+    own, target = _split(list(sys.argv[1:] if argv is None else argv))
     parser = build_parser()
     try:
         args = parser.parse_args(own)

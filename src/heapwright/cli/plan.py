@@ -1,0 +1,126 @@
+"""`heapwright plan`, `run-one`, `collect`: a study's blocks as files, for job arrays (cluster/job_files.py)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heapwright.cli.common import positive
+from heapwright.errors import UsageError
+
+if TYPE_CHECKING:
+    from heapwright.allocators.registry import Allocator
+    from heapwright.cluster.job_files import FileMachines, Plan
+    from heapwright.study.runner import Machines
+    from heapwright.study.store import Store
+    from heapwright.workload.model import Workload
+
+_PLANNED = ("tune", "landscape")
+_EPILOG = """\
+examples:
+  heapwright plan jobs tune --minimize peak_rss -- ./solver big.cnf
+  heapwright run-one jobs 0                  # on any machine that sees jobs/ and the program
+  heapwright collect jobs                    # prints how many blocks come next; 0: the study is finished
+  n=$(heapwright plan jobs tune -- ./solver big.cnf)
+  while [ "$n" -gt 0 ]; do
+    sbatch --wait --array=0-$((n-1)) --wrap 'heapwright run-one jobs $SLURM_ARRAY_TASK_ID'
+    n=$(heapwright collect jobs)
+  done
+"""
+
+
+def _parser(verbs: Any, name: str, help_: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.", epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("folder", type=Path, metavar="DIR", help="where the plan is, on a shared file system")
+    return parser
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the three verbs to the command line."""
+    parser = _parser(verbs, "plan", "write a study's next blocks as files, for job arrays")
+    parser.add_argument("--blocks", type=positive, default=20, metavar="N", help="that a search asks for at once (20)")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="VERB …", help=f"{' or '.join(_PLANNED)}, options")
+    parser.set_defaults(run=run_plan, takes_command=True)
+    parser = _parser(verbs, "run-one", "run one block of a plan")
+    parser.add_argument("number", type=_number, metavar="N", help="which, from 0")
+    parser.set_defaults(run=run_one)
+    parser = _parser(verbs, "collect", "take a plan's results into its study, and write the next blocks")
+    parser.set_defaults(run=run_collect)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 0")
+    return int(text)
+
+
+def run_plan(args: argparse.Namespace) -> int:
+    """Runs `plan`."""
+    from heapwright.cluster.job_files import PLAN, Plan
+
+    if args.words[:1] not in [[verb] for verb in _PLANNED]:
+        raise UsageError("there is nothing to plan", f"give the command: heapwright plan DIR {_PLANNED[0]} … -- ./prog")
+    if (args.folder / PLAN).exists():
+        raise UsageError(f"{args.folder} holds a plan already", "heapwright collect goes on with it")
+    target = [] if args.command is None else ["--", *args.command]
+    return _go(args.folder.absolute(), Plan([*args.words, *target], str(Path.cwd()), args.blocks))
+
+
+def run_collect(args: argparse.Namespace) -> int:
+    """Runs `collect`."""
+    from heapwright.cluster.job_files import read_plan
+
+    folder, plan = args.folder.absolute(), read_plan(args.folder)
+    os.chdir(plan.directory)
+    return _go(folder, plan)
+
+
+def run_one(args: argparse.Namespace) -> int:
+    """Runs `run-one`."""
+    from heapwright.cluster import job_files
+
+    job_files.run_one(args.folder, args.number)
+    return 0
+
+
+def _go(folder: Path, plan: Plan) -> int:
+    """Takes the journey as far as it goes; prints how many blocks there are to run."""
+    from heapwright.cli.main import parse
+    from heapwright.cluster.job_files import FileMachines, Planned
+    from heapwright.cluster.parcel import needs_of
+
+    folder.mkdir(parents=True, exist_ok=True)
+    made: list[FileMachines] = []
+
+    def machines(
+        workload: Workload, allocators: Sequence[Allocator], _note: Callable[[str], None], store: Store | None
+    ) -> Machines:
+        assert store is not None
+        needs = needs_of(workload, list(allocators), store.references.absolute())
+        made.append(FileMachines(folder, plan, needs, store))
+        return made[0]
+
+    args = parse(plan.words)
+    if args.cluster or args.json == "-":
+        raise UsageError("a planned command takes no --cluster, and no --json on stdout", "leave it out")
+    args.machines, args.quiet = machines, True
+    try:
+        status: int = args.run(args)
+    except Planned:
+        count = len(made[0].plan.blocks)
+        which = f"0 … {count - 1}" if count > 1 else "0"
+        sys.stderr.write(f"heapwright: blocks to run: {count} (heapwright run-one {folder} {which})\n")
+        sys.stdout.write(f"{count}\n")
+        return 0
+    if status == 0:
+        made[0].done()
+        sys.stderr.write("heapwright: the study is finished; the report is beside it\n")
+        sys.stdout.write("0\n")
+    return status

@@ -1,0 +1,102 @@
+"""How many evaluations a second one worker and two workers make, for replays whose memory alone counts.
+
+    tools/cluster_speed.py TRACE [ROUNDS]
+
+A scheduler and two workers, each pinned to a core. In every round the same blocks run on one worker and on both, in
+random order; the ratio is taken within the round. The last lines are for docs/cluster.md.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+from heapwright.allocators.registry import get_allocator
+from heapwright.cluster.dask_runner import DaskMachines
+from heapwright.cluster.parcel import needs_of
+from heapwright.cluster.pool import Pool
+from heapwright.cluster.settings import Settings
+from heapwright.measure.meter import MeterOptions
+from heapwright.study.proxy import Replays
+from heapwright.study.runner import Job, Work
+from heapwright.workload.model import Input, Workload, WorkloadFile
+
+PORT = 18786
+BLOCKS, RUNS = 10, 6
+
+
+def main() -> None:
+    """Measures."""
+    trace, rounds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        dask = [sys.executable, "-m", "dask"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+        address = f"tcp://127.0.0.1:{PORT}"
+        words = [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(PORT), "--no-dashboard"]
+        started = [subprocess.Popen(words, **quiet)]  # type: ignore[call-overload]
+        try:
+            for core in cores:
+                words = ["taskset", "-c", str(core), *dask, "worker", address, "--nthreads", "1", "--no-nanny"]
+                started.append(subprocess.Popen([*words, "--no-dashboard"], **quiet))  # type: ignore[call-overload]
+            measure(trace, rounds, address, folder)
+        finally:
+            for process in reversed(started):
+                process.terminate()
+                process.wait()
+
+
+def measure(trace: Path, rounds: int, address: str, folder: Path) -> None:
+    """Interleaved rounds on one worker and on two."""
+    inputs = (Input("one"),)
+    workload = Workload(WorkloadFile(command=["sh"]), folder, inputs)
+    needs = needs_of(workload, [get_allocator("glibc")], folder)
+    with Pool(Settings(address), print, None) as pool:
+        while pool.start(needs, "", None) < 2:
+            time.sleep(0.5)
+        machines = DaskMachines(pool, needs, 2)
+        with Replays(workload, {"one": trace}, MeterOptions()) as replays:
+            runner = machines.for_replays(replays, timed=False)
+            run(runner, 2, 4)  # both fetch the trace and make it ready
+            ratios = []
+            for number in range(rounds):
+                rates = {}
+                for workers in random.sample((1, 2), 2):
+                    rates[workers] = run(runner, workers, BLOCKS)
+                ratios.append(rates[2] / rates[1])
+                load = os.getloadavg()[0]
+                print(
+                    f"round {number}: one worker {rates[1]:.1f}, two {rates[2]:.1f} evaluations/s,"
+                    f" ratio {ratios[-1]:.2f}, load {load:.1f}",
+                    flush=True,
+                )
+    low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+    print(f"two workers make {middle:.2f} times the evaluations of one (rounds: {low:.2f} to {high:.2f})")
+
+
+def run(runner: object, workers: int, blocks: int) -> float:
+    """Evaluations a second with so many workers."""
+    from heapwright.cluster.dask_runner import DaskRunner
+
+    assert isinstance(runner, DaskRunner)
+    runner._single = workers == 1
+    for block in range(blocks):
+        jobs = tuple(Job("replay", block, Input("one"), n + 1, {}, n) for n in range(RUNS))
+        runner.submit(Work(jobs))
+    began = time.monotonic()
+    with closing(runner.results()) as results:
+        count = sum(not r.outcome.failure for r in results)
+    assert count == blocks * RUNS
+    return count / (time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    main()
