@@ -121,7 +121,9 @@ def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: s
     text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
     text = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
     text = re.sub(r"<g>(<(?:use|path|g clip-path=[^>]*><use) [^>]*/>(?:</g>)?)</g>", r"\1", text)
-    text = re.sub(r"<g>(<(?:use|path) [^>]*/>)</g>", r"\1", text)
+    text = re.sub(r'<g id="[^"]*"/>', "", text)  # marks of ticks, which have no length
+    for _ in range(2):
+        text = re.sub(r"<g>(<(?:use|path) [^>]*/>|<text [^>]*>[^<]*</text>)</g>", r"\1", text)
     for sentinel, css in _COLOURS.items():
         text = text.replace(sentinel, css)
     for gid, tip in tips.items():

@@ -260,7 +260,8 @@ def _name(
         assert best is not None
         taken.append(best[1:])
         x, y = axes.transData.inverted().transform((best[1], best[2] + 3 * scale))
-        axes.text(x, y, text, color=COLOUR[key], fontweight="bold", zorder=5)
+        named = axes.text(x, y, text, color=COLOUR[key], fontweight="bold", zorder=5)
+        named.set_in_layout(False)  # a long name must not take the picture's room
 
 
 def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
