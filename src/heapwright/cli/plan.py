@@ -33,9 +33,9 @@ examples:
 """
 
 
-def _parser(verbs: Any, name: str, help_: str) -> argparse.ArgumentParser:
+def _parser(verbs: Any, name: str, help_: str, epilog: str = "") -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(
-        name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.", epilog=_EPILOG,
+        name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.", epilog=epilog or None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("folder", type=Path, metavar="DIR", help="where the plan is, on a shared file system")
@@ -44,7 +44,7 @@ def _parser(verbs: Any, name: str, help_: str) -> argparse.ArgumentParser:
 
 def add_parser(verbs: Any) -> None:
     """Adds the three verbs to the command line."""
-    parser = _parser(verbs, "plan", "write a study's next blocks as files, for job arrays")
+    parser = _parser(verbs, "plan", "write a study's next blocks as files, for job arrays", _EPILOG)
     parser.add_argument("--blocks", type=positive, default=20, metavar="N", help="that a search asks for at once (20)")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="VERB …", help=f"{' or '.join(_PLANNED)}, options")
     parser.set_defaults(run=run_plan, takes_command=True)
