@@ -35,6 +35,8 @@ inline constexpr std::size_t kChunkBytes = kSuperblockBytes * kSuperblocksInChun
 inline constexpr std::size_t kLargestClassBytes = 32 * 1024;
 inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 
+static_assert(kLargestClassBytes <= kSuperblockBytes);
+
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) & ~(unit - 1);
 }

@@ -14,7 +14,9 @@
 //       front 0          front 1             └─────────────────────┘└──────┴───────┘
 //                                                                     the region
 //
-// `room` counts frees down to the next look at a list, not its length: malloc need not write it. Front 0
+// `room` counts frees down to the next look at a list, not its length: malloc need not write it. If a list is then found
+// as long as it can be, the program only frees: what was freed long ago will not be wanted soon and leaves the cache, so
+// that looking at its links is slow. All of the list goes back at once, and the next looks come sooner. Front 0
 // belongs to no class; its room is 0, so that freeing a span or nonsense, whose tag is 0, ends in the slow
 // path by the test that a full list needs anyway. Likewise `limit`: NULL, foreign pointers and large blocks
 // fail the compare 'is it in the region', and a process with threads sets it to 0, so that every free fails
@@ -60,7 +62,7 @@ class Heap {
   struct Front {
     Block* head;
     std::int32_t room;
-    std::uint32_t unused;
+    std::int32_t longest;  // at the next look, if no block is taken until then
   };
 
   struct Hot {
@@ -127,10 +129,10 @@ class Heap {
     if (C::kSecure || offset >= hot_.limit || tag_at(offset) % (1U << kOwnerShift) == 0) {
       return false;
     }
-    Superblock* const superblock = head_of(address);
+    Superblock* const superblock = superblock_of(address);
     auto* const block = static_cast<Block*>(address);
     Stray& stray = stray_of(superblock);
-    if (stray.superblock != superblock || !begins_block(superblock, block)) [[unlikely]] {
+    if (stray.superblock != superblock || !begins_block(stray.reciprocal, block)) [[unlikely]] {
       free_remote(superblock, block);
     } else if (add_stray(stray, block)) {
       send(stray);
@@ -197,20 +199,23 @@ class Heap {
 
  private:
   static constexpr unsigned kOwnerShift = 16;
-  // Blocks of another heap's superblock on their way there.
+  // Blocks of another heap's superblock on their way there; and what of its description free() must know, which the
+  // owner keeps writing to: its line is read once for each batch.
   struct Stray {
     Superblock* superblock = nullptr;
     Block* first = nullptr;
     Block* last = nullptr;
     std::uint32_t count = 0;
     std::uint32_t bytes = 0;
+    std::uint32_t size = 0;
+    std::uint32_t reciprocal = 0;
   };
   static constexpr std::size_t kStrays = 64;
   static constexpr std::size_t kLeastInFront = 8;  // blocks, or large ones would be handed out cold
   static constexpr std::size_t kHollowFrom =
       256;                                     // bytes of a block: of smaller ones hardly a page is ever free
   static constexpr std::uint32_t kEnough = 4;  // a quarter of a superblock's blocks, to take it over
-  static constexpr std::size_t kSettleEvery = 32;         // superblocks started
+  static constexpr std::size_t kSettleEvery = 32;         // superblocks started, at least
   static constexpr std::uint32_t kStrayBytes = 4 * 1024;  // of one superblock, before they go
 
   // Held while superblocks of a heap change: by its thread, or by one that brings blocks home (heap_remote.h).
@@ -294,7 +299,7 @@ class Heap {
       std::uint64_t mask = 0;
       std::uint64_t& bits = Hardening::word(block, mask);  // shared with blocks of other threads
       __atomic_fetch_or(&bits, mask, __ATOMIC_RELAXED);
-      pool_->hardening.write_canary(block, head_of(block)->size);
+      pool_->hardening.write_canary(block, superblock_of(block)->size);
     }
     return block;
   }
@@ -332,9 +337,10 @@ class Heap {
   const Block* repeated(const Block* first) const;
   // Whether a superblock's block begins here. In granules of 16 bytes, with r = ⌈2³²/size⌉: the low half of offset·r
   // is at most the offset, and so below 2¹⁶, for a multiple of the size, and at least r > 2¹⁶ for everything else.
-  static bool begins_block(const Superblock* superblock, const void* address) {
-    const auto offset = static_cast<std::uint32_t>(static_cast<const char*>(address) - memory_of(superblock));
-    return offset / 16 * superblock->reciprocal < kSuperblockBytes && offset % 16 == 0;
+  static bool begins_block(std::uint32_t reciprocal, const void* address) {
+    const auto offset =
+        static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address) % kSuperblockBytes);
+    return offset / 16 * reciprocal < kSuperblockBytes && offset % 16 == 0;
   }
   void give_back(Block* block);
   Block* give_back_own(Block* block);
@@ -343,7 +349,6 @@ class Heap {
   void large_changed();
   // heap_hollow.h
   static bool is_solid(const Superblock* superblock, std::size_t begin);
-  static bool is_hollow(const Superblock* superblock);
   void maybe_hollow(Superblock* superblock, std::uint32_t before);
   void hollow_out(Superblock* superblock);
   void refill_hollow(Superblock* superblock);
@@ -367,7 +372,7 @@ class Heap {
     set_next(block, stray.first);
     stray.first = block;
     ++stray.count;
-    return (stray.bytes += stray.superblock->size) >= kStrayBytes;
+    return (stray.bytes += stray.size) >= kStrayBytes;
   }
   void send(Stray& stray);
   void report(const void* address, Fault fault) const {
@@ -385,8 +390,9 @@ class Heap {
   Pool* pool_;
   std::uint32_t forks_ = 0;  // of a heap whose thread is in another process, the lock may be held for ever
   std::array<Stray, kStrays> strays_{};
-  std::size_t idle_bytes_ = 0;  // in free blocks of superblocks of this heap that are not current
-  std::size_t started_ = 0;     // superblocks, since remote frees were last looked for everywhere
+  std::size_t idle_bytes_ = 0;            // in free blocks of superblocks of this heap that are not current
+  std::size_t started_ = 0;               // superblocks, since remote frees were last looked for everywhere
+  std::size_t settle_at_ = kSettleEvery;  // so many: a part of those that were looked at then
   const void* fresh_ = nullptr;
 };
 

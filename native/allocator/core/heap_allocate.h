@@ -72,7 +72,7 @@ template <Configuration C>
 void* Heap<C>::allocate_class(std::size_t number) {
   Front& front = hot_.fronts[number];
   if (front.head == nullptr) {
-    if (started_ >= kSettleEvery) {
+    if (started_ >= settle_at_) {
       started_ = 0;
       settle();
     }
@@ -99,7 +99,6 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
   if (first == nullptr) {
     return nullptr;
   }
-  first->kind = Kind::kSpan;
   join(first, count);
   void* const block = memory_of(first);
   fresh_ = region().last_was_clean() ? block : nullptr;
@@ -142,14 +141,14 @@ Block* Heap<C>::refill(std::size_t number) {
 
 template <Configuration C>
 bool Heap<C>::has_blocks(const Superblock* superblock) {
-  return superblock->free != nullptr || superblock->carved < superblock->capacity || is_hollow(superblock);
+  return superblock->free != nullptr || superblock->carved < superblock->capacity || superblock->hollow != 0;
 }
 
 // Half a front's worth of the current superblock's blocks, or all it has if a front can hold them: then nobody walks the
 // list, whose links may be in no cache.
 template <Configuration C>
 Block* Heap<C>::draw(Superblock* superblock) {
-  if (superblock->free == nullptr && is_hollow(superblock)) {
+  if (superblock->free == nullptr && superblock->hollow != 0) {
     refill_hollow(superblock);
   }
   const auto most = static_cast<std::size_t>(most_in_front(superblock->number));
@@ -161,14 +160,16 @@ Block* Heap<C>::draw(Superblock* superblock) {
   Block* first = superblock->free;
   if (first == nullptr) {
     first = carve(superblock, batch, count);
-  } else if (superblock->free_count <= most && !is_hollow(superblock)) {
+  } else if (superblock->free_count <= most && superblock->hollow == 0) {
     count = superblock->free_count;
     superblock->free = nullptr;
     set_free_count(superblock, 0);
   } else {
     cut(superblock, batch, count);
   }
-  hot_.fronts[superblock->number].room = static_cast<std::int32_t>(most - std::min(count, batch));
+  Front& front = hot_.fronts[superblock->number];
+  front.room = static_cast<std::int32_t>(most - std::min(count, batch));
+  front.longest = INT32_MAX;
   return first;
 }
 
@@ -200,7 +201,7 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
         region().settings.guards = pool_->large.guards = true;
       }
     }
-    superblock = region().take(Classes::width(number), static_cast<std::uint8_t>(number));
+    superblock = region().take(1, static_cast<std::uint8_t>(number));
     look_at_region();
   }
   if (superblock == nullptr) {
@@ -210,14 +211,13 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
   superblock->free = nullptr;
   set(superblock->free_count, 0U);
   set(superblock->carved, 0U);
-  superblock->capacity = static_cast<std::uint32_t>(Classes::width(number) * kSuperblockBytes / size);
+  superblock->capacity = static_cast<std::uint32_t>(kSuperblockBytes / size);
   set(superblock->size, static_cast<std::uint32_t>(size));
   superblock->reciprocal =
       static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
   superblock->number = static_cast<std::uint8_t>(number);
   superblock->current = false;
   set_kind(superblock, Kind::kBlocks);
-  join(superblock, Classes::width(number));
   if (pool_->threaded) {
     Remote::of(superblock).reset();
   }

@@ -24,9 +24,9 @@ void Heap<C>::spill(void* address) {
 template <Configuration C>
 bool Heap<C>::take_back(void* address) const {
   if constexpr (C::kSecure) {
-    const Superblock* const superblock = head_of(address);
+    const Superblock* const superblock = superblock_of(address);
     std::uint64_t mask = 0;
-    if (!begins_block(superblock, address)) {
+    if (!begins_block(superblock->reciprocal, address)) {
       report(address, Fault::kInside);
       return false;
     }
@@ -44,7 +44,7 @@ bool Heap<C>::take_back(void* address) const {
   return true;
 }
 
-// Keeps the newest blocks of a front and gives the others back.
+// Keeps the newest blocks of a front, or none if the program only frees, and gives the others back.
 template <Configuration C>
 void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
   Front& front = hot_.fronts[number];
@@ -56,7 +56,7 @@ void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
     last = rest;
     rest = next_of(rest);
   }
-  front.room = most - length;
+  const std::int32_t kept = length;
   for (const Block* block = rest; block != nullptr; block = next_of(block)) {
     if (++length > 2 * most) [[unlikely]] {  // longer than it can be: it bites its own tail
       const Block* const twice = repeated(front.head);
@@ -65,10 +65,18 @@ void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
       return;
     }
   }
-  if (last == nullptr) {
+  if (length > front.longest) {
+    rest = front.head;
     front.head = nullptr;
+    front.longest = front.room = std::min(most, std::max(static_cast<std::int32_t>(kLeastInFront), most / 8));
   } else {
-    set_next(last, nullptr);
+    if (last == nullptr) {
+      front.head = nullptr;
+    } else {
+      set_next(last, nullptr);
+    }
+    front.room = most - kept;
+    front.longest = most;
   }
   give_back(rest);
 }
@@ -93,7 +101,7 @@ void Heap<C>::give_back(Block* block) {
   Block* foreign = give_back_own(block);
   while (foreign != nullptr) {
     Block* const next = next_of(foreign);
-    free_remote(head_of(foreign), foreign);
+    free_remote(superblock_of(foreign), foreign);
     foreign = next;
   }
 }
@@ -104,7 +112,7 @@ Block* Heap<C>::give_back_own(Block* block) {
   const Guard guard(*this);
   Block* foreign = nullptr;
   while (block != nullptr) {
-    Superblock* const superblock = head_of(block);
+    Superblock* const superblock = superblock_of(block);
     if (!owns(superblock) && !own_again(superblock)) {  // it was full, and another has it now
       Block* const next = next_of(block);
       set_next(block, foreign);
@@ -117,7 +125,7 @@ Block* Heap<C>::give_back_own(Block* block) {
     std::uint32_t count = superblock->free_count;
     do {
       Block* const next = next_of(block);
-      if (!begins_block(superblock, block)) [[unlikely]] {
+      if (!begins_block(superblock->reciprocal, block)) [[unlikely]] {
         report(block, Fault::kInside);
       } else {
         set_next(block, chain);
@@ -177,11 +185,9 @@ void Heap<C>::release(Superblock* superblock) {
   }
   set_free_count(superblock, 0);
   const Pool::Guard guard(*pool_);
-  for (std::size_t i = 0; i < superblock->length; ++i) {
-    superblock[i].hollow = 0;
-    __atomic_store_n(&region().tag(memory_of(superblock + i)), 0, __ATOMIC_RELAXED);
-  }
-  region().give(superblock, superblock->length);
+  superblock->hollow = 0;
+  __atomic_store_n(&region().tag(memory_of(superblock)), 0, __ATOMIC_RELAXED);
+  region().give(superblock, 1);
 }
 
 template <Configuration C>
@@ -213,7 +219,7 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
       }
     }
     if (tag - offset != hot_.owner) {
-      free_remote(head_of(address), static_cast<Block*>(address));
+      free_remote(superblock_of(address), static_cast<Block*>(address));
     } else if (!push(front_at(hot_.fronts.data(), offset), address)) {
       look_at_region();  // that the fast path came here may mean that the region has grown
       spill(address);

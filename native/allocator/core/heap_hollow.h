@@ -23,32 +23,18 @@ namespace heapwright::alloc {
 namespace hollow {
 
 inline std::size_t page_bytes() { return std::max(platform::page_size(), kSuperblockBytes / 16); }
-inline bool is_set(const Superblock* first, std::size_t page, std::size_t in_each) {
-  return (first[page / in_each].hollow >> page % in_each & 1U) != 0;
+// The bits of the pages that a block touches.
+inline std::uint32_t pages_of(std::size_t begin, std::size_t size) {
+  const std::size_t page = page_bytes();
+  return (2U << (begin + size - 1) / page) - (1U << begin / page);
 }
 
 }  // namespace hollow
 
-// Which blocks touch no hollow page.
+// Whether a block touches no hollow page.
 template <Configuration C>
 bool Heap<C>::is_solid(const Superblock* superblock, std::size_t begin) {
-  const std::size_t page = hollow::page_bytes();
-  for (std::size_t i = begin / page; i <= (begin + superblock->size - 1) / page; ++i) {
-    if (hollow::is_set(superblock, i, kSuperblockBytes / page)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-template <Configuration C>
-bool Heap<C>::is_hollow(const Superblock* superblock) {
-  for (std::size_t i = 0; i < superblock->length; ++i) {
-    if (superblock[i].hollow != 0) {
-      return true;
-    }
-  }
-  return false;
+  return (superblock->hollow & hollow::pages_of(begin, superblock->size)) == 0;
 }
 
 // Called when the number of free blocks has risen from `before`.
@@ -70,31 +56,25 @@ void Heap<C>::maybe_hollow(Superblock* superblock, std::uint32_t before) {
 template <Configuration C>
 void Heap<C>::hollow_out(Superblock* superblock) {
   const std::size_t page = hollow::page_bytes();
-  const std::size_t in_each = kSuperblockBytes / page;
-  const std::size_t pages = superblock->length * in_each;
+  const std::size_t pages = kSuperblockBytes / page;
   char* const memory = memory_of(superblock);
-  std::array<std::uint32_t, 16 * 16> free_bytes{};
-  const auto add = [&](std::size_t begin, std::size_t end) {
-    while (begin < end) {
+  std::array<std::uint32_t, 16> free_bytes{};
+  for (const Block* block = superblock->free; block != nullptr; block = next_of(block)) {
+    auto begin = static_cast<std::size_t>(reinterpret_cast<const char*>(block) - memory);
+    for (const std::size_t end = begin + superblock->size; begin < end;) {
       const std::size_t next = std::min(end, (begin / page + 1) * page);
       free_bytes[begin / page] += static_cast<std::uint32_t>(next - begin);
       begin = next;
     }
-  };
-  for (const Block* block = superblock->free; block != nullptr; block = next_of(block)) {
-    const auto begin = static_cast<std::size_t>(reinterpret_cast<const char*>(block) - memory);
-    add(begin, begin + superblock->size);
   }
-  std::size_t given = 0;
+  std::uint32_t given = 0;
   for (std::size_t i = 0; i < pages; ++i) {
-    if (free_bytes[i] == page) {
-      superblock[i / in_each].hollow |= static_cast<std::uint16_t>(1U << i % in_each);
-      ++given;
-    }
+    given |= (free_bytes[i] == page ? 1U : 0U) << i;
   }
   if (given == 0) {
     return;
   }
+  superblock->hollow |= static_cast<std::uint16_t>(given);
   Block* solid = nullptr;  // the list without the blocks that lose their links
   for (Block* block = superblock->free; block != nullptr;) {
     Block* const next = next_of(block);
@@ -105,32 +85,25 @@ void Heap<C>::hollow_out(Superblock* superblock) {
     block = next;
   }
   superblock->free = solid;
-  for (std::size_t i = 0; i < pages;) {
-    std::size_t end = i;
-    while (end < pages && free_bytes[end] == page) {
-      ++end;
-    }
-    if (end > i) {
-      platform::purge(memory + i * page, (end - i) * page);
-    }
-    i = end + 1;
+  region().count_purged(static_cast<std::size_t>(std::popcount(given)) * page);
+  while (given != 0) {  // a run of pages at once
+    const auto first = static_cast<std::size_t>(std::countr_zero(given));
+    const auto run = static_cast<std::size_t>(std::countr_one(given >> first));
+    platform::purge(memory + first * page, run * page);
+    given &= given + (1U << first);
   }
-  region().count_purged(given * page);
 }
 
 // Nothing is left in the list: takes hollow pages back into use, the first ones, until they hold a block.
 template <Configuration C>
 void Heap<C>::refill_hollow(Superblock* superblock) {
   const std::size_t page = hollow::page_bytes();
-  const std::size_t in_each = kSuperblockBytes / page;
   const std::size_t size = superblock->size;
   char* const memory = memory_of(superblock);
   const Pool::Guard guard(*pool_);
-  for (std::size_t i = 0; i < superblock->length * in_each && superblock->free == nullptr; ++i) {
-    if (!hollow::is_set(superblock, i, in_each)) {
-      continue;
-    }
-    superblock[i / in_each].hollow &= static_cast<std::uint16_t>(~(1U << i % in_each));
+  while (superblock->hollow != 0 && superblock->free == nullptr) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(superblock->hollow));
+    superblock->hollow &= static_cast<std::uint16_t>(superblock->hollow - 1U);
     region().wanted_again(page);
     for (std::size_t number = i * page / size; number < superblock->carved && number * size < (i + 1) * page;
          ++number) {

@@ -44,9 +44,7 @@ bool Heap<C>::own_again(Superblock* superblock) {
 template <Configuration C>
 void Heap<C>::become_owner(Superblock* superblock) {
   const auto offset = static_cast<std::uint32_t>(superblock->number * sizeof(Front));
-  for (std::size_t i = 0; i < superblock->length; ++i) {
-    __atomic_store_n(&region().tag(memory_of(superblock + i)), hot_.owner | offset, __ATOMIC_RELAXED);
-  }
+  __atomic_store_n(&region().tag(memory_of(superblock)), hot_.owner | offset, __ATOMIC_RELAXED);
   set(superblock->owner, static_cast<void*>(this));
   __atomic_store_n(&superblock->queued, true, __ATOMIC_SEQ_CST);
 }
@@ -95,14 +93,16 @@ void Heap<C>::settle() {
 template <Configuration C>
 void Heap<C>::collect() {
   const Guard guard(*this);
+  std::size_t looked_at = 0;
   for (auto& queue : queues_) {
-    for (Superblock* superblock = queue.first; superblock != nullptr;) {
+    for (Superblock* superblock = queue.first; superblock != nullptr; ++looked_at) {
       Superblock* const next = superblock->next;
       add_taken(superblock, Remote::of(superblock).take(superblock));
       settled(superblock);
       superblock = next;
     }
   }
+  settle_at_ = std::max(kSettleEvery, looked_at / 4);
 }
 
 template <Configuration C>
@@ -124,15 +124,14 @@ void Heap<C>::rest() {
 // A block of a superblock that is not this heap's.
 template <Configuration C>
 void Heap<C>::free_remote(Superblock* superblock, Block* block) {
-  if (!begins_block(superblock, block)) [[unlikely]] {
+  if (!begins_block(superblock->reciprocal, block)) [[unlikely]] {
     report(block, Fault::kInside);
     return;
   }
   Stray& stray = stray_of(superblock);
   if (stray.superblock != superblock) {
     send(stray);
-    stray.superblock = superblock;
-    stray.last = block;
+    stray = {superblock, nullptr, block, 0, 0, superblock->size, superblock->reciprocal};
   }
   if (add_stray(stray, block)) {
     send(stray);

@@ -49,12 +49,6 @@ struct SizeClasses {
     return (index % kPerDoubling + kPerDoubling + 1) << (step + 4);
   }
 
-  // How many neighbouring superblocks a class's blocks are carved from. (With the largest class below a superblock's
-  // size it is one; classes up to 256 KiB were measured and not kept: docs/design-notes/exgen.md.)
-  static constexpr std::size_t width(std::size_t number) {
-    return (bytes(number) + kSuperblockBytes - 1) / kSuperblockBytes;
-  }
-
   // The smallest class with blocks of so many bytes at multiples of `alignment`, or 0.
   static constexpr std::size_t aligned(std::size_t size, std::size_t alignment) {
     for (std::size_t number = of(size); number < kCount; ++number) {

@@ -14,8 +14,8 @@
 // A superblock in use by a class (kind = kBlocks):
 //     carved · size                capacity · size    64 KiB
 //     ├─ handed out at least once ─┤── never touched ─┤─ too small for a block ─┤
-// Classes of large blocks take several neighbouring superblocks as one (`length`, kind = kBlocks for the first, kInside
-// for the others): what is said of a superblock holds for them together.
+// A block above the largest class takes whole neighbouring superblocks (`length`, kind = kSpan for the first, kInside for
+// the others).
 // Invariants: free_count is the length of `free` and what hollow pages hold (heap_hollow.h); free_count ≤ carved ≤
 // capacity; what is in neither, nor uncarved, is with the program, in a front list, or on its way home (remote.h); a
 // superblock is in its owner's queue exactly if `queued`.
@@ -37,7 +37,7 @@ enum class Kind : std::uint8_t {
   kFree = 0,    // in its chunk's `free` mask
   kBlocks = 1,  // blocks of one class
   kSpan = 2,    // the first superblock of a block that takes whole superblocks
-  kInside = 3,  // a further superblock of either
+  kInside = 3,  // a further superblock of a span
 };
 
 struct alignas(64) Superblock {
@@ -47,7 +47,7 @@ struct alignas(64) Superblock {
   std::uint32_t capacity;
   std::uint32_t size;        // of a block, in bytes
   std::uint32_t reciprocal;  // ⌈2³² / (size / 16)⌉, to divide by it
-  std::uint32_t length;      // superblocks that belong together; inside: how far the first is
+  std::uint32_t length;      // of a span, in superblocks
   std::uint8_t number;       // size class
   Kind kind;
   bool queued;
@@ -81,12 +81,6 @@ inline Superblock* superblock_of(const void* address) {
   return reinterpret_cast<Superblock*>(chunk) + index;
 }
 
-// The description of the superblocks that belong together with the one that holds an address.
-inline Superblock* head_of(const void* address) {
-  Superblock* const superblock = superblock_of(address);
-  return superblock->kind == Kind::kInside ? superblock - superblock->length : superblock;
-}
-
 inline std::size_t index_in_chunk(const Superblock* superblock) {
   return (reinterpret_cast<std::uintptr_t>(superblock) % kChunkBytes) / sizeof(Superblock);
 }
@@ -106,12 +100,12 @@ inline Kind kind_of(const Superblock* superblock) {
   return kind;
 }
 
-// So many superblocks belong together from now on.
+// So many superblocks are a span from now on.
 inline void join(Superblock* first, std::size_t length) {
+  set_kind(first, Kind::kSpan);
   first->length = static_cast<std::uint32_t>(length);
   for (std::size_t i = 1; i < length; ++i) {
     set_kind(first + i, Kind::kInside);
-    first[i].length = static_cast<std::uint32_t>(i);
   }
 }
 

@@ -83,22 +83,11 @@ TYPED_TEST(SizeClassesTest, TheReciprocalDividesEveryOffsetExactly) {
   for (std::size_t number = 1; number < TypeParam::kCount; ++number) {
     const std::uint64_t granules = TypeParam::bytes(number) / TypeParam::kGranule;
     const auto reciprocal = static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + granules - 1) / granules);
-    const std::size_t end = TypeParam::width(number) * kSuperblockBytes / TypeParam::kGranule;
+    const std::size_t end = kSuperblockBytes / TypeParam::kGranule;
     for (std::uint32_t offset = 0; offset < end; ++offset) {
       ASSERT_EQ(offset * reciprocal < kSuperblockBytes, offset % granules == 0)
           << offset << " of " << granules;
     }
-  }
-}
-
-// What is left behind the last block is never touched, so it costs addresses, not memory.
-TYPED_TEST(SizeClassesTest, ABlockFitsInWhatItIsCarvedFromAndLeavesLessThanAnother) {
-  for (std::size_t number = 1; number < TypeParam::kCount; ++number) {
-    const std::size_t size = TypeParam::bytes(number);
-    const std::size_t bytes = TypeParam::width(number) * kSuperblockBytes;
-    EXPECT_LE(bytes, kLargestSpanBytes);
-    EXPECT_LE(size, bytes);
-    EXPECT_LE(bytes, round_up(size, kSuperblockBytes)) << "no more than it takes";
   }
 }
 
