@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import re
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 
-from heapwright.report.progress import Plain, Silent, make_progress, title
+from heapwright.report.progress import Front, Live, Plain, Silent, make_progress, title
+from heapwright.search import pareto
+
+from .views import config
 
 
 def test_phases_in_words() -> None:
@@ -34,6 +42,50 @@ def test_lines_at_the_end_of_each_phase(capsys: pytest.CaptureFixture[str], monk
     assert lines[2] == "heapwright: searching: 20 of 30 runs, about 20 s left"
     assert lines[-2] == "heapwright: searching: 30 runs (10 kept from before), 30 s; best single runs: CPU time -10%"
     assert lines[-1] == "heapwright: confirming on fresh runs: 1 runs, 0 s"
+
+
+def test_the_front_is_kept_as_settings_come() -> None:
+    front = Front()
+    front.add(config(2, top_pad="4096"), {"peak_rss_bytes": 0.9, "cpu_s": 1.2})
+    front.add(config(3, top_pad="8192"), {"peak_rss_bytes": 1.1, "cpu_s": 0.8})
+    front.add(config(4, top_pad="1"), {"peak_rss_bytes": 1.2, "cpu_s": 0.9})  # worse than the second
+    assert list(front.members) == [2, 3]
+    front.add(config(2, top_pad="4096"), {"peak_rss_bytes": 0.95, "cpu_s": 1.3})  # measured again
+    front.add(config(5, mmap_max="0"), {"peak_rss_bytes": 0.94, "cpu_s": 1.0})
+    assert sorted(front.members) == [3, 5]
+
+
+@given(st.lists(st.tuples(st.integers(80, 120), st.integers(80, 120)), min_size=1, max_size=30))
+def test_the_front_is_the_front(costs: list[tuple[int, int]]) -> None:
+    front = Front()
+    for number, (memory, cpu) in enumerate(costs):
+        front.add(config(number), {"peak_rss_bytes": memory / 100, "cpu_s": cpu / 100})
+    assert sorted(front.members) == sorted(pareto.front(costs))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_view_fits_a_terminal(width: int) -> None:
+    """What is drawn, frame by frame, is never wider, and tells the front."""
+
+    screen = io.StringIO()
+    live = Live()
+    live._console = live._bar.live.console = live._display.console = Console(
+        file=screen, force_terminal=True, width=width, color_system=None
+    )
+    with live:
+        live.phase("search", 40)
+        for i in range(30):
+            live.ran(fresh=True)
+            settings = {f"a_long_name_{k}": str(10**k) for k in range(8)}
+            live.tried(config(i + 2, **settings), {"peak_rss_bytes": 0.9 + i / 100, "cpu_s": 1.2 - i / 100})
+        live._display.refresh()
+        live.note("something to know")
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert max(len(line.rstrip()) for line in re.split(r"[\r\n]", drawn)) <= width
+    assert "front so far: 30" in drawn
+    assert "30/40" in drawn
+    assert "−10.0%" in drawn
+    assert "heapwright: something to know" in drawn
 
 
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from heapwright.metrics import METRICS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from heapwright.study.view import Config
 
 _PLAIN_EVERY_S = 10.0
+_FRONT_LINES = 8  # of the live view
+_ANEW = ("replay", "race", "search")  # phases whose front is their own: what replays foretell is no measurement
 _OPEN_END = ("minify", "confirm")  # phases that end when the data allow
 _TITLES = {
     "calibrate": "measuring the default",
@@ -53,8 +63,47 @@ class Silent:
     def best(self, text: str) -> None:
         """The best so far."""
 
+    def tried(self, config: Config, ratios: Mapping[str, float]) -> None:
+        """A setting has been measured: objective → ratio to the default."""
+
     def note(self, text: str) -> None:
         """Something to know."""
+
+
+class Front:
+    """The settings that nothing tried so far is better than in every objective, kept as they come."""
+
+    def __init__(self) -> None:
+        self.members: dict[int, tuple[str, Mapping[str, float]]] = {}
+
+    def add(self, config: Config, ratios: Mapping[str, float]) -> None:
+        """Takes a setting in; known ones with their newest figures."""
+        self.members.pop(config.id, None)
+        if any(_dominates(m, ratios) or m == ratios for _, m in self.members.values()):
+            return
+        self.members = {i: m for i, m in self.members.items() if not _dominates(ratios, m[1])}
+        settings = ", ".join(f"{k}={v}" for k, v in config.settings.items())
+        self.members[config.id] = (f"{config.allocator}: {settings}" if settings else config.allocator, ratios)
+
+    def table(self) -> Table:
+        """The members, the best in the first objective on top; of many, evenly picked ones with both ends."""
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        rows = sorted(self.members.values(), key=lambda m: tuple(m[1].values()))
+        most = min(len(rows), _FRONT_LINES)
+        picked = [rows[round(i * (len(rows) - 1) / max(1, most - 1))] for i in range(most)]
+        for key in picked[0][1] if picked else []:
+            table.add_column(METRICS[key].short, justify="right", no_wrap=True, min_width=8)
+        heading = f"front so far: {len(rows)}, against the default"
+        table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1)
+        for label, ratios in picked:
+            table.add_row(*(f"{100 * (r - 1):+.1f}%".replace("-", "−") for r in ratios.values()), label)
+        return table
+
+
+def _dominates(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    return all(a[k] <= b[k] for k in a) and any(a[k] < b[k] for k in a)
 
 
 class Plain(Silent):
@@ -119,38 +168,46 @@ class Plain(Silent):
 
 
 class Live(Plain):
-    """A bar with a clock on a terminal; the lines of `Plain` scroll above it."""
+    """On a terminal: a bar with a clock, the front so far below it; the lines of `Plain` scroll above."""
 
     def __init__(self) -> None:
         super().__init__()
-        from rich.console import Console
+        from rich.console import Console, Group
+        from rich.live import Live as Display
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._console = Console(stderr=True, highlight=False)
+        self._front = Front()
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[best]}"),
+            console=self._console,
+        )
+        self._task = self._bar.add_task("starting", total=None)
+        self._display = Display(
+            get_renderable=lambda: Group(self._bar, *([self._front.table()] if self._front.members else [])),
             console=self._console,
             transient=True,
+            refresh_per_second=2,
         )
-        self._task = self._bar.add_task("starting", total=None, best="")
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        self._display.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._display.stop()
         super().__exit__()
 
     def phase(self, name: str, runs: int | None) -> None:
         """A new bar."""
         super().phase(name, runs)
+        if name in _ANEW:
+            self._front = Front()
         most = ", at most" if self._open_end and runs else ""
-        self._bar.reset(self._task, description=title(name) + most, total=runs, best="")
+        self._bar.reset(self._task, description=title(name) + most, total=runs)
 
     def ran(self, fresh: bool) -> None:
         """One further."""
@@ -159,10 +216,9 @@ class Live(Plain):
         total = self._total if self._total is None else max(self._total, self._done)
         self._bar.update(self._task, advance=1, total=total)
 
-    def best(self, text: str) -> None:
-        """Beside the bar."""
-        super().best(text)
-        self._bar.update(self._task, best=text)
+    def tried(self, config: Config, ratios: Mapping[str, float]) -> None:
+        """Perhaps on the front."""
+        self._front.add(config, ratios)
 
     def _say(self, text: str) -> None:
         self._console.print(f"heapwright: {text}", markup=False)

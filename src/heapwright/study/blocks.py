@@ -42,6 +42,10 @@ class Progress(Protocol):
         """The best so far, in a few words."""
         ...
 
+    def tried(self, config: Config, ratios: Mapping[str, float]) -> None:
+        """A setting has been measured: objective → ratio to the default."""
+        ...
+
     def note(self, text: str) -> None:
         """Something the user should know."""
         ...

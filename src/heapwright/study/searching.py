@@ -145,6 +145,12 @@ class Search:
         new = new[: max(0, options.evaluations - len(self.known))] if options.evaluations else new
         self.take(new)
         self._report_best()
+        for config in new:
+            candidate = self.known.get(config.id)
+            costs = candidate.costs(options.objectives) if candidate else None
+            if costs is not None:
+                ratios = {key: math.exp(cost) for key, cost in zip(options.objectives, costs, strict=True)}
+                self.ground.blocks.progress.tried(config, ratios)
         zero = (0.0,) * len(options.objectives)
         return [
             Told(p, zero if c.id == default.id else self.known[c.id].costs(options.objectives))
