@@ -124,6 +124,27 @@ def test_a_lost_worker_takes_its_commands_along(farm: Farm, tmp_path: Path) -> N
         tune.wait()
 
 
+def test_the_scheduler_restarted_while_nothing_is_under_way(farm: Farm, tmp_path: Path) -> None:
+    """The client finds the new one by itself; results must still come."""
+    input_ = Input("one")
+    executor = Executor(
+        Workload(WorkloadFile(command=["true"]), tmp_path, (input_,)), MeterOptions(timeout=60), tmp_path / "references"
+    )
+    farm.start_scheduler()
+    farm.start_worker("one")
+    needs = needs_of(executor.workload, [], tmp_path)
+    with Pool(Settings(farm.address, patience_s=60), lambda _: None, None) as pool:
+        pool.start(needs, "true", None)
+        runner = DaskMachines(pool, needs, 1).for_program(executor, timed=False)
+        for block in range(2):
+            runner.submit(Work((Job("search", block, input_, 1, {}, 0),)))
+            assert [r.job.block for r in runner.results()] == [block]
+            if not block:
+                farm.stop_scheduler()
+                farm.start_scheduler()
+                wait_for(lambda: pool._client.status == "running" and pool._client.nthreads())
+
+
 @pytest.fixture
 def network() -> Iterator[tuple[str, str, str]]:
     """Another network namespace behind a cable: its name, the cable's end here, our address."""

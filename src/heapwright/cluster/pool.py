@@ -87,6 +87,7 @@ class Pool:
         self.gone: list[Member] = []
         self._cluster: Any = None
         self._client: Any = None
+        self._stream: Any = None  # the client's own connection
         self._topic = f"heapwright-{uuid.uuid4().hex}"
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._asks: queue.SimpleQueue[tuple[Member, Needs, str, Mapping[str, Path]] | None] = queue.SimpleQueue()
@@ -134,6 +135,7 @@ class Pool:
                     self.note(f"waiting for a scheduler at {self.address}")
                     said = True
                 time.sleep(0.5)
+        self._stream = self._client.scheduler_comm
         self._client.subscribe_topic(self._topic, lambda event: self._events.put(("told", event[1])))
 
     def _disconnect(self) -> None:
@@ -247,7 +249,8 @@ class Pool:
 
     def _refresh(self, needs: Needs, id_: str, files: Mapping[str, Path]) -> Trouble | None:
         try:
-            if self._client.status != "running":
+            # A client that has found a new scheduler by itself goes on there, but nobody tells it of our topic.
+            if self._client.status != "running" or self._client.scheduler_comm is not self._stream:
                 return self._again()
             there = set(self._client.nthreads())
         except (OSError, RuntimeError, TimeoutError):
