@@ -25,7 +25,6 @@ namespace {
 
 pthread_key_t key;
 std::atomic<int> destroyed = 0;
-std::atomic<int> at_work = 0;
 
 // A pthread-key destructor that comes back as often as glibc lets it (four rounds), allocating each time.
 void destroy_key(void* raw) {
@@ -64,7 +63,6 @@ void* short_life(void* raw) {
   *rounds = 0;
   pthread_setspecific(key, rounds);
   churn(number(raw) + at_end.known[0].size, 300);
-  --at_work;
   return nullptr;
 }
 
@@ -79,10 +77,10 @@ void storm(bool detached) {
     if (!detached && i >= kAtOnce) {
       pthread_join(threads[i % kAtOnce], nullptr);
     }
-    while (detached && at_work >= static_cast<int>(kAtOnce)) {
+    while (detached &&
+           static_cast<int>(i) - destroyed >= static_cast<int>(kAtOnce)) {  // those that are ending count
       usleep(100);
     }
-    ++at_work;
     threads[i % kAtOnce] = start(short_life, argument(i), detached);
     if (i == 2 * kAtOnce) {
       early = resident();
