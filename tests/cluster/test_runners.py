@@ -161,7 +161,9 @@ def trace(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]
     return path
 
 
-def test_replays_and_their_traces(machines: Machines, trace: Path, tmp_path: Path) -> None:
+def test_replays_and_their_traces(
+    machines: Machines, trace: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     workload = Workload(WorkloadFile(command=["sh"]), tmp_path, (ONE, TWO))
     with ExitStack() as files:
         replays = files.enter_context(Replays(workload, {"one": trace, "two": trace}, MeterOptions()))
@@ -170,7 +172,7 @@ def test_replays_and_their_traces(machines: Machines, trace: Path, tmp_path: Pat
     assert [r.outcome.failure for r in found] == [""] * 12
     assert len({r.outcome.run.metrics["peak_heap_bytes"] for r in found}) == 1
     if isinstance(machines, DaskMachines):
-        caches = list(tmp_path.parent.parent.glob("**/cache/*.hwt"))
+        caches = list(request.getfixturevalue("shared_farm").cache.glob("*.hwt"))
         assert [p.read_bytes() == trace.read_bytes() for p in caches] == [True]
         assert not list(caches[0].parent.glob(".*"))
 
