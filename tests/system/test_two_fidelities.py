@@ -23,7 +23,7 @@ time.sleep(0.5)
 print(len(kept))
 """
 COMMAND = ["env", "PYTHONMALLOC=malloc", sys.executable, "-S", "program.py"]
-QUICK = ["--pairs", "6", "--budget", "10", "--allocators", "glibc", "--params", "mmap_threshold,tcache_count,mxfast"]
+QUICK = ["--pairs", "6:6", "--budget", "10", "--allocators", "glibc", "--params", "mmap_threshold,tcache_count,mxfast"]
 
 
 def test_memory_is_searched_on_replays(heapwright: Heapwright, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_memory_is_searched_on_replays(heapwright: Heapwright, tmp_path: Path) -
 
 
 def test_a_static_program_is_searched_itself(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    path = str(program("large_blocks", "-static"))
+    path = str(program("mapping_calls", "-static"))
     done = heapwright("tune", "--study", "s.study", "--json", "-", *QUICK, "--", path)
     found = result(done)
     assert not found["proxy"]["used"]

@@ -33,6 +33,16 @@ examples:
 """
 
 
+_ONE = """\
+example, in a job of an array:
+  heapwright run-one plan $SLURM_ARRAY_TASK_ID
+"""
+_COLLECT = """\
+example, when the array has ended:
+  heapwright collect plan
+"""
+
+
 def _parser(verbs: Any, name: str, help_: str, epilog: str = "") -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(
         name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.", epilog=epilog or None,
@@ -48,10 +58,10 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--blocks", type=positive, default=20, metavar="N", help="that a search asks for at once (20)")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="VERB …", help=f"{' or '.join(_PLANNED)}, options")
     parser.set_defaults(run=run_plan, takes_command=True)
-    parser = _parser(verbs, "run-one", "run one block of a plan")
+    parser = _parser(verbs, "run-one", "run one block of a plan", _ONE)
     parser.add_argument("number", type=_number, metavar="N", help="which, from 0")
     parser.set_defaults(run=run_one)
-    parser = _parser(verbs, "collect", "take a plan's results into its study, and write the next blocks")
+    parser = _parser(verbs, "collect", "take a plan's results into its study, and write the next blocks", _COLLECT)
     parser.set_defaults(run=run_collect)
 
 

@@ -111,9 +111,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
 
         chosen = load_preset(args.preset).options
         given |= {k: tuple(v) if isinstance(v, list) else v for k, v in chosen.items()}
-        given |= {"preset": args.preset, "proxy": "none"}
-    if args.space is not None:
-        given["proxy"] = "none"  # its settings may be the program's own
+        given |= {"preset": args.preset}
     if args.minimize is not None:
         given["objectives"] = tuple(m.key for m in parse_objectives(args.minimize))
     if args.budget is not None:
@@ -203,6 +201,8 @@ def run(args: argparse.Namespace) -> int:
     path = args.study or default_path(workload, named)
     allocators = named or _all(path, _names(args.params))
     given = given_options(args, ",".join(a.name for a in allocators))
+    if (args.space or args.preset) and not path.exists():
+        given = {"proxy": "none", **given}  # settings may be the program's own; the papers ran the program
     _check(given, allocators)
     warn_of_settings(workload, allocators)
     if args.warm_start and not path.exists():
