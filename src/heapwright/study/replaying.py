@@ -115,7 +115,9 @@ class Replaying:
     def _search(self, search: Search) -> None:
         journey = self.journey
         journey.phase(proxy.PHASE)
-        search.take([c.config for c in self._on_program().values() if not c.failure])
+        anchors = [c.config for c in self._on_program().values() if not c.failure]
+        journey.progress.phase(proxy.CHECK, len(anchors) or None)
+        search.take(anchors)
         self._next_check = len(search.known) + 2 * opt.BLOCK
         if self._holds(search):
             search.go(journey.warm_points(self.space), journey.strategy, lambda: self._holds(search))
