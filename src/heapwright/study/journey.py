@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
@@ -32,7 +33,7 @@ from heapwright.study.options import Options
 from heapwright.study.register import Register
 from heapwright.study.replaying import Replaying
 from heapwright.study.runner import Here, Machines
-from heapwright.study.searching import Ground, Search, with_budget
+from heapwright.study.searching import Ground, Search
 from heapwright.study.stats import relative_noise
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import DEFAULT, Config, PickName
@@ -138,6 +139,9 @@ class Journey:
         """Whether this share of a time budget is spent."""
         return bool(self.options.budget_s) and self.spent_s >= share * self.options.budget_s
 
+    def _search_over(self) -> bool:
+        return self.over(opt.SEARCH_SHARE)
+
     # calibrate
 
     def _calibrate(self) -> bool:
@@ -231,8 +235,7 @@ class Journey:
 
     def search_on(self, space: Space, ground: Ground, begun: Sequence[StoredRun] = ()) -> Search:
         """A search of this study."""
-        over = lambda: self.over(opt.SEARCH_SHARE)  # noqa: E731
-        return Search(space, ground, self.register, self.options, self.workload.train, over, begun)
+        return Search(space, ground, self.register, self.options, self.workload.train, self._search_over, begun)
 
     def strategy(self, setup: Setup) -> Strategy:
         """The strategy of this study."""
@@ -248,7 +251,7 @@ class Journey:
             return self.options.method
         chosen = self.store.get("method")
         if chosen is None:
-            name, why = choose(with_budget(setup, self._evaluations_in_time()))
+            name, why = choose(replace(setup, budget=setup.budget or self._evaluations_in_time()))
             chosen = {"name": name, "why": why}
             self.store.put({"method": chosen})
         self.progress.note(f"search method: {chosen['name']} ({chosen['why']})")

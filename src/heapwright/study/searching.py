@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from heapwright.allocators.space import Point, Space
 from heapwright.metrics import METRICS
@@ -168,8 +168,3 @@ class Search:
         if parts:
             what = "best foretold" if self.ground.read else "best single runs"
             self.ground.blocks.progress.best(f"{what}: {', '.join(parts)}")
-
-
-def with_budget(setup: Setup, evaluations: int) -> Setup:
-    """The set-up with a guess at how many evaluations there will be, where only time limits."""
-    return replace(setup, budget=setup.budget or evaluations)
