@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,3 +23,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def runs(study: Path) -> int:
+    """How many runs a study holds by now."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{study}?mode=ro", uri=True)) as db:
+            return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
+    except sqlite3.OperationalError:  # not made yet
+        return 0

@@ -30,7 +30,7 @@ from heapwright.study.runner import Job, Work
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
-from ..processes import alive, wait_for
+from ..processes import alive, runs, wait_for
 from .farm import Farm, none_left, pids_in
 
 KILLS = int(os.environ.get("HEAPWRIGHT_KILLS", "4"))
@@ -44,14 +44,6 @@ def evaluations(study: Path) -> list[tuple[Any, ...]]:
             "SELECT phase, block, input, env, failure, digest, json_extract(metrics, '$.peak_heap_bytes')"
             " FROM run JOIN config ON config.id = run.config ORDER BY 1, 2, 3, 4"
         ).fetchall()
-
-
-def runs(study: Path) -> int:
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{study}?mode=ro", uri=True)) as db:
-            return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
-    except sqlite3.OperationalError:  # not made yet
-        return 0
 
 
 def blocks_of_two_machines(study: Path) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ..processes import alive, wait_for
+from ..processes import alive, runs, wait_for
 from .conftest import Heapwright
 
 # What maps and how much is the same in every run under the same settings, so even an adaptive search must take
@@ -158,11 +158,3 @@ def test_a_finished_study_measures_nothing_again(heapwright: Heapwright, program
     made = starts(log)
     again = heapwright(*command)
     assert (again.status, again.out, starts(log)) == (0, first.out, made)
-
-
-def runs(study: Path) -> int:
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{study}?mode=ro", uri=True)) as db:
-            return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
-    except sqlite3.OperationalError:  # not made yet
-        return 0
