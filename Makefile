@@ -13,7 +13,7 @@ SANITIZE_thread := thread
 SANITIZED_thread := allocator_thread_tests reaper_thread_tests
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build run bench docs man test lint native native-test sanitize unit-test peers format lock clean help
+.PHONY: build run bench docs man test torture lint native native-test sanitize unit-test peers format lock clean help
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run bench docs man test lint sanitize peers native format lock clean"
@@ -95,6 +95,11 @@ lint: build native
 	$(BIN)/clang-tidy --quiet -p $(NATIVE) $$(git ls-files 'native/*.cpp')
 
 test: lint native-test unit-test
+
+# Everything under tests/torture in full, in under two hours; its short form is part of `make test`.
+torture: build native sanitize
+	@tools/setup torture
+	$(BIN)/python -m pytest -n 2 --long tests/torture
 
 format: build
 	$(BIN)/ruff format src tests tools examples

@@ -20,6 +20,11 @@ hypothesis.settings.register_profile("heapwright", deadline=None, derandomize=Tr
 hypothesis.settings.load_profile("heapwright")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--long`: the whole of tests/torture, up to two hours, rather than its short form."""
+    parser.addoption("--long", action="store_true", help="tests/torture in full (make torture)")
+
+
 @pytest.fixture(scope="session")
 def meter() -> Path:
     """The native meter: $HEAPWRIGHT_METER, the one built for tests, or the installed one."""
