@@ -1,1 +1,1 @@
-"""Broken on purpose: whole programs under our mallocs, faults injected, hostile input. `make torture` runs the long form."""
+"""Broken on purpose: whole programs under our mallocs, faults injected, hostile input; `make torture` for all of it."""
