@@ -35,6 +35,7 @@ from heapwright.study.view import (
     Series,
     StudyView,
     Summary,
+    Worker,
 )
 
 _SEARCHED = ("allocators", "search", proxy.CHECK, "race", "shortlist", "landscape")
@@ -111,6 +112,7 @@ def view_of(store: Store) -> StudyView:
         warm=len(warm),
         terrain=terrain,
         proxy=_proxy(store, options, candidates, foretold, _noise(calibrated)),
+        workers=msgspec.convert((store.get("cluster") or {}).get("workers", []), list[Worker]),
     )
 
 
