@@ -146,7 +146,7 @@ def test_nobody_can_be_told(words: tuple[str, ...], heapwright: Marked) -> None:
     if words[0] == "report":
         assert heapwright("report", "s.study", "-o", "r.html").status == 0
     buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}  # as it is with people
-    line = [heapwright.path, *words]
+    line: list[str | Path] = [heapwright.path, *words]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             line, cwd=heapwright.folder, env=buffered, stdout=full, stderr=subprocess.PIPE, text=True, check=False
