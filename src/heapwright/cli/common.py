@@ -202,16 +202,15 @@ def write_json(where: str, value: dict[str, Any]) -> None:
     write_whole(Path(where), text)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Writes a file under a temporary name and renames it. A device such as /dev/stderr is written directly."""
+    data = content if isinstance(content, bytes) else content.encode()
     if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(data)
         return
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
-    ) as draft:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
         try:
-            draft.write(text)
+            draft.write(data)
             draft.flush()
         except BaseException:
             Path(draft.name).unlink()

@@ -6,13 +6,13 @@ import csv
 import dataclasses
 import io
 import shlex
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.allocators.peers import build_id
 from heapwright.metrics import METRICS, NUMERIC
+from heapwright.report.picture import write_picture
 from heapwright.study.compare import Comparison, Row
 
 if TYPE_CHECKING:
@@ -164,7 +164,4 @@ def plot(found: Comparison, out: Path) -> None:
     axes.grid(linewidth=0.3)
     axes.set_axisbelow(True)
     figure.legend(loc="outside right upper", fontsize=9, frameon=False)
-    with tempfile.NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", suffix=out.suffix, delete=False) as draft:
-        figure.savefig(draft.name, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
-    Path(draft.name).chmod(0o644)
-    Path(draft.name).replace(out)
+    write_picture(figure, out)
