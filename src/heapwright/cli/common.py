@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from heapwright.errors import HeapwrightError, UsageError
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.measure.meter import MeterOptions
+    from heapwright.report.progress import Silent
     from heapwright.study.runner import Machines
     from heapwright.study.store import Store
     from heapwright.workload.model import Workload
@@ -65,7 +66,7 @@ def open_machines(
     args: argparse.Namespace,
     workload: Workload,
     allocators: Sequence[Allocator],
-    note: Callable[[str], None],
+    progress: Silent,
     store: Store | None = None,
 ) -> Iterator[Machines]:
     """Where runs are to be made: the cluster of `--cluster`, a plan's files, or here.
@@ -74,12 +75,12 @@ def open_machines(
         HeapwrightError: nothing there can be used; or the study was made on machines of another kind.
     """
     if getattr(args, "machines", None) is not None:
-        yield args.machines(workload, allocators, note, store)
+        yield args.machines(workload, allocators, progress.note, store)
         return
     if args.cluster:
         from heapwright.cluster.opening import cluster
 
-        with cluster(args.cluster, workload, allocators, note, store) as machines:
+        with cluster(args.cluster, workload, allocators, progress.note, store, show=progress.machines) as machines:
             yield machines
         return
     from heapwright.measure.host import describe_host, differences
@@ -201,16 +202,15 @@ def write_json(where: str, value: dict[str, Any]) -> None:
     write_whole(Path(where), text)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Writes a file under a temporary name and renames it. A device such as /dev/stderr is written directly."""
+    data = content if isinstance(content, bytes) else content.encode()
     if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(data)
         return
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
-    ) as draft:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
         try:
-            draft.write(text)
+            draft.write(data)
             draft.flush()
         except BaseException:
             Path(draft.name).unlink()
