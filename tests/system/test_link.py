@@ -129,7 +129,7 @@ def test_a_study_chooses(heapwright: Heapwright) -> None:
 def test_a_study_of_several_allocators_that_proves_nothing_leaves_the_plain_link(heapwright: Heapwright) -> None:
     """Its default is the malloc the program has, whatever that is called."""
     assert run(heapwright.folder, "g++", "-O1", "plain.cpp", "-o", "plain").returncode == 0
-    words = ["tune", "--allocators", "exgen,reaper", "--proxy", "none", "--budget", "1", "--minimize", "peak_heap", "-q"]
+    words = ["tune", "--allocators", "exgen,reaper", "--proxy", "none", "--budget", "1", "--minimize", "peak_heap"]
     assert heapwright(*words, "--study", "s.study", "--", "./plain").status == 0
     done = heapwright("link", "--study", "s.study", "--", "g++", "plain.cpp", "-o", "plain")
     assert done.status == 0, done.err

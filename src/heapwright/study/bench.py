@@ -267,7 +267,7 @@ class Bencher:
 
     def _measured(self, number: int, cell: Cell, outcome: Outcome) -> None:
         self.progress.ran(True)
-        cell.failure = why_failed(outcome)
+        cell.failure = cell.failure or why_failed(outcome)
         if outcome.run.timed_out:
             self._hung(cell.allocator)
         if not cell.failure:
