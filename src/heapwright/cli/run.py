@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,23 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from heapwright.allocators.space import Param, Space, SpaceFile
-    from heapwright.study.choose import chosen_config
-    from heapwright.study.load import view_of
+    from heapwright.study.choose import chosen_config, kept_choice
     from heapwright.study.store import read_study
     from heapwright.workload.model import check_command
 
     command = need_command(args)
     check_command(command[0], Path.cwd())
     with read_study(args.study) as store:
-        view = view_of(store)
+        config = kept_choice(store, args.pick)
+        if config is None:
+            from heapwright.study.load import view_of
+
+            config = chosen_config(view_of(store), args.pick)
         spaces = store.get("spaces")
-    config = chosen_config(view, args.pick)
+        measured = (store.get("identity") or {}).get("command") or command
+    if Path(measured[0]).name != Path(command[0]).name:
+        note = f"the study is of another program, {measured[0]}: its claim says nothing of {command[0]}"
+        sys.stderr.write(f"heapwright: {note}\n")
     env = dict(os.environ)
     if config.allocator in spaces:  # else it is the program as it is
         file = msgspec.convert(spaces[config.allocator], SpaceFile)
