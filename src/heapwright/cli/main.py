@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -34,6 +35,7 @@ from heapwright.cli import (
     watch,
 )
 from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError
+from heapwright.shown import say
 
 _VERBS = (
     *(tune, landscape, compare, bench, measure, apply, run, report, watch),
@@ -114,11 +116,13 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def fail(message: str, hint: str = "") -> None:
     """One line on stderr: what is wrong, what to do."""
-    sys.stderr.write(f"heapwright: {message}{f' ({hint})' if hint else ''}\n")
+    say(f"{message}{f' ({hint})' if hint else ''}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files are bytes, and go out as they came in
+        sys.stdout.reconfigure(errors="surrogateescape")
     own, target = _split(list(sys.argv[1:] if argv is None else argv))
     parser = build_parser()
     try:
@@ -139,6 +143,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return INTERRUPTED
+    except MemoryError:
+        fail("there is not enough memory for this")
+        return 1
     except BrokenPipeError:  # `heapwright … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE

@@ -36,20 +36,19 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.allocators.space import Param, Space, SpaceFile
     from heapwright.study.choose import chosen_config
     from heapwright.study.load import view_of
-    from heapwright.study.store import read_study
+    from heapwright.study.store import believed, read_study
     from heapwright.workload.model import check_command
 
     command = need_command(args)
     check_command(command[0], Path.cwd())
-    with read_study(args.study) as store:
-        view = view_of(store)
-        spaces = store.get("spaces")
-    config = chosen_config(view, args.pick)
     env = dict(os.environ)
-    if config.allocator in spaces:  # else it is the program as it is
-        file = msgspec.convert(spaces[config.allocator], SpaceFile)
-        library = config.env.get("LD_PRELOAD", "").partition(":")[0]
-        spec = msgspec.structs.replace(file.allocator, preload=library)
-        params = tuple(Param(p, (), 0) for p in file.param)
-        env |= Space(spec, (), params).environment(config.settings, os.environ)
+    with read_study(args.study) as store, believed(args.study):
+        config = chosen_config(view_of(store), args.pick)
+        spaces = store.get("spaces") or {}
+        if config.allocator in spaces:  # else it is the program as it is
+            file = msgspec.convert(spaces[config.allocator], SpaceFile)
+            library = config.env.get("LD_PRELOAD", "").partition(":")[0]
+            spec = msgspec.structs.replace(file.allocator, preload=library)
+            params = tuple(Param(p, (), 0) for p in file.param)
+            env |= Space(spec, (), params).environment(config.settings, os.environ)
     os.execvpe(command[0], command, env)

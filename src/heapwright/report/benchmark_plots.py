@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import io
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heapwright.files import write_whole
 from heapwright.measure.host import describe_host
 from heapwright.report.benchmarks import time_key
 from heapwright.study.bench import Suite
@@ -334,7 +334,4 @@ def write_plots(found: Suite, folder: Path) -> None:
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
         text = re.sub(r"(\d\.\d\d)\d+", r"\1", buffer.getvalue())  # hundredths of a point are enough
-        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=f".{name}.", delete=False, encoding="utf-8") as draft:
-            draft.write(text)
-        Path(draft.name).chmod(0o644)
-        Path(draft.name).replace(folder / f"{name}.svg")
+        write_whole(folder / f"{name}.svg", text)

@@ -6,14 +6,15 @@ import csv
 import dataclasses
 import io
 import shlex
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.allocators.peers import build_id
+from heapwright.files import draft_of
 from heapwright.measure.host import describe_host
 from heapwright.metrics import METRICS, NUMERIC
+from heapwright.shown import visible
 from heapwright.study.compare import Comparison, Row
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def table(found: Comparison, metrics: Sequence[str]) -> Table:
         if row.failure:  # why stands below: it may be long
             cells = [cells[0], *["failed"] * len(metrics)]
         styles = ["", *(_style(row, m) for m in metrics)]
-        result.add_row(*(Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)))
+        result.add_row(*(Text(visible(cell), style=style) for cell, style in zip(cells, styles, strict=True)))
     return result
 
 
@@ -169,7 +170,5 @@ def plot(found: Comparison, out: Path) -> None:
     axes.grid(linewidth=0.3)
     axes.set_axisbelow(True)
     figure.legend(loc="outside right upper", fontsize=9, frameon=False)
-    with tempfile.NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", suffix=out.suffix, delete=False) as draft:
-        figure.savefig(draft.name, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
-    Path(draft.name).chmod(0o644)
-    Path(draft.name).replace(out)
+    with draft_of(out) as draft:
+        figure.savefig(draft, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)

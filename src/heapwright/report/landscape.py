@@ -10,11 +10,11 @@ import csv
 import io
 import itertools
 import math
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.errors import UsageError
+from heapwright.files import draft_of
 from heapwright.metrics import METRICS, show_bytes
 from heapwright.report.terminal import paragraph, percent
 from heapwright.study.axes import Axis
@@ -168,10 +168,8 @@ def plot(terrain: Terrain, out: Path) -> None:
         f"{METRICS[terrain.metric].label}, ratio to the default; {shape_text(terrain)}", fontsize=9, wrap=True
     )
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
-    with tempfile.NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", suffix=out.suffix, delete=False) as draft:
-        figure.savefig(draft.name, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
-    Path(draft.name).chmod(0o644)
-    Path(draft.name).replace(out)
+    with draft_of(out) as draft:
+        figure.savefig(draft, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 
 def draw_scale(axes: Axes, which: str, axis: Axis, ticks: int = 12) -> None:

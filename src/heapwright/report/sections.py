@@ -11,7 +11,7 @@ from typing import Any
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.apply import render
 from heapwright.report.embedded import LONG_COMMAND, listed
-from heapwright.report.facts import facts, host_facts, size
+from heapwright.report.facts import facts, host_facts, size, whole
 from heapwright.report.forest import forest_svg, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
@@ -217,11 +217,12 @@ def _settings(view: StudyView, config: Config) -> list[dict[str, str]]:
         {
             "key": key,
             "value": value,
-            "size": size(str(int(value) * _BYTES[units[key]])) if value.isdigit() and units.get(key) in _BYTES else "",
+            "size": size(str(number * _BYTES[units[key]])) if number is not None and units.get(key) in _BYTES else "",
             "effective": config.effective.get(key, ""),
             "explain": view.explain(config, key),
         }
         for key, value in config.settings.items()
+        for number in [whole(value)]
     ]
 
 
