@@ -96,10 +96,10 @@ lint: build native
 
 test: lint native-test unit-test
 
-# Everything under tests/torture in full, in under two hours; its short form is part of `make test`.
+# Everything under tests/torture in full, in under two hours, and every command in the docs; its short form is part of `make test`.
 torture: build native sanitize
 	@tools/setup torture
-	$(BIN)/python -m pytest -n 2 --long tests/torture
+	$(BIN)/python -m pytest -n 2 --long tests/torture tests/docs/test_running.py
 
 format: build
 	$(BIN)/ruff format src tests tools examples

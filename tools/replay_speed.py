@@ -68,7 +68,7 @@ def search(
                 break
             keys = []
             for point in points:
-                env = space.environment(space.settings(point), base)
+                env = {**base, **space.environment(space.settings(point), base)}
                 keys.append(repr(sorted(env.items())))
                 envs[keys[-1]] = env
 

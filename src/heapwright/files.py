@@ -30,11 +30,14 @@ def draft_of(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file under a temporary name and renames it. A device such as /dev/stderr is written directly."""
-    # Names of files may hold bytes that are no text: they are written as \udcXX.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file under a temporary name and renames it. A device such as /dev/stderr is written directly.
+
+    Names of files in a text may hold bytes that are no text: they are written as \\udcXX.
+    """
+    data = content if isinstance(content, bytes) else content.encode(errors="backslashreplace")
     if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        path.write_bytes(data)
         return
     with draft_of(path) as draft:
-        draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+        draft.write_bytes(data)

@@ -15,7 +15,7 @@ import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.report.html import extract, write_report
-from heapwright.study.view import Series, StudyView
+from heapwright.study.view import Series, StudyView, Worker
 
 from .conftest import ALL, written_once
 from .views import STATES, config, view
@@ -348,3 +348,14 @@ def test_extract_of_something_else(content: bytes | None, message: str, tmp_path
         path.write_bytes(content)
     with pytest.raises(HeapwrightError, match=message):
         extract(path)
+
+
+def test_the_cluster_s_workers_are_listed(tmp_path: Path) -> None:
+    busy = Worker("tcp://10.0.0.7:4711", "node7<b>", 12, 60, 45.0, 50.0, lost=True, refused="")
+    other = Worker("tcp://10.0.0.8:4711", "node8", 0, 0, 0.0, 50.0, lost=False, refused="it has no program z3")
+    text = said(written(tmp_path, dataclasses.replace(view(), workers=[busy, other])))
+    assert "2 workers; a block" in text
+    assert "node7<b>tcp://10.0.0.7:4711601245.00 s90%lost" in text
+    assert "0%refused: it has no program z3" in text
+    (study,) = extract(tmp_path / "report.html")["studies"]
+    assert study["workers"][0]["busy_s"] == 45.0

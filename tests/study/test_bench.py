@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from heapwright.allocators.space import AllocatorSpec, SpaceFile
 from heapwright.errors import UsageError
 from heapwright.measure.meter import Run
 from heapwright.report.progress import Silent
-from heapwright.study.bench import Bencher, Ran, Suite, repeated, why_failed
+from heapwright.study.bench import Bencher, Suite, repeated, why_failed
 from heapwright.study.suite import BENCHMARKS, SUITES, choose_benchmarks
+from heapwright.workload.execute import Outcome
+from heapwright.workload.model import Input
 
-Mood = Callable[[Sequence[str], Mapping[str, str]], Ran | None]
+Mood = Callable[[Sequence[str], Mapping[str, str]], Outcome | None]
 
 
 def allocator(name: str) -> Allocator:
@@ -24,10 +27,10 @@ def allocator(name: str) -> Allocator:
     return Allocator(name, None, None, False, "", SpaceFile(AllocatorSpec(name)), {"WHO": name})
 
 
-def ran(exit_code: int = 0, timed_out: bool = False, stderr: str = "", output: str | None = None) -> Ran:
+def ran(exit_code: int = 0, timed_out: bool = False, stderr: str = "", output: str | None = None) -> Outcome:
     figures = {"wall_s": 0.5, "cpu_s": 0.4, "operations": 1000, "live_bytes": 1000, "cycles": None}
     run = Run({"peak_rss_bytes": 5000.0, "wall_s": 0.6}, exit_code, timed_out, "", "poll", stderr_tail=stderr)
-    return Ran(run, json.dumps(figures) if output is None else output)
+    return Outcome(run, "", "", json.dumps(figures) if output is None else output)
 
 
 class Machine:
@@ -37,7 +40,10 @@ class Machine:
         self.mood = mood
         self.seen: list[tuple[str, str, list[str]]] = []
 
-    def __call__(self, words: Sequence[str], environment: Mapping[str, str]) -> Ran:
+    def run(
+        self, input_: Input, environment: Mapping[str, str], _pad: int, _stop: threading.Event | None, /
+    ) -> Outcome:
+        words = input_.args
         self.seen.append((environment.get("WHO", "void"), words[0], list(words[1:])))
         return (self.mood and self.mood(words, environment)) or ran()
 
@@ -86,7 +92,7 @@ def test_the_void_runs_in_every_block_without_any_allocator() -> None:
 
 
 def test_failures_stay_in_their_cell() -> None:
-    def mood(words: Sequence[str], environment: Mapping[str, str]) -> Ran | None:
+    def mood(words: Sequence[str], environment: Mapping[str, str]) -> Outcome | None:
         broken = environment.get("WHO") == "b" and "--quick" not in words and words[2] == "2"
         return ran(139) if broken else None
 
@@ -106,7 +112,7 @@ def test_who_hangs_is_given_up() -> None:
 
 
 def test_interrupted_keeps_what_was_measured() -> None:
-    def mood(words: Sequence[str], _: Mapping[str, str]) -> Ran | None:
+    def mood(words: Sequence[str], _: Mapping[str, str]) -> Outcome | None:
         if "--quick" not in words and words[4] == "2":  # the second round
             raise KeyboardInterrupt
         return None
@@ -128,7 +134,7 @@ def test_interrupted_keeps_what_was_measured() -> None:
         (ran(output="[1]"), "it printed no result"),
     ],
 )
-def test_what_went_wrong_is_said(what: Ran, why: str) -> None:
+def test_what_went_wrong_is_said(what: Outcome, why: str) -> None:
     assert why_failed(what) == why
 
 

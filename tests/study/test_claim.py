@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from heapwright.cli.common import write_json
 from heapwright.cli.tune import tune_json
 from heapwright.errors import HeapwrightError
 from heapwright.study.choose import chosen_config, chosen_pick
-from heapwright.study.claim import NOTHING, effect, headline, is_proven, pick_claim, study_claim
+from heapwright.study.claim import NOTHING, effect, headline, is_proven, losses, pick_claim, study_claim
 from heapwright.study.confirm import judge, pairs_needed
 from heapwright.study.load import measure_command
 from heapwright.study.options import Options
@@ -71,6 +73,27 @@ def test_only_objectives_prove_anything() -> None:
     bystander = pick("time", memory(1.0, "same"), cpu(0.8, "better"))
     assert is_proven(bystander, OBJECTIVES)
     assert not is_proven(bystander, ["peak_rss_bytes"])
+
+
+def test_losses_are_those_of_a_pick_without_a_gain() -> None:
+    assert [c.metric for c in losses(pick("memory", memory(0.997, "same"), cpu(1.4, "worse")), OBJECTIVES)] == ["cpu_s"]
+    assert losses(pick("memory", memory(0.9, "better"), cpu(1.4, "worse")), OBJECTIVES) == []
+    assert losses(pick("memory", memory(0.9, "unproven"), cpu(1.4, "unproven")), OBJECTIVES) == []
+
+
+def test_a_pick_that_only_loses_is_none(tuning: Callable[..., Tuning]) -> None:
+    """Fresh runs decide, whatever the search had found."""
+    study = tuning(World(effect=faster), options=SHORT)
+    before = study.go()
+    (config,) = {p.config.id for p in before.picks.values()}
+    with contextlib.closing(sqlite3.connect(study.path)) as db:
+        slower = "json_set(metrics, '$.cpu_s', json_extract(metrics, '$.cpu_s') * 3)"
+        db.execute(f"UPDATE run SET metrics = {slower} WHERE phase = 'confirm' AND config = ?", (config,))
+        db.commit()
+    view = study.view()
+    assert view.picks == {}
+    assert view.claim == NOTHING
+    assert sum("fresh runs proved no gain, and a loss: CPU time" in text for text in view.warnings) == len(before.picks)
 
 
 def test_the_study_speaks_for_the_gain_that_most_outweighs_its_loss() -> None:

@@ -126,6 +126,19 @@ def test_a_study_chooses(heapwright: Heapwright) -> None:
     assert "s.study" in found["why"]
 
 
+def test_a_study_of_several_allocators_that_proves_nothing_leaves_the_plain_link(heapwright: Heapwright) -> None:
+    """Its default is the malloc the program has, whatever that is called."""
+    assert run(heapwright.folder, "g++", "-O1", "plain.cpp", "-o", "plain").returncode == 0
+    words = ["tune", "--allocators", "exgen,reaper", "--proxy", "none", "--budget", "1", "--minimize", "peak_heap"]
+    assert heapwright(*words, "--study", "s.study", "--", "./plain").status == 0
+    done = heapwright("link", "--study", "s.study", "--", "g++", "plain.cpp", "-o", "plain")
+    assert done.status == 0, done.err
+    found = judged(heapwright, "plain")["linked"]
+    assert isinstance(found, dict)
+    assert found["allocator"] == "none"
+    assert "nothing is proven better" in found["why"]
+
+
 def test_what_links_no_program_is_run_as_it_is(heapwright: Heapwright) -> None:
     for words in (["-c", "plain.cpp"], ["-E", "plain.cpp"], ["-shared", "-fPIC", "plain.cpp", "-o", "libp.so"]):
         plain = run(heapwright.folder, "g++", *words)

@@ -73,9 +73,13 @@ bool commit(void* address, std::size_t bytes) {
   return mprotect(address, bytes, kReadWrite) == 0;
 }
 
-void unmap(void* address, std::size_t bytes) {
+bool unmap(void* address, std::size_t bytes) {
   const KeepErrno keep;
-  munmap(address, bytes);
+  if (munmap(address, bytes) == 0) {
+    return true;
+  }
+  madvise(address, bytes, MADV_DONTNEED);
+  return false;
 }
 
 void* remap(void* address, std::size_t bytes, std::size_t wanted) {
@@ -85,7 +89,9 @@ void* remap(void* address, std::size_t bytes, std::size_t wanted) {
 
 void purge(void* address, std::size_t bytes) {
   const KeepErrno keep;
-  madvise(address, bytes, MADV_DONTNEED);
+  if (madvise(address, bytes, MADV_DONTNEED) != 0) {
+    std::memset(address, 0, bytes);
+  }
 }
 
 void forbid(void* address, std::size_t bytes) {

@@ -24,10 +24,13 @@ bool map_at(void* address, std::size_t bytes);
 void* reserve(std::size_t bytes);
 // Makes part of a reservation readable and writable.
 bool commit(void* address, std::size_t bytes);
-void unmap(void* address, std::size_t bytes);
+// False where the addresses are still taken: taking a part out of a mapping makes one more, and there may be too many. The
+// memory is given back all the same.
+bool unmap(void* address, std::size_t bytes);
 // Another size for a mapping, which may move; nullptr and no change if there is no room.
 void* remap(void* address, std::size_t bytes, std::size_t wanted);
-// Gives the pages back; the addresses stay and read as zero.
+// Gives the pages back; the addresses stay and read as zero, also where nothing can be given back: of a process that has
+// locked its memory.
 void purge(void* address, std::size_t bytes);
 // No access to these pages from now on: a guard.
 void forbid(void* address, std::size_t bytes);

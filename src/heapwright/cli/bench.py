@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import (
+    add_cluster_option,
     add_output_options,
     chosen_allocators,
+    open_machines,
     positive,
     seconds,
     write_json,
@@ -55,6 +57,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, for a document")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="figures as SVG, in a directory made if need be")
     parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds a run may take (default 60; quick: 10)")
+    add_cluster_option(parser)
     add_output_options(parser)
     parser.set_defaults(run=run)
 
@@ -78,7 +81,7 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if nothing could be measured."""
     from heapwright.report.progress import make_progress
-    from heapwright.study.bench import Bencher, Suite, metered, repeated
+    from heapwright.study.bench import Bencher, Suite, repeated, suite_executor, suite_workload
     from heapwright.study.suite import choose_benchmarks
 
     benchmarks = choose_benchmarks(args.suite, args.quick)
@@ -91,9 +94,13 @@ def run(args: argparse.Namespace) -> int:
     args.rounds = args.rounds or (3 if args.quick else 5)
     allocators = repeated(chosen_allocators(args.allocators, repeats=True))
     suite = Suite(args.suite, args.quick, benchmarks, allocators, args.rounds)
-    runner = metered(args.timeout or (_QUICK_TIMEOUT if args.quick else _TIMEOUT))
-    with make_progress(quiet=args.quiet) as progress:
-        found = Bencher(suite, args.threads, runner, args.seed, progress, dict(os.environ)).run()
+    workload = suite_workload(benchmarks)
+    executor = suite_executor(workload, args.timeout or (_QUICK_TIMEOUT if args.quick else _TIMEOUT))
+    with (
+        make_progress(quiet=args.quiet) as progress,
+        open_machines(args, workload, allocators, progress) as machines,
+    ):
+        found = Bencher(suite, args.threads, executor, args.seed, progress, dict(os.environ), machines).run()
     _write(args, found)
     if found.interrupted:
         return INTERRUPTED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from heapwright.shown import warn
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.measure.meter import MeterOptions
+    from heapwright.report.progress import Silent
     from heapwright.study.runner import Machines
     from heapwright.study.store import Store
     from heapwright.workload.model import Workload
@@ -66,7 +67,7 @@ def open_machines(
     args: argparse.Namespace,
     workload: Workload,
     allocators: Sequence[Allocator],
-    note: Callable[[str], None],
+    progress: Silent,
     store: Store | None = None,
 ) -> Iterator[Machines]:
     """Where runs are to be made: the cluster of `--cluster`, a plan's files, or here.
@@ -75,12 +76,12 @@ def open_machines(
         HeapwrightError: nothing there can be used; or the study was made on machines of another kind.
     """
     if getattr(args, "machines", None) is not None:
-        yield args.machines(workload, allocators, note, store)
+        yield args.machines(workload, allocators, progress.note, store)
         return
     if args.cluster:
         from heapwright.cluster.opening import cluster
 
-        with cluster(args.cluster, workload, allocators, note, store) as machines:
+        with cluster(args.cluster, workload, allocators, progress.note, store, show=progress.machines) as machines:
             yield machines
         return
     from heapwright.measure.host import describe_host, differences

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     base = {**os.environ, **workload.file.env}
     with (
         make_progress(quiet=args.quiet) as progress,
-        open_machines(args, workload, allocators, progress.note) as machines,
+        open_machines(args, workload, allocators, progress) as machines,
     ):
         found = Comparer(workload, allocators, options, args.seed, progress, base, machines).run(args.rounds)
     command = workload.file.command

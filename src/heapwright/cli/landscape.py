@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
-                with open_machines(args, workload, [allocator], progress.note, store) as machines:
+                with open_machines(args, workload, [allocator], progress, store) as machines:
                     Sweep(store, workload, [allocator], options, progress, machines).run()
         except KeyboardInterrupt:
             sys.stderr.write("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import signal
@@ -121,6 +122,7 @@ def fail(message: str, hint: str = "") -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
+    _fill_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of files are bytes, and go out as they came in
         sys.stdout.reconfigure(errors="surrogateescape")
     own, target = _split(list(sys.argv[1:] if argv is None else argv))
@@ -147,12 +149,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         fail("there is not enough memory for this")
         return 1
     except BrokenPipeError:  # `heapwright … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 128 + signal.SIGPIPE
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         fail(f"{where}{error.strerror or error}")
+        _drop_output()  # it may be what could not be written
         return 1
+
+
+def _fill_closed_streams() -> None:
+    """What is said where stdout or stderr is closed goes nowhere; and no file of ours gets a number below 3."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with contextlib.suppress(OSError):  # the lowest number that is free; a command we start finds it closed
+                setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), "w" if number else "r"))  # noqa: PTH123, SIM115
+
+
+def _drop_output() -> None:
+    """What stdout still holds goes nowhere, or Python would try once more at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

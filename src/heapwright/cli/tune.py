@@ -216,7 +216,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
-                with open_machines(args, workload, allocators, progress.note, store) as machines:
+                with open_machines(args, workload, allocators, progress, store) as machines:
                     Journey(store, workload, allocators, options, progress, machines).run()
         except KeyboardInterrupt:
             sys.stderr.write("\n")

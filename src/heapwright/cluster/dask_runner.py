@@ -11,9 +11,10 @@ import hashlib
 import os
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from heapwright.cluster.parcel import (
     Finished,
@@ -54,12 +55,20 @@ class DaskRunner:
         slots: how many blocks at once a search should ask for.
         alone: a machine runs one block at a time.
         single: the whole cluster does.
+        noted: called after each block that has come back.
     """
 
     elsewhere = True
 
     def __init__(
-        self, pool: Pool, recipe: Recipe, files: Mapping[str, Path], slots: int, alone: bool, single: bool = False
+        self,
+        pool: Pool,
+        recipe: Recipe,
+        files: Mapping[str, Path],
+        slots: int,
+        alone: bool,
+        single: bool = False,
+        noted: Callable[[], None] = lambda: None,
     ) -> None:
         self.slots = 1 if single else slots
         self.pool = pool
@@ -67,6 +76,7 @@ class DaskRunner:
         self._recipe = encode(recipe)
         self._id = hashlib.sha256(self._recipe.encode()).hexdigest()
         self._alone, self._single = alone, single
+        self._noted = noted
         self._waiting: deque[tuple[int, _Block]] = deque()
         self._sent: dict[int, _Block] = {}
 
@@ -175,6 +185,7 @@ class DaskRunner:
         member.busy_s += time.monotonic() - block.began
         member.blocks += 1
         member.runs += len(finished.ran)
+        self._noted()
         yield from finished.results(block.work)
 
 
@@ -195,12 +206,19 @@ class DaskMachines:
     Args:
         needs: what every worker must have.
         slots: how many blocks at once a search should ask for.
+        noted: called after each block that has come back.
     """
 
-    def __init__(self, pool: Pool, needs: Needs, slots: int) -> None:
+    def __init__(self, pool: Pool, needs: Needs, slots: int, noted: Callable[[], None] = lambda: None) -> None:
         self.pool = pool
         self.needs = needs
         self.slots = slots
+        self.noted = noted
+
+    @property
+    def host(self) -> dict[str, Any] | None:
+        """See Machines."""
+        return self.pool.kind
 
     def for_program(self, executor: RunsInputs, timed: bool) -> Runner:
         """See Machines. A server's port is one a machine; files that runs leave are in one folder for all of them."""
@@ -208,13 +226,13 @@ class DaskMachines:
         file = executor.workload.file
         single = bool(file.setup or file.cleanup or file.output.compare == "files")
         recipe = program_recipe(executor, self.needs, os.environ)
-        return DaskRunner(self.pool, recipe, {}, self.slots, timed or file.server is not None, single)
+        return DaskRunner(self.pool, recipe, {}, self.slots, timed or file.server is not None, single, self.noted)
 
     def for_replays(self, replays: RunsInputs, timed: bool) -> Runner:
         """See Machines."""
         assert isinstance(replays, Replays)
         recipe, files = replays_recipe(replays, self.needs, os.environ)
-        return DaskRunner(self.pool, recipe, files, self.slots, timed)
+        return DaskRunner(self.pool, recipe, files, self.slots, timed, noted=self.noted)
 
 
 def search_word(workload: Workload) -> str:

@@ -148,6 +148,8 @@ class FileMachines:
         store: the study; keeps the kind of its machines.
     """
 
+    host = None
+
     def __init__(self, folder: Path, plan: Plan, needs: Needs, store: Store) -> None:
         self.folder = folder
         self.plan = plan

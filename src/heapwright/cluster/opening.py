@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ from heapwright.cluster.settings import read_settings
 from heapwright.study.store import Store
 from heapwright.workload.model import Workload
 
+_SHOW_S = 2.0
+_SHOW_MOST = 8  # workers, while the work goes on
+
 
 @contextmanager
 def cluster(
@@ -25,6 +29,7 @@ def cluster(
     note: Callable[[str], None],
     store: Store | None = None,
     references: Path | None = None,
+    show: Callable[[str], None] = lambda _: None,
 ) -> Iterator[DaskMachines]:
     """The machines of a cluster, for as long as they are wanted.
 
@@ -34,6 +39,7 @@ def cluster(
     Args:
         text: what `--cluster` says.
         note: tells people one line.
+        show: tells people what the workers are doing now, in place of what it told before.
         store: the study, where there is one.
         references: see `Executor`; default: the study's.
 
@@ -52,24 +58,35 @@ def cluster(
         slots = kept.get("slots") or settings.slots or fit
         note(f"{fit} worker{'s' * (fit != 1)} at {pool.address} can be used")
         kept |= {"kind": pool.kind, "slots": slots}
-        if store is not None:
-            store.put({"cluster": kept})
+        before = kept.get("workers", [])
+        shown = 0.0
+
+        def keep(finished: bool = False) -> None:
+            nonlocal shown
+            if finished or time.monotonic() - shown >= _SHOW_S:
+                shown = time.monotonic()
+                show("\n".join(lines(pool.told(), _SHOW_MOST)))
+                if store is not None:
+                    store.put({"cluster": {**kept, "workers": [*before, *pool.told()]}})
+
+        keep()
         try:
-            yield DaskMachines(pool, needs, slots)
+            yield DaskMachines(pool, needs, slots, keep)
         finally:
-            told = pool.told()
-            if store is not None:
-                store.put({"cluster": {**kept, "workers": [*kept.get("workers", []), *told]}})
-            for line in summary(told):
+            keep(finished=True)
+            for line in lines(pool.told()):
                 note(line)
 
 
-def summary(told: Sequence[dict[str, Any]]) -> list[str]:
-    """What each worker did, for people."""
+def lines(told: Sequence[dict[str, Any]], most: int | None = None) -> list[str]:
+    """What each worker did, for people; of more than `most` the busiest, and how many there are besides."""
+    used = [w for w in told if w["blocks"]]
+    if most is not None and len(used) > most:
+        busiest = sorted(used, key=lambda w: w["busy_s"], reverse=True)[:most]
+        return [*lines(busiest), f"and {len(used) - most} more workers: {sum(w['runs'] for w in used)} runs in all"]
     return [
         f"worker {w['worker']} ({w['machine']}): {w['runs']} runs in {w['blocks']} blocks,"
         f" busy {w['busy_s']:.0f} s of {w['present_s']:.0f} s ({w['busy_s'] / max(w['present_s'], 1e-9):.0%})"
         f"{', lost' if w['lost'] else ''}"
-        for w in told
-        if w["blocks"]
+        for w in used
     ]

@@ -55,6 +55,7 @@ class Recipe(msgspec.Struct):
         references: see `Executor`.
         traces: input → content hash, where replays are run; None: the program is.
         environ: the environment of the study, so that a worker's own does not matter; None: that of who runs it.
+        keep_output: see `Executor`.
     """
 
     file: WorkloadFile
@@ -65,6 +66,7 @@ class Recipe(msgspec.Struct):
     traces: dict[str, str] | None
     environ: dict[str, str] | None
     needs: Needs
+    keep_output: bool = False
 
 
 class Ran(msgspec.Struct):
@@ -124,6 +126,8 @@ def needs_of(workload: Workload, allocators: list[Allocator], references: Path) 
     paths = [str(workload.cwd), *(i.stdin for i in workload.inputs if i.stdin), workload.file.stdin]
     word = workload.program()
     paths.append(str(Path(word).absolute()) if "/" in word else "")
+    if not word:
+        paths += [i.args[0] for i in workload.inputs]
     if workload.file.output.compare == "command":  # the reference output is kept beside the study
         paths.append(str(references.parent))
     return Needs(__version__, libraries, [p for p in paths if p])
@@ -134,7 +138,8 @@ def program_recipe(executor: Executor, needs: Needs, environ: Mapping[str, str] 
     w = executor.workload
     kept = dict(environ) if environ is not None else None
     references = str(executor.references.absolute())
-    return Recipe(w.file, str(w.cwd), list(w.inputs), executor.options, references, None, kept, needs)
+    inputs, keep = list(w.inputs), executor.keep_output
+    return Recipe(w.file, str(w.cwd), inputs, executor.options, references, None, kept, needs, keep)
 
 
 def replays_recipe(replays: Replays, needs: Needs, environ: Mapping[str, str] | None) -> tuple[Recipe, dict[str, Path]]:
@@ -158,7 +163,7 @@ def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Execut
     if environ is not None and "TMPDIR" in os.environ:  # each machine has its own
         environ = {**environ, "TMPDIR": os.environ["TMPDIR"]}
     if recipe.traces is None:
-        return Executor(workload, recipe.meter, Path(recipe.references), environ)
+        return Executor(workload, recipe.meter, Path(recipe.references), environ, recipe.keep_output)
     paths = {name: traces / f"{hash_}{SUFFIX}" for name, hash_ in recipe.traces.items()}
     return Replays(workload, paths, recipe.meter, environ, scratch)
 

@@ -89,11 +89,13 @@ def _ours(name: str, wish: Wish, options: str, why: str) -> Choice:
 
 
 def _named(name: str, wish: Wish, options: str, why: str, left: str = "") -> Choice:
+    from heapwright.study.view import DEFAULT
+
     if name in OURS:
         return _ours(name, wish, options, why)
     if options:
         raise UsageError(f"options can be built in for {', '.join(OURS)} only", f"leave out --options for {name}")
-    if name in ("glibc", "none"):
+    if name in ("glibc", "none", DEFAULT):
         return Choice("none", None, "", why, False, left)
     found = get_allocator(name)
     if not found.path or not Path(found.path).is_file():

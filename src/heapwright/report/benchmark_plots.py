@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.files import write_whole
-from heapwright.measure.host import describe_host
 from heapwright.report.benchmarks import time_key
 from heapwright.study.bench import Suite
 from heapwright.study.bench_results import Cell, overall
@@ -85,7 +84,7 @@ def _new(found: Suite, title: str, x: str, y: str, bars: str = "least to most") 
     axes = figure.subplots()
     axes.set_title(title, loc="left", fontsize=11)
     rounds = f"{found.rounds} round{'s' if found.rounds > 1 else ''}, bars: {bars}; " if bars else ""
-    axes.set_title(f"{rounds}THP {describe_host()['thp'] or 'n/a'}", loc="right", fontsize=8, color="#666")
+    axes.set_title(f"{rounds}THP {found.host['thp'] or 'n/a'}", loc="right", fontsize=8, color="#666")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(linewidth=0.4, color="#ccc")
@@ -200,7 +199,7 @@ def speed_up(found: Suite, benchmark: str) -> Figure | None:
     if not lines or len(counts) < 2:
         return None
     figure, axes = _new(found, f"{benchmark}: speed-up", _THREADS, f"time with {counts[0]} / time with so many threads")
-    cores = describe_host()["cores"]
+    cores = found.host["cores"]
     ideal = [min(c, cores) / min(counts[0], cores) for c in counts]
     if benchmark == "scalability":
         ideal = [share * counts[0] / c for share, c in zip(ideal, counts, strict=True)]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from heapwright.allocators.peers import build_id
-from heapwright.measure.host import describe_host
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.study.bench import Suite
 from heapwright.study.bench_results import Cell, overall
@@ -79,7 +78,7 @@ def versions(found: Suite) -> str:
 
 def caption(found: Suite) -> str:
     """What the tables say and on what machine."""
-    host = describe_host()
+    host = found.host
     return (
         f"{found.rounds} interleaved round{'s' if found.rounds > 1 else ''}{', quick sizes' if found.quick else ''}. "
         f"{found.reference}: medians; others: ratios to it with 95% intervals from the same rounds, below 1 is less. "
@@ -261,7 +260,7 @@ def suite_json(found: Suite, reproduce: Sequence[str], seed: int) -> dict[str, A
     return {
         "suite": found.name,
         "command": list(reproduce),
-        "host": describe_host(),
+        "host": found.host,
         "quick": found.quick,
         "seed": seed,
         "rounds": found.rounds,

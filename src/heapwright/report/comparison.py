@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.allocators.peers import build_id
-from heapwright.files import draft_of
-from heapwright.measure.host import describe_host
 from heapwright.metrics import METRICS, NUMERIC
+from heapwright.report.picture import write_picture
 from heapwright.shown import visible
 from heapwright.study.compare import Comparison, Row
 
@@ -48,14 +47,10 @@ def _cells(found: Comparison, metrics: Sequence[str]) -> list[list[str]]:
     return rows
 
 
-def _thp() -> str:
-    return str(describe_host()["thp"] or "n/a")
-
-
 def _title(found: Comparison) -> str:
     return (
         f"{found.rounds} interleaved rounds; {found.reference.allocator.name}: medians; others: ratios to it with 95% "
-        f"intervals, below 1 is less; THP {_thp()}; {_versions(found)}"
+        f"intervals, below 1 is less; THP {found.host['thp'] or 'n/a'}; {_versions(found)}"
     )
 
 
@@ -95,7 +90,7 @@ def markdown(found: Comparison, metrics: Sequence[str], reproduce: Sequence[str]
     for row, cells in zip(found.rows, _cells(found, metrics), strict=True):
         filled = [*cells, *[""] * (len(metrics) - 1)] if row.failure else cells
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in filled) + " |")
-    host = describe_host()
+    host = found.host
     lines += ["", f"{_title(found)}. {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, {host['libc']}."]
     lines += ["", f"    {shlex.join(reproduce)}", ""]
     return "\n".join(lines)
@@ -130,7 +125,7 @@ def comparison_json(found: Comparison, command: Sequence[str]) -> dict[str, Any]
         }
     return {
         "command": list(command),
-        "host": describe_host(),
+        "host": found.host,
         "reference": found.reference.allocator.name,
         "rounds": found.rounds,
         "allocators": allocators,
@@ -170,5 +165,4 @@ def plot(found: Comparison, out: Path) -> None:
     axes.grid(linewidth=0.3)
     axes.set_axisbelow(True)
     figure.legend(loc="outside right upper", fontsize=9, frameon=False)
-    with draft_of(out) as draft:
-        figure.savefig(draft, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
+    write_picture(figure, out)

@@ -35,6 +35,8 @@ def data_of(view: StudyView) -> dict[str, Any]:
         for name, s in view.series.items()
         if name == "default" or name in first.values()
     }
+    tried = {name for e in view.evaluations for k in e.config.settings for name in (k, f"{e.config.allocator}.{k}")}
+    value["explanations"] = {name: text for name, text in view.explanations.items() if name in tried}
     value["searched"] = len(view.evaluations)
     value["evaluations"] = _packed(view)
     for pick in value["picks"].values():

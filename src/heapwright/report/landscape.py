@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.errors import UsageError
-from heapwright.files import draft_of
 from heapwright.metrics import METRICS, show_bytes
+from heapwright.report.picture import write_picture
 from heapwright.report.terminal import paragraph, percent
 from heapwright.study.axes import Axis
 from heapwright.study.terrain import Place, Terrain
@@ -168,8 +168,7 @@ def plot(terrain: Terrain, out: Path) -> None:
         f"{METRICS[terrain.metric].label}, ratio to the default; {shape_text(terrain)}", fontsize=9, wrap=True
     )
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
-    with draft_of(out) as draft:
-        figure.savefig(draft, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
+    write_picture(figure, out)
 
 
 def draw_scale(axes: Axes, which: str, axis: Axis, ticks: int = 12) -> None:

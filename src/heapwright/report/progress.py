@@ -12,6 +12,7 @@ from heapwright.metrics import METRICS
 from heapwright.shown import console, say, visible
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
     from heapwright.study.view import Config
@@ -69,6 +70,9 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Something to know."""
+
+    def machines(self, text: str) -> None:
+        """What a cluster's workers are doing, in a few lines, in place of what was said before."""
 
 
 class Front:
@@ -172,12 +176,12 @@ class Live(Plain):
 
     def __init__(self) -> None:
         super().__init__()
-        from rich.console import Group
         from rich.live import Live as Display
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._console = console(stderr=True)
         self._front = Front()
+        self._workers = ""
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -187,7 +191,7 @@ class Live(Plain):
         )
         self._task = self._bar.add_task("starting", total=None)
         self._display = Display(
-            get_renderable=lambda: Group(self._bar, *([self._front.table()] if self._front.members else [])),
+            get_renderable=self._shown,
             console=self._console,
             transient=True,
             refresh_per_second=2,
@@ -219,6 +223,17 @@ class Live(Plain):
     def tried(self, config: Config, ratios: Mapping[str, float]) -> None:
         """Perhaps on the front."""
         self._front.add(config, ratios)
+
+    def machines(self, text: str) -> None:
+        """Under the front."""
+        self._workers = text
+
+    def _shown(self) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        front = [self._front.table()] if self._front.members else []
+        return Group(self._bar, *front, *([Text(self._workers, "dim")] if self._workers else []))
 
     def _say(self, text: str) -> None:
         self._console.print(f"heapwright: {visible(text)}")

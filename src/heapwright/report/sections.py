@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from heapwright.metrics import METRICS, NUMERIC
+from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.apply import render
 from heapwright.report.embedded import LONG_COMMAND, listed
 from heapwright.report.facts import facts, host_facts, size, whole
@@ -22,7 +22,7 @@ from heapwright.report.terminal import interval, ordered_picks, percent
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.load import measure_command
-from heapwright.study.view import Config, Evaluation, Pick, StudyView
+from heapwright.study.view import Config, Evaluation, Pick, StudyView, Worker
 
 
 def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
@@ -94,6 +94,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "left_out": len(view.evaluations) - len(rows),
         "failed": sum(not e.feasible for e in view.evaluations),
         "host": host_facts(view),
+        "workers": [_worker(w) for w in view.workers],
         "facts": facts(view),
         "reproduce": shlex.join(view.reproduce),
         "report": shlex.join(["heapwright", "report", view.path]),
@@ -245,6 +246,18 @@ def _baseline(view: StudyView, key: str) -> dict[str, str]:
         "median": metric.show(summary.median),
         "range": f"{metric.show(summary.min)} … {metric.show(summary.max)}",
         "noise": f"{100 * view.noise.get(key, 0.0):.1f}%",
+    }
+
+
+def _worker(w: Worker) -> dict[str, str]:
+    return {
+        "machine": w.machine,
+        "address": w.worker,
+        "runs": str(w.runs),
+        "blocks": str(w.blocks),
+        "busy": show_seconds(w.busy_s),
+        "used": f"{w.busy_s / w.present_s:.0%}" if w.present_s > 0 else "n/a",
+        "state": f"refused: {w.refused}" if w.refused else "lost" if w.lost else "",
     }
 
 

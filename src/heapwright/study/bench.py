@@ -15,20 +15,25 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.takeover import judge, watch_environment
 from heapwright.errors import HeapwrightError
-from heapwright.measure.meter import MeterOptions, Run, run_metered
+from heapwright.measure.host import describe_host
+from heapwright.measure.meter import MeterOptions
 from heapwright.study.bench_results import Cell, derive
 from heapwright.study.blocks import Progress
+from heapwright.study.runner import Here, Job, Machines, RunsInputs, Work
 from heapwright.study.suite import Benchmark
-from heapwright.workload.execute import ending, pad_environment
+from heapwright.workload.execute import Executor, Outcome, ending
+from heapwright.workload.model import Input, Workload, WorkloadFile
 
 CORRUPT = 3  # the programs' status for a block that does not hold what was written
 VOID = "void"
@@ -36,17 +41,6 @@ _PAD = 4096  # a page: covers every alignment of the stack
 _PATIENCE = 3  # so many hangs, and an allocator is not run any more
 _METERED = ("peak_rss_bytes", "minor_faults", "major_faults")
 _OF_PROCESS = ("wall_s", "user_s", "sys_s", "cpu_s")
-
-
-@dataclass(frozen=True)
-class Ran:
-    """One run of a program: as it was metered, and what it printed."""
-
-    run: Run
-    output: str
-
-
-Runner = Callable[[Sequence[str], Mapping[str, str]], Ran]
 
 
 @dataclass
@@ -60,6 +54,7 @@ class Suite:
         voids: (benchmark, threads) → the void's runs.
         rounds: how many were wanted.
         interrupted: whether it was stopped before its end.
+        host: describes the machine.
     """
 
     name: str
@@ -70,6 +65,7 @@ class Suite:
     cells: dict[tuple[str, str, int], Cell] = field(default_factory=dict)
     voids: dict[tuple[str, int], Cell] = field(default_factory=dict)
     interrupted: bool = False
+    host: dict[str, Any] = field(default_factory=describe_host)
 
     @property
     def reference(self) -> str:
@@ -93,37 +89,42 @@ def program_path(name: str) -> Path:
     return path
 
 
-def metered(timeout: float) -> Runner:
+def suite_workload(benchmarks: Sequence[Benchmark]) -> Workload:
+    """The benchmark programs as a workload whose inputs say what is run.
+
+    Raises:
+        HeapwrightError: one is not there.
+    """
+    programs = sorted({b.program for b in benchmarks})
+    inputs = tuple(Input(name, args=[str(program_path(name))]) for name in programs)
+    return Workload(WorkloadFile(command=["{args}"]), Path.cwd(), inputs)
+
+
+def suite_executor(workload: Workload, timeout: float) -> Executor:
     """Runs under the polling meter: the others stop a program at each mapping call, which would charge allocators
     for every one they make.
     """
     options = MeterOptions(backend="poll", timeout=timeout)
-
-    def run(words: Sequence[str], environment: Mapping[str, str]) -> Ran:
-        with tempfile.TemporaryFile() as output:
-            found = run_metered(words, options, env=environment, keep=output)
-            output.seek(0)
-            return Ran(found, output.read().decode(errors="replace"))
-
-    return run
+    return Executor(workload, options, workload.cwd / "references", keep_output=True)
 
 
-def why_failed(ran: Ran) -> str:
+def why_failed(outcome: Outcome) -> str:
     """What went wrong with a run, or empty."""
-    said = ran.run.stderr_tail.strip().splitlines()[-1:]
-    if ran.run.timed_out:
+    run = outcome.run
+    said = run.stderr_tail.strip().splitlines()[-1:]
+    if run.timed_out:
         return "hung: stopped at the time limit"
-    if ran.run.exit_code == CORRUPT:
+    if run.exit_code == CORRUPT:
         return f"corrupted memory: {said[0][:200]}" if said else "corrupted memory"
-    if ran.run.exit_code:
-        return ending(ran.run.exit_code) + (f": {said[0][:200]}" if said else "")
-    return "" if _read(ran) else "it printed no result"
+    if run.exit_code:
+        return ending(run.exit_code) + (f": {said[0][:200]}" if said else "")
+    return "" if _read(outcome) else "it printed no result"
 
 
-def _read(ran: Ran) -> dict[str, float | None]:
+def _read(outcome: Outcome) -> dict[str, float | None]:
     """The numbers a program printed; none if that was no JSON object."""
     try:
-        found = msgspec.json.decode(ran.output)
+        found = msgspec.json.decode(outcome.output)
     except msgspec.DecodeError:
         return {}
     if not isinstance(found, dict):
@@ -131,11 +132,11 @@ def _read(ran: Ran) -> dict[str, float | None]:
     return {k: v for k, v in found.items() if v is None or (isinstance(v, int | float) and not isinstance(v, bool))}
 
 
-def metrics_of(ran: Ran) -> dict[str, float | None]:
+def metrics_of(outcome: Outcome) -> dict[str, float | None]:
     """The program's own figures of its measured part, and the meter's of the whole process tree."""
-    found = {k: v for k, v in _read(ran).items() if k not in ("threads", "seed")}
-    found |= {f"process_{key}": ran.run.metrics.get(key) for key in _OF_PROCESS}
-    found |= {key: ran.run.metrics.get(key, found.get(key)) for key in _METERED}
+    found = {k: v for k, v in _read(outcome).items() if k not in ("threads", "seed")}
+    found |= {f"process_{key}": outcome.run.metrics.get(key) for key in _OF_PROCESS}
+    found |= {key: outcome.run.metrics.get(key, found.get(key)) for key in _METERED}
     falls = [key for key in found if key.startswith("fall") and key.endswith("_idle_rss_bytes")]
     if falls:
         found["fall_idle_rss_bytes"] = found[max(falls)]
@@ -146,27 +147,30 @@ class Bencher:
     """Runs benchmarks.
 
     Args:
-        allocators: the reference first.
         threads: the counts wanted; a benchmark may need others (`Benchmark.thread_counts`).
-        run: how to run a program.
+        executor: runs a program: what an input's words say, and keeps what it prints.
         seed: of the order, of padding and of the programs' own work, which is the same for all in a round.
+        base: the environment that allocators add theirs to.
+        machines: where blocks are run; warm-ups are here.
     """
 
     def __init__(
         self,
         suite: Suite,
         threads: Sequence[int],
-        run: Runner,
+        executor: RunsInputs,
         seed: int,
         progress: Progress,
         base: Mapping[str, str],
+        machines: Machines | None = None,
         where: Callable[[str], Path] = program_path,
     ) -> None:
         self.suite = suite
-        self.run_program = run
+        self.executor = executor
         self.seed = seed
         self.progress = progress
         self.base = dict(base)
+        self.machines = machines or Here()
         self._hangs: dict[str, int] = {}
         self._paths = {b.program: str(where(b.program)) for b in suite.benchmarks}
         self._allocators = list(suite.allocators)
@@ -187,10 +191,7 @@ class Bencher:
                 for at in range(len(self._allocators)):
                     self._warm_up(program, at)
             self.progress.phase("bench", suite.rounds * (len(suite.cells) + len(suite.voids)))
-            for number in range(suite.rounds):
-                for benchmark in suite.benchmarks:
-                    for count in suite.threads(benchmark.name):
-                        self._block(benchmark, count, number)
+            self._rounds()
         except KeyboardInterrupt:
             suite.interrupted = True
         derive(suite.cells, suite.voids, suite.reference)
@@ -207,11 +208,11 @@ class Bencher:
         benchmark = cells[0].benchmark
         words = [self._paths[program], *benchmark.command(min(c.threads for c in cells), self.seed, quick=True)]
         with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-            environment = {**self.base, **allocator.environment(self.base), **watch_environment(Path(name))}
-            ran = self.run_program(words, environment)
+            environment = {**allocator.environment(self.base), **watch_environment(Path(name))}
+            outcome = self.executor.run(Input(program, args=words), environment, 0, None)
             self.progress.ran(True)
-            failure = why_failed(ran)
-            if ran.run.timed_out:
+            failure = why_failed(outcome)
+            if outcome.run.timed_out:
                 self._hung(allocator.name)
             elif not failure:
                 self._allocators[at], failure = judge(allocator, words[0], Path(name))
@@ -220,32 +221,57 @@ class Bencher:
         for cell in cells:
             cell.failure = failure
 
-    def _block(self, benchmark: Benchmark, count: int, number: int) -> None:
-        """All allocators, and the void, once."""
-        cells = [(self.suite.cells[benchmark.name, a.name, count], a) for a in self._allocators]
-        runs: list[tuple[Cell, Allocator | None]] = [pair for pair in cells if not pair[0].failure]
-        void = self.suite.voids.get((benchmark.name, count))
-        if void and not void.failure:
-            runs.append((void, None))
-        random.Random(f"{self.seed}/{number}/{benchmark.name}/{count}").shuffle(runs)
-        for cell, allocator in runs:
-            if not self._given_up([cell]):
-                self._measure(cell, allocator, number)
+    def _rounds(self) -> None:
+        """As many blocks at a time as there are machines, so that who hangs is soon given up."""
+        suite = self.suite
+        suite.host = self.machines.host or suite.host
+        runner = self.machines.for_program(self.executor, timed=True)
+        blocks = [
+            (number, benchmark, count)
+            for number in range(suite.rounds)
+            for benchmark in suite.benchmarks
+            for count in suite.threads(benchmark.name)
+        ]
+        for start in range(0, len(blocks), runner.slots):
+            for at in range(start, min(start + runner.slots, len(blocks))):
+                work = self._block(at, *blocks[at])
+                if work.jobs:
+                    runner.submit(work)
+            with closing(runner.results()) as results:
+                for result in results:
+                    number, benchmark, count = blocks[result.job.block]
+                    self._measured(number, self._cells(benchmark, count)[result.job.config], result.outcome)
 
-    def _measure(self, cell: Cell, allocator: Allocator | None, number: int) -> None:
-        options = cell.benchmark.command(cell.threads, self.seed + number, self.suite.quick, empty=allocator is None)
-        environment = {k: v for k, v in self.base.items() if k != "LD_PRELOAD"}
-        if allocator is not None:
-            environment = {**self.base, **allocator.environment(self.base)}
+    def _cells(self, benchmark: Benchmark, count: int) -> list[Cell]:
+        """The allocators' cells in order, and the void's. A job's configuration is a place in this list."""
+        cells = [self.suite.cells[benchmark.name, a.name, count] for a in self._allocators]
+        void = self.suite.voids.get((benchmark.name, count))
+        return [*cells, void] if void else cells
+
+    def _block(self, at: int, number: int, benchmark: Benchmark, count: int) -> Work:
+        """All allocators, and the void, once."""
+        runs = list(enumerate(self._cells(benchmark, count)))
+        for _, cell in runs:
+            self._given_up([cell])
+        random.Random(f"{self.seed}/{number}/{benchmark.name}/{count}").shuffle(runs)
+        jobs = [self._job(at, number, place, cell) for place, cell in runs if not cell.failure]
+        return Work(tuple(jobs))
+
+    def _job(self, block: int, number: int, place: int, cell: Cell) -> Job:
+        void = place == len(self._allocators)
+        options = cell.benchmark.command(cell.threads, self.seed + number, self.suite.quick, empty=void)
+        input_ = Input(f"{cell.benchmark.name} {cell.threads}", args=[self._paths[cell.benchmark.program], *options])
+        environment = {"LD_PRELOAD": ""} if void else self._allocators[place].environment(self.base)
         pad = random.Random(f"{self.seed}/{number}/{cell.benchmark.name}/{cell.threads}/{cell.allocator}")
-        environment = pad_environment(environment, pad.randrange(_PAD))
-        ran = self.run_program([self._paths[cell.benchmark.program], *options], environment)
+        return Job("bench", block, input_, place, environment, pad.randrange(_PAD))
+
+    def _measured(self, number: int, cell: Cell, outcome: Outcome) -> None:
         self.progress.ran(True)
-        cell.failure = why_failed(ran)
-        if ran.run.timed_out:
+        cell.failure = cell.failure or why_failed(outcome)
+        if outcome.run.timed_out:
             self._hung(cell.allocator)
         if not cell.failure:
-            cell.runs[number] = metrics_of(ran)
+            cell.runs[number] = metrics_of(outcome)
 
     def _hung(self, name: str) -> None:
         self._hangs[name] = self._hangs.get(name, 0) + 1

@@ -48,6 +48,13 @@ def is_proven(pick: Pick, objectives: Sequence[str]) -> bool:
     return any(c.verdict == "better" for m, c in pick.confirmed.items() if m in objectives)
 
 
+def losses(pick: Pick, objectives: Sequence[str]) -> list[Confirmation]:
+    """The objectives that are shown to be worse, of a pick that is shown to be better in none; else nothing."""
+    if is_proven(pick, objectives):
+        return []
+    return [c for m, c in pick.confirmed.items() if m in objectives and c.verdict == "worse"]
+
+
 # A loss weighs three times a gain of its size: who asks for a faster program does not expect a larger one.
 _LOSS_WEIGHT = 3.0
 

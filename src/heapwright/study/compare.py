@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.takeover import judge, watch_environment
 from heapwright.errors import HeapwrightError
+from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
 from heapwright.study.blocks import Progress
@@ -50,11 +52,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows, the reference first."""
+    """All rows, the reference first; `host` describes the machine."""
 
     rows: list[Row]
     rounds: int
     warnings: list[str]
+    host: dict[str, Any] = field(default_factory=describe_host)
 
     @property
     def reference(self) -> Row:
@@ -112,7 +115,7 @@ class Comparer:
                         self._measured(result)
         for row in self.rows:
             self._judge(row)
-        return Comparison(self.rows, rounds, self._warnings())
+        return Comparison(self.rows, rounds, self._warnings(), self.machines.host or describe_host())
 
     def _environment(self, row: Row) -> dict[str, str]:
         return row.allocator.environment(self.base)

@@ -16,7 +16,7 @@ from heapwright.search import pareto
 from heapwright.search.quality import front_quality
 from heapwright.study import proxy
 from heapwright.study.blocks import Candidate, gather
-from heapwright.study.claim import pick_claim, study_claim
+from heapwright.study.claim import effect, losses, pick_claim, study_claim
 from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.options import Options
@@ -35,6 +35,7 @@ from heapwright.study.view import (
     Series,
     StudyView,
     Summary,
+    Worker,
 )
 from heapwright.workload.model import WorkloadFile
 
@@ -81,6 +82,8 @@ def view_of(store: Store) -> StudyView:
     confirmed = judge(fresh, configs, default.id, options)
     picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta["identity"]))
     picks = with_evidence(picks, store, runs, fresh, options)
+    lost = {n: losses(p, options.objectives) for n, p in picks.items()} if meta["phase"] == "done" else {}
+    picks = {name: pick for name, pick in picks.items() if not lost.get(name)}
     host = meta["host"] or {}
     return StudyView(
         path=str(store.path),
@@ -104,6 +107,11 @@ def view_of(store: Store) -> StudyView:
         hazards=_hazards(picks, params, runs, host),
         warnings=[
             *_warnings(runs, calibrated, options, picks),
+            *(
+                f"There is no {name} pick: fresh runs proved no gain, and a loss: {'; '.join(map(effect, worse))}."
+                for name, worse in lost.items()
+                if worse
+            ),
             *(f"{name} was not searched: {why}." for name, why in (store.get("not_searched") or {}).items()),
         ],
         explanations={f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
@@ -115,6 +123,7 @@ def view_of(store: Store) -> StudyView:
         warm=len(warm),
         terrain=terrain,
         proxy=_proxy(store, options, candidates, foretold, _noise(calibrated)),
+        workers=msgspec.convert((store.get("cluster") or {}).get("workers", []), list[Worker]),
     )
 
 

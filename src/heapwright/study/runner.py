@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
@@ -200,7 +200,15 @@ class Machines(Protocol):
     """Where a study's blocks are run.
 
     `timed` says that time is an objective: then a machine runs one block at a time.
+
+    Attributes:
+        host: describes the machines (`measure.host.describe_host`), where they are not this one.
     """
+
+    @property
+    def host(self) -> dict[str, Any] | None:
+        """See above."""
+        ...
 
     def for_program(self, executor: RunsInputs, timed: bool) -> Runner:
         """Runs the program."""
@@ -213,6 +221,8 @@ class Machines(Protocol):
 
 class Here:
     """This machine alone. The program runs alone on it, whatever is measured."""
+
+    host = None
 
     def for_program(self, executor: RunsInputs, timed: bool) -> Runner:  # noqa: ARG002
         """See Machines."""

@@ -398,6 +398,7 @@ def open_study(path: Path) -> Store:
     Raises:
         HeapwrightError: not a study, another version's, in use by another process, or not writable.
     """
+    new = not path.exists()
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -422,6 +423,8 @@ def open_study(path: Path) -> Store:
                 )
     except sqlite3.OperationalError as error:
         db.close() if db else None
+        if new:
+            path.unlink(missing_ok=True)
         os.close(lock)
         raise HeapwrightError(f"cannot write the study {path}: {error}", "is the disk full?") from None
     except HeapwrightError:

@@ -231,6 +231,27 @@ class Proxy:
 
 
 @dataclass(frozen=True)
+class Worker:
+    """What a worker of a cluster did in one session.
+
+    Attributes:
+        worker: its address.
+        machine: its host's name.
+        lost: it went away before the session's end.
+        refused: why it was not used (any more), or empty.
+    """
+
+    worker: str
+    machine: str
+    blocks: int
+    runs: int
+    busy_s: float
+    present_s: float
+    lost: bool
+    refused: str
+
+
+@dataclass(frozen=True)
 class StudyView:
     """Everything a report shows.
 
@@ -261,6 +282,7 @@ class StudyView:
         warm: how many settings of other studies were to be tried first.
         terrain: of a landscape, its places and their shape; None for a study of `tune`.
         proxy: the replay the search was on; None before that was decided.
+        workers: of the cluster, where there was one.
     """
 
     path: str
@@ -292,6 +314,7 @@ class StudyView:
     warm: int = 0
     terrain: Terrain | None = None
     proxy: Proxy | None = None
+    workers: list[Worker] = field(default_factory=list)
 
     def explain(self, config: Config, key: str) -> str:
         """What a setting of this configuration does."""

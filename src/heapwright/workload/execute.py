@@ -32,11 +32,13 @@ class Outcome:
         run: what was measured.
         digest: what stands for the output in comparisons; empty where nothing is compared.
         failure: why the run does not count ('exit status 3', 'timed out after 5 s'), or empty.
+        output: what it printed, where that is kept.
     """
 
     run: Run
     digest: str
     failure: str
+    output: str = ""
 
 
 def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
@@ -63,15 +65,22 @@ class Executor:
         options: how to measure; its timeout rules every run.
         references: a directory that keeps each input's reference stdout for `compare = "command"`.
         environ: the environment under the workload's own; None for ours.
+        keep_output: outcomes have what was printed, all of it.
     """
 
     def __init__(
-        self, workload: Workload, options: MeterOptions, references: Path, environ: Mapping[str, str] | None = None
+        self,
+        workload: Workload,
+        options: MeterOptions,
+        references: Path,
+        environ: Mapping[str, str] | None = None,
+        keep_output: bool = False,
     ) -> None:
         self.workload = workload
         self.options = options
         self.references = references
         self.environ = environ
+        self.keep_output = keep_output
 
     def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
         """One run of one input with these variables on top of ours and the workload's.
@@ -100,7 +109,7 @@ class Executor:
         command = self.workload.command(input_)
         stdin = Path(input_.stdin or file.stdin) if input_.stdin or file.stdin else None
         with tempfile.TemporaryFile() as output:
-            keep = output if file.output.compare == "command" else None
+            keep = output if self.keep_output or file.output.compare == "command" else None
             if file.server is not None:
                 run, trouble = _run_server(command, self.options, env, plain, self.workload.cwd, file.server, keep)
             else:
@@ -109,7 +118,9 @@ class Executor:
                 trouble = ""
             failure = trouble or self._failure(run) or self._missing()
             digest = "" if failure else self._digest(input_, run, output)
-        return Outcome(run, digest, failure)
+            output.seek(0)
+            printed = output.read().decode(errors="replace") if self.keep_output else ""
+        return Outcome(run, digest, failure, printed)
 
     def _failure(self, run: Run) -> str:
         if run.timed_out:

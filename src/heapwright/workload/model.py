@@ -119,8 +119,10 @@ class Workload:
         return [*words, *input_.args]
 
     def program(self) -> str:
-        """What is started: a path from our own working directory, or a name on PATH."""
+        """What is started: a path from our own working directory, or a name on PATH; empty where inputs say it."""
         word = self.file.command[0]
+        if word == "{args}":
+            return ""
         return str(self.cwd / word) if "/" in word else word
 
     def identity(self) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 #include "platform/platform.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cerrno>
+
 namespace heapwright::alloc::platform {
 namespace {
 
@@ -12,8 +14,7 @@ TEST(Platform, KeepsErrno) {
   EXPECT_EQ(map(std::size_t{1} << 62U), nullptr);
   EXPECT_EQ(reserve(std::size_t{1} << 62U), nullptr);
   EXPECT_FALSE(map_at(reinterpret_cast<void*>(1), 4096));
-  unmap(reinterpret_cast<void*>(1), 1);
-  purge(reinterpret_cast<void*>(1), 1);
+  EXPECT_FALSE(unmap(reinterpret_cast<void*>(1), 1));
   write_error("", 0);
   EXPECT_EQ(errno, 77);
 }
@@ -27,6 +28,18 @@ TEST(Platform, NothingMappedIsReplaced) {
   EXPECT_TRUE(map_at(here, page_size()));
   EXPECT_EQ(here[0], 0);
   unmap(here, page_size());
+}
+
+// Nothing can be given back of memory that is locked.
+TEST(Platform, PurgedMemoryReadsAsZeroThoughItIsLocked) {
+  auto* const here = static_cast<char*>(map(page_size()));
+  ASSERT_EQ(mlock(here, page_size()), 0);
+  here[7] = 1;
+  errno = 77;
+  purge(here, page_size());
+  EXPECT_EQ(errno, 77);
+  EXPECT_EQ(here[7], 0);
+  EXPECT_TRUE(unmap(here, page_size()));
 }
 
 TEST(Platform, FindsAVariableByItsWholeName) {

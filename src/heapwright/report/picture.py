@@ -1,0 +1,24 @@
+"""A figure as a file: whole under its name, or not there."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heapwright.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def write_picture(figure: Figure, out: Path) -> None:
+    """Writes a figure as what the name's end says: .svg, .png, .pdf.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    buffer = io.BytesIO()
+    kind = out.suffix.removeprefix(".")
+    figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    write_whole(out, buffer.getvalue())

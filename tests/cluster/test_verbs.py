@@ -1,0 +1,45 @@
+"""The verbs with `--cluster`, as people give them: what comes of it, and what is said of the workers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from heapwright.report.html import extract
+
+from .farm import Farm
+
+HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
+
+
+def test_bench(shared_farm: Farm, tmp_path: Path) -> None:
+    """Every round of every benchmark; a program's own figures come back from the worker."""
+    words = [HEAPWRIGHT, "bench", "openmp", "--quick", "--threads", "2", "-n", "2", "--allocators", "glibc,exgen"]
+    words += ["--cluster", shared_farm.address, "--json", "bench.json"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "worker tcp://" in done.stderr
+    found = json.loads((tmp_path / "bench.json").read_text())["results"]
+    assert len(found) >= 6
+    assert {row["allocator"] for row in found} == {"glibc", "exgen"}
+    for row in found:
+        assert row["failure"] is None
+        assert row["rounds"] == 2
+
+
+def test_the_report_has_the_workers(shared_farm: Farm, program: Callable[..., Path], tmp_path: Path) -> None:
+    words = [HEAPWRIGHT, "landscape", "--param", "mmap_threshold", "--metric", "peak_heap", "-n", "1"]
+    words += ["--study", "a.study", "--cluster", shared_farm.address, "--", str(program("mapping_calls"))]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = tmp_path / "a.html"
+    subprocess.run([HEAPWRIGHT, "report", "a.study", "-o", str(page)], cwd=tmp_path, check=True)
+    text = page.read_text()
+    workers = extract(page)["studies"][0]["workers"]
+    assert sum(w["runs"] for w in workers) > 10
+    for worker in workers:
+        assert worker["worker"].startswith("tcp://")
+        assert worker["worker"] in text

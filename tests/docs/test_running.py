@@ -1,0 +1,174 @@
+"""Every command that the documentation shows is run, page by page and in order, by the installed heapwright.
+
+What stands around the commands is made up: programs, objects, inputs, and what an earlier page left; `service.toml`
+and its like are the page's own. Rounds, budgets and allocators are cut down (`SHORTER`): that commands do what their
+pages say of figures is for other tests. Not here: results/ (its commands made its figures, in hours), cluster.md
+(tests/cluster runs those verbs on a real scheduler), the tutorial (test_docs.py runs it as it stands).
+
+Every test run takes the README and the guides; `pytest --long` (`make torture`) the pages on single verbs too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .commands import PAGES, ROOT, Command, blocks, commands
+
+HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
+ELSEWHERE = ("docs/results/", "docs/cluster.md", "docs/tutorial.md")
+RUN = [p for p in PAGES if list(commands(p)) and not str(p.relative_to(ROOT)).startswith(ELSEWHERE)]
+PROGRAMS = (
+    *("prog", "prog-before", "solver", "data/solver", "job", "service", "app/server"),
+    *("build/prog", "build/X86/gem5.opt"),
+)
+# Verb → what is put before the command's own program: the last one of an option counts.
+FEW = ["--allocators", "glibc,exgen"]
+SHORTER = {
+    "tune": ["--budget", "2", "--pairs", "6:6", "--proxy", "none", *FEW, "-q"],
+    "compare": ["-n", "1", *FEW, "-q"],
+    "bench": ["-n", "1", "--quick", "--threads", "1,2", *FEW, "-q"],
+    "measure": ["-n", "1"],
+    "landscape": ["-n", "1", "--metric", "peak_heap", "--range", "mmap_threshold=64K:256K", "-q"],
+    "record": ["--force", "-q"],
+    "synth": ["-n", "1"],
+    "replay": ["-n", "1"],
+}
+# Of pages with workload or space files: their names, in order.
+FILES = {
+    "openmp": ["solver.toml"],
+    "service-memory": ["service.toml"],
+    "workload": ["solver.toml", "", "mine.toml"],
+}
+# What does not end by itself, and needs what cannot be had in a test.
+LEFT_OUT = {
+    "bench": "the whole suite; its verb is run by other lines",
+    "bench --quick": "tests/system/test_bench.py runs all programs",
+    "record --recover .prog.hwt.abc123.recording -o prog.hwt": "tests/trace kills recorders and recovers",
+    "import heaptrack.prog.1234.zst -o prog.hwt": "tests/trace/test_import.py has heaptrack's files",
+    "inspect -- g++ main.o -lpng -o prog": "libpng's development files may be missing",
+    "landscape --param mmap_threshold --range mmap_threshold=1:2^35 --metric massif_peak -- z3 problem.smt2": "hours",
+    "tune --preset greenmalloc -- ./prog": "500 generations of 24; the guide's is run, shorter",
+    "tune --preset landscape -- ./prog": "1000 evaluations under Massif",
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
+    """A folder with all that the pages take for granted."""
+    folder = tmp_path_factory.mktemp("around")
+    for name in PROGRAMS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(program("stand_in"), folder / name)
+    (folder / "parser.cpp").write_text("int parsed() { return 1; }\n")
+    (folder / "main.cpp").write_text("#include <cstdlib>\nint main() { std::free(std::malloc(9)); }\n")
+    for out, source in (("main.o", "main"), ("parser.o", "parser"), ("solver.o", "main"), ("shapes.o", "parser")):
+        subprocess.run(["g++", "-c", "-o", out, f"{source}.cpp"], cwd=folder, check=True)
+    subprocess.run(["ar", "rcs", "libshapes.a", "shapes.o"], cwd=folder, check=True)
+    (folder / "small.txt").write_text("")
+    (folder / "studies").mkdir()
+    (folder / "wrk").write_text(
+        '#!/bin/sh\nexec python3 -c "import urllib.request\nimport socket\n'
+        "for _ in range(9): socket.create_connection(('127.0.0.1', $STAND_IN_PORT)).recv(1000)\"\n"
+    )
+    (folder / "wrk").chmod(0o755)
+    library = Path("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")
+    library = library if library.exists() else Path(HEAPWRIGHT).parents[1] / "lib/none"
+    if library.exists():
+        shutil.copy(library, folder / "libmine.so")
+    run = ["tune", *SHORTER["tune"], "--study", "ready.study", "--", "./prog"]
+    for words in (
+        run,
+        ["record", "-q", "-o", "ready.hwt", "--", "./prog"],
+        ["fit", "ready.hwt", "-o", "ready.model"],
+        ["export", "ready.hwt", "--format", "wl", "-o", "ready.wl"],
+    ):
+        subprocess.run([HEAPWRIGHT, *words], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "here")
+    return tmp_path / "here"
+
+
+def shorter(words: list[str]) -> list[str]:
+    """The same with less to do."""
+    at = words.index("--") if "--" in words else len(words)
+    more = SHORTER.get(words[0], [])
+    if words[0] == "tune" and {"--preset", "--space"} & set(words):
+        more = [w for w in more if w not in FEW]
+    return [*words[:at], *more, *words[at:]]
+
+
+def put_what_is_missing(words: list[str], folder: Path) -> None:
+    """Studies, traces and models of other pages."""
+    made_here = {b for a, b in itertools.pairwise(words) if a in ("--study", "-o", "--json", "--csv")}
+    for word in words[: words.index("--") if "--" in words else None]:
+        path = folder / word
+        ready = folder / f"ready{'.model' if word.endswith('.model.json') else path.suffix}"
+        if word not in made_here and path.suffix in (".study", ".hwt", ".model", ".json", ".wl") and not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            shutil.copy(ready, path)
+        if path.suffix == ".html" and "--extract" in words:
+            subprocess.run([HEAPWRIGHT, "report", "ready.study", "-o", word], cwd=folder, check=True)
+
+
+def to_run() -> Iterator[tuple[Path, list[Command]]]:
+    for page in RUN:
+        yield page, [c for c in commands(page) if " ".join(c.words) not in LEFT_OUT]
+
+
+@pytest.mark.parametrize(("page", "lines"), list(to_run()), ids=lambda x: x.stem if isinstance(x, Path) else "")
+def test_commands_run(page: Path, lines: list[Command], folder: Path, request: pytest.FixtureRequest) -> None:
+    if page.name != "README.md" and page.parent.name != "guides" and not request.config.getoption("--long"):
+        pytest.skip("in the long form: pytest --long")
+    port = free_port()
+    names = iter(FILES.get(page.stem, []))
+    for _, language, text, _ in blocks(page):
+        name = next(names, "") if language == "toml" else ""
+        if name:
+            (folder / name).write_text("\n".join(text).replace("8080", str(port)) + "\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GLIBC_TUNABLES", "HEAPWRIGHT_"))}
+    env |= {"PATH": f"{folder}:{env['PATH']}", "STAND_IN_PORT": str(port)}
+    for line in lines:
+        words = [w.replace("/studies/app", "studies/app").replace("/app/server", "app/server") for w in line.words]
+        words = [w for w in words if w not in ("...", "…")]
+        put_what_is_missing(words, folder)
+        if "libmine.so" in " ".join(words) and not (folder / "libmine.so").exists():
+            continue
+        with contextlib.ExitStack() as stack:
+            process = stack.enter_context(
+                subprocess.Popen([HEAPWRIGHT, *shorter(words)], cwd=folder, env=env, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+            )  # fmt: skip
+            serves = words[0] == "watch" or (words[:2] == ["record", "-o"] and "./service" in words)
+            try:
+                _, said = process.communicate(timeout=3 if serves else 120)
+            except subprocess.TimeoutExpired:
+                assert serves, line
+                os.killpg(process.pid, signal.SIGINT)  # Ctrl-C
+                _, said = process.communicate(timeout=30)
+            assert process.returncode == 0 or serves, f"{line}\n{said[-1000:]}"
+
+
+def test_what_is_left_out_is_there() -> None:
+    there = {" ".join(c.words) for page in RUN for c in commands(page)}
+    assert not set(LEFT_OUT) - there

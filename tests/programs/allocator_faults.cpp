@@ -1,0 +1,103 @@
+// What a malloc does when the kernel refuses it memory: allocator_faults NAME [WORD...], most of them under fail_calls.
+//
+//   mixed HOW [MOST]     one thread: every size and way to allocate, growth and fall; HOW the kernel refuses:
+//   threads HOW [MOST]   the same in threads that come and go and free each other's blocks
+//                          each   number n of the memory calls, for n = 1, 2 … until all have been met
+//                          every  every n-th call, for n = 2, 3 … 40
+//                          rest   number n and all that follow, for each n
+//                        MOST of those n at most, spread over all.
+//   forks [MOST]         the process forks while its other thread is in memory call n, for each n
+//   early                begun under a plan of fail_calls' own, which ends in main
+//   maps                 the process has as many mappings as the system lets it have
+//   signals              signals of all kinds, from another process, at random, to random threads
+//   stack                what every call takes of the stack; and all calls in the smallest thread, and on a signal's stack
+//
+// Each n is a process of its own. A refusal must come with ENOMEM and after a call that failed; what the program
+// has must stay as it is; and when the kernel gives memory again, so must malloc. Status 0 and a line of figures when all is
+// well, 3 and one line when not.
+#include "allocator_faults.h"
+
+#include "allocator_faults_more.h"
+
+namespace heapwright::shadow {
+namespace {
+
+using Scenario = void (*)(std::uint64_t seed);
+
+// One process in which the kernel refuses as planned.
+Figures experiment(const char* name, Scenario scenario, unsigned long first, unsigned long step,
+                   unsigned long times) {
+  *figures = {};
+  const pid_t child = fork();
+  if (child == 0) {
+    scene = {first, 0, name, true};
+    alarm(60);
+    faults(FAULTS_PLAN, first, step, times);
+    scenario(7);
+    figures->calls = static_cast<unsigned long>(faults(FAULTS_END, 0, 0, 0));
+    figures->failed = static_cast<unsigned long>(faults(FAULTS_FAILED, 0, 0, 0));
+    scene.doing = "afterwards";
+    afterwards();
+    _exit(0);
+  }
+  await(child, name);
+  return *figures;
+}
+
+int all_of(const char* name, Scenario scenario, const char* how, unsigned long most) {
+  const bool every = std::strcmp(how, "every") == 0;
+  const unsigned long times = std::strcmp(how, "each") == 0 ? 1 : ULONG_MAX;
+  const unsigned long calls = experiment(name, scenario, 1, 1, 0).calls;
+  const unsigned long begin = every ? 2 : 1;
+  const unsigned long end = every ? 41 : calls + 1;
+  Figures total = {};
+  unsigned long processes = 0;
+  for (unsigned long i = 0; i < std::min(end - begin, most); ++i, ++processes) {
+    const unsigned long n = most >= end - begin ? begin + i : begin + i * (end - begin) / most;
+    const Figures one = experiment(name, scenario, n, every ? n : 1, times);
+    total.calls += one.calls;
+    total.failed += one.failed;
+    total.refused += one.refused;
+  }
+  dprintf(STDOUT_FILENO, "%lu calls, %lu processes, %lu failed, %lu refused\n", calls, processes,
+          total.failed, total.refused);
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  const auto is = [&](const char* name) { return argc > 1 && std::strcmp(argv[1], name) == 0; };
+  const unsigned long most = argc > 3 ? std::strtoul(argv[3], nullptr, 10) : ULONG_MAX;
+  figures = static_cast<Figures*>(
+      mmap(nullptr, sizeof(Figures), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  scene.doing = argc > 1 ? argv[1] : "";
+  if (argc > 2 && is("mixed")) {
+    return all_of("mixed", mixed, argv[2], most);
+  }
+  if (argc > 2 && is("threads")) {
+    return all_of("threads", threads, argv[2], most);
+  }
+  if (is("forks")) {
+    return forks_held(argc > 2 ? std::strtoul(argv[2], nullptr, 10) : ULONG_MAX);
+  }
+  if (is("early")) {
+    return early();
+  }
+  if (is("maps")) {
+    return maps();
+  }
+  if (is("signals")) {
+    return random_signals();
+  }
+  if (is("stack")) {
+    return stack();
+  }
+  dprintf(
+      STDERR_FILENO,
+      "usage: allocator_faults mixed|threads HOW [MOST] | forks [MOST] | early | maps | signals | stack\n");
+  return 2;
+}
+
+}  // namespace
+}  // namespace heapwright::shadow
+
+int main(int argc, char** argv) { return heapwright::shadow::run(argc, argv); }

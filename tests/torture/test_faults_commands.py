@@ -1,0 +1,292 @@
+"""The commands where a disk is full or cannot be written to, killed, two at once, and under clocks that jump."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import wait_for
+from tests.system.conftest import Heapwright
+from tests.torture.commands import STUDY, SWEEP, VERBS, Marked, check_whole, outputs_of, words_of
+
+KILLS = 20
+SLOW = ("tune", "landscape", "compare", "replay", "report")  # a second each, or more
+RENAME = {"x86_64": "82", "aarch64": "38"}[platform.machine()]
+BEFORE = b"what was there before\n"
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
+    """A folder with a trace, its model, its wl form and a study."""
+    heapwright = Heapwright(tmp_path_factory.mktemp("inputs"))
+    prog = str(program("moody"))
+    for words in (
+        ("record", "-q", "-o", "t.hwt", "--", prog),
+        ("fit", "t.hwt", "-q", "-o", "t.json"),
+        ("export", "t.hwt", "-q", "-o", "t.wl"),
+        ("tune", *STUDY, "--study", "s.study", "--", prog),
+    ):
+        done = heapwright(*words)
+        assert done.status == 0, done.err
+    return heapwright.folder
+
+
+@pytest.fixture
+def heapwright(tmp_path: Path, inputs: Path) -> Iterator[Marked]:
+    """The installed command in a folder with the inputs; whoever is left at the end is killed."""
+    for name in ("t.hwt", "t.json", "t.wl", "s.study"):
+        shutil.copy(inputs / name, tmp_path)
+    started = Marked(tmp_path)
+    yield started
+    started.end_all()
+
+
+@pytest.fixture
+def prog(program: Callable[..., Path]) -> Path:
+    """A command to run: it takes memory, prints a line and ends well."""
+    return program("moody")
+
+
+def mounted(folder: Path, *options: str) -> None:
+    """A small disk of memory on a folder."""
+    folder.mkdir(exist_ok=True)
+    words = ["mount", "-t", "tmpfs", "-o", ",".join(["size=64k", *options]), "small", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(words, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk."""
+    folder = tmp_path / "disk"
+    mounted(folder)
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Not a byte is left."""
+    with pytest.raises(OSError, match="No space left"):
+        (disk / "fill").write_bytes(b"x" * (1 << 20))
+
+
+def one_line(err: str) -> None:
+    """No traceback, and the last line says what is wrong."""
+    assert "Traceback" not in err, err
+    assert "Exception ignored" not in err, err
+    assert err.splitlines()[-1].startswith("heapwright: "), err
+
+
+@pytest.mark.parametrize("state", ["full", "read-only"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path, prog: Path, long: bool) -> None:
+    """One clear line, and nothing half-written: what was there before is there still."""
+    if not long and verb in SLOW and state != "full":
+        pytest.skip("in the long form")
+    kept = [name for name in outputs_of(verb) if not name.endswith(".study")]
+    for name in kept:
+        (disk / name).write_bytes(BEFORE)
+    if state == "full":
+        fill(disk)
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    there = sorted(path.name for path in disk.iterdir())
+    done = heapwright(*words_of(verb, "disk", prog))
+    assert done.status in (1, 2), done.err
+    one_line(done.err)
+    for name in kept:
+        assert (disk / name).read_bytes() == BEFORE, name
+    assert sorted(path.name for path in disk.iterdir()) == there, "it left something behind"
+    # With room again, the same command works.
+    subprocess.run(["mount", "-o", "remount,rw,size=64m", disk], check=True)
+    again = heapwright(*words_of(verb, "disk", prog))
+    assert again.status == 0, again.err
+    for name in outputs_of(verb):
+        check_whole(disk / name, heapwright)
+    assert not heapwright.left()
+
+
+@pytest.mark.parametrize("verb", ["measure", "record", "replay"])
+def test_no_room_for_temporary_files(verb: str, heapwright: Marked, disk: Path, prog: Path) -> None:
+    fill(disk)
+    done = heapwright(*words_of(verb, ".", prog), env={"TMPDIR": str(disk)})
+    assert done.status in (0, 1), done.err
+    if done.status == 1:
+        one_line(done.err)
+    assert [path.name for path in disk.iterdir()] == ["fill"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("apply", "s.study"),
+        ("report", "--extract", "r.html"),
+        ("info", "t.hwt", "--json", "-"),
+        ("doctor",),
+        ("allocators", "--json", "-"),
+        ("measure", "--json", "-", "--", "true"),
+        ("replay", "t.hwt", "--json", "-"),
+        ("export", "t.hwt", "-o", "x.wl"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_nobody_can_be_told(words: tuple[str, ...], heapwright: Marked) -> None:
+    """stdout is a full disk."""
+    if words[0] == "report":
+        assert heapwright("report", "s.study", "-o", "r.html").status == 0
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [heapwright.path, *words],
+            cwd=heapwright.folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    one_line(done.stderr)
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_nobody_listens(closed: str, heapwright: Marked, prog: Path) -> None:
+    """Streams are closed: what would go there goes nowhere, least of all into the study."""
+    for words in (
+        ["apply", "s.study"],
+        ["measure", "--json", "m.json", "--", prog],
+        ["record", "-o", "c.hwt", "--", prog],
+    ):
+        line = ["sh", "-c", f'exec "$@" {closed}', "sh", heapwright.path, *words]
+        done = subprocess.run(line, cwd=heapwright.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+    check_whole(heapwright.folder / "m.json", heapwright)
+    check_whole(heapwright.folder / "c.hwt", heapwright)
+    check_whole(heapwright.folder / "s.study", heapwright)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("verb", VERBS)
+def test_killed_at_random(verb: str, heapwright: Marked, prog: Path, long: bool) -> None:
+    """Whatever is there is whole; nobody is left; the same command again works, and a study goes on."""
+    if not long and verb in SLOW:
+        pytest.skip("in the long form")
+    chance = random.Random(verb)
+    began = time.monotonic()
+    assert heapwright(*words_of(verb, ".", prog)).status == 0
+    length = time.monotonic() - began
+    for kill in range(KILLS if long else 1):
+        if kill % 2 == 0:  # else: over what is there already
+            forget(verb, heapwright)
+        process = heapwright.start(*words_of(verb, ".", prog))
+        time.sleep(chance.uniform(0.2, 1) * length)
+        process.kill()
+        process.communicate()
+        wait_for(lambda: not heapwright.left(), 20)
+        for name in outputs_of(verb):
+            if (heapwright.folder / name).exists():
+                check_whole(heapwright.folder / name, heapwright)
+    works(verb, heapwright, prog)
+
+
+@pytest.mark.parametrize("verb", ["measure", "fit", "report", "compare"])
+def test_killed_before_a_file_gets_its_name(
+    verb: str, heapwright: Marked, prog: Path, program: Callable[..., Path], long: bool
+) -> None:
+    """The worst moment: all is written, and nothing is in its place."""
+    if not long and verb in SLOW:
+        pytest.skip("in the long form")
+    for name in outputs_of(verb):
+        (heapwright.folder / name).write_bytes(BEFORE)
+    words: list[str | Path] = [program("kill_at"), RENAME, "1", heapwright.path, *words_of(verb, ".", prog)]
+    done = subprocess.run(words, cwd=heapwright.folder, capture_output=True, check=False)
+    if done.returncode == 4:
+        pytest.skip("nothing can be traced here")
+    assert done.returncode == 0, "it renames nothing"
+    for name in outputs_of(verb):
+        assert (heapwright.folder / name).read_bytes() == BEFORE
+    works(verb, heapwright, prog)
+
+
+def forget(verb: str, heapwright: Marked) -> None:
+    """Removes what a verb wrote."""
+    for name in outputs_of(verb):
+        (heapwright.folder / name).unlink(missing_ok=True)
+
+
+def works(verb: str, heapwright: Marked, prog: Path) -> None:
+    """The verb does its work."""
+    done = heapwright(*words_of(verb, ".", prog))
+    assert done.status == 0, done.err
+    for name in outputs_of(verb):
+        check_whole(heapwright.folder / name, heapwright)
+
+
+@pytest.mark.parametrize("verb", ["tune", "landscape"])
+def test_two_on_one_study(verb: str, heapwright: Marked, prog: Path) -> None:
+    """The second says so in one line; the first does not notice; whoever reads meanwhile can."""
+    words = words_of(verb, ".", prog)
+    study = heapwright.folder / outputs_of(verb)[0]
+    pair = [heapwright.start(*words) for _ in range(2)]
+    wait_for(lambda: study.exists() and study.stat().st_size > 0)
+    read = heapwright("report", study.name, "-o", "meanwhile.html")
+    assert "Traceback" not in read.err
+    ended = sorted((process.communicate(timeout=120)[1], process.returncode) for process in pair)
+    statuses = sorted(status for _, status in ended)
+    assert statuses in ([0, 1], [0, 0]), ended
+    if statuses == [0, 1]:
+        (said,) = [err for err, status in ended if status == 1]
+        assert said.endswith("is in use by another heapwright (wait for it, or name another file with --study)\n"), said
+        one_line(said)
+    for name in outputs_of(verb):
+        check_whole(heapwright.folder / name, heapwright)
+
+
+def test_two_on_one_file(heapwright: Marked, prog: Path) -> None:
+    """Two that write the same trace, or the same report: one of them wins, whole."""
+    for verb in ("record", "report", "fit"):
+        pair = [heapwright.start(*words_of(verb, ".", prog)) for _ in range(2)]
+        for process in pair:
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+        for name in outputs_of(verb):
+            check_whole(heapwright.folder / name, heapwright)
+        assert not list(heapwright.folder.glob(".*"))
+
+
+def test_clocks_that_jump(heapwright: Marked, prog: Path, program: Callable[..., Path], long: bool) -> None:
+    """The time of day moves by a day, back and forth: no figure is of it."""
+    jumps = {"LD_PRELOAD": str(program("jumping_clock", "-shared", "-fPIC"))}
+    told = heapwright("measure", "-n", "3", "--json", "m.json", "-q", "--", str(prog), env=jumps)
+    assert told.status == 0, told.err
+    for run in json.loads((heapwright.folder / "m.json").read_text())["runs"]:
+        assert 0 < run["wall_s"] < 60
+    done = heapwright("record", "-q", "-o", "j.hwt", "--", str(prog), env=jumps)
+    assert done.status == 0, done.err
+    info = json.loads(heapwright("info", "j.hwt", "--json", "-").out)
+    assert 0 <= info["duration_s"] < 60
+    for words in (["tune", *STUDY], ["landscape", *SWEEP]) if long else (["tune", *STUDY],):
+        done = heapwright(*words, "--study", f"{words[0]}.study", "--", str(prog), env=jumps)
+        assert done.status == 0, done.err
+
+
+def test_clocks_that_began_long_ago(heapwright: Marked, prog: Path) -> None:
+    """A time namespace whose clocks are ten years ahead of the machine's."""
+    ahead = ["unshare", "-T", "--monotonic", "315360000", "--boottime", "315360000"]
+    if subprocess.run([*ahead, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no time namespace can be made here")
+    words = ["measure", "--json", "m.json", "-q", "--", str(prog)]
+    done = subprocess.run([*ahead, heapwright.path, *words], cwd=heapwright.folder, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads((heapwright.folder / "m.json").read_text())["runs"]
+    assert 0 < run["wall_s"] < 60
+    assert run["peak_rss_bytes"] > 0
