@@ -76,7 +76,13 @@ def _new(found: Suite, title: str, x: str, y: str, bars: str = "least to most") 
 
     mpl.use("svg")
     mpl.rcParams.update(
-        {"svg.fonttype": "none", "svg.hashsalt": "heapwright", "font.size": 10, "font.family": "sans-serif"}
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "heapwright",
+            "font.size": 10,
+            "font.family": "sans-serif",
+            "text.parse_math": False,  # a name with two $ in it is a name
+        }
     )
     from matplotlib.figure import Figure
 

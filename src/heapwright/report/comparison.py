@@ -138,6 +138,7 @@ def plot(found: Comparison, out: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("agg")
+    mpl.rcParams["text.parse_math"] = False  # a name with two $ in it is a name
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 5), layout="constrained")

@@ -19,6 +19,7 @@ from heapwright.report.plots import allocators_of, course_svg, describe, memory_
 from heapwright.report.progress import title as phase_title
 from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.shown import visible
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.load import measure_command
@@ -109,7 +110,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
     """Several studies beside each other: what each speaks for, by metric."""
     from markupsafe import Markup
 
-    names = [Path(view.path).name for view in views]
+    names = [visible(Path(view.path).name) for view in views]
     titles = [shlex.join(view.command) or name for view, name in zip(views, names, strict=True)]
     metrics = list(dict.fromkeys(key for view in views for key in view.objectives))
     rows = []
