@@ -1,0 +1,20 @@
+# Chromium, headless, on a report of ours: the page as its scripts left it, and as it looks when all of it is drawn (without
+# --run-all-compositor-stages-before-draw a busy machine is now and then photographed half-way).
+look() {
+  rm -rf profile
+  chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-extensions \
+    --user-data-dir="$PWD/profile" --virtual-time-budget=3000 --run-all-compositor-stages-before-draw \
+    --disable-checker-imaging --disable-threaded-animation --disable-lcd-text --hide-scrollbars --window-size=1280,2400 "$@" "file://$PAGE" 2>>log
+  echo "exit status $?"
+}
+look --dump-dom | tee dom | cksum
+wc -l <dom
+look --screenshot="$PWD/page.png" >/dev/null
+"$PYTHON" - <<'PYTHON'
+import hashlib
+from matplotlib.image import imread
+pixels = imread("page.png")
+print(pixels.shape, hashlib.sha256(pixels.tobytes()).hexdigest(), len({tuple(p) for p in pixels[::7, ::7].reshape(-1, pixels.shape[2])}) > 9)
+PYTHON
+[ "$SIZE" = long ] && look --force-dark-mode --print-to-pdf="$PWD/page.pdf" >/dev/null && head -c 4 page.pdf && echo
+exit 0

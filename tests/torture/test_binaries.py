@@ -1,0 +1,94 @@
+"""What our programs and libraries are hardened with, read from their ELF files.
+
+Position-independent, relocations read-only and bound at start, no stack to execute, nothing both writable and
+executable, no path of ours to look for libraries in. Those that read what others wrote (the meter, heapwright-trace)
+have stack protectors, checked calls of the C library and checked containers as well. What is timed has none of these:
+allocators, recorder, replayer and benchmarks are read for the hardening of the link alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from tests.conftest import ROOT
+
+NATIVE = Path(str(files("heapwright"))) / "_native"
+NAMES = (
+    *("heapwright-meter", "heapwright-trace", "heapwright-replay", "benchmarks/bench-realistic"),
+    *(f"lib/lib{name}.so" for name in ("exgen", "exgen-secure", "reaper", "reaper-secure", "heapwright-record")),
+)
+EXECUTABLE, WRITABLE = 1, 2
+BIND_NOW, NOW, PIE = 0x8, 0x1, 0x08000000
+# Objects of the sources that read what others wrote, as `make native` leaves them.
+CAREFUL = (
+    "native/meter/CMakeFiles/meter.dir",
+    "native/trace/CMakeFiles/trace.dir",
+    "native/model/CMakeFiles/trace_model.dir",
+)
+
+
+def tags(elf: ELFFile) -> dict[str, int]:
+    """The dynamic section: of each tag its last value."""
+    section = elf.get_section_by_name(".dynamic")
+    assert isinstance(section, DynamicSection)
+    return {tag.entry.d_tag: tag.entry.d_val for tag in section.iter_tags()}
+
+
+def is_ours(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def test_all_that_is_installed_is_looked_at() -> None:
+    installed = {str(path.relative_to(NATIVE)) for path in NATIVE.rglob("*") if path.is_file() and is_ours(path)}
+    assert {*NAMES} <= installed
+    assert {name for name in installed - {*NAMES} if not name.startswith("benchmarks/bench-")} == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_linked_hardened(name: str) -> None:
+    with (NATIVE / name).open("rb") as file:
+        elf = ELFFile(file)
+        segments = {segment.header.p_type: segment.header.p_flags for segment in elf.iter_segments()}
+        both = [s for s in elf.iter_segments() if s.header.p_flags & EXECUTABLE and s.header.p_flags & WRITABLE]
+        dynamic = tags(elf)
+        assert elf.header.e_type == "ET_DYN", "not position-independent"
+        assert "PT_GNU_RELRO" in segments
+        assert not segments["PT_GNU_STACK"] & EXECUTABLE
+        assert both == []
+        assert dynamic.get("DT_FLAGS", 0) & BIND_NOW or dynamic.get("DT_FLAGS_1", 0) & NOW, "bound lazily"
+        assert name.endswith(".so") or dynamic["DT_FLAGS_1"] & PIE
+        assert not {"DT_TEXTREL", "DT_RPATH", "DT_RUNPATH"} & dynamic.keys()
+
+
+def wanted(folder: Path) -> Iterator[set[str]]:
+    """Of each object what it wants from elsewhere."""
+    for path in sorted(folder.rglob("*.o")):
+        with path.open("rb") as file:
+            table = ELFFile(file).get_section_by_name(".symtab")
+            assert isinstance(table, SymbolTableSection)
+            yield {symbol.name for symbol in table.iter_symbols() if symbol.entry.st_shndx == "SHN_UNDEF"}
+
+
+@pytest.mark.parametrize("folder", CAREFUL)
+def test_is_compiled_hardened(folder: str) -> None:
+    objects = [*wanted(ROOT / "build/native" / folder)]
+    if not objects:
+        pytest.skip("build/native is not built (make native)")
+    assert sum("__stack_chk_fail" in names for names in objects) >= len(objects) / 2
+    # std::__glibcxx_assert_fail: an index beyond a vector's end stops the program.
+    assert any("_ZSt21__glibcxx_assert_failPKciS0_S0_" in names for names in objects)
+
+
+def test_checked_calls_are_used() -> None:
+    objects = [names for folder in CAREFUL for names in wanted(ROOT / "build/native" / folder)]
+    if not objects:
+        pytest.skip("build/native is not built (make native)")
+    assert {name for names in objects for name in names if name.startswith("__") and name.endswith("_chk")}

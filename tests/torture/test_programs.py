@@ -1,0 +1,90 @@
+"""Whole programs under our mallocs: what they print is what they print under the one they have, byte for byte.
+
+`make torture` leaves the table of it in build/torture/programs.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.report.html import write_report
+from tests.allocator.conftest import GLIBC, NAMES, Malloc, bundled
+from tests.conftest import ROOT
+from tests.report.views import view
+from tests.torture.whole import PROGRAMS, missing, note, run, whose_malloc
+
+HARDENED = ("exgen-secure", "reaper-secure")
+# So many lines of a difference are shown.
+SHOWN = 40
+
+
+def mallocs(long: bool) -> list[Malloc]:
+    """Ours; the hardened builds in the long form."""
+    names = NAMES if long else tuple(name for name in NAMES if name not in HARDENED)
+    return [Malloc(name, library) for name in names if (library := bundled(name))]
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of ours."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report([view()], path)
+    return path
+
+
+def need(name: str) -> None:
+    """Skips where something is missing."""
+    word = missing(PROGRAMS[name])
+    if word:
+        pytest.skip(f"{word} is not installed")
+    if (
+        name == "cpython"
+        and subprocess.run(["/usr/bin/python3", "-c", "import test.test_json"], capture_output=True).returncode
+    ):
+        pytest.skip("/usr/bin/python3 has no test package (libpython3.11-testsuite)")
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) -> None:
+    need(name)
+    env = {"PYTHON": sys.executable, "ROOT": str(ROOT), "SIZE": "long" if long else "short"}
+    if name == "chromium":
+        env["PAGE"] = str(request.getfixturevalue("page"))
+    plain, seconds = run(name, GLIBC, env, 1500)
+    outcome = {"plain": f"{len(plain.splitlines())} lines, {seconds:.0f} s"}
+    differences = []
+    for malloc in mallocs(long):
+        printed, seconds = run(name, malloc, env, 1500)
+        outcome[malloc.name] = f"the same, {seconds:.0f} s" if printed == plain else "**differs**"
+        if printed != plain:
+            lines = difflib.unified_diff(
+                plain.splitlines(), printed.splitlines(), "plain", malloc.name, n=1, lineterm=""
+            )
+            differences += [*lines][:SHOWN]
+    note(name, outcome)
+    assert not differences, "\n".join(differences)
+    assert "script: 0" in plain, plain[-2000:]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_has_our_malloc(name: str, long: bool) -> None:
+    need(name)
+    for malloc in mallocs(long)[:2]:
+        assert {*whose_malloc(PROGRAMS[name], malloc)} == {PROGRAMS[name].own}
+
+
+def test_a_fault_is_a_difference(program: Callable[..., Path]) -> None:
+    if missing(PROGRAMS["git"]):
+        pytest.skip("git is not installed")
+    faulty = Malloc("faulty", program("allocator_faulty", "-shared", "-fPIC", "-fno-builtin"))
+    env = {"PYTHON": sys.executable, "ROOT": str(ROOT), "SIZE": "short"}
+    plain, _ = run("git", GLIBC, env, 100)
+    assert plain == run("git", faulty, env, 100)[0], "without a fault it is a malloc like another"
+    assert plain != run("git", faulty, env | {"FAULT": "dirty"}, 100)[0]

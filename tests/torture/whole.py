@@ -1,0 +1,132 @@
+"""Whole programs to run under a malloc, and the table of how they fared.
+
+Each is a shell script in programs/, which reads $SIZE (short or long) and prints what must be the same byte for byte
+under every malloc. It runs in a folder of its own with a short name (sockets have one of at most 107 bytes) that
+everybody may enter (PostgreSQL does not run as root).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from heapwright.allocators.takeover import bindings, verdict, watch_environment
+from tests.allocator.conftest import NAMES, Malloc
+from tests.conftest import ROOT
+
+SCRIPTS = Path(__file__).with_name("programs")
+OUTCOMES = ROOT / "build/torture/programs"
+TABLE = OUTCOMES.with_suffix(".md")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a script needs, the commands in it that matter, and how long it may take.
+
+    Attributes:
+        needs: commands that must be there.
+        engines: command lines whose malloc must be ours; what ends at once is chosen.
+        own: why the engines keep a malloc of their own, in the loader's words; empty: they must not.
+    """
+
+    title: str
+    needs: tuple[str, ...]
+    engines: tuple[str, ...]
+    own: str = ""
+
+
+PROGRAMS = {
+    "cpython": Program("CPython's regression tests", ("/usr/bin/python3",), ("/usr/bin/python3 -S -c 1",)),
+    "compilers": Program(
+        "gcc, clang: objects of large sources, LTO",
+        ("gcc", "g++"),
+        ("$(gcc -print-prog-name=cc1) --version", "$(gcc -print-prog-name=cc1plus) --version", "clang --version"),
+    ),
+    "perl": Program("Perl over its own library", ("perl",), ("perl -e 1",)),
+    "ruby": Program("Ruby: tests of its gems, its library parsed", ("ruby",), ("ruby -e 1",)),
+    "sqlite": Program("SQLite: a workload over all of it", ("sqlite3",), ("sqlite3 -version",)),
+    "redis": Program("Redis under redis-benchmark", ("redis-server", "redis-benchmark"), ("redis-server --version",)),
+    "postgres": Program("PostgreSQL under pgbench", ("pgbench", "setpriv"), ("psql --version",)),
+    "java": Program("OpenJDK: javac, a job of threads", ("javac", "java"), ("java -version",)),
+    "node": Program("Node.js: worker threads", ("node",), ("node --version",)),
+    "git": Program("git gc of a repository, fsck", ("git",), ("git --version",)),
+    "chromium": Program("Chromium opening our report", ("chromium",), ("chromium --version",)),
+}
+
+
+def missing(program: Program) -> str:
+    """A command that is not here, or nothing."""
+    return next((word for word in program.needs if shutil.which(word) is None), "")
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """An empty folder for one run, gone afterwards."""
+    path = Path(tempfile.mkdtemp(prefix="hw-", dir="/tmp"))
+    path.chmod(0o755)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def in_place(malloc: Malloc, where: Path) -> Malloc:
+    """The malloc with its library where every user can read it."""
+    if malloc.library is None:
+        return malloc
+    copy = where / malloc.library.name
+    shutil.copy(malloc.library, copy)
+    copy.chmod(0o755)
+    return Malloc(malloc.name, copy)
+
+
+def run(name: str, malloc: Malloc, env: Mapping[str, str], timeout: float) -> tuple[str, float]:
+    """What a program prints under a malloc, its exit status last; and the seconds it took."""
+    with folder() as libraries, folder() as work:
+        began = time.monotonic()
+        done = in_place(malloc, libraries).run("sh", SCRIPTS / f"{name}.sh", env=env, folder=work, timeout=timeout)
+        seconds = time.monotonic() - began
+    tail = done.stderr.decode(errors="replace")[-2000:] if done.returncode else ""
+    return done.stdout.decode(errors="replace") + f"script: {done.returncode}\n{tail}", seconds
+
+
+def whose_malloc(program: Program, malloc: Malloc) -> list[str]:
+    """For each engine: empty if this malloc took over in it, else what the loader says."""
+    assert malloc.library is not None
+    found = []
+    for engine in program.engines:
+        with folder() as libraries, folder() as work:
+            ours = in_place(malloc, libraries)
+            ours.run("sh", "-c", f"exec {engine}", env=watch_environment(work), folder=work)
+            found.append(verdict(str(ours.library), engine.split()[0], bindings(work)))
+    return found
+
+
+def note(name: str, outcome: Mapping[str, str]) -> None:
+    """Keeps how a program fared (by malloc), and writes the table anew of all that are kept."""
+    OUTCOMES.mkdir(parents=True, exist_ok=True)
+    with (OUTCOMES / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # pytest-xdist: several of us
+        (OUTCOMES / f"{name}.json").write_text(json.dumps(dict(outcome)))
+        kept = {
+            one: json.loads((OUTCOMES / f"{one}.json").read_text())
+            for one in PROGRAMS
+            if (OUTCOMES / f"{one}.json").exists()
+        }
+        columns = ("plain", *NAMES)
+        rows = ["| program | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+        rows += [
+            f"| {PROGRAMS[one].title} | " + " | ".join(row.get(c, "not run") for c in columns) + " |"
+            for one, row in kept.items()
+        ]
+        part = TABLE.with_name(f".{TABLE.name}.{os.getpid()}")
+        part.write_text("\n".join(rows) + "\n")
+        part.replace(TABLE)
