@@ -93,9 +93,10 @@ def libfuzzer(long: bool) -> Path:
     empty = b'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
     if subprocess.run([clang, *probe], input=empty, capture_output=True, check=False).returncode:
         pytest.skip("clang has no libFuzzer (on Debian: libclang-rt-14-dev)")
-    configure = [cmake, "-S", FOLDER / "fuzz", "-B", folder, f"-DCMAKE_CXX_COMPILER={clang}"]
+    configure: list[str | Path] = [cmake, "-S", FOLDER / "fuzz", "-B", folder, f"-DCMAKE_CXX_COMPILER={clang}"]
     subprocess.run(configure, check=True, capture_output=True)
-    subprocess.run([cmake, "--build", folder, "-j", "2"], check=True, capture_output=True)
+    build: list[str | Path] = [cmake, "--build", folder, "-j", "2"]
+    subprocess.run(build, check=True, capture_output=True)
     return folder
 
 
@@ -111,7 +112,7 @@ def test_native_parsers_and_heaps_by_coverage(name: str, libfuzzer: Path, tmp_pa
         "-max_len=20000",
         "-print_final_stats=1",
     ]
-    words = [
+    words: list[str | Path] = [
         libfuzzer / f"fuzz_{name}",
         *options,
         "-close_fd_mask=1",
@@ -131,7 +132,7 @@ def atheris(long: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("part of the long form (pytest --long)")
     folder = tmp_path_factory.mktemp("atheris")
     lock = FOLDER / "fuzz/requirements.lock"
-    words = [
+    words: list[str | Path] = [
         sys.executable,
         "-m",
         "pip",
@@ -155,7 +156,7 @@ def test_python_parsers_by_coverage(name: str, atheris: Path, tmp_path: Path) ->
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     options = [f"-max_total_time={SECONDS}", "-timeout=30", "-rss_limit_mb=3000", f"-artifact_prefix={tmp_path}/"]
-    words = [sys.executable, "-m", "tests.torture.fuzz.drive", name, *options, corpus, CORPORA / name]
+    words: list[str | Path] = [sys.executable, "-m", "tests.torture.fuzz.drive", name, *options, corpus, CORPORA / name]
     env = {**os.environ, "PYTHONPATH": str(atheris)}
     root = FOLDER.parents[1]
     done = subprocess.run(words, cwd=root, env=env, capture_output=True, check=False, timeout=SECONDS + 300)

@@ -102,8 +102,8 @@ def test_link_goes_on_without_us(tmp_path: Path) -> None:
 def test_response_files_without_end(tmp_path: Path) -> None:
     (tmp_path / "r").write_text("@r @r @r @r\n" * 20)
     done = run("inspect", "--", "gcc", "@r", cwd=tmp_path)
-    assert done.status != 0
-    assert "Traceback" not in done.err
+    assert "too many response files" in refused(done) or "gcc" in done.err, done.err
+    assert "memory" not in done.err
 
 
 def packed(folder: Path) -> bytes:
