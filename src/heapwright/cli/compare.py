@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if no allocator but the reference could be measured."""
+    from heapwright.measure.meter import gentlest
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
     from heapwright.report.progress import make_progress
@@ -79,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
+    options = replace(options, backend=gentlest(options.backend, metrics, options.massif))
     base = {**os.environ, **workload.file.env}
     with (
         make_progress(quiet=args.quiet) as progress,

@@ -193,6 +193,7 @@ def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    from heapwright.study.choose import keep_choice
     from heapwright.study.journey import Journey
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin
@@ -226,20 +227,21 @@ def run(args: argparse.Namespace) -> int:
             store.remove_if_empty()  # a command that fails at once leaves nothing behind
             raise
         view = view_of(store)
+        keep_choice(store, view)
     _finish(args, view, report)
     return 0
 
 
 def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
-    from heapwright.report.html import write_report
-
-    write_report([view], report)
     if args.json:
         write_json(args.json, tune_json(view))
     if not args.quiet and args.json != "-":
         from heapwright.report.terminal import print_summary
 
         print_summary(view, console(), report)
+    from heapwright.report.html import write_report  # last: what was found has been said, whatever becomes of this
+
+    write_report([view], report)
 
 
 def _reproduce(args: argparse.Namespace) -> list[str]:

@@ -26,7 +26,8 @@ def _comment(claim: str) -> str:
 
 def _env(what: _Shipped) -> str:
     lines = [f"export {k}={shlex.quote(v)}" for k, v in what.config.env.items()]
-    return "\n".join([_comment(what.claim), *lines])
+    undo = f"# taken back: unset {' '.join(what.config.env)}"
+    return "\n".join([_comment(what.claim), *lines, undo])
 
 
 def _shell(what: _Shipped) -> str:

@@ -118,5 +118,5 @@ def facts(view: StudyView) -> list[tuple[str, str]]:
 _METERS = {
     "notify": "notify (seccomp user notification: exact at every mapping call)",
     "ptrace": "ptrace (exact at every mapping call, slower)",
-    "poll": "poll (every 10 ms: peaks between are missed)",
+    "poll": "poll (the kernel's own counts, and a look every 10 ms; no call is stopped)",
 }

@@ -170,8 +170,11 @@ def _whole(text: str) -> Any:
 def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
     best = headline(view.picks, view.objectives)
     rows = []
+    most = max((c.pairs for c in pick.confirmed.values()), default=0)
     for key, c in pick.confirmed.items():
         metric = METRICS[key]
+        if c.pairs < most:
+            continue  # a ratio of the few pairs in which neither was zero says nothing
         if key not in view.objectives and not (c.default_median or c.pick_median):
             continue  # nothing of it in either: not worth a row
         rows.append(
@@ -200,6 +203,7 @@ def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
         "objectives": sum(r["objective"] for r in rows),
         "allocator": pick.config.allocator,
         "settings": _settings(view, pick.config),
+        "minified": pick.minified,
         "dropped": [{"key": d.key, "value": d.value} for d in pick.dropped],
         "number": pick.searched.number,
         "command": measure_command(pick.config, view.command, workload=view.workload),

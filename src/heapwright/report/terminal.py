@@ -119,6 +119,11 @@ def how_searched(view: StudyView) -> str:
     return f"by {view.method}{f' ({view.method_why})' if view.method_why else ''}{warm}"
 
 
+def _percent(value: float) -> str:
+    """Two significant digits, never an exponent."""
+    return f"{value:.2g}%" if value < 99.5 else f"{value:.0f}%"
+
+
 def quality_text(view: StudyView) -> str:
     """The front in figures, in one sentence; empty before the search."""
     q = view.quality
@@ -128,7 +133,7 @@ def quality_text(view: StudyView) -> str:
     slope = ""
     if q.slope is not None:
         first, second = (METRICS[k].label for k in view.objectives)
-        slope = f"; each 1% less {first} costs {-q.slope:.2g}% of {second}"
+        slope = f"; each 1% less {first} costs {_percent(-q.slope)} of {second}"
     members = f"{q.size} {'member' if q.size == 1 else 'members'}"
     reach = f", spanning {spans}{slope}" if q.size > 1 else ""
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -248,7 +249,8 @@ def _picks(
         dropped = [Dropped(k, v) for k, v in origin.config.settings.items() if k not in config.settings]
         found = confirmed.get(id_, {})
         claim = pick_claim(found, options.objectives, inputs, options.margin)
-        picks[name] = Pick(name, config, origin, dropped, found, claim)
+        minified = origin.config.id not in (store.get("unminified") or [])
+        picks[name] = Pick(name, config, origin, dropped, found, claim, minified=minified)
     return picks
 
 
@@ -257,7 +259,18 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
     for pick in picks.values():
         names.setdefault(pick.config.id, []).append(pick.name)
     found: dict[str, Series] = {}
-    for run in sorted(runs, key=lambda r: (r.phase != "confirm", -r.block)):
+    walls: dict[int, list[float]] = {}
+    for run in runs:
+        if run.phase == "confirm" and run.series and (wall := run.metrics.get("wall_s")) is not None:
+            walls.setdefault(run.config, []).append(wall)
+    middle = {config: statistics.median(w) for config, w in walls.items()}
+
+    def rank(run: StoredRun) -> tuple[bool, float, int]:
+        """A confirmation's run that took the time such runs take comes first."""
+        off = abs((run.metrics.get("wall_s") or 0.0) - middle.get(run.config, 0.0))
+        return run.phase != "confirm", off, -run.block
+
+    for run in sorted(runs, key=rank):
         for name in names.get(run.config, []):
             if run.series and name not in found:
                 found[name] = Series(*(run.series[k] for k in ("t", "rss", "heap", "vm")))
@@ -314,6 +327,8 @@ def _warnings(
         failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
         if failures:
             found[f"The {name} pick failed in a run: {failures[0]}. Do not use it."] = None
+        if not pick.minified:
+            found[f"There was no time to try each setting of the {name} pick: some may do nothing."] = None
     for run in runs:
         for text in run.extra.get("warnings", []):
             found[text] = None
