@@ -19,9 +19,10 @@ from heapwright.cli.common import (
     read_workload,
     warn_of_settings,
     write_json,
-    write_whole,
 )
 from heapwright.errors import UsageError
+from heapwright.files import write_whole
+from heapwright.shown import console, visible
 
 _EPILOG = """\
 examples:
@@ -97,12 +98,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(args.json, comparison_json(found, command))
     if not args.quiet and args.json != "-":
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        console.print(table(found, metrics))
+        out = console()
+        out.print(table(found, metrics))
         for text in failures(found):
-            console.print(text, style="yellow", markup=False)
+            out.print(visible(text), style="yellow")
         for text in found.warnings:
-            console.print(f"warning: {text}", style="yellow", markup=False)
+            out.print(visible(f"warning: {text}"), style="yellow")
     return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import io
 import os
 import re
 import signal
@@ -38,6 +39,7 @@ from heapwright.cli import (
     watch,
 )
 from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError, unknown
+from heapwright.shown import say
 
 _VERBS = (
     *(tune, landscape, compare, bench, measure, apply, run, report, watch),
@@ -145,12 +147,14 @@ def _refuse(parser: argparse.ArgumentParser, own: list[str], extra: list[str], t
 
 def fail(message: str, hint: str = "") -> None:
     """One line on stderr: what is wrong, what to do."""
-    sys.stderr.write(f"heapwright: {message}{f' ({hint})' if hint else ''}\n")
+    say(f"{message}{f' ({hint})' if hint else ''}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
     _fill_closed_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files are bytes, and go out as they came in
+        sys.stdout.reconfigure(errors="surrogateescape")
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         args = parse(words)
@@ -169,6 +173,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return INTERRUPTED
+    except MemoryError:
+        fail("there is not enough memory for this")
+        return 1
     except BrokenPipeError:  # `heapwright … | head`
         _drop_output()
         return 128 + signal.SIGPIPE

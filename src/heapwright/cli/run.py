@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import need_command
+from heapwright.shown import say
 
 _EPILOG = """\
 example:
@@ -36,27 +36,26 @@ def run(args: argparse.Namespace) -> int:
 
     from heapwright.allocators.space import Param, Space, SpaceFile
     from heapwright.study.choose import chosen_config, kept_choice
-    from heapwright.study.store import read_study
+    from heapwright.study.store import believed, read_study
     from heapwright.workload.model import check_command
 
     command = need_command(args)
     check_command(command[0], Path.cwd())
-    with read_study(args.study) as store:
+    env = dict(os.environ)
+    with read_study(args.study) as store, believed(args.study):
         config = kept_choice(store, args.pick)
         if config is None:
             from heapwright.study.load import view_of
 
             config = chosen_config(view_of(store), args.pick)
-        spaces = store.get("spaces")
-        measured = (store.get("identity") or {}).get("command") or command
-    if Path(measured[0]).name != Path(command[0]).name:
-        note = f"the study is of another program, {measured[0]}: its claim says nothing of {command[0]}"
-        sys.stderr.write(f"heapwright: {note}\n")
-    env = dict(os.environ)
-    if config.allocator in spaces:  # else it is the program as it is
-        file = msgspec.convert(spaces[config.allocator], SpaceFile)
-        library = config.env.get("LD_PRELOAD", "").partition(":")[0]
-        spec = msgspec.structs.replace(file.allocator, preload=library)
-        params = tuple(Param(p, (), 0) for p in file.param)
-        env |= Space(spec, (), params).environment(config.settings, os.environ)
+        spaces = store.get("spaces") or {}
+        measured = str(((store.get("identity") or {}).get("command") or command)[0])
+        if config.allocator in spaces:  # else it is the program as it is
+            file = msgspec.convert(spaces[config.allocator], SpaceFile)
+            library = config.env.get("LD_PRELOAD", "").partition(":")[0]
+            spec = msgspec.structs.replace(file.allocator, preload=library)
+            params = tuple(Param(p, (), 0) for p in file.param)
+            env |= Space(spec, (), params).environment(config.settings, os.environ)
+    if Path(measured).name != Path(command[0]).name:
+        say(f"the study is of another program, {measured}: its claim says nothing of {command[0]}")
     os.execvpe(command[0], command, env)

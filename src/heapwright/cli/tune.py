@@ -20,6 +20,7 @@ from heapwright.cli.common import (
     write_json,
 )
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError, unknown
+from heapwright.shown import console, say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -219,7 +220,8 @@ def run(args: argparse.Namespace) -> int:
                 with open_machines(args, workload, allocators, progress, store) as machines:
                     Journey(store, workload, allocators, options, progress, machines).run()
         except KeyboardInterrupt:
-            sys.stderr.write(f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n")
+            sys.stderr.write("\n")
+            say(f"interrupted; what was measured is in {path}, the same command goes on")
             return INTERRUPTED
         except HeapwrightError:
             store.remove_if_empty()  # a command that fails at once leaves nothing behind
@@ -234,11 +236,9 @@ def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
     if args.json:
         write_json(args.json, tune_json(view))
     if not args.quiet and args.json != "-":
-        from rich.console import Console
-
         from heapwright.report.terminal import print_summary
 
-        print_summary(view, Console(highlight=False), report)
+        print_summary(view, console(), report)
     from heapwright.report.html import write_report  # last: what was found has been said, whatever becomes of this
 
     write_report([view], report)

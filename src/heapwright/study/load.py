@@ -22,7 +22,7 @@ from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.options import Options
 from heapwright.study.stats import relative_noise, summarise
-from heapwright.study.store import Store, StoredRun, read_study
+from heapwright.study.store import Store, StoredRun, believed, read_study
 from heapwright.study.terrain import terrain_claim, terrain_of
 from heapwright.study.view import (
     Config,
@@ -38,6 +38,7 @@ from heapwright.study.view import (
     Summary,
     Worker,
 )
+from heapwright.workload.model import WorkloadFile
 
 _SEARCHED = ("allocators", "search", proxy.CHECK, "race", "shortlist", "landscape")
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
@@ -47,9 +48,9 @@ def load_view(path: Path) -> StudyView:
     """Reads a study for showing.
 
     Raises:
-        HeapwrightError: missing, not a study, or another version's.
+        HeapwrightError: missing, not a study, another version's, or damaged.
     """
-    with read_study(path) as store:
+    with read_study(path) as store, believed(path):
         return view_of(store)
 
 
@@ -62,6 +63,9 @@ def view_of(store: Store) -> StudyView:
     terrain = terrain_of(store) if (store.get("options") or {}).get("axes") else None
     chosen, warm = store.get("method") or {}, store.get("warm") or []
     options = msgspec.convert(meta["options"] or {}, Options, strict=False)
+    identity = meta["identity"]
+    if identity is not None:
+        msgspec.convert(identity, WorkloadFile)
     runs = store.runs()
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
@@ -92,7 +96,7 @@ def view_of(store: Store) -> StudyView:
         options=msgspec.to_builtins(options),
         host=host,
         meter=next((str(r.extra["meter"]) for r in runs if "meter" in r.extra), ""),
-        objectives=list(options.objectives),
+        objectives=[METRICS[key].key for key in options.objectives],
         baseline=_summaries(calibrated),
         noise=_noise(calibrated),
         default=default,
@@ -157,7 +161,7 @@ def _test_inputs(identity: dict[str, Any] | None) -> int:
 
 
 def _explain(spec: ParamSpec) -> str:
-    return f"{spec.explain} Default: {spec.default}{' ' + spec.unit if spec.unit and spec.default.isdigit() else ''}."
+    return f"{spec.explain} Default: {spec.default}{' ' + spec.unit if spec.unit and spec.default.isdecimal() else ''}."
 
 
 def _counted(calibrated: list[StoredRun]) -> list[StoredRun]:
@@ -281,7 +285,7 @@ def _hazards(
         who = " and ".join(p.name for p in picks.values() if p.config.id == pick.config.id)
         for key, value in pick.config.settings.items():
             spec = params.get((pick.config.allocator, key))
-            low_enough = spec and (spec.hazard_below is None or (value.isdigit() and int(value) < spec.hazard_below))
+            low_enough = spec and (spec.hazard_below is None or (value.isdecimal() and int(value) < spec.hazard_below))
             if spec and spec.hazard and low_enough:
                 found[f"{key}={value} ({who} pick): {spec.hazard}"] = None
         limit = host.get("max_map_count")
