@@ -13,7 +13,7 @@ import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure import meter as module
-from heapwright.measure.meter import MeterOptions, Run, meter_command, meter_path, probe, run_metered
+from heapwright.measure.meter import MeterOptions, Run, gentlest, meter_command, meter_path, probe, run_metered
 from heapwright.metrics import NUMERIC
 
 PLAIN = MeterOptions(timeout=60)
@@ -214,3 +214,10 @@ def test_no_file_descriptor_is_left_open() -> None:
         sh("echo out; echo err >&2")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert subprocess._active == []  # type: ignore[attr-defined]
+
+
+def test_what_the_kernel_counts_is_compared_without_stopping_the_program() -> None:
+    assert gentlest("auto", ["peak_rss_bytes", "cpu_s"], massif=False) == "poll"
+    assert gentlest("notify", ["peak_rss_bytes", "cpu_s"], massif=False) == "notify"
+    assert gentlest("auto", ["peak_heap_bytes", "cpu_s"], massif=False) == "auto"
+    assert gentlest("auto", ["cpu_s"], massif=True) == "auto"
