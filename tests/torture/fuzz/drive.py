@@ -10,7 +10,7 @@ def main() -> None:
     import atheris  # type: ignore[import-untyped]  # for the long form alone, and not on every Python
 
     name = sys.argv.pop(1)
-    with atheris.instrument_imports(include=["heapwright", "elftools", "tomllib"]):
+    with atheris.instrument_imports(include=["heapwright", "elftools"]):
         from tests.torture.fuzz.targets import TARGETS
     atheris.Setup(sys.argv, TARGETS[name])
     atheris.Fuzz()
