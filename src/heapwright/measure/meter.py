@@ -161,7 +161,7 @@ def meter_command(options: MeterOptions, report: Path, command: Sequence[str], o
     if options.timeout:
         words += ["--timeout", f"{options.timeout:g}"]
     if own:
-        words.append("--die-with-parent")
+        words.append(f"--die-with-parent={os.getpid()}")
     return [*words, "--", *command]
 
 
