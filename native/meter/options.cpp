@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <getopt.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -71,6 +72,10 @@ bool apply(int flag, const char* text, Options& options) {
       return parse_number(text, 0, 1e9, options.kill_grace_s);
     case kDie:
       options.die_with_parent = true;
+      if (text != nullptr && !parse_number(text, 1, INT32_MAX, number)) {
+        return false;
+      }
+      options.parent = text != nullptr ? static_cast<pid_t>(number) : getppid();
       return true;
     case kWait:
       options.wait_for_root_only = std::string_view(text) == "root";
@@ -102,7 +107,7 @@ bool parse_options(int argc, char** argv, Options& options, std::string& error) 
                                              {"series", required_argument, nullptr, kSeries},
                                              {"timeout", required_argument, nullptr, kTimeout},
                                              {"kill-grace", required_argument, nullptr, kGrace},
-                                             {"die-with-parent", no_argument, nullptr, kDie},
+                                             {"die-with-parent", optional_argument, nullptr, kDie},
                                              {"wait", required_argument, nullptr, kWait},
                                              {"probe", no_argument, nullptr, kProbe},
                                              {nullptr, 0, nullptr, 0}}};

@@ -1,6 +1,8 @@
 // What the meter was asked to do. Parsed once in options.cpp; plain data afterwards.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,6 +20,7 @@ struct Options {
   double timeout_s = 0;    // 0: none
   double kill_grace_s = 2;
   bool die_with_parent = false;  // the target's life is tied to our parent's
+  pid_t parent = 0;              // who that is: it may be gone before we begin
   bool wait_for_root_only = false;
   bool probe = false;
   std::vector<char*> command;  // ends with nullptr

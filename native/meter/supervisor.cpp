@@ -38,9 +38,8 @@ bool Supervisor::open(sigset_t& mask) {
   signals_ = signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (options_.die_with_parent) {
-    const pid_t parent = getppid();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) {
+    if (getppid() != options_.parent) {  // we were told too late
       return false;
     }
   }

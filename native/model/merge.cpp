@@ -19,13 +19,13 @@ constexpr std::size_t kFewest = 6;
 template <typename What>
 void join(std::vector<std::pair<What, std::uint64_t>>& to,
           const std::vector<std::pair<What, std::uint64_t>>& from) {
-  for (const auto& [what, count] : from) {
+  for (const auto& entry : from) {
     const auto same =
-        std::find_if(to.begin(), to.end(), [&](const auto& each) { return each.first == what; });
+        std::find_if(to.begin(), to.end(), [&](const auto& each) { return each.first == entry.first; });
     if (same == to.end()) {
-      to.emplace_back(what, count);
+      to.push_back(entry);
     } else {
-      same->second += count;
+      same->second += entry.second;
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "begin.h"
 
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -119,6 +120,9 @@ int phase_signal() { return mark_signal; }
 
 void configure() {
   const sys::KeepErrno keep;
+  if (getauxval(AT_SECURE) != 0) {
+    return;  // set-user-ID and the like: whoever started it must not choose where it writes
+  }
   constexpr std::size_t kMost = std::size_t{8} << 20;  // more than a process can be started with
   void* const room =
       mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

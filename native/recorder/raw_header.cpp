@@ -41,7 +41,7 @@ Header read_header(const FileHeader& raw) {
   header.pid = raw.pid;
   header.parent = raw.parent;
   header.start = raw.start;
-  header.page_size = raw.page_size;
+  header.page_size = page_size_of(raw.page_size);
   header.resident_at_start = raw.resident_at_start;
   return header;
 }

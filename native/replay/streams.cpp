@@ -26,7 +26,10 @@ bool OpsFile::create(const std::string& path, std::size_t threads, std::size_t m
   draft_ = path + "." + std::to_string(::getpid()) + ".part";
   const std::size_t front = sizeof(Plan) + threads * sizeof(ThreadPlan) + most_lanes * sizeof(LanePlan);
   first_chunk_ = (front + kChunkBytes - 1) / kChunkBytes * kChunkBytes;
-  file_ = ::open(draft_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  (void)::unlink(
+      draft_
+          .c_str());  // of a process that was killed, or somebody's trap: what is written to is new and ours
+  file_ = ::open(draft_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   return file_ >= 0 || fail();
 }
 

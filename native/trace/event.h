@@ -8,6 +8,7 @@
 // malloc, realloc(p, 0) that frees as free, and a call that failed not at all (the summary counts it). free(NULL) is not an event.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -51,6 +52,11 @@ constexpr bool makes(Kind kind) {
   return kind == Kind::kMalloc || kind == Kind::kCalloc || kind == Kind::kAligned;
 }
 constexpr bool ends(Kind kind) { return kind == Kind::kFree || kind == Kind::kFreeSized; }
+
+// What a file says a page's size is, if that can be; the usual one otherwise: it is divided by.
+constexpr std::uint64_t page_size_of(std::uint64_t told) {
+  return std::has_single_bit(told) && told >= 1024 && told <= (std::uint64_t{1} << 21) ? told : 4096;
+}
 
 // What is known about a trace as a whole.
 struct Header {

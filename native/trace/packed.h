@@ -51,6 +51,10 @@ class PackedWriter {
   virtual const Summary& summary() const = 0;
 };
 
+// Threads are numbered as they appear, so a thread's number is hardly above the number of events before it: by so much at most. What
+// is further ahead is no trace, and whoever has a table of threads need not fear for its memory.
+inline constexpr std::uint64_t kThreadsAhead = 4096;
+
 // A packed trace as a stream of events, with its summary where the file has its end.
 class PackedSource : public EventSource {
  public:

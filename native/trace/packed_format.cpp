@@ -76,7 +76,7 @@ bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick) 
     } else if (key == "start") {
       header.start = number(value);
     } else if (key == "page_size") {
-      header.page_size = number(value);
+      header.page_size = page_size_of(number(value));
     } else if (key == "resident_at_start") {
       header.resident_at_start = number(value);
     } else if (key == "synthetic") {

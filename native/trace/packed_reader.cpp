@@ -64,6 +64,11 @@ class Reader final : public PackedSource {
         return false;
       }
     }
+    if (event.thread > events_ + kThreadsAhead) {
+      return stop("a thread has a number that nobody gives");
+    }
+    events_++;
+    made_ += makes(event.kind) ? 1 : 0;
     return true;
   }
 
@@ -83,6 +88,11 @@ class Reader final : public PackedSource {
     }
     ended_ = false;
     block_ = BlockDecoder(tick_);
+    made_ = at->made_before;
+    events_ = 0;
+    for (auto before = index_.begin(); before != at; ++before) {
+      events_ += before->events;
+    }
     return true;
   }
 
@@ -157,6 +167,9 @@ class Reader final : public PackedSource {
       place_ -= std::min<std::uint64_t>(place_, bytes_.size());
       return stop(block_.error());
     }
+    if (block_.made() != made_) {
+      return stop("a block does not go on where the one before it ends");
+    }
     given_ += block_.left();
     return true;
   }
@@ -202,7 +215,9 @@ class Reader final : public PackedSource {
   std::uint64_t size_ = 0;
   std::uint64_t place_ = 0;
   std::uint64_t tick_ = 1;
-  std::uint64_t given_ = 0;  // events of the blocks opened
+  std::uint64_t given_ = 0;   // events of the blocks opened
+  std::uint64_t events_ = 0;  // up to here
+  std::uint64_t made_ = 0;    // objects up to here
   bool ended_ = false;
   bool whole_ = false;
   Bytes bytes_;

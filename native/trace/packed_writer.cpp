@@ -33,7 +33,8 @@ class Writer final : public PackedWriter {
   }
 
   bool begin(const Header& header) {
-    file_.reset(std::fopen(draft_.c_str(), "wbe"));
+    (void)::unlink(draft_.c_str());                   // of a process that was killed, or somebody's trap:
+    file_.reset(std::fopen(draft_.c_str(), "wbxe"));  // what is written to is new and ours
     if (!file_) {
       return fail(std::string("cannot be written: ") + std::strerror(errno));
     }

@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats.h"
@@ -63,11 +66,18 @@ class WlSource : public EventSource {
     }
   }
   Stream* choose();
+  void wake(std::size_t number);
 
   Mapped file_;
   Header header_;
   Loss loss_;
   std::vector<Stream> streams_;
+  // Threads by how far they are: those that can go on, and those that wait, which are by what they wait for as well. So a file of
+  // very many threads takes no more time than one of few.
+  using Place = std::pair<double, std::size_t>;
+  std::set<Place> runnable_;
+  std::set<Place> waiting_;
+  std::unordered_multimap<std::uint64_t, std::size_t> waiters_;
   std::vector<std::uint64_t> slots_;  // slot → object
   std::vector<bool> synced_;
   std::uint64_t objects_ = 0;
@@ -132,6 +142,7 @@ bool WlSource::read_main() {
     loss_.cut_short = true;
     lose("the list of threads is not whole");
   }
+  std::set<std::uint64_t> seen;
   std::vector<std::uint64_t> begins;
   begins.reserve(streams_.size());
   for (const Stream& stream : streams_) {
@@ -142,33 +153,46 @@ bool WlSource::read_main() {
     const auto after = std::upper_bound(begins.begin(), begins.end(), stream.begin);
     stream.end = after == begins.end() ? file_.size() : *after;
   }
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    // Every operation belongs to one thread, or a file would stand for far more than is in it.
+    if (!seen.insert(streams_[i].begin).second) {
+      streams_[i].over = true;
+      ++loss_.events;
+      lose("two threads begin at one place");
+    } else {
+      runnable_.insert({streams_[i].progress(), i});
+    }
+  }
   return !streams_.empty() || (done && sound);
 }
 
-// The thread that is furthest behind of those that can go on.
+// The thread that is furthest behind of those that can go on; where none can, of all that wait.
 Stream* WlSource::choose() {
-  Stream* best = nullptr;
-  Stream* stuck = nullptr;
-  for (Stream& stream : streams_) {
-    if (stream.over) {
-      continue;
-    }
-    if (stream.waits_for != kNone) {
-      if (stream.waits_for >= synced_.size() || !synced_[stream.waits_for]) {
-        stuck = stuck == nullptr || stream.progress() < stuck->progress() ? &stream : stuck;
-        continue;
-      }
-      stream.waits_for = kNone;
-    }
-    best = best == nullptr || stream.progress() < best->progress() ? &stream : best;
-  }
-  if (best == nullptr && stuck != nullptr) {
+  if (runnable_.empty() && !waiting_.empty()) {
     ++loss_.events;
     lose("a thread waits for what never comes");
-    stuck->waits_for = kNone;
-    best = stuck;
+    const Place place = *waiting_.begin();
+    wake(place.second);
   }
+  if (runnable_.empty()) {
+    return nullptr;
+  }
+  Stream* const best = &streams_[runnable_.begin()->second];
+  runnable_.erase(runnable_.begin());
   return best;
+}
+
+void WlSource::wake(std::size_t number) {
+  Stream& stream = streams_[number];
+  waiting_.erase({stream.progress(), number});
+  for (auto [at, end] = waiters_.equal_range(stream.waits_for); at != end; ++at) {
+    if (at->second == number) {
+      waiters_.erase(at);
+      break;
+    }
+  }
+  stream.waits_for = kNone;
+  runnable_.insert({stream.progress(), number});
 }
 
 bool WlSource::play() {
@@ -177,6 +201,13 @@ bool WlSource::play() {
     return false;
   }
   for (int i = 0; i < kTurn && step(*stream); ++i) {
+  }
+  const auto number = static_cast<std::size_t>(stream - streams_.data());
+  if (stream->waits_for != kNone) {
+    waiting_.insert({stream->progress(), number});
+    waiters_.insert({stream->waits_for, number});
+  } else if (!stream->over) {
+    runnable_.insert({stream->progress(), number});
   }
   return true;
 }
@@ -365,6 +396,9 @@ bool WlSource::step(Stream& stream) {
           synced_.resize(static_cast<std::size_t>(v[0] + v[0] / 2 + 64));
         }
         synced_[v[0]] = true;
+        for (auto waiter = waiters_.find(v[0]); waiter != waiters_.end(); waiter = waiters_.find(v[0])) {
+          wake(waiter->second);
+        }
       }
       return true;
     case wl::kSyncRead:

@@ -221,8 +221,11 @@ bool WlWriter::finish(std::FILE* out) {
 bool write_wl(EventSource& source, const std::string& path, Exported& done, std::string& error) {
   const std::string draft = path + "." + std::to_string(::getpid()) + ".tmp";
   const std::string spare = draft + ".threads";
-  std::FILE* out = std::fopen(draft.c_str(), "wbe");
-  std::FILE* threads = std::fopen(spare.c_str(), "w+be");
+  (void)::unlink(
+      draft.c_str());  // of a process that was killed, or somebody's trap: what is written to is new and ours
+  (void)::unlink(spare.c_str());
+  std::FILE* out = std::fopen(draft.c_str(), "wbxe");
+  std::FILE* threads = std::fopen(spare.c_str(), "w+bxe");
   bool sound = out != nullptr && threads != nullptr;
   if (sound) {
     ::unlink(spare.c_str());

@@ -36,6 +36,7 @@ class UsageError(HeapwrightError):
 def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name we do not know, with the nearest one we do."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+    near = [n for n in names if len(name) > 2 and name.lower() in n][:3]
+    near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(names)}"
     return UsageError(f"unknown {what} '{name}'", hint)

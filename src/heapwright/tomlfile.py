@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -12,6 +14,7 @@ import msgspec
 from heapwright.errors import UsageError, unknown
 
 T = TypeVar("T")
+_LONGEST = 4 << 20  # bytes
 
 
 def load_toml(path: Path, kind: type[T]) -> T:
@@ -22,29 +25,57 @@ def load_toml(path: Path, kind: type[T]) -> T:
             the file, the line and the key.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            content = file.read(_LONGEST + 1)
+        text = content.decode("utf-8")
+    except (OSError, ValueError) as error:  # a path with a NUL character in it is a ValueError
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"cannot read {path}: {reason}") from None
+    if len(content) > _LONGEST:
+        raise UsageError(f"{path}: longer than {_LONGEST >> 20} MiB: no person has written that")
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UsageError(f"{path}: not TOML: nested too deeply") from None
+    except ValueError as error:  # tomllib's own, and Python's about numbers of thousands of digits
         line = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{line[1]}" if line else str(path)
         what = str(error).partition(" (at ")[0]
         raise UsageError(f"{place}: not TOML: {what}") from None
+    for keys, what in _unsound(data, []):
+        line_number = key_line(text, keys)
+        where = ".".join(k for k in keys if not k.isdecimal())
+        raise UsageError(f"{path}{f':{line_number}' if line_number else ''}: {where}: {what}")
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise _explain(path, text, kind, str(error)) from None
 
 
+def _unsound(value: object, keys: list[str]) -> Iterator[tuple[list[str], str]]:
+    """Values that TOML allows and nothing we do with them does: where, and what is wrong."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if "\0" in key:
+                yield [*keys, key], "a name cannot hold a NUL character"
+            yield from _unsound(inner, [*keys, key])
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _unsound(inner, [*keys, str(number)])
+    elif isinstance(value, str) and "\0" in value:  # no path, word or variable can
+        yield keys, "a text cannot hold a NUL character"
+    elif isinstance(value, int) and abs(value) >= 1 << 63:
+        yield keys, "a number this large cannot be meant"
+    elif isinstance(value, float) and math.isnan(value):
+        yield keys, "nan is no number"
+
+
 def key_line(text: str, keys: list[str]) -> int | None:
     """The line (from 1) where a key path such as ['input', '1', 'split'] stands, as well as text can tell."""
     table: list[str] = []
     seen: dict[str, int] = {}
-    want_index = [int(k) for k in keys if k.isdigit()]
-    names = [k for k in keys if not k.isdigit()]
+    want_index = [int(k) for k in keys if k.isdecimal()]
+    names = [k for k in keys if not k.isdecimal()]
     best: int | None = None
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[(\[)?\s*([^\]]+?)\s*\]", line)
@@ -77,10 +108,10 @@ def _explain(path: Path, text: str, kind: type[T], message: str) -> UsageError:
     place = f"{path}:{line}" if line else str(path)
     if field and "unknown" in what:
         struct = _struct_at(kind, keys[:-1])
-        near = unknown("key", ".".join(k for k in keys if not k.isdigit()), struct)
+        near = unknown("key", ".".join(k for k in keys if not k.isdecimal()), struct)
         leaf = unknown("key", keys[-1], struct)
         return UsageError(f"{place}: {near.message}", leaf.hint)
-    key = ".".join(k for k in keys if not k.isdigit())
+    key = ".".join(k for k in keys if not k.isdecimal())
     value = re.fullmatch(r"Invalid enum value '(.*)'", what)
     if value:
         allowed = get_args(_struct_at(kind, keys[:-1]).get(keys[-1]))
@@ -93,7 +124,7 @@ def _struct_at(kind: type[T], keys: list[str]) -> dict[str, object]:
     """The fields of the struct at a key path and their types, for 'did you mean'."""
     current: object = kind
     for key in keys:
-        if key.isdigit():
+        if key.isdecimal():
             continue
         hints = {f.encode_name: f.type for f in msgspec.structs.fields(current)}  # type: ignore[arg-type]
         inner = hints.get(key)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.cli.common import write_json, write_whole
+from heapwright.cli.common import write_json
+from heapwright.files import write_whole
 
 
 def test_json_has_a_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

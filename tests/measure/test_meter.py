@@ -13,7 +13,7 @@ import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure import meter as module
-from heapwright.measure.meter import MeterOptions, Run, meter_command, meter_path, probe, run_metered
+from heapwright.measure.meter import MeterOptions, Run, gentlest, meter_command, meter_path, probe, run_metered
 from heapwright.metrics import NUMERIC
 
 PLAIN = MeterOptions(timeout=60)
@@ -171,9 +171,9 @@ def test_the_native_command_line(tmp_path: Path, meter: Path) -> None:
     words = meter_command(options, tmp_path / "r", ["--", "x"], own=True)
     assert words == [
         str(meter), "--output", str(tmp_path / "r"), "--backend", "ptrace", "--massif-compat", "--series", "9",
-        "--timeout", "1.5", "--die-with-parent", "--", "--", "x",
+        "--timeout", "1.5", f"--die-with-parent={os.getpid()}", "--", "--", "x",
     ]  # fmt: skip
-    assert "--die-with-parent" not in meter_command(options, tmp_path / "r", ["x"], own=False)
+    assert len(words) == 1 + len(meter_command(options, tmp_path / "r", ["--", "x"], own=False))
 
 
 def test_a_meter_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,3 +214,10 @@ def test_no_file_descriptor_is_left_open() -> None:
         sh("echo out; echo err >&2")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert subprocess._active == []  # type: ignore[attr-defined]
+
+
+def test_what_the_kernel_counts_is_compared_without_stopping_the_program() -> None:
+    assert gentlest("auto", ["peak_rss_bytes", "cpu_s"], massif=False) == "poll"
+    assert gentlest("notify", ["peak_rss_bytes", "cpu_s"], massif=False) == "notify"
+    assert gentlest("auto", ["peak_heap_bytes", "cpu_s"], massif=False) == "auto"
+    assert gentlest("auto", ["cpu_s"], massif=True) == "auto"

@@ -3,6 +3,7 @@
 
 #include <getopt.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <initializer_list>
 
@@ -41,6 +42,14 @@ TEST(Options, DefaultsAreWhatTheHeaderSays) {
   EXPECT_EQ(parsed.options.command[1], nullptr);
 }
 
+TEST(Options, TheParentMayBeNamed) {
+  const auto parsed = parse({"--die-with-parent=123", "--", "true"});
+  ASSERT_TRUE(parsed.good) << parsed.error;
+  EXPECT_TRUE(parsed.options.die_with_parent);
+  EXPECT_EQ(parsed.options.parent, 123);
+  EXPECT_FALSE(parse({"--die-with-parent=me", "--", "true"}).good);
+}
+
 TEST(Options, EveryOptionIsTaken) {
   const auto parsed =
       parse({"--output", "o",    "--backend", "ptrace", "--interval-ms", "5",      "--massif-compat",
@@ -56,6 +65,7 @@ TEST(Options, EveryOptionIsTaken) {
   EXPECT_DOUBLE_EQ(options.timeout_s, 1.5);
   EXPECT_DOUBLE_EQ(options.kill_grace_s, 0);
   EXPECT_TRUE(options.die_with_parent);
+  EXPECT_EQ(options.parent, getppid());
   EXPECT_TRUE(options.wait_for_root_only);
   ASSERT_EQ(options.command.size(), 4U);  // the target's own options are left alone
   EXPECT_STREQ(options.command[1], "--output");

@@ -10,12 +10,14 @@ import random
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.report.html import extract, write_report
-from heapwright.study.view import Series, StudyView, Worker
+from heapwright.report.proxy import rank_text
+from heapwright.study.view import Agreement, Series, StudyView, Worker
 
 from .conftest import ALL, written_once
 from .views import STATES, config, view
@@ -359,3 +361,16 @@ def test_the_cluster_s_workers_are_listed(tmp_path: Path) -> None:
     assert "0%refused: it has no program z3" in text
     (study,) = extract(tmp_path / "report.html")["studies"]
     assert study["workers"][0]["busy_s"] == 45.0
+
+
+@pytest.mark.parametrize("verdict", get_args(get_type_hints(Agreement)["verdict"]))
+def test_every_verdict_on_a_replay_has_words(verdict: Any) -> None:
+    assert "settings measured on both: " in rank_text(Agreement("cpu_s", [(0.1, 0.1)] * 2, None, verdict))
+
+
+def test_what_there_was_no_time_for_is_said(tmp_path: Path) -> None:
+    found = view()
+    hasty = {name: dataclasses.replace(pick, dropped=[], minified=False) for name, pick in found.picks.items()}
+    text = said(written(tmp_path, dataclasses.replace(found, picks=hasty)))
+    assert "there was no time to try whether each is of use" in text
+    assert "none of it could be dropped" not in text

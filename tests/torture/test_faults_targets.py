@@ -60,7 +60,7 @@ def test_measured(act: str, heapwright: Marked, stubborn: Callable[[str], list[s
     assert (done.status, done.out) == expected, done.err
     assert "Traceback" not in done.err
     (run,) = json.loads((heapwright.folder / "m.json").read_text())["runs"]
-    assert run["peak_rss_bytes"] > 8 << 20
+    assert run["peak_rss_bytes"] > (40 << 20 if act == "daemon" else 8 << 20)
     assert run["wall_s"] < SECONDS
     wait_for(lambda: not heapwright.left(), 10)
 
@@ -110,10 +110,13 @@ def test_what_ignores_every_signal_is_ended_in_time(
     assert not heapwright.left()
 
 
-def test_what_ignores_every_signal_ends_with_us(heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
-    """`tune` killed: what it ran goes with it, whatever it ignores."""
-    process = heapwright.start(*TUNE, "--", *stubborn("endures"))
-    wait_for(lambda: len(heapwright.left()) > 2)
-    process.kill()
-    process.communicate()
-    wait_for(lambda: not heapwright.left(), 20)
+def test_what_ignores_every_signal_ends_with_us(
+    heapwright: Marked, stubborn: Callable[[str], list[str]], long: bool
+) -> None:
+    """`tune` killed, also while the meter has only begun: what it runs goes with it, whatever it ignores."""
+    for _ in range(20 if long else 3):
+        process = heapwright.start(*TUNE, "--", *stubborn("endures"))
+        wait_for(lambda: len(heapwright.left()) > 2)
+        process.kill()
+        process.communicate()
+        wait_for(lambda: not heapwright.left(), 20)

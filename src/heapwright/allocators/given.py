@@ -153,7 +153,7 @@ def _last(text: str, name: str) -> str | None:
 
 def _number(text: str) -> int | None:
     """A number as glibc reads it whole: decimal, 0x…, 0…; None for anything else."""
-    match = re.fullmatch(r"([-+]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", text)
+    match = re.fullmatch(r"([-+]?)(0[xX][0-9a-fA-F]{1,40}|0[0-7]{0,40}|[1-9][0-9]{0,40})", text)
     if match is None:
         return None
     digits = match[2]
@@ -180,7 +180,7 @@ def _value_trouble(name: str, value: str, spec: ParamSpec, version: str) -> str:
 
 def _with_unit(text: str) -> int | None:
     """'128k', '128 KiB', '4MB' → bytes."""
-    match = re.fullmatch(r"(\d+)\s*([kKmMgG])(i?[bB])?", text.strip())
+    match = re.fullmatch(r"(\d{1,40})\s*([kKmMgG])(i?[bB])?", text.strip())
     return int(match[1]) << _UNITS[match[2].lower()] if match else None
 
 
@@ -211,7 +211,7 @@ def _jemalloc_troubles(env: Mapping[str, str], found: Sequence[Allocator]) -> li
         last = dict(part.split(":", 1) for part in text.split(","))
         for key, value in last.items():
             real = answer.values.get(key, value)
-            if real != value and value.lstrip("-").isdigit() and not any(f"{key}:" in x for x in answer.complaints):
+            if real != value and value.lstrip("-").isdecimal() and not any(f"{key}:" in x for x in answer.complaints):
                 lines.append(f"MALLOC_CONF: {key}:{value} becomes {real} in {who}")
     return lines
 
@@ -268,7 +268,7 @@ def _plain_trouble(variable: str, value: str, spec: ParamSpec, file: SpaceFile, 
         meant = _with_unit(value)
         write = f"write {meant}" if meant is not None else "write a plain number"
         return [f"{variable}={value} is read up to its first letter: {file.allocator.name} knows no units; {write}"]
-    if spec.accepts and re.fullmatch(r"-?\d+", value) and not spec.accepts[0] <= int(value) <= spec.accepts[1]:
+    if spec.accepts and re.fullmatch(r"-?\d{1,40}", value) and not spec.accepts[0] <= int(value) <= spec.accepts[1]:
         low, high = spec.accepts
         return [f"{variable}={value} is bent to the range {low} to {high}"]
     for other, spoilt in spec.unless.items():

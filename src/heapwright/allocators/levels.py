@@ -63,8 +63,8 @@ def levels_of(spec: ParamSpec, context: Context) -> tuple[Sequence[str], int]:
         if specials:
             raise RangeError("specials", "a uniform scale has none")
         return WholeNumbers(low, high), 0
-    if spec.step <= 0:
-        raise RangeError("step", "must be positive")
+    if not 0 < spec.step < math.inf:
+        raise RangeError("step", "must be positive, and a number")
     if spec.scale == "linear":
         step = max(1, round(spec.step))
         count = (high - low) // step + 1

@@ -169,6 +169,8 @@ def get_allocator(name: str) -> Allocator:
     if "/" in name:
         if not Path(name).is_file():
             raise UsageError(f"no such allocator library: {name}")
+        if os.fsencode(name).decode(errors="ignore").encode() != os.fsencode(name):  # it is drawn and stored as text
+            raise UsageError(f"the name of the allocator library is no text: {name}", "rename it, or make a link to it")
         path = str(Path(name).resolve())
         return _preloaded(Peer(Path(name).name, path, library_version(path), space=family_of(path)))
     found = find_allocators()

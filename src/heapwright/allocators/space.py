@@ -30,6 +30,9 @@ Point = tuple[int, ...]
 Safety = Literal["yes", "expert", "no"]
 
 
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # a name of an environment variable that every shell takes
+
+
 class Requires(msgspec.Struct, forbid_unknown_fields=True):
     """When a parameter has any effect: library version in [since, before), more than one thread."""
 
@@ -234,10 +237,10 @@ class Space:
             spec = specs[key]
             name, pair = variable_of(self.allocator, spec), spec.pair or self.allocator.pair
             if not shares_variable(self.allocator, spec):
-                env[name] = pair.format(key=key, value=value)
+                env[name] = written(pair, key, value)
                 continue
             before = env.get(name, base.get(name, ""))
-            own = pair.format(key=key, value="")
+            own = written(pair, key, "")
             kept = [part for part in before.split(self.allocator.join) if part and not part.startswith(own)]
             env[name] = self.allocator.join.join([*kept, own + value])
         return {**env, **preloading(self.allocator.preload, base)}
@@ -258,6 +261,11 @@ class Space:
         params = tuple(p for p in self.params if p.key in keys)
         gates = tuple(g for g in self.gates if any(p.spec.gate == g.key for p in params))
         return Space(self.allocator, gates, params, self.skipped)
+
+
+def written(pair: str, key: str, value: str) -> str:
+    """A setting as its variable has it. Only these two are put in: str.format would compute what a file tells it to."""
+    return re.sub(r"\{(key|value)\}", lambda m: key if m[1] == "key" else value, pair)
 
 
 def variable_of(allocator: AllocatorSpec, spec: ParamSpec) -> str:
@@ -335,4 +343,4 @@ def version_trouble(spec: ParamSpec, version: str) -> str:
 
 def version_key(text: str) -> tuple[int, ...]:
     """'2.36' → (2, 36), for comparing."""
-    return tuple(int(n) for n in re.findall(r"\d+", text)[:3])
+    return tuple(int(n) for n in re.findall(r"\d{1,9}", text)[:3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from heapwright.allocators.levels import RangeError, levels_of
-from heapwright.allocators.space import Context, SpaceFile, shares_variable, variable_of
+from heapwright.allocators.space import VARIABLE, Context, SpaceFile, shares_variable, variable_of, written
 from heapwright.errors import UsageError, unknown
 from heapwright.tomlfile import key_line, load_toml
 
@@ -21,9 +21,11 @@ def load_space_file(path: Path) -> SpaceFile:
 
     def fail(keys: list[str], what: str) -> UsageError:
         line = key_line(text, keys)
-        where = ".".join(k for k in keys if not k.isdigit())
+        where = ".".join(k for k in keys if not k.isdecimal())
         return UsageError(f"{path}{f':{line}' if line else ''}: {where}: {what}")
 
+    if not all(map(VARIABLE.fullmatch, file.allocator.needs)):
+        raise fail(["allocator", "needs"], "holds what is no name of a variable")
     gates = {g.key for g in file.gate}
     shared = {spec.key for spec in file.param if shares_variable(file.allocator, spec)}
     earlier: set[str] = set()
@@ -38,6 +40,8 @@ def load_space_file(path: Path) -> SpaceFile:
         earlier.add(spec.key)
         if not (spec.env or file.allocator.env):
             raise fail([*place, "env"], f"neither '{spec.key}' nor the allocator names a variable")
+        if not VARIABLE.fullmatch(variable_of(file.allocator, spec)):
+            raise fail([*place, "env"], f"{variable_of(file.allocator, spec)!r} is no name of a variable")
         if any(
             spec.env and other.key != spec.key and variable_of(file.allocator, other) == spec.env
             for other in file.param
@@ -61,10 +65,9 @@ def load_space_file(path: Path) -> SpaceFile:
 
 def _pair_trouble(pair: str, sharing: int) -> str:
     """What is wrong with how a setting is written, in a variable that so many settings share (0: its own)."""
-    try:
-        start = pair.format(key="KEY", value="")
-    except (LookupError, ValueError):
+    if set(written(pair, "", "")) & {"{", "}"}:
         return f"'{pair}' may hold {{key}} and {{value}} and no other brace"
+    start = written(pair, "KEY", "")
     if "{value}" not in pair:
         return f"'{pair}' must hold {{value}}"
     if sharing and (not pair.endswith("{value}") or pair.count("{value}") > 1):

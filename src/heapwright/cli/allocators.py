@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
+from heapwright.shown import console, visible, warn
 
 _EPILOG = """\
 example:
@@ -73,20 +73,20 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet and args.json != "-":
         _print(rows)
     for trouble in troubles:
-        sys.stderr.write(f"heapwright: warning: {trouble}\n")
+        warn(trouble)
     return 0
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    console = Console(highlight=False)
+    out = console()
     if not rows:
-        console.print("No allocator that can be tuned was found: this system's C library is not glibc.")
+        out.print("No allocator that can be tuned was found: this system's C library is not glibc.")
     for row in rows:
         where = "comes with heapwright" if row["bundled"] else row["path"] or ""
-        console.print(f"[bold]{row['name']}[/] {row['version'] or 'n/a'}  {where}")
+        out.print(Text.assemble((row["name"], "bold"), f" {row['version'] or 'n/a'}  {visible(where)}"))
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for heading in ("setting", "range", "unset means", "what it does"):
             table.add_column(heading, overflow="fold")
@@ -94,8 +94,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
             levels = p["levels"]
             span = f"{levels[0]} … {levels[-1]}" if len(levels) > 2 else ", ".join(levels)
             table.add_row(p["key"], span, p["default"], p["explain"])
-        console.print(table)
+        out.print(table)
         if row["not_searched"]:
-            console.print("not searched here:")
+            out.print("not searched here:")
         for skipped in row["not_searched"]:
-            console.print(f"  {skipped['key']}: {skipped['why']}")
+            out.print(f"  {skipped['key']}: {skipped['why']}")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
+
+from heapwright.shown import visible
 
 _EPILOG = """\
 examples:
@@ -39,5 +43,10 @@ def run(args: argparse.Namespace) -> int:
     view = load_view(args.study)
     pick = chosen_pick(view, args.pick)
     config, claim = (pick.config, pick.claim) if pick else (view.default, view.claim)
-    print(render(config, args.fmt, view.command, claim))
+    command = view.command
+    if sys.stdout.isatty():  # to be looked at: nothing in it is obeyed; into a file or a pipe everything goes as it is
+        shown = {name: visible(value) for name, value in config.env.items()}
+        config, command = dataclasses.replace(config, env=shown), [visible(word) for word in command]
+    text = render(config, args.fmt, command, claim)
+    print(visible(text, "\n") if sys.stdout.isatty() else text)
     return 0

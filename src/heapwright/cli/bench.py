@@ -16,9 +16,9 @@ from heapwright.cli.common import (
     positive,
     seconds,
     write_json,
-    write_whole,
 )
 from heapwright.errors import INTERRUPTED, UsageError
+from heapwright.files import write_whole
 
 _FULL, _QUICK = (1, 2, 4, 8), (1, 2)
 _TIMEOUT, _QUICK_TIMEOUT = 60.0, 10.0

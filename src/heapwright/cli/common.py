@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.files import write_whole
+from heapwright.shown import warn
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -178,7 +179,7 @@ def warn_of_settings(workload: Workload | None = None, allocators: list[Allocato
         x for more in inputs or [{}] for x in environment_troubles({**os.environ, **own, **more}, allocators, program)
     ]
     for line in dict.fromkeys(lines):
-        sys.stderr.write(f"heapwright: warning: {line}\n")
+        warn(line)
 
 
 def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOptions:
@@ -200,20 +201,3 @@ def write_json(where: str, value: dict[str, Any]) -> None:
         sys.stdout.write(text)
         return
     write_whole(Path(where), text)
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file under a temporary name and renames it. A device such as /dev/stderr is written directly."""
-    data = content if isinstance(content, bytes) else content.encode()
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
-        try:
-            draft.write(data)
-            draft.flush()
-        except BaseException:
-            Path(draft.name).unlink()
-            raise
-    Path(draft.name).chmod(0o644)
-    Path(draft.name).replace(path)

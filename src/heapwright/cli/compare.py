@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from heapwright.cli.common import (
     read_workload,
     warn_of_settings,
     write_json,
-    write_whole,
 )
 from heapwright.errors import UsageError
+from heapwright.files import write_whole
+from heapwright.shown import console, visible
 
 _EPILOG = """\
 examples:
@@ -67,6 +69,7 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if no allocator but the reference could be measured."""
+    from heapwright.measure.meter import gentlest
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
     from heapwright.report.progress import make_progress
@@ -78,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
+    options = replace(options, backend=gentlest(options.backend, metrics, options.massif))
     base = {**os.environ, **workload.file.env}
     with (
         make_progress(quiet=args.quiet) as progress,
@@ -94,12 +98,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(args.json, comparison_json(found, command))
     if not args.quiet and args.json != "-":
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        console.print(table(found, metrics))
+        out = console()
+        out.print(table(found, metrics))
         for text in failures(found):
-            console.print(text, style="yellow", markup=False)
+            out.print(visible(text), style="yellow")
         for text in found.warnings:
-            console.print(f"warning: {text}", style="yellow", markup=False)
+            out.print(visible(f"warning: {text}"), style="yellow")
     return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1

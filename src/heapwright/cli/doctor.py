@@ -8,6 +8,7 @@ import shutil
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
+from heapwright.shown import console, visible
 
 _EPILOG = """\
 example:
@@ -96,14 +97,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(host: dict[str, Any], checks: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from heapwright.metrics import show_bytes
 
-    console = Console(highlight=False)
+    out = console()
     memory = show_bytes(host["memory_bytes"]) if host["memory_bytes"] else "n/a"
-    console.print(
+    out.print(
         f"{host['cpu']}, {host['cores']} cores, {memory}; {host['os']}, Linux {host['kernel']}, {host['libc']};"
         f" THP {host['thp'] or 'n/a'}, ASLR {host['aslr'] or 'n/a'}, vm.max_map_count {host['max_map_count'] or 'n/a'}"
     )
@@ -113,6 +114,6 @@ def _print(host: dict[str, Any], checks: list[dict[str, Any]]) -> None:
     table.add_column(overflow="fold")
     for row in checks:
         remedy = f"; {row['remedy']}" if row["remedy"] and not row["works"] else ""
-        mark = "[green]yes[/]" if row["works"] else "[yellow]no[/]"
-        table.add_row(mark, row["name"], f"{row['detail']}{remedy}")
-    console.print(table)
+        mark = Text("yes", "green") if row["works"] else Text("no", "yellow")
+        table.add_row(mark, row["name"], visible(f"{row['detail']}{remedy}"))
+    out.print(table)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
+from heapwright.shown import tell, warn
 
 _EPILOG = """\
 example:
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     done = export_wl(args.trace, args.output)
     if done.loss.cut_short or done.loss.events or done.loss.bytes:
-        sys.stderr.write(f"heapwright: warning: the trace is not whole: {done.loss.why}\n")
+        warn(f"the trace is not whole: {done.loss.why}")
     if args.json:
         write_json(
             args.json,
@@ -48,5 +48,5 @@ def run(args: argparse.Namespace) -> int:
         )
     if not args.quiet and args.json != "-":
         rest = f"; {done.left_out:,} that the format has no word for were left out" if done.left_out else ""
-        sys.stdout.write(f"{args.output}: {done.events:,} operations{rest}\n")
+        tell(f"{args.output}: {done.events:,} operations{rest}")
     return 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-from heapwright.cli.common import add_output_options, positive, write_json, write_whole
+from heapwright.cli.common import add_output_options, positive, write_json
+from heapwright.files import write_whole
+from heapwright.shown import tell, warn
 
 _EPILOG = """\
 example:
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--windows {args.windows} is too many", "at most 10000")
     model, warning = fit(args.trace, args.model, args.windows, args.with_command)
     if warning:
-        sys.stderr.write(f"heapwright: warning: {warning}\n")
+        warn(warning)
     text = to_text(model)
     write_whole(args.output, text)
     told = {
@@ -70,6 +71,6 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet and args.json != "-":
         what = f"{told['windows']} windows, " if told["windows"] is not None else ""
         scripted = f", {told['scripted']} large blocks one by one" if told["scripted"] is not None else ""
-        sys.stdout.write(f"{args.output}: {len(text):,} bytes; {what}{len(model.classes)} size classes{scripted}\n")
-        sys.stdout.write(f"now: heapwright synth {args.output}\n")
+        tell(f"{args.output}: {len(text):,} bytes; {what}{len(model.classes)} size classes{scripted}")
+        tell(f"now: heapwright synth {args.output}")
     return 0

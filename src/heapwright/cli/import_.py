@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
+from heapwright.shown import tell, warn
 
 _EPILOG = """\
 examples:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     loss = made.loss
     if loss.cut_short or loss.events or loss.bytes:
         why = loss.why or "some events make no sense"
-        sys.stderr.write(f"heapwright: warning: {why}: {loss.events} events and {loss.bytes} bytes were not used\n")
+        warn(f"{why}: {loss.events} events and {loss.bytes} bytes were not used")
     if args.json:
         write_json(
             args.json,
@@ -62,5 +62,5 @@ def run(args: argparse.Namespace) -> int:
         )
     if not args.quiet and args.json != "-":
         mib = made.peak_live_bytes / 2**20
-        sys.stdout.write(f"{args.output}: {made.events:,} events, {made.threads} threads, peak live {mib:.1f} MiB\n")
+        tell(f"{args.output}: {made.events:,} events, {made.threads} threads, peak live {mib:.1f} MiB")
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
+from heapwright.shown import console
 
 _EPILOG = """\
 example:
@@ -39,9 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(args.json, {"trace": str(args.trace), **whole})
     if not args.quiet and args.json != "-":
-        from rich.console import Console
-
         from heapwright.report.trace import show_info
 
-        show_info(info, args.trace.name, Console(highlight=False))
+        show_info(info, args.trace.name, console())
     return 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, write_json
 from heapwright.errors import UsageError
+from heapwright.shown import tell
 
 if TYPE_CHECKING:
     from heapwright.link.judge import Judgement
@@ -64,14 +65,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(judgement: Judgement, everything: bool) -> None:
-    print(f"{judgement.file}: {judgement.verdict}")
+    tell(f"{judgement.file}: {judgement.verdict}")
     if judgement.linked:
         what = judgement.linked
         built = f" with {what.options}" if what.options else ""
         allocator = f"{what.allocator} is linked in, {what.how}" if what.how else "the C library's malloc was kept"
-        print(f"  {allocator}{built} (heapwright {what.version})")
+        tell(f"  {allocator}{built} (heapwright {what.version})")
     shown = judgement.evidence if everything else judgement.evidence[:5]
     for one in shown:
-        print(f"  {one.says()}\n    by {one.via}" if one.symbol else f"  {one.why}")
+        tell(f"  {one.says()}" if one.symbol else f"  {one.why}")
+        if one.symbol:
+            tell(f"    by {one.via}")
     if len(shown) < len(judgement.evidence):
-        print(f"  and {len(judgement.evidence) - len(shown)} more (--all)")
+        tell(f"  and {len(judgement.evidence) - len(shown)} more (--all)")

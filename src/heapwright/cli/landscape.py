@@ -18,9 +18,10 @@ from heapwright.cli.common import (
     positive,
     read_workload,
     write_json,
-    write_whole,
 )
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
+from heapwright.files import write_whole
+from heapwright.shown import console, say, visible
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -166,7 +167,8 @@ def run(args: argparse.Namespace) -> int:
                 with open_machines(args, workload, [allocator], progress, store) as machines:
                     Sweep(store, workload, [allocator], options, progress, machines).run()
         except KeyboardInterrupt:
-            sys.stderr.write(f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n")
+            sys.stderr.write("\n")
+            say(f"interrupted; what was measured is in {path}, the same command goes on")
             return INTERRUPTED
         except HeapwrightError:
             store.remove_if_empty()
@@ -181,10 +183,8 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         show.plot(terrain, args.plot)
     if not args.quiet and args.json != "-":
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        for line in show.lines(terrain, console.width):
-            console.print(line, markup=False, soft_wrap=True)
-        console.print(f"study: {path}", markup=False, soft_wrap=True)
+        out = console()
+        for line in show.lines(terrain, out.width):
+            out.print(line, soft_wrap=True)
+        out.print(visible(f"study: {path}"), soft_wrap=True)
     return 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from heapwright.cli.common import need_command
 from heapwright.errors import UsageError
+from heapwright.shown import tell
 
 _EPILOG = """\
 examples:
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.allocators.registry import library_folder
 
     if args.place:
-        print(library_folder().parent / PLACES[args.place])
+        tell(str(library_folder().parent / PLACES[args.place]))
         return 0
     from heapwright.link.choose import Wish, from_wish
     from heapwright.link.driver import run_compiler

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
+import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from heapwright import __version__
 from heapwright.cli import (
@@ -34,7 +38,8 @@ from heapwright.cli import (
     tune,
     watch,
 )
-from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError
+from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError, unknown
+from heapwright.shown import say
 
 _VERBS = (
     *(tune, landscape, compare, bench, measure, apply, run, report, watch),
@@ -78,7 +83,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """Reports bad usage and exits with status 2."""
-        fail(message, f"see '{self.prog} --help'")
+        hint = f"see '{self.prog} --help'"
+        choice = re.fullmatch(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
+        if choice:
+            what = "verb" if choice[1] == "VERB" else f"value of {choice[1]}"
+            error = unknown(what, choice[2], re.split(r"[', ]+", choice[3].strip("'")))
+            message, hint = error.message, error.hint
+        fail(message, hint)
         raise SystemExit(USAGE)
 
 
@@ -108,30 +119,51 @@ def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
 def parse(words: list[str]) -> argparse.Namespace:
     """The arguments of a command line, as a verb's `run` gets them."""
     own, target = _split(words)
-    args = build_parser().parse_args(own)
+    parser = build_parser()
+    args, extra = parser.parse_known_args(own)
+    if extra:
+        _refuse(parser, own, extra, takes_command=getattr(args, "takes_command", False) and target is None)
     args.command = target
     return args
 
 
+def _refuse(parser: argparse.ArgumentParser, own: list[str], extra: list[str], takes_command: bool) -> NoReturn:
+    """Says what is wrong with words that no option takes."""
+    import shlex
+
+    from heapwright.cli.completion import verbs_of
+
+    verb = next((word for word in own if word in verbs_of(parser)), "")
+    hint = f"see '{f'heapwright {verb}'.strip()} --help'"
+    if verb and extra[0].startswith("-"):
+        options = [o for action in verbs_of(parser)[verb]._actions for o in action.option_strings]
+        near = difflib.get_close_matches(extra[0].partition("=")[0], options, n=1)
+        hint = f"did you mean {near[0]}? {hint}" if near else hint
+    elif takes_command:
+        hint = f"the command comes after --: heapwright {verb} … -- {shlex.join(extra)}"
+    fail(f"unrecognized arguments: {' '.join(extra)}", hint)
+    raise SystemExit(USAGE)
+
+
 def fail(message: str, hint: str = "") -> None:
     """One line on stderr: what is wrong, what to do."""
-    sys.stderr.write(f"heapwright: {message}{f' ({hint})' if hint else ''}\n")
+    say(f"{message}{f' ({hint})' if hint else ''}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
     _fill_closed_streams()
-    own, target = _split(list(sys.argv[1:] if argv is None else argv))
-    parser = build_parser()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files are bytes, and go out as they came in
+        sys.stdout.reconfigure(errors="surrogateescape")
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = parser.parse_args(own)
+        args = parse(words)
         if not hasattr(args, "run"):
-            parser.print_help()
-            return USAGE if own else 0
-        if target is not None and not getattr(args, "takes_command", False):
-            fail(f"'{own[0]}' takes no command after --", f"see 'heapwright {own[0]} --help'")
+            build_parser().print_help()
+            return USAGE if _split(words)[0] else 0
+        if args.command is not None and not getattr(args, "takes_command", False):
+            fail(f"'{words[0]}' takes no command after --", f"see 'heapwright {words[0]} --help'")
             return USAGE
-        args.command = target
         status: int = args.run(args)
         sys.stdout.flush()
         return status
@@ -141,6 +173,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return INTERRUPTED
+    except MemoryError:
+        fail("there is not enough memory for this")
+        return 1
     except BrokenPipeError:  # `heapwright … | head`
         _drop_output()
         return 128 + signal.SIGPIPE

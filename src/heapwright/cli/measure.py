@@ -17,6 +17,7 @@ from heapwright.cli.common import (
     write_json,
 )
 from heapwright.errors import HeapwrightError
+from heapwright.shown import console, warn
 
 _EPILOG = """\
 example:
@@ -78,9 +79,9 @@ def _show(args: argparse.Namespace, command: list[str], runs: list[Any]) -> None
     values = {m: [v for r in runs if (v := r.metrics[m]) is not None] for m in NUMERIC}
     summary = {m: summarise(v) if v else None for m, v in values.items()}
     for warning in dict.fromkeys(w for r in runs for w in r.warnings):
-        sys.stderr.write(f"heapwright: warning: {warning}\n")
+        warn(warning)
     if len({r.output_sha256 for r in runs}) > 1:
-        sys.stderr.write("heapwright: warning: the output differs from run to run\n")
+        warn("the output differs from run to run")
     if args.json:
         result = {
             "command": command,
@@ -94,8 +95,6 @@ def _show(args: argparse.Namespace, command: list[str], runs: list[Any]) -> None
         }
         write_json(args.json, result)
     if not args.quiet and args.json != "-":
-        from rich.console import Console
-
         from heapwright.report.terminal import measure_table
 
-        measure_table([r.as_json() for r in runs], {m: s for m, s in summary.items() if s}, Console(highlight=False))
+        measure_table([r.as_json() for r in runs], {m: s for m, s in summary.items() if s}, console())

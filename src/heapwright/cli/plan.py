@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import positive
 from heapwright.errors import UsageError
+from heapwright.shown import say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -126,11 +127,11 @@ def _go(folder: Path, plan: Plan) -> int:
     except Planned:
         count = len(made[0].plan.blocks)
         which = f"0 … {count - 1}" if count > 1 else "0"
-        sys.stderr.write(f"heapwright: blocks to run: {count} (heapwright run-one {folder} {which})\n")
+        say(f"blocks to run: {count} (heapwright run-one {folder} {which})")
         sys.stdout.write(f"{count}\n")
         return 0
     if status == 0:
         made[0].done()
-        sys.stderr.write("heapwright: the study is finished; the report is beside it\n")
+        say("the study is finished; the report is beside it")
         sys.stdout.write("0\n")
     return status

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, need_command, write_json
 from heapwright.errors import UsageError
+from heapwright.shown import say, warn
 
 if TYPE_CHECKING:
     from heapwright.trace.record import Recorded
@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
         write_json(args.json, {"exit_code": recording.status, "processes": [_as_json(p) for p in recording.processes]})
     if not args.quiet:
         for process in recording.processes[:_SHOWN]:
-            sys.stderr.write(f"heapwright: {_line(process)}\n")
+            say(_line(process))
         more = len(recording.processes) - _SHOWN
         if more > 0:
-            sys.stderr.write(f"heapwright: … and {more} processes with fewer events\n")
+            say(f"… and {more} processes with fewer events")
     for process in recording.processes:
         if process.warning and (process.packed.lost_events or process.packed.lost_bytes):
-            sys.stderr.write(f"heapwright: warning: {process.trace}: {process.warning}\n")
+            warn(f"{process.trace}: {process.warning}")
     return recording.status
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_measuring_options, add_output_options, meter_options, positive, write_json
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.shown import console, warn
 
 if TYPE_CHECKING:
     from heapwright.trace.replay import Ready, Replayed
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     options = meter_options(args)
     with make_ready(args.trace) as ready:
         if ready.warning:
-            sys.stderr.write(f"heapwright: warning: {ready.warning}\n")
+            warn(ready.warning)
         done: list[Replayed] = []
         try:
             for _ in range(args.runs):
@@ -114,7 +114,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
     summary = {m: summarise(v) if v else None for m, v in values.items()}
     reports = [r.report for r in done if r.report]
     for warning in dict.fromkeys(w for r in done for w in r.run.warnings):
-        sys.stderr.write(f"heapwright: warning: {warning}\n")
+        warn(warning)
     plan = ready.plan
     if args.json:
         result = {
@@ -158,16 +158,14 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
         }
         write_json(args.json, result)
     if not args.quiet and args.json != "-":
-        from rich.console import Console
-
         from heapwright.report.terminal import measure_table
 
-        console = Console(highlight=False)
-        measure_table([r.run.as_json() for r in done], {m: s for m, s in summary.items() if s}, console)
+        out = console()
+        measure_table([r.run.as_json() for r in done], {m: s for m, s in summary.items() if s}, out)
         fastest = min(r.elapsed_s for r in reports)
         mean = median(r.mean_rss_bytes for r in done)
         own = reports[0].own_rss_bytes
-        console.print(
+        out.print(
             f"{plan.events:,} calls, {plan.threads} threads, {fastest * 1e9 / plan.events:.1f} ns a call; "
             f"mean RSS over recorded time {mean / 2**20:.1f} MiB; the replayer's own part of RSS {own / 2**20:.2f} MiB"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.errors import UsageError
+from heapwright.shown import tell
 
 _EPILOG = """\
 examples:
@@ -45,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
     first: Path = args.studies[0]
     output: Path = args.output or first.with_name(first.name.removesuffix(".study") + ".html")
     write_report([load_view(path) for path in args.studies], output)
-    print(output)
+    tell(str(output))
     return 0

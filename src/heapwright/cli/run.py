@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import need_command
+from heapwright.shown import say
 
 _EPILOG = """\
 example:
@@ -34,22 +35,27 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from heapwright.allocators.space import Param, Space, SpaceFile
-    from heapwright.study.choose import chosen_config
-    from heapwright.study.load import view_of
-    from heapwright.study.store import read_study
+    from heapwright.study.choose import chosen_config, kept_choice
+    from heapwright.study.store import believed, read_study
     from heapwright.workload.model import check_command
 
     command = need_command(args)
     check_command(command[0], Path.cwd())
-    with read_study(args.study) as store:
-        view = view_of(store)
-        spaces = store.get("spaces")
-    config = chosen_config(view, args.pick)
     env = dict(os.environ)
-    if config.allocator in spaces:  # else it is the program as it is
-        file = msgspec.convert(spaces[config.allocator], SpaceFile)
-        library = config.env.get("LD_PRELOAD", "").partition(":")[0]
-        spec = msgspec.structs.replace(file.allocator, preload=library)
-        params = tuple(Param(p, (), 0) for p in file.param)
-        env |= Space(spec, (), params).environment(config.settings, os.environ)
+    with read_study(args.study) as store, believed(args.study):
+        config = kept_choice(store, args.pick)
+        if config is None:
+            from heapwright.study.load import view_of
+
+            config = chosen_config(view_of(store), args.pick)
+        spaces = store.get("spaces") or {}
+        measured = str(((store.get("identity") or {}).get("command") or command)[0])
+        if config.allocator in spaces:  # else it is the program as it is
+            file = msgspec.convert(spaces[config.allocator], SpaceFile)
+            library = config.env.get("LD_PRELOAD", "").partition(":")[0]
+            spec = msgspec.structs.replace(file.allocator, preload=library)
+            params = tuple(Param(p, (), 0) for p in file.param)
+            env |= Space(spec, (), params).environment(config.settings, os.environ)
+    if Path(measured).name != Path(command[0]).name:
+        say(f"the study is of another program, {measured}: its claim says nothing of {command[0]}")
     os.execvpe(command[0], command, env)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_measuring_options, add_output_options, write_json
 from heapwright.cli.replay import add_replay_options
+from heapwright.shown import tell
 
 _EPILOG = """\
 examples:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             )
         if not args.quiet and args.json != "-":
             mib = made.peak_live_bytes / 2**20
-            sys.stdout.write(f"{args.output}: {made.events:,} events, peak live {mib:.1f} MiB\n")
+            tell(f"{args.output}: {made.events:,} events, peak live {mib:.1f} MiB")
         return 0
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         args.trace = Path(folder) / "synthetic.hwt"

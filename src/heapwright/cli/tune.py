@@ -20,6 +20,7 @@ from heapwright.cli.common import (
     write_json,
 )
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError, unknown
+from heapwright.shown import console, say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -192,6 +193,7 @@ def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    from heapwright.study.choose import keep_choice
     from heapwright.study.journey import Journey
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin
@@ -218,28 +220,28 @@ def run(args: argparse.Namespace) -> int:
                 with open_machines(args, workload, allocators, progress, store) as machines:
                     Journey(store, workload, allocators, options, progress, machines).run()
         except KeyboardInterrupt:
-            sys.stderr.write(f"\nheapwright: interrupted; what was measured is in {path}, the same command goes on\n")
+            sys.stderr.write("\n")
+            say(f"interrupted; what was measured is in {path}, the same command goes on")
             return INTERRUPTED
         except HeapwrightError:
             store.remove_if_empty()  # a command that fails at once leaves nothing behind
             raise
         view = view_of(store)
+        keep_choice(store, view)
     _finish(args, view, report)
     return 0
 
 
 def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
-    from heapwright.report.html import write_report
-
-    write_report([view], report)
     if args.json:
         write_json(args.json, tune_json(view))
     if not args.quiet and args.json != "-":
-        from rich.console import Console
-
         from heapwright.report.terminal import print_summary
 
-        print_summary(view, Console(highlight=False), report)
+        print_summary(view, console(), report)
+    from heapwright.report.html import write_report  # last: what was found has been said, whatever becomes of this
+
+    write_report([view], report)
 
 
 def _reproduce(args: argparse.Namespace) -> list[str]:

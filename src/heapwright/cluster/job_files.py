@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import socket
-import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from heapwright.cluster.parcel import (
     troubles,
 )
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.files import write_whole
 from heapwright.measure.host import differences
 from heapwright.study.proxy import Replays
 from heapwright.study.runner import Result, Runner, RunsInputs, Work
@@ -67,6 +68,9 @@ class Plan(msgspec.Struct):
     blocks: list[str] = []
 
 
+_NAME, _HASH = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{64}")
+
+
 class Planned(Exception):
     """The blocks that come next are written; the journey goes on when they are collected."""
 
@@ -78,17 +82,16 @@ def read_plan(folder: Path) -> Plan:
         UsageError: there is none.
     """
     try:
-        return decode((folder / PLAN).read_bytes(), Plan)
-    except (OSError, msgspec.DecodeError):
+        plan = decode((folder / PLAN).read_bytes(), Plan)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         raise UsageError(f"{folder} holds no plan", "heapwright plan DIR tune … -- ./prog makes one") from None
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a file under a temporary name and renames it."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
-        draft.write(text)
-    Path(draft.name).chmod(0o644)
-    Path(draft.name).replace(path)
+    traces = plan.recipe.traces if plan.recipe is not None and plan.recipe.traces is not None else {}
+    # Names become files in the folder, and nowhere else.
+    if not all(map(_NAME.fullmatch, plan.blocks)) or not all(map(_HASH.fullmatch, traces.values())):
+        raise HeapwrightError(f"{folder / PLAN} is damaged: it names what is no block or no trace")
+    if plan.recipe is not None and not plan.recipe.file.command:
+        raise HeapwrightError(f"{folder / PLAN} is damaged: it has no command")
+    return plan
 
 
 class FileRunner:
@@ -124,6 +127,8 @@ class FileRunner:
             finished = machines.finished(name)
             if finished is None:
                 missing[name] = text
+            elif not all(0 <= ran.job < len(work.jobs) for ran in finished.ran):
+                raise HeapwrightError(f"{name}.result.json is damaged", "remove it, and run its block again")
             else:
                 yield from finished.results(work)
         if missing:
@@ -171,7 +176,7 @@ class FileMachines:
             found = decode(path.read_bytes(), Finished)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             raise HeapwrightError(f"{path} is damaged", "remove it, and run its block again") from None
         kind = self._kept.get("kind")
         if kind is None:
@@ -191,10 +196,10 @@ class FileMachines:
                 shutil.copyfile(path, whole.with_suffix(".new"))
                 whole.with_suffix(".new").replace(whole)
         for name, text in works.items():
-            write(self.folder / f"{name}.json", text)
+            write_whole(self.folder / f"{name}.json", text)
         old = set(self.plan.blocks) - works.keys()
         self.plan = msgspec.structs.replace(self.plan, recipe=recipe, blocks=list(works))
-        write(self.folder / PLAN, encode(self.plan))
+        write_whole(self.folder / PLAN, encode(self.plan))
         for name in old:
             self.forget(name)
 
@@ -207,7 +212,7 @@ class FileMachines:
         """The study is finished: there is nothing left to run."""
         for name in self.plan.blocks:
             self.forget(name)
-        write(self.folder / PLAN, encode(msgspec.structs.replace(self.plan, recipe=None, blocks=[])))
+        write_whole(self.folder / PLAN, encode(msgspec.structs.replace(self.plan, recipe=None, blocks=[])))
 
 
 def run_one(folder: Path, number: int) -> None:
@@ -229,11 +234,14 @@ def run_one(folder: Path, number: int) -> None:
     found = troubles(recipe.needs, "" if "/" in word or recipe.traces is not None else word, os.environ.get("PATH"))
     if found:
         raise HeapwrightError(f"this machine cannot run it: {found[0]}")
-    work = decode((folder / f"{name}.json").read_bytes(), Work)
+    try:
+        work = decode((folder / f"{name}.json").read_bytes(), Work)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise HeapwrightError(f"{folder / name}.json is damaged", "heapwright collect writes it anew") from None
     runs = restore(recipe, folder.absolute() / TRACES)
     try:
         finished = run_parcel(work, runs, f"{socket.gethostname()}:{os.getpid()}")
     finally:
         if isinstance(runs, Replays):
             runs.__exit__()
-    write(result, encode(finished))
+    write_whole(result, encode(finished))

@@ -66,7 +66,9 @@ class Settings:
         from dask_jobqueue import SLURMCluster  # type: ignore[attr-defined]
 
         words = {"processes": 1, "n_workers": 0, **self.slurm}
-        jobs = int(words.pop("jobs", 1))
+        jobs = words.pop("jobs", 1)
+        if not isinstance(jobs, int) or jobs < 1:
+            raise UsageError(f"[slurm]: jobs: {jobs} is not a whole number from 1")
         # Jobs end before SLURM ends them, not all at once, and others take their places.
         words.setdefault("worker_extra_args", _lifetime(str(words.get("walltime", ""))))
         try:
@@ -81,7 +83,7 @@ def _lifetime(walltime: str) -> list[str]:
     """Options of a worker that ends five minutes, or a tenth, before its job does."""
     days, _, clock = walltime.rpartition("-")
     parts = clock.split(":")
-    if len(parts) != 3 or not all(p.isdigit() for p in [*parts, days or "0"]):
+    if len(parts) != 3 or not all(p.isdecimal() for p in [*parts, days or "0"]):
         return []
     whole = int(days or 0) * 86400 + int(parts[0]) * 3600 + int(parts[1]) * 60 + int(parts[2])
     early = min(300, whole // 10)

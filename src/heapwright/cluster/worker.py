@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
+import stat
 import tempfile
 import threading
 import time
@@ -65,6 +67,8 @@ class Answer(msgspec.Struct):
 
 _WEEK_S = 7 * 24 * 3600.0
 _LOOK_S = 0.2
+_HASH = re.compile(r"[0-9a-f]{64}")
+_OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(SUFFIX)}|\.[0-9a-f]{{64}}\.[0-9A-Za-z]+")
 _one_at_a_time = threading.Lock()
 _at_hand: dict[str, Executor | Replays] = {}  # the last recipe's; guarded by _one_at_a_time
 
@@ -78,8 +82,12 @@ def cache_folder() -> Path:
     named = os.environ.get("HEAPWRIGHT_CACHE")
     folder = Path(named) if named else Path(tempfile.gettempdir()) / f"heapwright-cache-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise HeapwrightError(f"{folder} belongs to somebody else", "name another folder in $HEAPWRIGHT_CACHE")
+    # The name can be foretold, and anybody may have put something there: a link of theirs must not lead us elsewhere.
+    found = folder.stat() if named else folder.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or (not named and found.st_mode & 0o022):
+        raise HeapwrightError(
+            f"{folder} belongs to somebody else, or others may write there", "name another folder in $HEAPWRIGHT_CACHE"
+        )
     return folder
 
 
@@ -99,19 +107,21 @@ def inspect(needs: str, word: str, search_path: str | None) -> str:
 
 
 def _tidy(folder: Path, used: set[str]) -> None:
-    """Notes what is in use; removes what was not for a week, and what dead workers have left."""
+    """Notes what is in use; removes what was not for a week, and what dead workers have left: ours, nothing else."""
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another worker may do the same
             if path.suffix == SUFFIX and path.stem in used:
                 path.touch()
-            elif path.is_file() and time.time() - path.stat().st_mtime > _WEEK_S:
+            elif _OURS.fullmatch(path.name) and path.is_file() and time.time() - path.stat().st_mtime > _WEEK_S:
                 path.unlink()
-            elif path.is_dir() and path.name.isdigit() and not Path(f"/proc/{path.name}").exists():
+            elif path.is_dir() and path.name.isdecimal() and not Path(f"/proc/{path.name}").exists():
                 shutil.rmtree(path)  # a dead worker's
 
 
 def put_piece(hash_: str, sender: str, offset: int, piece: bytes, last: bool) -> str:
     """A piece of a trace; the last one makes it whole. Returns what is wrong, or empty."""
+    if not _HASH.fullmatch(hash_) or not sender.isalnum():  # they become names in the folder, and nowhere else
+        return "a trace has a name that is none"
     folder = cache_folder()
     draft = folder / f".{hash_}.{sender}"
     try:

@@ -50,10 +50,10 @@ class Archive:
             header = content[at : at + _HEADER]
             if len(header) < _HEADER or header[58:] != b"`\n":
                 raise self._damaged("a member's header is not where it should be")
-            try:
-                size = int(header[48:58])
-            except ValueError:
-                raise self._damaged("a member's size is no number") from None
+            digits = header[48:58].strip()
+            if not digits.isdigit():  # of bytes: 0 to 9 and nothing else
+                raise self._damaged("a member's size is no number")
+            size = int(digits)
             name = header[:16].decode(errors="replace").rstrip()
             special = name in ("/", "//", "/SYM64/") or name.startswith("__.SYMDEF")
             start = at + _HEADER
@@ -65,7 +65,7 @@ class Archive:
             elif name == "//":
                 long_names = content[start : start + size]
             elif not special:
-                if name.startswith("/") and name[1:].isdigit():
+                if name.startswith("/") and name[1:].isdecimal():
                     offset = int(name[1:])
                     name = long_names[offset : long_names.find(b"\n", offset)].decode(errors="replace")
                 yield at, name.removesuffix("/"), start, size

@@ -23,6 +23,7 @@ from heapwright.link import step
 from heapwright.link.choose import Wish
 from heapwright.link.judge import Judgement, judge_link
 from heapwright.link.line import open_responses, read_line
+from heapwright.shown import say
 
 _NO_LINK = {
     "-c",
@@ -89,9 +90,7 @@ def run_compiler(command: Sequence[str], wish: Wish) -> int:
         place = [f"-B{_executable(folder, Path(scratch))}/"] if _has_linker(compiler) else []
         status = _run([*compiler, *place, *kept], env)
         if status == 0 and not mark.exists() and _stamp(words) != before:
-            step.say(
-                f"{_output(words)}: linked as it was: {name} did not call its linker where heapwright could see it"
-            )
+            say(f"{_output(words)}: linked as it was: {name} did not call its linker where heapwright could see it")
         return status
 
 

@@ -321,7 +321,7 @@ def readable(symbol: str) -> str:
     if not found:
         return symbol
     parts, at = ["std"] if found[1] else [], found.end()
-    while length := re.match(r"\d+", symbol[at:]):
+    while length := re.match(r"\d{1,6}", symbol[at:]):
         start = at + length.end()
         at = start + int(length[0])
         parts.append(symbol[start:at])

@@ -78,6 +78,9 @@ _WITH_VALUE = frozenset(
 _STUCK = ("-o", "-z", "-m", "-T", "-y", "-h", "-u", "-O", "-A", "-R", "-Y", "-F", "-f", "-G", "-b", "-e", "-I")
 
 
+_MOST_RESPONSES = 2000  # as gcc has it
+
+
 @dataclass(frozen=True)
 class Input:
     """A file of the link.
@@ -126,13 +129,22 @@ class _State:
     as_needed: bool = False
 
 
-def open_responses(words: Sequence[str], depth: int = 0) -> list[str]:
-    """The words with every @file replaced by what is in it; one that cannot be read stays, as linkers have it."""
+def open_responses(words: Sequence[str]) -> list[str]:
+    """The words with every @file replaced by what is in it; one that cannot be read stays, as linkers have it.
+
+    Raises:
+        ValueError: one cannot be split into words, or they name each other without end.
+    """
     found: list[str] = []
-    for word in words:
+    waiting, opened = list(reversed(words)), 0
+    while waiting:
+        word = waiting.pop()
         path = Path(word[1:])
-        if word.startswith("@") and depth < 16 and path.is_file():
-            found += open_responses(shlex.split(path.read_text(errors="replace")), depth + 1)
+        if word.startswith("@") and "\0" not in word and path.is_file():
+            opened += 1
+            if opened > _MOST_RESPONSES:
+                raise ValueError(f"{path}: too many response files, or one that names itself")
+            waiting += reversed(shlex.split(path.read_text(errors="replace")))
         else:
             found.append(word)
     return found

@@ -32,6 +32,7 @@ from heapwright.link.judge import judge_closure, reason
 from heapwright.link.knowledge import known_library
 from heapwright.link.line import LinkLine, read_line
 from heapwright.link.note import MACHINES, Linked, note_object, read_note
+from heapwright.shown import say
 
 WISH, COMPILER, MARK, LINKER = (
     "HEAPWRIGHT_LINK_WISH",
@@ -46,12 +47,6 @@ _START_FILE = re.compile(r"^[A-Za-z]*crt[\w.]*\.o$")
 
 class Declined(HeapwrightError):
     """This program gets no allocator of ours; the message says why."""
-
-
-def say(text: str) -> None:
-    """One line on stderr."""
-    sys.stderr.write(f"heapwright: {text}\n")
-    sys.stderr.flush()
 
 
 def real_linker(name: str) -> str:

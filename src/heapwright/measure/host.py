@@ -56,7 +56,7 @@ def describe_host() -> dict[str, Any]:
         "thp": _bracketed("/sys/kernel/mm/transparent_hugepage/enabled"),
         "aslr": _read("/proc/sys/kernel/randomize_va_space"),
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "max_map_count": int(maps) if maps and maps.isdigit() else None,
+        "max_map_count": int(maps) if maps and maps.isdecimal() else None,
         "os": platform.freedesktop_os_release().get("PRETTY_NAME") if Path("/etc/os-release").exists() else None,
         "python": platform.python_version(),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,7 +26,8 @@ def _comment(claim: str) -> str:
 
 def _env(what: _Shipped) -> str:
     lines = [f"export {k}={shlex.quote(v)}" for k, v in what.config.env.items()]
-    return "\n".join([_comment(what.claim), *lines])
+    undo = f"# taken back: unset {' '.join(what.config.env)}"
+    return "\n".join([_comment(what.claim), *lines, undo])
 
 
 def _shell(what: _Shipped) -> str:
@@ -46,8 +48,12 @@ def _shell(what: _Shipped) -> str:
 
 
 def systemd_quote(text: str) -> str:
-    """A word in double quotes for a unit file: backslash and quote escaped, % doubled (systemd.syntax(7))."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
+    """A word in double quotes for a unit file: backslash and quote escaped, % doubled (systemd.syntax(7)).
+
+    Control characters too: systemd ends a line at a carriage return as well.
+    """
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    escaped = re.sub("[\x00-\x1f\x7f]", lambda m: "\\n" if m[0] == "\n" else f"\\x{ord(m[0]):02x}", escaped)
     return f'"{escaped}"'
 
 

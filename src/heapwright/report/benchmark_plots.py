@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.cli.common import write_whole
+from heapwright.files import write_whole
 from heapwright.report.benchmarks import time_key
 from heapwright.study.bench import Suite
 from heapwright.study.bench_results import Cell, overall
@@ -76,7 +76,13 @@ def _new(found: Suite, title: str, x: str, y: str, bars: str = "least to most") 
 
     mpl.use("svg")
     mpl.rcParams.update(
-        {"svg.fonttype": "none", "svg.hashsalt": "heapwright", "font.size": 10, "font.family": "sans-serif"}
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "heapwright",
+            "font.size": 10,
+            "font.family": "sans-serif",
+            "text.parse_math": False,  # a name with two $ in it is a name
+        }
     )
     from matplotlib.figure import Figure
 

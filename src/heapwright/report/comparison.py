@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.allocators.peers import build_id
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.picture import write_picture
+from heapwright.shown import visible
 from heapwright.study.compare import Comparison, Row
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def table(found: Comparison, metrics: Sequence[str]) -> Table:
         if row.failure:  # why stands below: it may be long
             cells = [cells[0], *["failed"] * len(metrics)]
         styles = ["", *(_style(row, m) for m in metrics)]
-        result.add_row(*(Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)))
+        result.add_row(*(Text(visible(cell), style=style) for cell, style in zip(cells, styles, strict=True)))
     return result
 
 
@@ -137,6 +138,7 @@ def plot(found: Comparison, out: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("agg")
+    mpl.rcParams["text.parse_math"] = False  # a name with two $ in it is a name
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 5), layout="constrained")

@@ -12,9 +12,14 @@ from heapwright.report.terminal import how_searched, quality_text
 from heapwright.study.view import StudyView
 
 
+def whole(text: str) -> int | None:
+    """A number as settings have them; None for anything else, however much it looks like one."""
+    return int(text) if text.isdecimal() and len(text) < 20 else None
+
+
 def size(value: str) -> str:
     """'2147483648' → '2 GiB'; nothing for small numbers and for those that mean 'never'."""
-    number = int(value) if value.isdigit() else 0
+    number = whole(value) or 0
     return show_bytes(number).replace(".00 ", " ").replace(".0 ", " ") if 1024 <= number < 2**50 else ""
 
 
@@ -113,5 +118,5 @@ def facts(view: StudyView) -> list[tuple[str, str]]:
 _METERS = {
     "notify": "notify (seccomp user notification: exact at every mapping call)",
     "ptrace": "ptrace (exact at every mapping call, slower)",
-    "poll": "poll (every 10 ms: peaks between are missed)",
+    "poll": "poll (the kernel's own counts, and a look every 10 ms; no call is stopped)",
 }

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from heapwright import __version__
-from heapwright.cli.common import SCHEMA_VERSION, write_whole
+from heapwright.cli.common import SCHEMA_VERSION
 from heapwright.errors import HeapwrightError
+from heapwright.files import write_whole
 from heapwright.report.embedded import data_of, unpacked
 from heapwright.report.sections import comparison_section, study_section
 from heapwright.study.view import StudyView
@@ -83,6 +84,10 @@ def write_report(views: Sequence[StudyView], out: Path) -> None:
         raise HeapwrightError(f"cannot write the report {out}: {error.strerror}") from None
 
 
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def extract(path: Path) -> dict[str, Any]:
     """The data embedded in a report.
 
@@ -95,5 +100,9 @@ def extract(path: Path) -> dict[str, Any]:
         raise HeapwrightError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     if found is None:
         raise HeapwrightError(f"{path} is not a heapwright report")
-    data: dict[str, Any] = json.loads(found[1])
-    return {**data, "studies": [unpacked(study) for study in data["studies"]]}
+    try:
+        data: dict[str, Any] = json.loads(found[1], parse_constant=_no_number)
+        return {**data, "studies": [unpacked(study) for study in data["studies"]]}
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise HeapwrightError(f"{path} is a damaged report ({what})", "make it again from its study") from None

@@ -155,6 +155,7 @@ def plot(terrain: Terrain, out: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("agg")
+    mpl.rcParams["text.parse_math"] = False  # a name with two $ in it is a name
     from matplotlib.figure import Figure
 
     plane = len(terrain.axes) == 2

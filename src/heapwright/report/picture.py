@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heapwright.cli.common import write_whole
+from heapwright.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

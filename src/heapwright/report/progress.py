@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from heapwright.metrics import METRICS
+from heapwright.shown import console, say, visible
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -102,7 +103,7 @@ class Front:
         heading = f"front so far: {len(rows)}, against the default"
         table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1)
         for label, ratios in picked:
-            table.add_row(*(f"{100 * (r - 1):+.1f}%".replace("-", "−") for r in ratios.values()), label)
+            table.add_row(*(f"{100 * (r - 1):+.1f}%".replace("-", "−") for r in ratios.values()), visible(label))
         return table
 
 
@@ -167,8 +168,7 @@ class Plain(Silent):
         self._title = self._best = ""
 
     def _say(self, text: str) -> None:
-        sys.stderr.write(f"heapwright: {text}\n")
-        sys.stderr.flush()
+        say(text)
 
 
 class Live(Plain):
@@ -176,11 +176,10 @@ class Live(Plain):
 
     def __init__(self) -> None:
         super().__init__()
-        from rich.console import Console
         from rich.live import Live as Display
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._console = Console(stderr=True, highlight=False)
+        self._console = console(stderr=True)
         self._front = Front()
         self._workers = ""
         self._bar = Progress(
@@ -237,7 +236,7 @@ class Live(Plain):
         return Group(self._bar, *front, *([Text(self._workers, "dim")] if self._workers else []))
 
     def _say(self, text: str) -> None:
-        self._console.print(f"heapwright: {text}", markup=False)
+        self._console.print(f"heapwright: {visible(text)}")
 
 
 def make_progress(quiet: bool) -> Silent:

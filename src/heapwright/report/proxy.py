@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _VERDICTS = {
     "holds": "the replay holds",
     "fails": "the replay does not hold: it ranks settings otherwise than the program",
+    "unclear": "whether the replay holds is not certain",
     "flat": "nothing to rank: neither the program nor the replay shows differences beyond noise",
     "few": "too few settings were measured on both to tell",
 }

@@ -11,7 +11,7 @@ from typing import Any
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.apply import render
 from heapwright.report.embedded import LONG_COMMAND, listed
-from heapwright.report.facts import facts, host_facts, size
+from heapwright.report.facts import facts, host_facts, size, whole
 from heapwright.report.forest import forest_svg, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
@@ -19,6 +19,7 @@ from heapwright.report.plots import allocators_of, course_svg, describe, memory_
 from heapwright.report.progress import title as phase_title
 from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.shown import visible
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.load import measure_command
@@ -109,7 +110,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
     """Several studies beside each other: what each speaks for, by metric."""
     from markupsafe import Markup
 
-    names = [Path(view.path).name for view in views]
+    names = [visible(Path(view.path).name) for view in views]
     titles = [shlex.join(view.command) or name for view, name in zip(views, names, strict=True)]
     metrics = list(dict.fromkeys(key for view in views for key in view.objectives))
     rows = []
@@ -169,8 +170,11 @@ def _whole(text: str) -> Any:
 def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
     best = headline(view.picks, view.objectives)
     rows = []
+    most = max((c.pairs for c in pick.confirmed.values()), default=0)
     for key, c in pick.confirmed.items():
         metric = METRICS[key]
+        if c.pairs < most:
+            continue  # a ratio of the few pairs in which neither was zero says nothing
         if key not in view.objectives and not (c.default_median or c.pick_median):
             continue  # nothing of it in either: not worth a row
         rows.append(
@@ -199,6 +203,7 @@ def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
         "objectives": sum(r["objective"] for r in rows),
         "allocator": pick.config.allocator,
         "settings": _settings(view, pick.config),
+        "minified": pick.minified,
         "dropped": [{"key": d.key, "value": d.value} for d in pick.dropped],
         "number": pick.searched.number,
         "command": measure_command(pick.config, view.command, workload=view.workload),
@@ -218,11 +223,12 @@ def _settings(view: StudyView, config: Config) -> list[dict[str, str]]:
         {
             "key": key,
             "value": value,
-            "size": size(str(int(value) * _BYTES[units[key]])) if value.isdigit() and units.get(key) in _BYTES else "",
+            "size": size(str(number * _BYTES[units[key]])) if number is not None and units.get(key) in _BYTES else "",
             "effective": config.effective.get(key, ""),
             "explain": view.explain(config, key),
         }
         for key, value in config.settings.items()
+        for number in [whole(value)]
     ]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.metrics import METRICS, NUMERIC
+from heapwright.shown import visible
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.view import Confirmation, Pick, StudyView, Summary
@@ -83,7 +84,7 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
     """What `tune` says at its end: the claim, the confirmation, the line to paste, what to beware of."""
 
     def say(text: str, style: str | None = None, indent: str = "") -> None:
-        wrapped = paragraph(text, console.width, indent)
+        wrapped = visible(paragraph(text, console.width, indent), "\n")
         console.print(wrapped, style=style, markup=False, soft_wrap=True)
 
     console.print()
@@ -96,7 +97,7 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
     if pick is not None:
         console.print("paste:", style="bold")
         for key, value in pick.config.env.items():
-            console.print(f"  export {key}={shlex.quote(value)}", markup=False, soft_wrap=True)
+            console.print(visible(f"  export {key}={shlex.quote(value)}"), markup=False, soft_wrap=True)
         for key in pick.config.settings:
             say(f"{key}: {view.explain(pick.config, key)}", indent="  ")
     for text in view.hazards:
@@ -108,14 +109,19 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
     say(f"{len(view.evaluations)} settings searched{failed}; {how_searched(view)}; meter: {view.meter}")
     if view.quality:
         say(f"front of the search: {quality_text(view)}", indent="  ")
-    console.print(f"study:  {view.path}", markup=False, soft_wrap=True)
-    console.print(f"report: {report}", markup=False, soft_wrap=True)
+    console.print(visible(f"study:  {view.path}"), markup=False, soft_wrap=True)
+    console.print(visible(f"report: {report}"), markup=False, soft_wrap=True)
 
 
 def how_searched(view: StudyView) -> str:
     """'by gp (96 evaluations are few …), warm-started with 6 settings'."""
     warm = f", warm-started with {view.warm} settings" if view.warm else ""
     return f"by {view.method}{f' ({view.method_why})' if view.method_why else ''}{warm}"
+
+
+def _percent(value: float) -> str:
+    """Two significant digits, never an exponent."""
+    return f"{value:.2g}%" if value < 99.5 else f"{value:.0f}%"
 
 
 def quality_text(view: StudyView) -> str:
@@ -127,7 +133,7 @@ def quality_text(view: StudyView) -> str:
     slope = ""
     if q.slope is not None:
         first, second = (METRICS[k].label for k in view.objectives)
-        slope = f"; each 1% less {first} costs {-q.slope:.2g}% of {second}"
+        slope = f"; each 1% less {first} costs {_percent(-q.slope)} of {second}"
     members = f"{q.size} {'member' if q.size == 1 else 'members'}"
     reach = f", spanning {spans}{slope}" if q.size > 1 else ""
     return (
@@ -137,6 +143,8 @@ def quality_text(view: StudyView) -> str:
 
 
 def _confirmation(view: StudyView) -> Table:
+    from rich.text import Text
+
     table = _table("pick", "metric", "default", "pick", "change", "95% interval", "verdict")
     for column in table.columns[2:]:  # names give way before figures do
         column.no_wrap = True
@@ -147,7 +155,7 @@ def _confirmation(view: StudyView) -> Table:
             if c is None:
                 continue
             metric, style = METRICS[key], _STYLES[c.verdict]
-            verdict = f"[{style}]{c.verdict}[/]" if style else c.verdict
+            verdict = Text(c.verdict, style)
             values = (metric.show(c.default_median), metric.show(c.pick_median))
             table.add_row(label, metric.short, *values, percent(c.ratio), interval(c), verdict)
             label = ""

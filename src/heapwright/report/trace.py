@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from heapwright.shown import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -47,7 +49,7 @@ def show_info(info: Info, name: str, console: Console) -> None:
     """Prints it all."""
 
     def say(text: str, style: str = "") -> None:
-        console.print(text, style=style, markup=False, soft_wrap=True)
+        console.print(visible(text, "\n"), style=style, markup=False, soft_wrap=True)
 
     for line, style in _lines(info, name):
         say(line, style)
@@ -74,7 +76,7 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     bound, free = info.lower_bound, info.remote_frees
     command = shlex.join(info.command) or info.executable
     made = "made from a model" if info.synthetic else f"{command} on {info.allocator}" if command else info.allocator
-    head = f"{name}: {made}"
+    head = visible(f"{name}: {made}")
     lines = [(head if len(head) <= _WIDTH else head[: _WIDTH - 1] + "…", "bold")]
 
     def add(what: str, text: str, style: str = "") -> None:

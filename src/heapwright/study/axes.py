@@ -81,5 +81,5 @@ def axis_of(spec: ParamSpec, text: str) -> Axis:
     numbers = [round(low * 2 ** (i * step)) if spec.scale == "log2" else round(low + i * step) for i in steps]
     return Axis(
         key, spec.unit, tuple(str(n) for n in dict.fromkeys(numbers)), spec.scale,
-        float(start) if start.isdigit() and int(start) > 0 else None,
+        float(start) if start.isdecimal() and int(start) > 0 else None,
     )  # fmt: skip

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from heapwright.errors import HeapwrightError
 from heapwright.study.claim import headline
 from heapwright.study.view import Config, Pick, PickName, StudyView
+
+if TYPE_CHECKING:
+    from heapwright.study.store import Store
 
 
 def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
@@ -24,6 +29,22 @@ def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
         have = ", ".join(view.picks) or "none: nothing beat the default"
         raise HeapwrightError(f"{view.path} has no '{name}' pick", f"it has: {have}")
     return view.picks[name]
+
+
+SHIPPED = "shipped"  # in the store: pick, or "" for nobody's word → configuration
+
+
+def keep_choice(store: Store, view: StudyView) -> None:
+    """Notes what a finished study stands for, so that `run` need not judge the runs again."""
+    pick = headline(view.picks, view.objectives)
+    named = {name: p.config.id for name, p in view.picks.items()}
+    store.put({SHIPPED: {"": pick.config.id if pick else view.default.id, **named}})
+
+
+def kept_choice(store: Store, name: PickName | None) -> Config | None:
+    """The configuration noted for this pick; None: the study must be judged."""
+    kept: dict[str, int] = (store.get(SHIPPED) or {}) if store.get("phase") == "done" else {}
+    return store.config_by_id(kept[name or ""]) if (name or "") in kept else None
 
 
 def chosen_config(view: StudyView, name: PickName | None) -> Config:

@@ -19,7 +19,7 @@ from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import HeapwrightError
-from heapwright.measure.meter import MeterOptions
+from heapwright.measure.meter import MeterOptions, gentlest
 from heapwright.metrics import METRICS
 from heapwright.search import pareto
 from heapwright.search.auto import choose
@@ -127,7 +127,7 @@ class Journey:
 
     def _executor(self, timeout: float) -> Executor:
         how = MeterOptions(
-            backend=self.options.meter,
+            backend=gentlest(self.options.meter, self.options.objectives, self.options.massif),
             massif=self.options.massif,
             series=SERIES_POINTS,
             timeout=timeout,
@@ -323,10 +323,11 @@ class Journey:
     def _minify(self, space: Space, picks: dict[PickName, Candidate]) -> dict[PickName, Config]:
         final: dict[PickName, Config] = {}
         done: dict[int, Config] = {}
+        cut: list[int] = []  # searched configurations that there was no time to try setting by setting
         for name, candidate in picks.items():
             config = candidate.config
             if config.id not in done:
-                done[config.id] = minify(
+                done[config.id], finished = minify(
                     config,
                     phase=f"minify.{name}",
                     blocks=self.blocks,
@@ -338,8 +339,12 @@ class Journey:
                     margin=self.options.margin,
                     stop=lambda: self.over(opt.MINIFY_SHARE),
                 )
+                if not finished:
+                    cut.append(config.id)
+                    self.progress.note(f"{name} pick: no time was left to drop settings that do nothing")
             if not done[config.id].is_default:
                 final[name] = done[config.id]
+        self.store.put({"unminified": cut})
         return final
 
     def _confirm(self, final: dict[PickName, Config]) -> None:

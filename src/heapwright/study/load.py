@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.options import Options
 from heapwright.study.stats import relative_noise, summarise
-from heapwright.study.store import Store, StoredRun, read_study
+from heapwright.study.store import Store, StoredRun, believed, read_study
 from heapwright.study.terrain import terrain_claim, terrain_of
 from heapwright.study.view import (
     Config,
@@ -37,6 +38,7 @@ from heapwright.study.view import (
     Summary,
     Worker,
 )
+from heapwright.workload.model import WorkloadFile
 
 _SEARCHED = ("allocators", "search", proxy.CHECK, "race", "shortlist", "landscape")
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
@@ -46,9 +48,9 @@ def load_view(path: Path) -> StudyView:
     """Reads a study for showing.
 
     Raises:
-        HeapwrightError: missing, not a study, or another version's.
+        HeapwrightError: missing, not a study, another version's, or damaged.
     """
-    with read_study(path) as store:
+    with read_study(path) as store, believed(path):
         return view_of(store)
 
 
@@ -61,6 +63,9 @@ def view_of(store: Store) -> StudyView:
     terrain = terrain_of(store) if (store.get("options") or {}).get("axes") else None
     chosen, warm = store.get("method") or {}, store.get("warm") or []
     options = msgspec.convert(meta["options"] or {}, Options, strict=False)
+    identity = meta["identity"]
+    if identity is not None:
+        msgspec.convert(identity, WorkloadFile)
     runs = store.runs()
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
@@ -91,7 +96,7 @@ def view_of(store: Store) -> StudyView:
         options=msgspec.to_builtins(options),
         host=host,
         meter=next((str(r.extra["meter"]) for r in runs if "meter" in r.extra), ""),
-        objectives=list(options.objectives),
+        objectives=[METRICS[key].key for key in options.objectives],
         baseline=_summaries(calibrated),
         noise=_noise(calibrated),
         default=default,
@@ -156,7 +161,7 @@ def _test_inputs(identity: dict[str, Any] | None) -> int:
 
 
 def _explain(spec: ParamSpec) -> str:
-    return f"{spec.explain} Default: {spec.default}{' ' + spec.unit if spec.unit and spec.default.isdigit() else ''}."
+    return f"{spec.explain} Default: {spec.default}{' ' + spec.unit if spec.unit and spec.default.isdecimal() else ''}."
 
 
 def _counted(calibrated: list[StoredRun]) -> list[StoredRun]:
@@ -244,7 +249,8 @@ def _picks(
         dropped = [Dropped(k, v) for k, v in origin.config.settings.items() if k not in config.settings]
         found = confirmed.get(id_, {})
         claim = pick_claim(found, options.objectives, inputs, options.margin)
-        picks[name] = Pick(name, config, origin, dropped, found, claim)
+        minified = origin.config.id not in (store.get("unminified") or [])
+        picks[name] = Pick(name, config, origin, dropped, found, claim, minified=minified)
     return picks
 
 
@@ -253,7 +259,18 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
     for pick in picks.values():
         names.setdefault(pick.config.id, []).append(pick.name)
     found: dict[str, Series] = {}
-    for run in sorted(runs, key=lambda r: (r.phase != "confirm", -r.block)):
+    walls: dict[int, list[float]] = {}
+    for run in runs:
+        if run.phase == "confirm" and run.series and (wall := run.metrics.get("wall_s")) is not None:
+            walls.setdefault(run.config, []).append(wall)
+    middle = {config: statistics.median(w) for config, w in walls.items()}
+
+    def rank(run: StoredRun) -> tuple[bool, float, int]:
+        """A confirmation's run that took the time such runs take comes first."""
+        off = abs((run.metrics.get("wall_s") or 0.0) - middle.get(run.config, 0.0))
+        return run.phase != "confirm", off, -run.block
+
+    for run in sorted(runs, key=rank):
         for name in names.get(run.config, []):
             if run.series and name not in found:
                 found[name] = Series(*(run.series[k] for k in ("t", "rss", "heap", "vm")))
@@ -268,7 +285,7 @@ def _hazards(
         who = " and ".join(p.name for p in picks.values() if p.config.id == pick.config.id)
         for key, value in pick.config.settings.items():
             spec = params.get((pick.config.allocator, key))
-            low_enough = spec and (spec.hazard_below is None or (value.isdigit() and int(value) < spec.hazard_below))
+            low_enough = spec and (spec.hazard_below is None or (value.isdecimal() and int(value) < spec.hazard_below))
             if spec and spec.hazard and low_enough:
                 found[f"{key}={value} ({who} pick): {spec.hazard}"] = None
         limit = host.get("max_map_count")
@@ -310,6 +327,8 @@ def _warnings(
         failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
         if failures:
             found[f"The {name} pick failed in a run: {failures[0]}. Do not use it."] = None
+        if not pick.minified:
+            found[f"There was no time to try each setting of the {name} pick: some may do nothing."] = None
     for run in runs:
         for text in run.extra.get("warnings", []):
             found[text] = None

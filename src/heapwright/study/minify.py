@@ -27,16 +27,18 @@ def minify(
     objectives: Sequence[str],
     margin: float,
     stop: Callable[[], bool],
-) -> Config:
-    """The smallest setting that is as good as `config` as far as the data show.
+) -> tuple[Config, bool]:
+    """The smallest setting that is as good as `config` as far as the data show, and whether all were tried.
 
     Args:
         phase: the store's name for these runs.
         register: makes a configuration from settings.
         stop: whether the time for this phase is over; then the settings left stay.
     """
+    if not config.settings:
+        return config, True
     if stop():
-        return config
+        return config, False
     settings = dict(config.settings)
     variants = {key: register({k: v for k, v in settings.items() if k != key}) for key in settings}
     most = len(variants) + 1 + 2 * len(variants)  # each alone and the whole; then a whole and a part for each attempt
@@ -49,13 +51,13 @@ def minify(
     for attempt in range(1, len(by_value) + 1):
         smaller = register({k: v for k, v in settings.items() if k in kept})
         if stop():
-            return config
+            return config, False
         measured = _measure(phase, first + attempt * MINIFY_ROUNDS, config, [smaller], blocks, inputs)
         proven, _ = _harm(measured.get(smaller.id), objectives, margin)
         if not proven:
-            return smaller
+            return smaller, True
         kept.add(by_value[attempt - 1])
-    return config
+    return config, True
 
 
 def _measure(

@@ -19,7 +19,7 @@ from heapwright.allocators.space import variable_of
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.options import Options, conflicts
-from heapwright.study.store import Store, open_study, read_study
+from heapwright.study.store import Store, believed, open_study, read_study
 from heapwright.workload.model import Workload
 
 
@@ -69,7 +69,9 @@ def open_or_begin(
                 }
             )
             return store, options
-        options = _resume(store, path, workload, allocators, msgspec.convert(stored, Options, strict=False), given)
+        with believed(path):
+            before = msgspec.convert(stored, Options, strict=False)
+            options = _resume(store, path, workload, allocators, before, given)
         return store, options
     except BaseException:
         store.close()

@@ -77,7 +77,7 @@ def parse_budget(text: str) -> tuple[int, float]:
     Raises:
         UsageError: neither a count nor a time.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|min|h|d)?", text.strip())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)(s|m|min|h|d)?", text.strip())
     if match is None or (match[2] is None and "." in match[1]):
         raise UsageError(f"--budget '{text}' is neither a count nor a time", "for example 200, 90s, 15m or 2h")
     if match[2] is None:

@@ -9,22 +9,31 @@ a run is found again by (phase, block, input, configuration).
     run(id, phase, …)     runs; unique by (phase, block, input, config)
 
 One process writes at a time (flock on the file); any number may read.
+
+A study may come from anywhere. What it holds is data: nothing of it is run, its schema must be ours to the letter (no
+views or triggers, which are programs), values are no longer than 64 MiB, every row is decoded into what it must be, and
+`believed` makes one line of whatever else is wrong with one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from heapwright import __version__
+from heapwright.allocators.space import VARIABLE
 from heapwright.errors import HeapwrightError
 from heapwright.study.view import Config
 
@@ -42,6 +51,59 @@ CREATE TABLE run (
     failure TEXT NOT NULL, digest TEXT NOT NULL, metrics TEXT NOT NULL, extra TEXT NOT NULL, series TEXT,
     UNIQUE (phase, block, input, config));
 """
+
+
+_LONGEST = 64 << 20  # bytes of a value; a run's memory over time, the longest there is, takes some kilobytes
+_T = TypeVar("_T")
+
+# The kinds of meta values.
+_META: dict[str, Any] = {
+    **dict.fromkeys(("created", "version", "phase"), str),
+    "reproduce": list[str],
+    "spent_s": float,
+    "warm": list[dict[str, str]],
+    **dict.fromkeys(("identity", "options", "proxy", "cluster"), dict[str, Any]),
+    **dict.fromkeys(("environment", "not_searched", "method"), dict[str, str]),
+    **dict.fromkeys(("searched", "picks"), dict[str, int]),
+    **dict.fromkeys(("spaces", "recorded", "takeover"), dict[str, dict[str, Any]]),
+    "host": dict[str, str | int | float | bool | None],
+}
+
+
+class _Extra(msgspec.Struct):
+    """What a run's `extra` must be, where it is there."""
+
+    warnings: list[str] = []
+    maps: int | None = None
+    threads: int | None = None
+    meter: str = ""
+    machine: str = ""
+    host: str = ""
+
+
+@contextmanager
+def believed(path: Path) -> Iterator[None]:
+    """Around whatever works with what a study says: where that makes no sense the study is damaged, in one line.
+
+    Raises:
+        HeapwrightError: anything was wrong.
+    """
+    hint = "restore it from a copy, or name another file with --study"
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise HeapwrightError(f"the study {path} is damaged: {error}", hint) from None
+    except (
+        msgspec.MsgspecError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise HeapwrightError(f"the study {path} is damaged: what it holds makes no sense ({what})", hint) from None
 
 
 @dataclass(frozen=True)
@@ -114,8 +176,8 @@ class Store:
 
     def get(self, key: str) -> Any:
         """A meta value, or None."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return json.loads(row[0]) if row else None
+        rows = self._rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return self._decoded(rows[0][0], _META.get(key, Any)) if rows else None
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Stores meta values, all or none."""
@@ -128,9 +190,9 @@ class Store:
     def config(self, allocator: str, settings: Mapping[str, str], env: Mapping[str, str]) -> Config:
         """The configuration with this environment, made if new (its first settings win)."""
         key = json.dumps(dict(env), sort_keys=True)
-        found = self._db.execute("SELECT id FROM config WHERE allocator = ? AND env = ?", (allocator, key)).fetchone()
+        found = self._rows("SELECT id FROM config WHERE allocator = ? AND env = ?", (allocator, key))
         if found:
-            return self.config_by_id(found[0])
+            return self.config_by_id(found[0][0])
         with self._saving():
             cursor = self._db.execute(
                 "INSERT INTO config (allocator, settings, env, effective) VALUES (?, ?, ?, '{}')",
@@ -140,10 +202,14 @@ class Store:
 
     def config_by_id(self, id_: int) -> Config:
         """A stored configuration."""
-        row = self._db.execute(
-            "SELECT id, allocator, settings, env, effective FROM config WHERE id = ?", (id_,)
-        ).fetchone()
-        return Config(row[0], row[1], json.loads(row[2]), json.loads(row[3]), json.loads(row[4]))
+        rows = self._rows("SELECT id, allocator, settings, env, effective FROM config WHERE id = ?", (id_,))
+        if not rows:
+            raise self._damaged(f"there is no configuration {id_}")
+        number, allocator, *texts = rows[0]
+        settings, env, effective = (self._decoded(text, dict[str, str]) for text in texts)
+        if not isinstance(allocator, str) or not all(map(VARIABLE.fullmatch, env)):
+            raise self._damaged(f"configuration {id_} is none")
+        return Config(number, allocator, settings, env, effective)
 
     def set_effective(self, id_: int, effective: Mapping[str, str]) -> None:
         """Keeps what the loader said is in force for a configuration."""
@@ -152,11 +218,11 @@ class Store:
 
     def find_run(self, phase: str, block: int, input_: str, config: int) -> StoredRun | None:
         """The stored run in this place, or None."""
-        row = self._db.execute(
+        rows = self._rows(
             f"SELECT {_RUN_COLUMNS} FROM run WHERE phase = ? AND block = ? AND input = ? AND config = ?",
             (phase, block, input_, config),
-        ).fetchone()
-        return _stored(row) if row else None
+        )
+        return self._stored(rows[0]) if rows else None
 
     def add_run(self, run: StoredRun, started: str) -> None:
         """Commits a run; on return it is on disk."""
@@ -181,8 +247,46 @@ class Store:
 
     def runs(self, phase: str = "%") -> list[StoredRun]:
         """All runs of a phase (an SQL LIKE pattern), in the order made."""
-        rows = self._db.execute(f"SELECT {_RUN_COLUMNS} FROM run WHERE phase LIKE ? ORDER BY id", (phase,)).fetchall()
-        return [_stored(row) for row in rows]
+        rows = self._rows(f"SELECT {_RUN_COLUMNS} FROM run WHERE phase LIKE ? ORDER BY id", (phase,))
+        return [self._stored(row) for row in rows]
+
+    def _rows(self, query: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        """What a query finds."""
+        try:
+            return self._db.execute(query, values).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # its messages quote what is in the file
+            raise self._damaged(str(error)) from None
+
+    def _decoded(self, text: object, kind: type[_T]) -> _T:
+        """A value from JSON, as what it must be."""
+        try:
+            return msgspec.convert(json.loads(text, parse_constant=_no_number), kind)  # type: ignore[arg-type]
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            raise self._damaged(str(error)) from None
+
+    def _stored(self, row: tuple[Any, ...]) -> StoredRun:
+        phase, block, input_, config, elapsed_s, failure, digest, metrics, extra, series = row
+        texts, numbers = (phase, input_, failure, digest), (block, config)
+        if (
+            not all(isinstance(x, str) for x in texts)
+            or not all(isinstance(x, int) for x in numbers)
+            or not isinstance(elapsed_s, float)
+            or not _measured(elapsed_s)
+        ):
+            raise self._damaged("a run is none")
+        self._decoded(extra, _Extra)
+        figures = self._decoded(metrics, dict[str, float | None])
+        course = self._decoded(series, dict[str, list[float]]) if series is not None else None
+        if not all(v is None or _measured(v) for v in figures.values()) or not _is_course(course):
+            raise self._damaged("a run has a figure that nothing measures")
+        return StoredRun(
+            phase, block, input_, config, elapsed_s, failure, digest,
+            figures, self._decoded(extra, dict[str, Any]), course,
+        )  # fmt: skip
+
+    def _damaged(self, what: str) -> HeapwrightError:
+        hint = "restore it from a copy, or name another file with --study"
+        return HeapwrightError(f"the study {self.path} is damaged: {what}", hint)
 
     def forget_block(self, phase: str, block: int) -> None:
         """Removes a block's runs."""
@@ -208,21 +312,33 @@ class Store:
 _RUN_COLUMNS = "phase, block, input, config, elapsed_s, failure, digest, metrics, extra, series"
 
 
-def _stored(row: tuple[Any, ...]) -> StoredRun:
-    phase, block, input_, config, elapsed_s, failure, digest, metrics, extra, series = row
-    return StoredRun(
-        phase, block, input_, config, elapsed_s, failure, digest,
-        json.loads(metrics), json.loads(extra), json.loads(series) if series else None,
-    )  # fmt: skip
-
-
 def _connect_read_only(path: Path) -> sqlite3.Connection:
     """Opens for reading, also where SQLite may not make the files that WAL mode wants beside the study."""
     alone = not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}", uri=True)
 
 
-def _not_a_study(path: Path, error: sqlite3.DatabaseError) -> HeapwrightError:
+def _measured(value: float) -> bool:
+    """Whether it can be a figure of a run: seconds, bytes and counts are none below 0, and none beyond all measure."""
+    return 0 <= value < 1e24
+
+
+def _is_course(series: dict[str, list[float]] | None) -> bool:
+    """Whether it is memory over time, or not there."""
+    if series is None:
+        return True
+    lists = [series.get(key) for key in ("t", "rss", "heap", "vm")]
+    return len({None if x is None else len(x) for x in lists}) == 1 and all(
+        _measured(v) for x in lists if x is not None for v in x
+    )
+
+
+def _no_number(name: str) -> float:
+    """JSON has no NaN and no Infinity, whatever Python thinks."""
+    raise ValueError(f"{name} is no number")
+
+
+def _not_a_study(path: Path, error: Exception) -> HeapwrightError:
     if isinstance(error, sqlite3.OperationalError):
         return HeapwrightError(f"cannot open the study {path}: {error}")
     return HeapwrightError(f"{path} is not a heapwright study", "name another file with --study")
@@ -235,23 +351,45 @@ def _check(path: Path, db: sqlite3.Connection) -> bool:
         HeapwrightError: something else, or made by another version.
     """
     try:
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+        db.execute("PRAGMA trusted_schema = OFF")
         application = db.execute("PRAGMA application_id").fetchone()[0]
         schema = db.execute("PRAGMA user_version").fetchone()[0]
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    except sqlite3.DatabaseError as error:
+        ours = application != _APPLICATION or schema != SCHEMA or _schema_of(db) == _our_schema()
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote what is in the file
         raise _not_a_study(path, error) from None
     if tables == 0:
         return False
     if application != _APPLICATION:
         raise HeapwrightError(f"{path} is not a heapwright study", "name another file with --study")
     if schema != SCHEMA:
-        row = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-        made = json.loads(row[0]) if row else "an unknown version"
+        made = "an unknown version"
+        with contextlib.suppress(sqlite3.Error, UnicodeDecodeError, msgspec.MsgspecError, TypeError, IndexError):
+            rows = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchmany(1)
+            made = msgspec.json.decode(rows[0][0], type=str)
         raise HeapwrightError(
             f"{path} was made by heapwright {made} (study format {schema}); this is {__version__} (format {SCHEMA})",
             "use that version, or name another file with --study",
         )
+    if not ours:
+        raise HeapwrightError(f"{path} is not a heapwright study: its tables are not ours", "name another with --study")
     return True
+
+
+def _schema_of(db: sqlite3.Connection) -> list[tuple[str, ...]]:
+    """What there is in a database, and how it was made."""
+    found: list[tuple[str, ...]] = db.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
+    ).fetchmany(100)
+    return found
+
+
+@cache
+def _our_schema() -> list[tuple[str, ...]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_TABLES)
+        return _schema_of(db)
 
 
 def open_study(path: Path) -> Store:

@@ -149,6 +149,7 @@ class Pick:
         claim: one sentence for this pick, with its interval.
         removals: what each of the searched settings is worth alone; empty before the minify phase.
         pairs: the confirmation, pair by pair.
+        minified: whether there was time to try each setting for being of use.
     """
 
     name: PickName
@@ -159,6 +160,7 @@ class Pick:
     claim: str
     removals: list[Removal] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
+    minified: bool = True
 
 
 @dataclass(frozen=True)

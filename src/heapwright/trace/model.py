@@ -23,6 +23,7 @@ from heapwright.trace.pack import native_program, need_trace
 SCHEMA = "heapwright-model"
 VERSION = 1
 MODEL_BYTES = 150_000  # a fitted model is no larger: classes are merged until it fits
+_LONGEST = 64 << 20  # bytes: of a model somebody else has made
 _FRAME_BYTES = 2_000  # of these, for what is added to the native program's part
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
@@ -193,11 +194,14 @@ def load_model(path: Path) -> Model:
         UsageError: no such file, or no model; the line says where.
     """
     try:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(_LONGEST + 1)
     except FileNotFoundError:
         raise UsageError(f"no such model: {path}", "heapwright fit makes one") from None
     except OSError as error:
         raise UsageError(f"the model cannot be read: {path}: {error.strerror}") from None
+    if len(text) > _LONGEST:
+        raise UsageError(f"this is no model: {path}: it is longer than {_LONGEST >> 20} MiB")
     try:
         head = msgspec.json.decode(text)
         if not isinstance(head, dict) or head.get("schema") != SCHEMA:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from typing import IO
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.workload.model import Input, Server, Workload
+
+_LAST_WORDS = 4096  # bytes of what a helper said, to look for its last line in
 
 
 @dataclass(frozen=True)
@@ -164,11 +167,12 @@ class Executor:
         output.seek(0)
         if not reference.exists():
             draft = reference.with_suffix(".new")
-            draft.write_bytes(output.read())
+            with draft.open("wb") as kept:
+                shutil.copyfileobj(output, kept)
             draft.rename(reference)
             return "same"
         with tempfile.NamedTemporaryFile(prefix="heapwright-") as mine:
-            mine.write(output.read())
+            shutil.copyfileobj(output, mine)
             mine.flush()
             names = {"{reference}": str(reference), "{output}": mine.name}
             words = [names.get(word, word) for word in self.workload.file.output.command]
@@ -189,21 +193,23 @@ class Executor:
         """Set-up or clean-up, not measured."""
         if not words:
             return
-        try:
-            done = subprocess.run(
-                words,
-                cwd=self.workload.cwd,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                check=False,
-            )
-        except OSError as error:
-            raise HeapwrightError(f"the {what} command does not start: {error}") from None
-        if done.returncode:
-            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise HeapwrightError(f"the {what} command failed with status {done.returncode}: {' '.join(last)}")
+        with tempfile.TemporaryFile() as said:  # it may say a lot
+            try:
+                done = subprocess.run(
+                    words,
+                    cwd=self.workload.cwd,
+                    env=dict(env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    check=False,
+                )
+            except OSError as error:
+                raise HeapwrightError(f"the {what} command does not start: {error}") from None
+            if done.returncode:
+                said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_WORDS))
+                last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+                raise HeapwrightError(f"the {what} command failed with status {done.returncode}: {' '.join(last)}")
 
 
 def _run_server(
@@ -321,7 +327,7 @@ def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> Non
         sent = False
         while thread.is_alive() and time.monotonic() < deadline:
             text = Path(pid_file).read_text().strip()
-            if text.isdigit() and not sent:
+            if text.isdecimal() and not sent:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(text), number)
                 sent = True

@@ -175,7 +175,7 @@ def load_workload(path: Path) -> Workload:
 
     def fail(keys: list[str], what: str) -> UsageError:
         line = key_line(text, keys)
-        where = ".".join(k for k in keys if not k.isdigit())
+        where = ".".join(k for k in keys if not k.isdecimal())
         return UsageError(f"{path}:{line if line else 1}: {where}: {what}")
 
     if not file.command or not file.command[0]:
@@ -191,8 +191,11 @@ def load_workload(path: Path) -> Workload:
         raise fail(["output", "files"], "compare = 'files' needs the files to compare")
     if file.output.compare == "command" and not file.output.command:
         raise fail(["output", "command"], "compare = 'command' needs the comparing command")
-    if file.timeout < 0:
-        raise fail(["timeout"], "must not be negative")
+    if not 0 <= file.timeout < 1e9:
+        raise fail(["timeout"], "must not be negative, nor longer than a life")
+    for number, env in enumerate([file.env, *(i.env for i in file.input)]):
+        if any(not name or "=" in name for name in env):
+            raise fail(["input", str(number - 1), "env"] if number else ["env"], "a variable has a name without '='")
     if not file.success:
         raise fail(["success"], "is empty; no run could ever succeed")
     if file.server is not None:

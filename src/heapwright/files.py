@@ -1,0 +1,43 @@
+"""Files we leave behind: whole or not there, of our own making, and no more readable than the user's umask allows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
+    """A new, empty file beside `path`, with a name nobody can foretell, that takes its place if all goes well.
+
+    Raises:
+        OSError: it cannot be made or renamed.
+    """
+    made, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=path.suffix[:20], dir=path.parent)
+    os.close(made)
+    draft = Path(name)
+    try:
+        yield draft
+        mask = os.umask(0o077)  # there is no way to ask without setting it
+        os.umask(mask)
+        draft.chmod(0o666 & ~mask)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file under a temporary name and renames it. A device such as /dev/stderr is written directly.
+
+    Names of files in a text may hold bytes that are no text: they are written as \\udcXX.
+    """
+    data = content if isinstance(content, bytes) else content.encode(errors="backslashreplace")
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    with draft_of(path) as draft:
+        draft.write_bytes(data)

@@ -1,0 +1,1 @@
+"""Harnesses over our parsers: C++ (CMakeLists.txt) and Python (targets.py)."""

@@ -1,0 +1,104 @@
+// Any trace there can be, packed: it comes back event for event; and what is counted, fitted and expanded of it agrees.
+#include <map>
+
+#include "judge.h"
+#include "model/fit.h"
+#include "model/statistics.h"
+#include "replay/expand.h"
+#include "trace/packed.h"
+
+namespace {
+
+using namespace heapwright;
+using trace::Event;
+using trace::Kind;
+
+// Choices become a trace that makes sense.
+std::vector<Event> imagine(fuzz::Input in) {
+  std::vector<Event> events;
+  std::vector<std::uint64_t> alive;
+  std::map<std::uint32_t, std::uint64_t> clocks;
+  std::uint64_t made = 0;
+  std::uint32_t threads = 0;
+  std::uint64_t now = 0;
+  while (!in.empty() && events.size() < 4000) {
+    const unsigned choice = in.byte();
+    Event event;
+    event.kind = static_cast<Kind>(1 + choice % 13);
+    event.thread = threads == 0 ? 0 : in.byte() % (threads + 1);
+    threads = std::max(threads, event.thread + 1);
+    now += choice >= 0xC0 ? in.any() & 0xFFFFFFFFFF : choice / 16;
+    event.time = clocks[event.thread] = std::max(now, clocks[event.thread]);
+    if (makes(event.kind)) {
+      event.object = made++;
+      event.size = in.any() & ((std::uint64_t{1} << 47) - 1);
+      event.alignment = event.kind == Kind::kAligned ? std::uint64_t{1} << in.byte() % 40 : 0;
+      alive.push_back(event.object);
+    } else if (event.kind == Kind::kFork || event.kind == Kind::kPhase || event.kind == Kind::kResident) {
+      event.value = in.any();
+    } else if (event.kind != Kind::kThreadStart && event.kind != Kind::kThreadEnd) {
+      if (alive.empty()) {
+        continue;
+      }
+      const std::size_t at = in.any() % alive.size();
+      event.object = alive[at];
+      if (event.kind == Kind::kRealloc || event.kind == Kind::kFreeSized) {
+        event.size = in.any() & ((std::uint64_t{1} << 47) - 1);
+      } else if (event.kind == Kind::kTouched || (event.kind == Kind::kFree && choice % 2 == 1)) {
+        event.touched = in.any();
+      }
+      if (ends(event.kind)) {
+        alive[at] = alive.back();
+        alive.pop_back();
+      }
+    }
+    events.push_back(event);
+  }
+  return events;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::Input in(data, size);
+  const std::uint32_t block = 1 + in.byte();
+  const std::vector<Event> events = imagine(in);
+  const std::string path = fuzz::scratch() + "/events";
+  std::string error;
+  const auto writer = trace::PackedWriter::create(path, {}, error, 1, block);
+  PROMISE(writer != nullptr);
+  for (const Event& event : events) {
+    PROMISE(writer->add(event));
+  }
+  PROMISE(writer->finish({}));
+  const auto source = trace::open_packed(path, error);
+  PROMISE(source != nullptr && source->summary() != nullptr && source->summary()->events == events.size());
+  Event found;
+  for (const Event& event : events) {
+    PROMISE(source->next(found) && found == event);
+  }
+  PROMISE(!source->next(found) && source->loss().why.empty());
+
+  model::Statistics statistics;
+  for (const Event& event : events) {
+    statistics.add(event);
+  }
+  PROMISE(statistics.events == events.size());
+  replay::Expanded done;
+  const bool expanded = replay::expand([&](std::string& why) { return trace::open_trace(path, why); },
+                                       path + ".ops", done, error);
+  PROMISE(expanded != !error.empty());
+  PROMISE(!expanded || done.peak_live_bytes == source->summary()->peak_live_bytes);
+  model::FitOptions options;
+  options.windows = 1 + size % 40;
+  options.bytes = 4000 + size * 4;
+  model::Model model;
+  trace::Loss loss;
+  if (size % 8 == 0 &&
+      model::fit([&] { return trace::open_trace(path, error); }, options, model, loss, error)) {
+    PROMISE(model.allocations == source->summary()->allocations);
+  }
+  (void)::unlink(path.c_str());
+  (void)::unlink((path + ".ops").c_str());
+  return 0;
+}

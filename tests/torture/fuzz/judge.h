@@ -1,0 +1,62 @@
+// What every reader promises of the events it gives, whatever it reads (trace/event.h): objects are numbered as they are made
+// and are alive when they are used, threads are numbered as they appear, times never fall within a thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "input.h"
+#include "trace/event.h"
+
+namespace heapwright::fuzz {
+
+class Judge {
+ public:
+  // `whole`: from the first event on, so that every object's making was seen.
+  explicit Judge(bool whole = true) : whole_(whole) {}
+
+  void see(const trace::Event& event) {
+    PROMISE(event.kind >= trace::Kind::kMalloc && event.kind <= trace::Kind::kTouched);
+    if (event.thread >= times_.size()) {
+      PROMISE(!whole_ || event.thread == times_.size());
+      times_.resize(std::size_t{event.thread} + 1);
+    }
+    PROMISE(event.time >= times_[event.thread]);
+    times_[event.thread] = event.time;
+    if (makes(event.kind)) {
+      PROMISE(!whole_ || event.object == alive_.size());
+      alive_.push_back(true);
+    } else if (whole_ && refers(event.kind)) {
+      PROMISE(event.object < alive_.size() && alive_[event.object]);
+      alive_[event.object] = !ends(event.kind);
+    }
+    ++events_;
+  }
+  std::uint64_t events() const { return events_; }
+
+ private:
+  static bool refers(trace::Kind kind) {
+    return ends(kind) || kind == trace::Kind::kRealloc || kind == trace::Kind::kUsableSize ||
+           kind == trace::Kind::kTouched;
+  }
+  bool whole_;
+  std::vector<std::uint64_t> times_;
+  std::vector<bool> alive_;
+  std::uint64_t events_ = 0;
+};
+
+// All events of a source, judged.
+inline std::vector<trace::Event> read_all(trace::EventSource& source, std::size_t most = 1U << 20) {
+  Judge judge;
+  std::vector<trace::Event> events;
+  for (trace::Event event; events.size() < most && source.next(event);) {
+    judge.see(event);
+    events.push_back(event);
+  }
+  const trace::Loss loss = source.loss();
+  PROMISE(loss.why.size() < 1U << 20);
+  return events;
+}
+
+}  // namespace heapwright::fuzz

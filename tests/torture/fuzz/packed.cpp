@@ -1,0 +1,85 @@
+// The packed trace, whatever is in it: events within their bounds, and every tool that reads one comes to its end.
+#include "trace/packed.h"
+
+#include "judge.h"
+#include "model/fit.h"
+#include "model/statistics.h"
+#include "model/statistics_json.h"
+#include "replay/expand.h"
+#include "trace/bytes.h"
+#include "trace/packed_format.h"
+
+namespace {
+
+using namespace heapwright;
+
+// No fuzzer finds a check sum: those of all sections are made right.
+std::string mended(std::string_view given) {
+  std::string file(trace::kPackedMagic);
+  trace::put_fixed(file, trace::kPackedVersion);
+  std::size_t at = 0;
+  while (given.size() - at >= trace::kSectionHead) {
+    trace::ByteReader head(given.substr(at));
+    const std::string_view letters = head.bytes(4);
+    const auto length = head.fixed<std::uint32_t>();
+    if (length > given.size() - at - trace::kSectionHead) {
+      break;
+    }
+    file += trace::section(letters, given.substr(at + trace::kSectionHead, length));
+    at += trace::kSectionHead + length;
+  }
+  file += given.substr(at);
+  return file;
+}
+
+// A reader of packed traces does not promise that what is used is alive: nobody relies on that. The rest is.
+std::uint64_t count(trace::EventSource& source, bool from_start) {
+  std::uint64_t events = 0;
+  std::uint64_t made = 0;
+  for (trace::Event event; source.next(event); ++events) {
+    PROMISE(event.thread <= events + trace::kThreadsAhead || !from_start);
+    if (makes(event.kind)) {
+      PROMISE(event.object == made || !from_start);
+      ++made;
+    }
+  }
+  (void)source.loss();
+  return events;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const fuzz::MemoryFile file(mended({reinterpret_cast<const char*>(data), size}));
+  std::string error;
+  const auto source = trace::open_packed(file.path(), error);
+  PROMISE((source == nullptr) != error.empty());
+  if (source == nullptr) {
+    return 0;
+  }
+  const std::uint64_t events = count(*source, true);
+  if (source->seek(size * 1000)) {
+    (void)count(*source, false);
+  }
+  if (events > 20000) {
+    return 0;  // reading is what is looked for; the rest takes seconds under sanitizers
+  }
+  model::Statistics statistics(source->header().page_size);
+  const auto again = trace::open_packed(file.path(), error);
+  for (trace::Event event; again->next(event);) {
+    statistics.add(event);
+  }
+  PROMISE(model::to_json(statistics, again->header(), again->loss(), size).starts_with('{'));
+  replay::Expanded done;
+  (void)replay::expand([&](std::string& why) { return trace::open_trace(file.path(), why); },
+                       fuzz::scratch() + "/ops", done, error);
+  (void)::unlink((fuzz::scratch() + "/ops").c_str());
+  model::Model model;
+  trace::Loss loss;
+  model::FitOptions options;
+  options.windows = 8;
+  if (model::fit([&] { return trace::open_trace(file.path(), error); }, options, model, loss, error)) {
+    (void)model::to_json(model);
+  }
+  return 0;
+}

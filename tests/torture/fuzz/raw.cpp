@@ -1,0 +1,61 @@
+// The recorder's raw file, whatever is in it: what comes out is a trace, judged, and packing it succeeds.
+#include "judge.h"
+#include "raw_reader.h"
+#include "recorder/raw_format.h"
+#include "trace/packed.h"
+
+namespace {
+
+using namespace heapwright;
+
+// The header is 64 KiB of mostly zeroes and so is each block: an input is their first bytes, put where they belong.
+//   length of the header's part (2 bytes), it, then for each block a length (2 bytes) and it
+std::string unfold(fuzz::Input in) {
+  std::string file;
+  while (!in.empty()) {
+    const std::size_t length = in.number<std::uint16_t>();
+    const std::size_t begin = file.size();
+    for (std::size_t i = 0; i < length && !in.empty(); ++i) {
+      file.push_back(static_cast<char>(in.byte()));
+    }
+    if (!in.empty()) {
+      file.resize(begin + recorder::kBlockBytes);
+    }
+    if (file.size() > 64 * recorder::kBlockBytes) {
+      break;
+    }
+  }
+  // What a fuzzer cannot know, or finds again and again.
+  const auto put = [&file](std::size_t at, auto value) {
+    if (file.size() >= at + sizeof(value)) {
+      std::memcpy(file.data() + at, &value, sizeof(value));
+    }
+  };
+  put(offsetof(recorder::FileHeader, magic), recorder::kFileMagic);
+  put(offsetof(recorder::FileHeader, version), recorder::kVersion);
+  put(offsetof(recorder::FileHeader, block_bytes), static_cast<std::uint32_t>(recorder::kBlockBytes));
+  for (std::size_t at = recorder::kBlockBytes; at < file.size(); at += recorder::kBlockBytes) {
+    put(at, recorder::kBlockMagic);
+  }
+  return file;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const fuzz::MemoryFile file(unfold({data, size}));
+  std::string error;
+  const auto source = trace::open_raw(file.path(), error);
+  PROMISE((source == nullptr) != error.empty());
+  if (source == nullptr) {
+    return 0;
+  }
+  const auto events = fuzz::read_all(*source);
+  (void)source->facts();
+  const auto writer = trace::PackedWriter::create(fuzz::scratch() + "/packed", source->header(), error, 1);
+  PROMISE(writer != nullptr);
+  for (const trace::Event& event : events) {
+    PROMISE(writer->add(event));
+  }
+  return 0;
+}

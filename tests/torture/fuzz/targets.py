@@ -1,0 +1,248 @@
+"""The Python parsers as functions of a byte string: each refuses it in one line, or makes something that holds.
+
+A target raises nothing but its own AssertionError. atheris drives it by coverage (`drive.py`, the long form); every run
+of the tests feeds it its corpus and some thousands of cheap mutations of that (test_fuzz.py).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import cache
+from pathlib import Path
+
+from heapwright.allocators.given import conf_troubles, tunables_troubles
+from heapwright.allocators.space import Context, build_space
+from heapwright.allocators.space_file import load_space_file
+from heapwright.cluster.job_files import read_plan
+from heapwright.cluster.settings import read_settings
+from heapwright.errors import HeapwrightError
+from heapwright.link.archive import Archive, is_archive
+from heapwright.link.elf import read_image
+from heapwright.link.judge import readable
+from heapwright.link.line import read_line
+from heapwright.link.note import read_note
+from heapwright.report.apply import FORMATS, render
+from heapwright.report.html import extract
+from heapwright.report.terminal import print_summary
+from heapwright.shown import visible
+from heapwright.study.load import load_view
+from heapwright.study.options import parse_budget
+from heapwright.study.store import _TABLES, SCHEMA
+from heapwright.trace.model import load_model, to_text
+from heapwright.workload.model import load_workload
+
+
+@cache
+def _folder() -> Path:
+    folder = tempfile.TemporaryDirectory(prefix="heapwright-fuzz-")
+    _kept.append(folder)
+    return Path(folder.name)
+
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _file(data: bytes, name: str) -> Path:
+    path = _folder() / name
+    path.write_bytes(data)
+    return path
+
+
+def _told(error: HeapwrightError) -> None:
+    """A complaint is one line, and a terminal obeys nothing in it."""
+    shown = visible(f"{error.message} ({error.hint})")
+    assert shown.isprintable() or not any(ord(c) < 32 for c in shown)
+    assert error.message
+    assert error.status in (1, 2)
+
+
+def toml(data: bytes) -> None:
+    """Workload files, parameter spaces, cluster settings."""
+    path = _file(data, "x.toml")
+    for read in (load_workload, lambda p: read_settings(str(p))):
+        try:
+            read(path)
+        except HeapwrightError as error:
+            _told(error)
+    try:
+        file = load_space_file(path)
+    except HeapwrightError as error:
+        _told(error)
+        return
+    with suppress(HeapwrightError):
+        space = build_space(file, Context())
+        settings = {p.key: str(p.levels[len(p.levels) // 2]) for p in space.params if len(p.levels)}
+        env = space.environment(settings, {"GLIBC_TUNABLES": "a=b"})
+        assert all(isinstance(v, str) and len(v) < 100_000 for v in env.values())
+
+
+def _rows(data: bytes) -> list[list[str]]:
+    """A study as lines: a kind (m, c or r) and fields between tabs; '-' is an empty one, nothing is NULL."""
+    lines = data.decode("utf-8", "replace").replace("\0", " ").split("\n")
+    return [line.split("\t") for line in lines if line[:2] in ("m\t", "c\t", "r\t")]
+
+
+def _fill(db: sqlite3.Connection, data: bytes) -> None:
+    for kind, *fields in _rows(data):
+        table, count = {"m": ("meta", 2), "c": ("config", 5), "r": ("run", 12)}[kind]
+        values = ["" if v == "-" else v or None for v in [*fields, *[""] * count][:count]]
+        with suppress(sqlite3.Error, OverflowError):
+            db.execute(f"INSERT INTO {table} VALUES ({','.join('?' * count)})", values)
+    db.commit()
+
+
+def study(data: bytes) -> None:
+    """A study with our tables and anything in them, as everything that reads one sees it."""
+    path = _folder() / "x.study"
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA synchronous = OFF")
+        db.executescript(f"PRAGMA application_id = {0x48575354}; PRAGMA user_version = {SCHEMA}; {_TABLES}")
+        _fill(db, data)
+    _look_at(path)
+
+
+def database(data: bytes) -> None:
+    """A study file with bytes of it changed: pairs of a place (3 bytes) and a byte."""
+    whole = bytearray(template())
+    for at in range(0, len(data) - 3, 4):
+        whole[int.from_bytes(data[at : at + 3], "little") % len(whole)] = data[at + 3]
+    _look_at(_file(bytes(whole), "y.study"))
+
+
+def _look_at(path: Path) -> None:
+    from rich.console import Console
+
+    try:
+        view = load_view(path)
+    except HeapwrightError as error:
+        _told(error)
+        return
+    for pick in [view.default, *(p.config for p in view.picks.values())]:
+        for fmt in FORMATS:
+            with suppress(HeapwrightError):  # a Dockerfile cannot hold everything
+                text = render(pick, fmt, view.command, view.claim)
+                assert all(line.startswith("#") for line in text.splitlines()[:1]) or fmt == "json"
+    print_summary(view, Console(file=io.StringIO(), width=80, highlight=False, markup=False), Path("r.html"))
+
+
+@cache
+def template() -> bytes:
+    """A study that is whole."""
+    path = _folder() / "template.study"
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA synchronous = OFF")
+        db.executescript(
+            f"PRAGMA page_size = 1024; PRAGMA application_id = {0x48575354}; PRAGMA user_version = {SCHEMA}; {_TABLES}"
+        )
+        _fill(db, SMALL_STUDY.encode())
+    return path.read_bytes()
+
+
+def _small_study() -> str:
+    meta = {
+        "created": "2026-01-01T00:00:00+00:00", "version": "1.0.0", "phase": "done", "spent_s": 1.0,
+        "identity": {"command": ["./prog", "a b"], "cwd": "/tmp"}, "host": {"cpu": "A CPU", "max_map_count": 65530},
+        "options": {"allocator": "glibc", "objectives": ["peak_rss_bytes", "cpu_s"], "evaluations": 4},
+        "spaces": {"glibc": {"allocator": {"name": "glibc", "env": "TUNED", "pair": "{key}={value}"},
+                             "param": [{"key": "mxfast", "explain": "e", "low": 1, "high": 128}]}},
+        "reproduce": ["heapwright", "tune"], "searched": {"memory": 2}, "picks": {"memory": 2},
+        "method": {"name": "gp", "why": "few"}, "warm": [], "environment": {},
+    }  # fmt: skip
+    lines = [f"m\t{key}\t{json.dumps(value)}" for key, value in meta.items()]
+    lines.append("c\t1\tglibc\t{}\t{}\t{}")
+    env = json.dumps({"TUNED": "mxfast=8"})
+    lines.append(f'c\t2\tglibc\t{{"mxfast": "8"}}\t{env}\t{{"mxfast": "8"}}')
+    number = 0
+    for phase, blocks in (("calibrate", 4), ("search", 3), ("shortlist", 3), ("confirm", 12)):
+        for block in range(blocks):
+            for config in (1,) if phase == "calibrate" else (1, 2):
+                number += 1
+                metrics = json.dumps({"peak_rss_bytes": 1e6 * (1 if config == 1 else 0.8), "cpu_s": 0.1, "wall_s": 0.1})
+                extra = json.dumps({"meter": "notify", "maps": 30, "threads": 1, "warnings": []})
+                series = json.dumps({k: [0.0, 1.0] for k in ("t", "rss", "heap", "vm")})
+                lines.append(
+                    f"r\t{number}\t{phase}\t{block}\tdefault\t{config}\t2026-01-01\t0.1\t-\tabc\t{metrics}\t{extra}\t{series}"
+                )
+    return "\n".join(lines)
+
+
+SMALL_STUDY = _small_study()
+
+
+def report(data: bytes) -> None:
+    """`report --extract` of anything; and of a report with anything for its data."""
+    start, end = b'<script type="application/json" id="heapwright-data">', b"</script>"
+    for content in (data, start + data + end):
+        try:
+            json.dumps(extract(_file(content, "x.html")))
+        except HeapwrightError as error:
+            _told(error)
+
+
+def elf(data: bytes) -> None:
+    """Objects, programs, libraries, archives."""
+    try:
+        if is_archive(data):
+            archive = Archive(_folder() / "x.a", data)
+            images = [*archive.members, *(archive.member(h) for h in list(archive.index.values())[:50])]
+        else:
+            images = [read_image(data, "x")]
+        for image in images:
+            if image is not None:
+                assert len(image.defined) <= len(data)
+                read_note(image)
+                for symbol in image.imports[:100]:
+                    readable(symbol.name)
+    except HeapwrightError as error:
+        _told(error)
+
+
+def model(data: bytes) -> None:
+    """A model's JSON."""
+    try:
+        found = load_model(_file(data, "x.json"))
+    except HeapwrightError as error:
+        _told(error)
+        return
+    assert to_text(found)
+    assert all(isinstance(n, int) for n in found.numbers())
+
+
+def settings(data: bytes) -> None:
+    """Variables of allocators, budgets, linker command lines, mangled names."""
+    text = data.decode("utf-8", "surrogateescape").replace("\0", " ")
+    for line in (*tunables_troubles(text, "2.36"), *conf_troubles(text)):
+        assert line
+    with suppress(HeapwrightError):
+        count, seconds = parse_budget(text)
+        assert count > 0 or seconds > 0
+    with suppress(HeapwrightError):
+        read_line([word for word in text.split("\n")[:200] if not word.startswith(("@", "-T"))])
+    readable(text)
+    shown = visible(text)
+    assert len(shown) == len(text)
+    assert not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0x202A <= ord(c) <= 0x202E for c in shown)
+
+
+def jobs(data: bytes) -> None:
+    """A folder of blocks for job arrays."""
+    (_folder() / "plan.json").write_bytes(data)
+    try:
+        found = read_plan(_folder())
+    except HeapwrightError as error:
+        _told(error)
+        return
+    for name in found.blocks:
+        assert (_folder() / f"{name}.json").parent == _folder()
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    f.__name__: f for f in (toml, study, database, report, elf, model, settings, jobs)
+}

@@ -1,0 +1,100 @@
+"""What the hostile tests share: the installed command, limits around it, and a terminal to run it in."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
+SECONDS = 60  # far more than anything here takes: what runs on has no end
+MEMORY = 1500 << 20  # bytes of data: a report's drawing takes some 200 MiB
+# A screen is cleared, a title set, a question asked that is answered into the shell, text turned round, a line begun.
+NAME = "n\x1b[2J\x1b]0;owned\x07\x1b[6n\u202egnp.\x9b31m\nheapwright: all is well\r"
+
+
+class Done(NamedTuple):
+    """An ended command."""
+
+    status: int
+    out: str
+    err: str
+
+
+def run(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> Done:
+    """The installed command with little memory and little time."""
+
+    def limits() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+
+    done = subprocess.run(
+        [HEAPWRIGHT, *words],
+        cwd=cwd,
+        env={**environment(), **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+        preexec_fn=limits,
+    )
+    return Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would change what is said."""
+    drop = ("GLIBC_TUNABLES", "MALLOC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "HEAPWRIGHT_", "EXGEN", "REAPER")
+    return {k: v for k, v in os.environ.items() if not k.startswith(drop)}
+
+
+def refused(done: Done, statuses: tuple[int, ...] = (1, 2)) -> str:
+    """The one clear line of a refusal."""
+    assert "Traceback" not in done.err, done.err
+    assert done.status in statuses, (done.status, done.err)
+    lines = done.err.splitlines()
+    assert lines, "nothing was said"
+    assert lines[-1].startswith("heapwright: "), done.err
+    assert len(lines[-1]) < 5000
+    return lines[-1]
+
+
+def on_a_terminal(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    """Everything the command writes to a terminal, as it would be obeyed."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [HEAPWRIGHT, *words],
+        cwd=cwd,
+        env={**environment(), "TERM": "xterm-256color", "COLUMNS": "4000", **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+    )
+    os.close(its)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(ours, 1 << 16)
+        except OSError:  # Linux says so at a terminal's end
+            break
+        if not piece:
+            break
+        seen += piece
+    process.wait(timeout=SECONDS)
+    os.close(ours)
+    return seen.decode(errors="surrogateescape")
+
+
+# What rich and we ourselves may send: colours, and the progress display's moves and its cursor.
+_OURS = re.compile(r"\x1b\[(?:[0-9;]*m|\d*[ABCDGK]|\?25[lh]|\d+;\d+H)")
+
+
+def obeyed(seen: str) -> list[str]:
+    """What a terminal would obey that is not ours."""
+    rest = _OURS.sub("", seen).replace("\r\n", "\n").replace("\r", "")
+    return re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069].{0,20}", rest)
