@@ -61,13 +61,13 @@ bool ticks_agree() {
 // PID-K.raw: the first K that is free, because exec gives one process several recordings.
 int make_file(Session& into, int pid) {
   for (unsigned k = 0;; ++k) {
-    std::snprintf(into.path, sizeof(into.path), "%s/%d-%u.raw", folder, pid, k);
+    (void)std::snprintf(into.path, sizeof(into.path), "%s/%d-%u.raw", folder, pid, k);
     const int file = sys::open_file(into.path, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (file >= 0 || errno != EEXIST) {
       if (file >= 0 && k > 0) {
         // The recording before did not end by a death: it made room for this one.
         char before[sizeof(into.path)];
-        std::snprintf(before, sizeof(before), "%s/%d-%u.raw", folder, pid, k - 1);
+        (void)std::snprintf(before, sizeof(before), "%s/%d-%u.raw", folder, pid, k - 1);
         const int other = sys::open_file(before, O_RDWR);
         Ending ending{};
         constexpr auto kWhere = static_cast<off_t>(offsetof(FileHeader, ending));
@@ -113,7 +113,7 @@ void fill_header(FileHeader& h, int pid, bool forked) {
 }  // namespace
 
 void set_allocator(const char* library) {
-  std::snprintf(allocator_name, sizeof(allocator_name), "%s", library);
+  (void)std::snprintf(allocator_name, sizeof(allocator_name), "%s", library);
 }
 
 int phase_signal() { return mark_signal; }

@@ -97,7 +97,7 @@ void find_real() {
   Dl_info library{};
   if (dladdr(reinterpret_cast<void*>(them.malloc), &library) != 0 && library.dli_fname != nullptr) {
     char name[64];
-    std::snprintf(name, sizeof(name), "glibc %s", gnu_get_libc_version());
+    (void)std::snprintf(name, sizeof(name), "glibc %s", gnu_get_libc_version());
     const char* const base = std::strrchr(library.dli_fname, '/');
     const bool is_libc = std::strncmp(base == nullptr ? library.dli_fname : base + 1, "libc.so", 7) == 0;
     set_allocator(is_libc ? name : library.dli_fname);

@@ -65,6 +65,9 @@ def test_is_linked_hardened(name: str) -> None:
         assert both == []
         assert dynamic.get("DT_FLAGS", 0) & BIND_NOW or dynamic.get("DT_FLAGS_1", 0) & NOW, "bound lazily"
         assert name.endswith(".so") or dynamic["DT_FLAGS_1"] & PIE
+        assert ("PT_INTERP" in segments) == (not name.endswith(".so") and name != "heapwright-meter"), (
+            "the meter is static"
+        )
         assert not {"DT_TEXTREL", "DT_RPATH", "DT_RUNPATH"} & dynamic.keys()
 
 

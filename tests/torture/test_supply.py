@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -58,7 +59,12 @@ def wheel(source: Path, target: Path) -> Path:
         "--no-build-isolation",
         "--disable-pip-version-check",
     ]
-    subprocess.run([*words, "--wheel-dir", target, source], check=True, cwd=target)
+    subprocess.run(
+        [*words, "--wheel-dir", target, source],
+        check=True,
+        cwd=target,
+        env=os.environ | {"SOURCE_DATE_EPOCH": "1577836800"},
+    )
     return next(target.glob("*.whl"))
 
 
