@@ -44,12 +44,6 @@ def fail_calls(program: Callable[..., Path]) -> Path:
     return path
 
 
-def known(request: pytest.FixtureRequest, defect: bool) -> None:
-    """Marks a test that may fail because of a defect that is known and not mended yet."""
-    if defect:
-        request.applymarker(pytest.mark.xfail(reason="native/allocator/core: docs/reliability.md, 'Faults'"))
-
-
 def numbers(malloc: Malloc, *words: str | Path, env: Mapping[str, str] | None = None) -> list[int]:
     """Runs a program to a good end; the numbers in what it printed."""
     done = malloc.run(*words, env=env, timeout=600)
@@ -61,12 +55,8 @@ def numbers(malloc: Malloc, *words: str | Path, env: Mapping[str, str] | None = 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("scenario", ["mixed", "threads"])
-def test_a_call_that_fails(
-    scenario: str, how: str, malloc: Malloc, fail_calls: Path, faults: Path, long: bool, request: pytest.FixtureRequest
-) -> None:
+def test_a_call_that_fails(scenario: str, how: str, malloc: Malloc, fail_calls: Path, faults: Path, long: bool) -> None:
     """NULL with ENOMEM, or a block; what there is stays whole; and all is well when the kernel gives memory again."""
-    known(request, (scenario == "threads" and how != "each") or (how == "rest" and "secure" in malloc.name))
-    known(request, scenario == "threads" and "exgen" in malloc.name)
     most = () if long else (str(SHORT),)
     calls, processes, failed, refused = numbers(malloc, fail_calls, faults, scenario, how, *most)
     assert calls > 30
@@ -101,9 +91,8 @@ def test_a_limit(limit: str, malloc: Malloc, program: Callable[..., Path]) -> No
     assert (done.returncode, done.stdout) == (0, b"ok\n"), done.stderr.decode()
 
 
-def test_no_mappings_left(malloc: Malloc, faults: Path, request: pytest.FixtureRequest) -> None:
+def test_no_mappings_left(malloc: Malloc, faults: Path) -> None:
     """vm.max_map_count is reached, or nearly: unmapping, too, fails then."""
-    known(request, "exgen" in malloc.name)
     most = int(Path("/proc/sys/vm/max_map_count").read_text())
     if most > 500_000:
         pytest.skip(f"{most} mappings allowed")
@@ -123,11 +112,8 @@ def test_hardly_any_stack(malloc: Malloc, faults: Path) -> None:
 
 
 @pytest.mark.parametrize("kib", [16, 64])
-def test_larger_pages(
-    kib: int, malloc: Malloc, program: Callable[..., Path], long: bool, request: pytest.FixtureRequest
-) -> None:
+def test_larger_pages(kib: int, malloc: Malloc, program: Callable[..., Path], long: bool) -> None:
     """A kernel of 16 or 64 KiB pages, emulated: nothing is unmapped, forbidden or given back but whole pages."""
-    known(request, kib == 64 and "secure" in malloc.name)
     pages = program("big_pages", "-shared", "-fPIC", f"-DBIG_PAGES={kib << 10}")
     env = {"LD_PRELOAD": f"{pages} {malloc.library}"}
     fuzz, threads = program("allocator_fuzz", *FLAGS), program("allocator_threads", *FLAGS)
@@ -147,11 +133,8 @@ def test_memory_that_is_locked(malloc: Malloc, program: Callable[..., Path]) -> 
 
 
 @pytest.mark.parametrize("first", [100, 100_000, 10_000_000])
-def test_hardened_whatever_comes_first(
-    first: int, malloc: Malloc, program: Callable[..., Path], request: pytest.FixtureRequest
-) -> None:
+def test_hardened_whatever_comes_first(first: int, malloc: Malloc, program: Callable[..., Path]) -> None:
     """The first block of a process may be small or large (in every C++ program it is): guards come with it."""
-    known(request, first > 100 and "secure" in malloc.name)
     (guards,) = numbers(malloc, program("first_block", *FLAGS), str(first))
     large = 3 if first > 1 << 20 else 1  # each has one; the chunk of the small block has another
     assert guards == (1 + large if malloc.name.endswith("-secure") else 0)

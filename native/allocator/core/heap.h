@@ -345,6 +345,7 @@ class Heap {
   void give_back(Block* block);
   Block* give_back_own(Block* block);
   void release(Superblock* superblock);
+  void harden();
   void look_at_region();
   void large_changed();
   // heap_hollow.h

@@ -33,6 +33,7 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zer
       look_at_region();
     }
     const Pool::Guard guard(*pool_);
+    harden();
     if (region().bytes() + pool_->large.bytes() + pool_->large.kept_bytes() + bytes <=
         region().settings.limit_bytes) {
       void* const block = pool_->large.allocate(bytes, alignment, zero);
@@ -94,6 +95,7 @@ template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
   const std::size_t count = std::max((bytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
   const Pool::Guard guard(*pool_);
+  harden();
   Superblock* const first = region().take(count);
   look_at_region();
   if (first == nullptr) {
@@ -103,6 +105,17 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
   void* const block = memory_of(first);
   fresh_ = region().last_was_clean() ? block : nullptr;
   return block;
+}
+
+// Before a process has its first memory, whatever kind that is: no block, and so no link, has been made yet.
+template <Configuration C>
+void Heap<C>::harden() {
+  if constexpr (C::kSecure) {
+    if (!pool_->large.guards) {
+      pool_->hardening.start(platform::random_seed());
+      region().settings.guards = pool_->large.guards = true;
+    }
+  }
 }
 
 // The region may have begun or grown: free() must know how far it reaches.
@@ -195,12 +208,7 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
   Superblock* superblock = nullptr;
   {
     const Pool::Guard guard(*pool_);
-    if constexpr (C::kSecure) {
-      if (region().base() == 0) {  // no block, and so no link, has been made yet
-        pool_->hardening.start(platform::random_seed());
-        region().settings.guards = pool_->large.guards = true;
-      }
-    }
+    harden();
     superblock = region().take(1, static_cast<std::uint8_t>(number));
     look_at_region();
   }

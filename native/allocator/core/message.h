@@ -21,10 +21,10 @@ class Message {
     *this << "0x";
     return digits(reinterpret_cast<std::uintptr_t>(address), 16);
   }
-  // So many characters of a text that need not end there.
+  // So many characters of somebody else's text that need not end there; nothing a terminal would obey.
   Message& add(const char* text, std::size_t length) {
     for (std::size_t i = 0; i < length; ++i) {
-      put(text[i]);
+      put(text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
     }
     return *this;
   }

@@ -16,7 +16,8 @@ constexpr std::size_t kLargestReservation = std::size_t{64} << 30U;
 constexpr std::size_t kMostChunksAtOnce = 16;
 constexpr std::size_t kSmallHeap = std::size_t{32} << 20U;
 constexpr std::size_t kChunksToSearch = 16;
-constexpr std::uint64_t kAllFree = ~std::uint64_t{1};  // superblock 0 holds the descriptions
+constexpr std::size_t kLargestGuard = kSuperblockBytes / 4;  // what the bits of hardening.h leave at the end
+constexpr std::uint64_t kAllFree = ~std::uint64_t{1};        // superblock 0 holds the descriptions
 
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -137,8 +138,8 @@ Chunk* Region::fresh_chunk() {
   *chunk = {kAllFree, 0, 0, nullptr, nullptr};  // after shrink() of a reservation it need not be zero
   __atomic_store_n(&bytes_, bytes_ + kChunkBytes, __ATOMIC_RELAXED);
   open_.push_front(chunk);
-  if (settings.guards) {
-    const std::size_t page = platform::page_size();
+  const std::size_t page = platform::page_size();
+  if (settings.guards && page <= kLargestGuard) {
     platform::forbid(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page);
   }
   return chunk;
@@ -322,9 +323,8 @@ void Region::shrink() {
     __atomic_store_n(&bytes_, bytes_ - kChunkBytes, __ATOMIC_RELAXED);
   }
   const std::uintptr_t end = base_ + bytes_;
-  if (!reserved_ && end_ > end) {
-    platform::unmap(reinterpret_cast<void*>(end), end_ - end);
-    end_ = end;
+  if (!reserved_ && end_ > end && platform::unmap(reinterpret_cast<void*>(end), end_ - end)) {
+    end_ = end;  // else they are ours still, and can be used again
   }
 }
 

@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -65,6 +66,7 @@ class ThreadHeaps {
 
   Heap<C>* enter();
   Heap<C>* make(std::uint32_t number);
+  Heap<C>* begin(void* memory, std::uint32_t number);
   static void leave(void* heap);
   // The heaps that the child of a fork has: nobody must be bringing anything home to them.
   template <class F>
@@ -85,6 +87,8 @@ class ThreadHeaps {
   [[gnu::tls_model("initial-exec")]] static constinit thread_local Heap<C>* current_;
   [[gnu::tls_model("initial-exec")]] static constinit thread_local bool left_;
   static constinit ThreadHeaps* self_;
+  // The first thread's heap, where `adopt_alone` makes it: a process gets its second thread also when not a page is left.
+  alignas(64) static constinit std::array<std::byte, sizeof(Heap<C>)> first_;
 
   Pool& pool_;
   Heap<C> shared_{pool_, kSharedNumber};
@@ -106,6 +110,8 @@ template <Configuration C>
 constinit thread_local bool ThreadHeaps<C>::left_ = false;
 template <Configuration C>
 constinit ThreadHeaps<C>* ThreadHeaps<C>::self_ = nullptr;
+template <Configuration C>
+alignas(64) constinit std::array<std::byte, sizeof(Heap<C>)> ThreadHeaps<C>::first_{};
 
 // nullptr: the thread is ending, or there can be no more heaps.
 template <Configuration C>
@@ -120,13 +126,11 @@ Heap<C>* ThreadHeaps<C>::enter() {
     heap = idle_;
     if (heap != nullptr) {
       idle_ = heap->next_idle;
+    } else if (count_ < kMostHeaps) {
+      heap = make(count_);
+      count_ += heap != nullptr ? 1 : 0;  // where there is no memory, no number is used up
     }
-    const std::uint32_t number = count_;
-    count_ += heap == nullptr && count_ < kMostHeaps ? 1 : 0;
     lock_.unlock();
-    if (heap == nullptr) {
-      heap = number < kMostHeaps ? make(number) : nullptr;
-    }
   }
   if (heap == nullptr) {
     return nullptr;
@@ -139,9 +143,11 @@ Heap<C>* ThreadHeaps<C>::enter() {
 template <Configuration C>
 Heap<C>* ThreadHeaps<C>::make(std::uint32_t number) {
   void* const memory = platform::map(round_up(sizeof(Heap<C>), platform::page_size()));
-  if (memory == nullptr) {
-    return nullptr;
-  }
+  return memory == nullptr ? nullptr : begin(memory, number);
+}
+
+template <Configuration C>
+Heap<C>* ThreadHeaps<C>::begin(void* memory, std::uint32_t number) {
   auto* const heap = new (memory) Heap<C>(pool_, number);
   heap->on_fault = on_fault;
   heap->reset_lock();
@@ -153,10 +159,7 @@ Heap<C>* ThreadHeaps<C>::make(std::uint32_t number) {
 
 template <Configuration C>
 void ThreadHeaps<C>::adopt_alone(Heap<C>& other) {
-  Heap<C>* const heap = make(count_++);
-  if (heap == nullptr) {
-    platform::abort_process();  // not even a page is left
-  }
+  Heap<C>* const heap = begin(first_.data(), count_++);
   heap->take_over(other);
   current_ = heap;
   watch();
