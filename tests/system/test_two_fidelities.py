@@ -59,6 +59,11 @@ def test_a_static_program_is_searched_itself(heapwright: Heapwright, program: Ca
     assert "the search is on the program itself: nothing was recorded" in done.err
 
 
+def test_a_program_that_never_allocates_is_searched_itself(heapwright: Heapwright) -> None:
+    found = result(heapwright("tune", "--study", "s.study", "--json", "-", *QUICK, "--", "/bin/true"))
+    assert found["proxy"] == {**found["proxy"], "used": False, "why": "it allocates nothing"}
+
+
 def test_replays_that_cannot_be_are_refused_if_asked_for(heapwright: Heapwright) -> None:
     done = heapwright("tune", "--proxy", "replay", "--minimize", "major_faults", *QUICK, "--", "true")
     assert done.status == 1

@@ -109,7 +109,7 @@ def _record(workload: Workload, executor: Executor, input_: Input, trace: Path) 
     for other in processes[1:]:
         other.trace.unlink(missing_ok=True)
     busiest, events = processes[0], sum(p.packed.events for p in processes)
-    if not busiest.packed.events:
+    if not busiest.packed.allocations:
         raise HeapwrightError("it allocates nothing")
     if busiest.packed.events * _OPERATION_BYTES > shutil.disk_usage(tempfile.gettempdir()).free / 2:
         raise HeapwrightError(f"its trace of {busiest.packed.events:,} events is too long for {tempfile.gettempdir()}")
