@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from heapwright.metrics import METRICS
+from heapwright.search.pareto import weighed
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
 
 NOTHING = "No proven improvement: keep the default."
@@ -55,10 +56,6 @@ def losses(pick: Pick, objectives: Sequence[str]) -> list[Confirmation]:
     return [c for m, c in pick.confirmed.items() if m in objectives and c.verdict == "worse"]
 
 
-# A loss weighs three times a gain of its size: who asks for a faster program does not expect a larger one.
-_LOSS_WEIGHT = 3.0
-
-
 def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick | None:
     """The pick a study speaks for: of those with a proven gain, the one whose gains most outweigh its losses.
 
@@ -71,7 +68,7 @@ def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick 
 
 def _weighed(pick: Pick, objectives: Sequence[str]) -> float:
     shown = [c for m in objectives if (c := pick.confirmed.get(m)) and c.verdict in ("better", "worse")]
-    return sum(math.log(c.ratio) * (_LOSS_WEIGHT if c.verdict == "worse" else 1.0) for c in shown)
+    return weighed([math.log(c.ratio) for c in shown])
 
 
 def study_claim(picks: Mapping[PickName, Pick], objectives: Sequence[str], confirmed: bool) -> str:

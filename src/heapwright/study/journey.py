@@ -314,7 +314,7 @@ class Journey:
             if costs[best][at] < 0:  # or the default is best in it
                 picks[name] = feasible[best]
         middle = pareto.balanced(costs, members)
-        if (len(objectives) > 1 or not picks) and sum(costs[middle]) < 0:
+        if (len(objectives) > 1 or not picks) and pareto.weighed(costs[middle]) < 0:
             picks["balanced"] = feasible[middle]
         return picks
 
