@@ -117,7 +117,7 @@ lint: build native
 	$(BIN)/ruff format --check src tests tools tools/peers examples
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
-	$(BIN)/clang-tidy --quiet -p $(NATIVE) $$(git ls-files 'native/*.cpp')
+	git ls-files 'native/*.cpp' | xargs -n 8 -P 2 $(BIN)/clang-tidy --quiet -p $(NATIVE)
 
 test: lint native-test unit-test
 
