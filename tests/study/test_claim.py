@@ -13,12 +13,12 @@ import pytest
 from heapwright.cli.common import write_json
 from heapwright.cli.tune import tune_json
 from heapwright.errors import HeapwrightError
-from heapwright.study.choose import chosen_config, chosen_pick
+from heapwright.study.choose import chosen_config, chosen_pick, kept_choice
 from heapwright.study.claim import NOTHING, effect, headline, is_proven, losses, pick_claim, study_claim
 from heapwright.study.confirm import judge, pairs_needed
 from heapwright.study.load import measure_command
 from heapwright.study.options import Options
-from heapwright.study.store import StoredRun
+from heapwright.study.store import StoredRun, believed, read_study
 from heapwright.study.view import Config, Confirmation, Evaluation, Pick, PickName, Verdict
 
 from .conftest import Tuning
@@ -94,6 +94,17 @@ def test_a_pick_that_only_loses_is_none(tuning: Callable[..., Tuning]) -> None:
     assert view.picks == {}
     assert view.claim == NOTHING
     assert sum("fresh runs proved no gain, and a loss: CPU time" in text for text in view.warnings) == len(before.picks)
+
+
+@pytest.mark.parametrize("kept", ['"all"', '{"": 77}', '{"": "1"}'])
+def test_a_spoilt_choice_is_one_line(tuning: Callable[..., Tuning], kept: str) -> None:
+    study = tuning(World(effect=faster), options=SHORT)
+    study.go()
+    with contextlib.closing(sqlite3.connect(study.path)) as db:
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('shipped', ?)", (kept,))
+        db.commit()
+    with read_study(study.path) as store, pytest.raises(HeapwrightError), believed(study.path):
+        kept_choice(store, None)
 
 
 def test_the_study_speaks_for_the_gain_that_most_outweighs_its_loss() -> None:

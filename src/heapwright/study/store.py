@@ -64,7 +64,8 @@ _META: dict[str, Any] = {
     "warm": list[dict[str, str]],
     **dict.fromkeys(("identity", "options", "proxy", "cluster"), dict[str, Any]),
     **dict.fromkeys(("environment", "not_searched", "method"), dict[str, str]),
-    **dict.fromkeys(("searched", "picks"), dict[str, int]),
+    **dict.fromkeys(("searched", "picks", "shipped"), dict[str, int]),
+    "unminified": list[int],
     **dict.fromkeys(("spaces", "recorded", "takeover"), dict[str, dict[str, Any]]),
     "host": dict[str, str | int | float | bool | None],
 }
