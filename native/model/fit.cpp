@@ -18,7 +18,8 @@ using trace::Kind;
 namespace {
 
 struct Stay {
-  std::uint64_t tick = 0;
+  std::uint64_t tick = 0;   // of all
+  std::uint64_t clock = 0;  // of its group
   std::uint64_t size = 0;
   std::uint64_t rank = 0;  // among those of its class
   std::uint32_t window = 0;
@@ -65,18 +66,14 @@ class Counter {
   }
   void sort_classes();
   void begin(const Event& event, std::optional<Stay> from);
-  void end(const Stay& stay, bool freed);
+  void end(const Stay& stay, std::uint32_t thread, bool freed);
   void touched(const Stay& stay, std::uint64_t bytes);
   void enter_tick();
   void enter_gap();
   void to_window(std::uint32_t window);
-  // How far into the window a tick is.
-  double part(std::uint64_t tick) const {
-    const Span& span = layout_.spans()[window_];
-    return span.begin == span.end
-               ? 0.5
-               : (static_cast<double>(tick - span.begin) + 0.5) / static_cast<double>(span.end - span.begin);
-  }
+  void end_thread(std::uint32_t thread);
+  void leave_window();
+  Gauge& gauge(std::uint32_t thread) { return gauges_[group_of(thread)]; }
 
   Layout& layout_;
   const FitOptions& options_;
@@ -85,10 +82,9 @@ class Counter {
   std::vector<ClassState> states_;
   trace::LiveTable<Stay> stays_;
   Places places_;
-  Portions brief_;
-  Portions old_;
-  Place long_at_;
-  Place old_at_;
+  std::array<Gauge, kGroups> gauges_;
+  std::size_t ends_at_ = 0;  // thread ends of the window under way begin here
+  std::uint32_t turn_ = 0;   // group that had the last tick
   std::uint64_t ticks_ = 0;
   std::uint64_t time_ = 0;
   std::uint64_t window_since_ = 0;  // time
@@ -101,14 +97,30 @@ void Counter::to_window(std::uint32_t window) {
   if (window == window_) {
     return;
   }
-  Window& left = model_.windows[window_];
-  left.brief_bursts = brief_.take();
-  left.old_bursts = old_.take();
-  left.long_at = long_at_.take();
-  left.old_at = old_at_.take();
-  left.nanoseconds = time_ - window_since_;
-  window_since_ = time_;
+  leave_window();
   window_ = window;
+}
+
+void Counter::leave_window() {
+  Window& left = model_.windows[window_];
+  for (; ends_at_ < model_.ends.size(); ++ends_at_) {  // `at` in ticks until now
+    ThreadEnd& end = model_.ends[ends_at_];
+    const std::uint64_t ticks = gauge(end.thread).ticks();
+    end.at = ticks == 0 ? 1000 : 1000 * end.at / ticks;
+  }
+  for (std::uint32_t group = 0; group < kGroups; ++group) {
+    left.parts[group] = gauges_[group].take(left.ticks);
+  }
+  left.nanoseconds += time_ - window_since_;
+  window_since_ = time_;
+}
+
+// The first thread goes on: it is the replay's own.
+void Counter::end_thread(std::uint32_t thread) {
+  const std::uint32_t place = places_.end(thread);
+  if (place != Places::kNone && place != 0) {
+    model_.ends.push_back({place, window_, gauge(place).ticks()});
+  }
 }
 
 // The window of the tick that begins now.
@@ -139,11 +151,12 @@ void Counter::add(const Event& event) {
     enter_tick();
     time_ = std::max(time_, event.time);
     begin(event, std::nullopt);
+    gauge(places_.of(event.thread)).settle();
     return;
   }
   time_ = std::max(time_, event.time);
   if (event.kind == Kind::kThreadEnd) {
-    places_.end(event.thread);
+    end_thread(event.thread);
     return;
   }
   const Stay* known = ends(event.kind) || event.kind == Kind::kRealloc || event.kind == Kind::kTouched
@@ -156,29 +169,23 @@ void Counter::add(const Event& event) {
   if (event.touched != trace::kUnknown) {
     touched(stay, event.touched);
   }
+  if (event.kind == Kind::kTouched) {
+    return;
+  }
+  const std::uint32_t thread = places_.of(event.thread);
   if (event.kind == Kind::kRealloc) {
     enter_tick();
-    end(stay, false);
+    end(stay, thread, false);
     stays_.erase(event.object);
     begin(event, stay);
-  } else if (ends(event.kind)) {
+  } else {
     enter_gap();
-    end(stay, true);
+    end(stay, thread, true);
     stays_.erase(event.object);
     ++frees_;
     sized_ += event.kind == Kind::kFreeSized ? 1 : 0;
-    const std::uint32_t thread = places_.of(event.thread);
-    if (stay.scripted) {
-      model_.script[stay.kind].end_thread = thread;
-    } else {
-      SizeClass& c = model_.classes[stay.kind];
-      if (thread == stay.thread) {
-        ++c.freed_own;
-      } else {
-        count_thread(c.freed_by, thread);
-      }
-    }
   }
+  gauge(thread).settle();
 }
 
 // The class of a size for a thread, a new one where it is the first.
@@ -198,8 +205,6 @@ std::uint32_t Counter::class_for(std::uint64_t size, std::uint32_t thread) {
 void Counter::begin(const Event& event, std::optional<Stay> from) {
   Stay stay{.tick = ticks_, .size = event.size, .window = window_, .thread = places_.of(event.thread)};
   ++ticks_;
-  brief_.close();
-  old_.close();
   Window& window = model_.windows[window_];
   if (event.size >= model_.script_from && model_.script.size() < options_.script) {
     stay.scripted = true;
@@ -226,7 +231,10 @@ void Counter::begin(const Event& event, std::optional<Stay> from) {
     Row& row = row_of(window, stay.kind);
     ++row.long_count;
     row.long_bytes += stay.size;
-    long_at_.add(part(stay.tick), stay.size);
+    stay.clock = gauges_[c.group].clock();
+    gauges_[c.group].begin(stay.size);
+    window.turns += turn_ == c.group ? 0 : 1;
+    turn_ = c.group;
     c.callocs += event.kind == Kind::kCalloc ? 1 : 0;
     if (event.kind == Kind::kAligned) {
       const auto same = std::find_if(c.alignments.begin(), c.alignments.end(),
@@ -250,27 +258,30 @@ void Counter::begin(const Event& event, std::optional<Stay> from) {
   stays_.insert(event.object, stay);
 }
 
-void Counter::end(const Stay& stay, bool freed) {
-  const std::uint64_t length = ticks_ - stay.tick - 1;
+void Counter::end(const Stay& stay, std::uint32_t thread, bool freed) {
   if (stay.scripted) {
-    model_.script[stay.kind].length = length;
-    model_.script[stay.kind].end = Scripted::End::kFree;  // a realloc says better where it goes
+    Scripted& entry = model_.script[stay.kind];
+    entry.length = ticks_ - stay.tick - 1;
+    entry.end = Scripted::End::kFree;  // a realloc says better where it goes
+    entry.end_thread = thread;
     return;
   }
   Window& window = model_.windows[window_];
-  if (stay.window == window_) {
+  SizeClass& c = model_.classes[stay.kind];
+  ClassState& state = states_[stay.kind];
+  const bool brief = stay.window == window_;
+  if (brief) {
     Row& row = row_of(window, stay.kind);
     --row.long_count;
     row.long_bytes -= stay.size;
-    long_at_.add(part(stay.tick), stay.size, -1);
+    gauges_[c.group].ends_soon(stay.clock, stay.size);
+    const std::uint64_t length = gauges_[c.group].clock() - stay.clock - 1;
     const unsigned bin = std::min(log_bin(length), kAsClass - 1);
     ++row.brief[bin];
-    ++states_[stay.kind].brief[bin];
-    states_[stay.kind].lengths[bin] += static_cast<double>(length);
+    ++state.brief[bin];
+    state.lengths[bin] += static_cast<double>(length);
   } else {
     ++row_of(window, stay.kind).old[std::min(log_bin(window_ - stay.window), kAgeBins) - 1];
-    old_at_.add(part(ticks_), stay.size);
-    ClassState& state = states_[stay.kind];
     // Neighbours among those that outlive their window are further apart where most do not.
     const std::uint64_t near = 2 + 3 * state.begun / std::max<std::uint64_t>(1, ++state.outlived);
     if (stay.rank > state.last_end && stay.rank - state.last_end <= near) {
@@ -281,8 +292,18 @@ void Counter::end(const Stay& stay, bool freed) {
     state.last_end = stay.rank;
     ++state.old_ends;
   }
-  if (freed) {
-    (stay.window == window_ ? brief_ : old_).add(stay.size);
+  gauge(thread).end(stay.size, brief, freed, ticks_ - layout_.spans()[window_].begin);
+  if (!freed) {
+    return;
+  }
+  if (thread == stay.thread) {
+    ++c.freed_own;
+  } else {
+    count_thread(c.freed_by, thread);
+  }
+  if (const std::uint32_t by = group_of(thread); by != c.group) {
+    Handed& handed = window.handed[{c.group, by}];
+    ++(brief ? handed.brief : handed.old);
   }
 }
 
@@ -297,11 +318,8 @@ void Counter::touched(const Stay& stay, std::uint64_t bytes) {
 
 void Counter::finish() {
   to_window(static_cast<std::uint32_t>(model_.windows.size()) - 1);
-  model_.windows[window_].nanoseconds += time_ - window_since_;
-  model_.windows[window_].brief_bursts = brief_.take();
-  model_.windows[window_].old_bursts = old_.take();
-  model_.windows[window_].long_at = long_at_.take();
-  model_.windows[window_].old_at = old_at_.take();
+  leave_window();
+  thin(model_.ends);
   for (std::size_t c = 0; c < states_.size(); ++c) {
     const ClassState& state = states_[c];
     if (state.old_ends > 0) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "fit.h"
+#include "gauges.h"
 #include "layout.h"
 
 namespace heapwright::model {
@@ -15,6 +16,7 @@ namespace {
 // makes a model several times smaller; fewer than the second are not enough.
 constexpr std::size_t kFew = 16;
 constexpr std::size_t kFewest = 6;
+constexpr std::size_t kThreadEnds = 512;  // at most, but for the last of each thread
 
 template <typename What>
 void join(std::vector<std::pair<What, std::uint64_t>>& to,
@@ -144,6 +146,24 @@ void share_lengths(Model& model) {
 }
 
 }  // namespace
+
+void thin(std::vector<ThreadEnd>& ends) {
+  while (ends.size() > kThreadEnds) {
+    std::array<std::size_t, kThreads> last{};
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      last[ends[i].thread] = i;
+    }
+    std::array<bool, kThreads> keep{};
+    std::size_t to = 0;
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      const std::uint32_t thread = ends[i].thread;
+      if ((keep[thread] = !keep[thread]) || last[thread] == i) {
+        ends[to++] = ends[i];
+      }
+    }
+    ends.resize(to);
+  }
+}
 
 bool merge_until(Model& model, std::size_t bytes) {
   while (to_json(model).size() > bytes) {

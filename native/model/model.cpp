@@ -75,9 +75,15 @@ void size_class(Json& json, const SizeClass& c) {
 }
 
 void window(Json& json, const Model& model, const Window& w) {
-  json.open('{').field("ticks", w.ticks).field("ns", w.nanoseconds);
-  json.key("bursts").open('[').value(w.brief_bursts).value(w.old_bursts).close(']');
-  json.key("at").open('[').value(w.long_at).value(w.old_at).close(']');
+  json.open('{').field("ticks", w.ticks).field("ns", w.nanoseconds).field("turns", w.turns);
+  json.key("parts").open('[');
+  for (std::uint32_t group = 0; group < kGroups; ++group) {
+    if (const Part& p = w.parts[group]; p != Part{}) {
+      json.value(group).value(p.brief_bursts).value(p.old_bursts);
+      json.value(p.long_at).value(p.old_at).value(p.above).value(p.below);
+    }
+  }
+  json.close(']');
   json.key("rows").open('[');
   for (std::size_t c = 0; c < w.rows.size(); ++c) {
     if (const Row& row = w.rows[c]; !row.empty()) {
@@ -86,6 +92,10 @@ void window(Json& json, const Model& model, const Window& w) {
       sparse(json, row.brief);
       sparse(json, row.old);
     }
+  }
+  json.close(']').key("handed").open('[');
+  for (const auto& [groups, handed] : w.handed) {
+    json.value(groups.first).value(groups.second).value(handed.brief).value(handed.old);
   }
   json.close(']').key("resizes").open('[');
   for (const auto& [classes, count] : w.resizes) {
@@ -123,6 +133,10 @@ std::string to_json(const Model& model) {
   json.close(']').key("script").open('[');
   for (const Scripted& s : model.script) {
     scripted(json, s);
+  }
+  json.close(']').key("thread_ends").open('[');
+  for (const ThreadEnd& end : model.ends) {
+    json.value(end.thread).value(end.window).value(end.at);
   }
   json.close(']').close('}');
   return json.text();

@@ -13,6 +13,14 @@
 //
 // Windows are equal shares of all ticks, cut further where live bytes peak; where much is freed at once between two ticks a
 // window of no ticks holds just that.
+//
+// Threads take turns, and while one has its turn the others stand still. So each group of threads has a clock of its own, which
+// goes on when one of its stays begins: lengths of stays are by the clock of who began them, and where in a window something
+// happens is by the clock of who does it. How the clocks go together is told by the number of turns.
+//
+//     all ticks    0 1 2 3 4 5 6 7 8 9          one stay of A lasts 3 of its own ticks, whatever B does meanwhile
+//     clock of A   0 1 2       3 4
+//     clock of B         0 1 2     3 4
 #pragma once
 
 #include <array>
@@ -26,11 +34,16 @@ namespace heapwright::model {
 
 inline constexpr unsigned kLifeBins = 48;
 inline constexpr unsigned kAgeBins = 12;
+inline constexpr std::uint32_t kGroups = 8;  // of threads; thread 8 shares with thread 1, 9 with 2 …; nobody with 0, mostly main
 inline constexpr unsigned kAsClass = kLifeBins - 1;  // bin of those whose lengths are as in SizeClass::brief
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
 // A number of things that came out as a fraction.
 inline std::uint64_t whole(double value) { return static_cast<std::uint64_t>(std::llround(value)); }
+
+constexpr std::uint32_t group_of(std::uint32_t thread) {
+  return thread < kGroups ? thread : 1 + (thread - 1) % (kGroups - 1);
+}
 
 // Stays of about the same length.
 struct Lengths {
@@ -54,7 +67,7 @@ struct SizeClass {
   std::vector<Lengths> brief;   // of brief stays, in all windows together; by bin, each once
   std::uint64_t freed_own = 0;  // frees by the thread that began the stay
   std::vector<std::pair<std::uint32_t, std::uint64_t>> freed_by;  // by others: thread, count
-  std::uint32_t group = 0;  // of threads; only classes of one group may become one (not in the JSON)
+  std::uint32_t group = 0;  // of its threads; only classes of one group may become one (not in the JSON)
 };
 
 struct Row {
@@ -68,18 +81,48 @@ struct Row {
   void add(const Row& other);
 };
 
-struct Window {
-  std::uint64_t ticks = 0;
-  std::uint64_t nanoseconds = 0;
-  // Into how many equal portions the bytes freed fall, those of stays of this window and those of older ones: many where each
+// What one group of threads does in a window.
+struct Part {
+  // Into how many equal portions the bytes it frees fall, those of stays of this window and those of older ones: many where each
   // is freed at a time of its own, few where frees come in bursts.
   std::uint64_t brief_bursts = 0;
   std::uint64_t old_bursts = 0;
-  // Where in the window, on average, in thousandths of its ticks: what outlives it begins, and what is older ends.
+  // Where in the window, on average, in thousandths of the group's ticks: what outlives it begins, and what is older ends.
   std::uint64_t long_at = 500;
   std::uint64_t old_at = 500;
+  // What it has made less what it has freed since the window began, in bytes: the most, and the least, below 0. Near to each other
+  // where a block is freed for each that is made.
+  std::uint64_t above = 0;
+  std::uint64_t below = 0;
+  bool operator==(const Part&) const = default;
+};
+
+// Whether a group's clock can tell the time in a window: hardly where it makes next to nothing of what it frees. All ticks do then.
+constexpr bool has_clock(std::uint64_t ticks, std::uint64_t frees) { return ticks > 0 && 4 * ticks >= frees; }
+
+// Stays of one group that another frees.
+struct Handed {
+  std::uint64_t brief = 0;
+  std::uint64_t old = 0;
+};
+
+using GroupPair = std::pair<std::uint32_t, std::uint32_t>;
+
+struct Window {
+  std::uint64_t ticks = 0;
+  std::uint64_t nanoseconds = 0;
+  std::uint64_t turns = 0;  // how often the next tick is another group's than the last
+  std::array<Part, kGroups> parts{};
   std::vector<Row> rows;                                                     // by class
+  std::map<GroupPair, Handed> handed;                                        // who began them, who frees them
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> resizes;  // from class, to class: how many
+};
+
+// The end of a thread; what its number does after that is done by a new one.
+struct ThreadEnd {
+  std::uint32_t thread = 0;
+  std::uint32_t window = 0;
+  std::uint64_t at = 0;  // thousandths of its group's ticks in the window
 };
 
 // One large stay.
@@ -112,6 +155,7 @@ struct Model {
   std::vector<SizeClass> classes;
   std::vector<Window> windows;
   std::vector<Scripted> script;
+  std::vector<ThreadEnd> ends;  // by window
 };
 
 }  // namespace heapwright::model

@@ -126,6 +126,7 @@ SizeClass read_class(Numbers& in, std::uint32_t threads) {
   if (c.threads.empty()) {
     throw std::runtime_error("a class has no thread");
   }
+  c.group = group_of(c.threads.front().first);
   c.freed_own = in.count();
   by_thread(c.freed_by);
   return c;
@@ -143,10 +144,17 @@ Window read_window(Numbers& in, const std::vector<SizeClass>& kinds) {
   Window w;
   w.ticks = in.count();
   w.nanoseconds = in.count();
-  w.brief_bursts = in.count();
-  w.old_bursts = in.count();
-  w.long_at = in.next(1000);
-  w.old_at = in.next(1000);
+  w.turns = in.count();
+  Taken parts(in.list());
+  while (!parts.empty()) {
+    Part& part = w.parts[parts.below(kGroups, "group")];
+    part.brief_bursts = parts.next();
+    part.old_bursts = parts.next();
+    part.long_at = parts.below(1001, "thousandth");
+    part.old_at = parts.below(1001, "thousandth");
+    part.above = parts.next();
+    part.below = parts.next();
+  }
   w.rows.resize(classes);
   Taken rows(in.list());
   while (!rows.empty()) {
@@ -165,6 +173,13 @@ Window read_window(Numbers& in, const std::vector<SizeClass>& kinds) {
       const std::uint32_t bin = rows.below(kAgeBins, "age");
       row.old[bin] = rows.next();
     }
+  }
+  Taken handed(in.list());
+  while (!handed.empty()) {
+    const std::uint32_t from = handed.below(kGroups, "group");
+    Handed& all = w.handed[{from, handed.below(kGroups, "group")}];
+    all.brief = handed.next();
+    all.old = handed.next();
   }
   Taken resizes(in.list());
   while (!resizes.empty()) {
@@ -201,6 +216,17 @@ void read_script(Taken list, Model& model) {
   }
 }
 
+void read_ends(Taken list, Model& model) {
+  while (!list.empty()) {
+    const std::uint32_t thread = list.below(model.threads, "thread");
+    const std::uint32_t window = list.below(model.windows.size(), "window");
+    if (!model.ends.empty() && window < model.ends.back().window) {
+      throw std::runtime_error("ends of threads are not in order");
+    }
+    model.ends.push_back({thread, window, list.below(1001, "thousandth")});
+  }
+}
+
 void read_windows(Numbers& in, Plan& plan) {
   Model& model = plan.model;
   model.ticks = in.count();
@@ -217,6 +243,7 @@ void read_windows(Numbers& in, Plan& plan) {
     model.windows.push_back(read_window(in, model.classes));
   }
   read_script(Taken(in.list()), model);
+  read_ends(Taken(in.list()), model);
 }
 
 }  // namespace
@@ -224,8 +251,8 @@ void read_windows(Numbers& in, Plan& plan) {
 bool read_plan(std::FILE* file, Plan& plan, std::string& error) {
   try {
     Numbers in(file);
-    if (in.word() != "heapwright-plan" || in.word() != "1") {
-      throw std::runtime_error("it does not begin as one of version 1");
+    if (in.word() != "heapwright-plan" || in.word() != "2") {
+      throw std::runtime_error("it does not begin as one of version 2");
     }
     const std::string kind = in.word();
     plan.seed = in.count();

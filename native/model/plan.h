@@ -1,13 +1,13 @@
 // A model as Python hands it over: whole numbers with white space between them, in the order of docs/synth.md. Python has
 // checked the JSON; here nothing is believed either.
 //
-//     heapwright-plan 1 windows SEED
+//     heapwright-plan 2 windows SEED
 //     TICKS NS SIZED_FREES THREADS
 //     CLASSES  each: N (SIZE COUNT)*N  CALLOCS  N (ALIGNMENT COUNT)*N  IN_ORDER IN_REVERSE TOUCHED  N (BIN COUNT AT)*N  N (THREAD COUNT)*N  OWN  N (THREAD COUNT)*N
-//     WINDOWS  each: TICKS NS BRIEF_BURSTS OLD_BURSTS LONG_AT OLD_AT  N rows…  N resizes…      (N counts numbers)
-//     N script…
+//     WINDOWS  each: TICKS NS TURNS  N parts…  N rows…  N handed…  N resizes…      (N counts numbers)
+//     N script…  N ends…
 //
-//     heapwright-plan 1 rand-malloc SEED
+//     heapwright-plan 2 rand-malloc SEED
 //     NS CLASSES  each: SIZE COUNT LIFETIME
 #pragma once
 

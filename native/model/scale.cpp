@@ -78,9 +78,17 @@ bool scale(Model& model, double heap, double time) {
   for (Window& window : model.windows) {
     old_begins.push_back(old_begins.back() + window.ticks);
     double ticks = 0;
+    std::array<double, kGroups> olds_before{};
+    std::array<double, kGroups> more_olds{};
     for (std::size_t c = 0; c < window.rows.size(); ++c) {
+      const std::uint32_t group = model.classes[c].group;
+      olds_before[group] += static_cast<double>(window.rows[c].old_ends());
       scale_row(window.rows[c], carried[c], heap, time);
+      more_olds[group] += static_cast<double>(window.rows[c].old_ends());
       ticks += static_cast<double>(window.rows[c].begins());
+    }
+    for (std::uint32_t group = 0; group < kGroups; ++group) {
+      more_olds[group] /= std::max(1.0, olds_before[group]);
     }
     for (; at < model.script.size() && model.script[at].tick < old_begins.back(); ++at) {
       ++ticks;
@@ -90,6 +98,15 @@ bool scale(Model& model, double heap, double time) {
     }
     window.ticks = static_cast<std::uint64_t>(ticks);
     window.nanoseconds = static_cast<std::uint64_t>(static_cast<double>(window.nanoseconds) * heap * time);
+    window.turns = whole(static_cast<double>(window.turns) * heap * time);
+    for (Part& part : window.parts) {
+      part.above = whole(static_cast<double>(part.above) * heap);
+      part.below = whole(static_cast<double>(part.below) * heap);
+    }
+    for (auto& [groups, handed] : window.handed) {
+      handed.brief = whole(static_cast<double>(handed.brief) * heap * time);
+      handed.old = whole(static_cast<double>(handed.old) * more_olds[groups.first]);
+    }
     for (auto& [classes, count] : window.resizes) {
       count = resizes[classes].next(static_cast<double>(count) * heap * time);
     }

@@ -51,35 +51,52 @@ std::uint32_t WindowsSource::pick_thread(std::uint32_t kind) {
   return threads.size() == 1 ? threads.front().first : drawn(threads, dice_.uniform() * sum_of(threads));
 }
 
-std::uint32_t WindowsSource::freeing_thread(std::uint32_t kind, std::uint32_t made) {
+// The thread of group `by` that frees a stay which the thread `made` began.
+std::uint32_t WindowsSource::freeing_thread(std::uint32_t kind, std::uint32_t made, std::uint32_t by) {
   const SizeClass& c = model_.classes[kind];
-  if (c.freed_by.empty()) {
-    return made;
+  const bool own = group_of(made) == by;
+  double sum = own ? static_cast<double>(c.freed_own) : 0;
+  for (const auto& [thread, count] : c.freed_by) {
+    sum += group_of(thread) == by ? static_cast<double>(count) : 0;
   }
-  const double draw = dice_.uniform() * (sum_of(c.freed_by) + static_cast<double>(c.freed_own));
-  return draw < static_cast<double>(c.freed_own) ? made
-                                                 : drawn(c.freed_by, draw - static_cast<double>(c.freed_own));
+  double draw = sum == 0 || c.freed_by.empty() ? 0 : dice_.uniform() * sum;
+  if (own) {
+    draw -= static_cast<double>(c.freed_own);
+    if (draw < 0 || sum == 0) {
+      return made;
+    }
+  }
+  for (const auto& [thread, count] : c.freed_by) {
+    if (group_of(thread) == by) {
+      draw -= static_cast<double>(count);
+      if (draw < 0) {
+        return thread;
+      }
+    }
+  }
+  return own ? made : std::min(by, model_.threads - 1);
 }
 
-void WindowsSource::free_one(const Held& held, std::uint32_t kind) {
+void WindowsSource::free_one(const Held& held, std::uint32_t kind, std::uint32_t by) {
   Event event;
   event.kind =
       model_.sized_frees > 0 && dice_.below(1000) < model_.sized_frees ? Kind::kFreeSized : Kind::kFree;
   event.object = held.object;
   event.size = event.kind == Kind::kFreeSized ? held.size : 0;
   event.touched = touched_of(kind, held.size);
-  emit(event, freeing_thread(kind, held.thread));
+  actors_[by].balance -= static_cast<std::int64_t>(held.size);
+  emit(event, freeing_thread(kind, held.thread, by));
 }
 
 // A stay whose time has come is freed, or waits for a realloc.
-void WindowsSource::release(std::uint32_t kind, const Held& held) {
+void WindowsSource::release(std::uint32_t kind, const Held& held, std::uint32_t by) {
   ClassWindow& c = classes_[kind];
   if (c.resizes > 0 && c.ends <= c.resizes) {
     c.waiting.push_back(held);
     return;
   }
   c.ends -= c.ends > 0 ? 1 : 0;
-  free_one(held, kind);
+  free_one(held, kind, by);
 }
 
 // The stay of a class that would end next, for a realloc; false where there is none yet.
@@ -108,7 +125,22 @@ bool WindowsSource::take_victim(std::uint32_t kind, Held& held) {
   return true;
 }
 
-void WindowsSource::begin(const Begin& begin, std::uint64_t rank, bool may_wait) {
+// When a stay that begins now and does not outlive the window ends, by the clock of who ends it.
+Due WindowsSource::due_of(const Begin& begin) const {
+  const Actor& own = actors_[model_.classes[begin.kind].group];
+  const Actor& by = actors_[begin.freed_by];
+  std::uint64_t until = own.done + 1 + begin.length;
+  if (begin.until > 0) {
+    until = whole(static_cast<double>(begin.until) * static_cast<double>(by.clock));
+  } else if (begin.freed_by != model_.classes[begin.kind].group || !own.timed) {
+    until = whole(static_cast<double>(until) / static_cast<double>(std::max<std::uint64_t>(1, own.ticks)) *
+                  static_cast<double>(by.clock));
+  }
+  const std::uint64_t next = (by.timed ? by.done : rank_) + (&by == &own || !by.timed ? 1 : 0);
+  return {std::min(std::max(next, until), std::max(by.clock, next)), briefs_.size()};
+}
+
+void WindowsSource::begin(const Begin& begin, bool may_wait) {
   ClassWindow& c = classes_[begin.kind];
   Held from;
   bool resized = false;
@@ -117,6 +149,9 @@ void WindowsSource::begin(const Begin& begin, std::uint64_t rank, bool may_wait)
     if (!resized && may_wait) {
       late_.push_back(begin);
       return;
+    }
+    if (resized) {
+      actors_[model_.classes[begin.kind].group].balance -= static_cast<std::int64_t>(from.size);
     }
   } else if (!c.gifts.empty()) {
     const std::size_t place = c.gifts.front();
@@ -141,17 +176,16 @@ void WindowsSource::begin(const Begin& begin, std::uint64_t rank, bool may_wait)
     held.thread = pick_thread(begin.kind);
   }
   held.object = event.object;
+  const std::uint32_t group = model_.classes[begin.kind].group;
+  actors_[group].balance += static_cast<std::int64_t>(event.size);
   emit(event, held.thread);
   if (begin.length == kLong) {
     cohorts_[begin.kind].add(held);
     return;
   }
-  const std::uint64_t until = begin.until > 0
-                                  ? whole(static_cast<double>(begin.until) * static_cast<double>(ticks_))
-                                  : rank + 1 + begin.length;
-  const Due due{std::min(std::max(rank + 1, until), std::max(ticks_, rank + 1)), briefs_.size()};
+  const Due due = due_of(begin);
   briefs_.push_back({held, begin.kind, false});
-  due_.push(due);
+  actors_[begin.freed_by].due.push(due);
   if (c.resizes > 0) {
     c.due.push(due);
   }
@@ -174,6 +208,9 @@ bool WindowsSource::begin_scripted(std::size_t place) {
     }
   } else if (s.begin == Way::kFromClass) {
     resized = take_victim(static_cast<std::uint32_t>(s.begin_with), from);
+    if (resized) {
+      actors_[group_of(s.thread)].balance -= static_cast<std::int64_t>(from.size);
+    }
   }
   if (resized) {
     event.kind = Kind::kRealloc;

@@ -49,19 +49,51 @@ double place(std::uint64_t i, std::uint64_t count, Dice& dice) {
   return (static_cast<double>(i) + dice.uniform()) / static_cast<double>(count);
 }
 
+// Who gets the next of many, where some are to have a share each and nobody the rest: evenly.
+class Shares {
+ public:
+  void add(std::uint32_t who, double share) { all_.push_back({who, share, 0}); }
+  bool empty() const { return all_.empty(); }
+  // `nobody` where it is nobody's.
+  std::uint32_t next(std::uint32_t nobody) {
+    Sharer* best = nullptr;
+    double left = 1;
+    for (Sharer& each : all_) {
+      each.sum += each.share;
+      left -= each.share;
+      best = each.sum >= 0.5 && (best == nullptr || each.sum > best->sum) ? &each : best;
+    }
+    if (best == nullptr && left < 1e-9 && !all_.empty()) {
+      best = &*std::max_element(all_.begin(), all_.end(),
+                                [](const Sharer& a, const Sharer& b) { return a.sum < b.sum; });
+    }
+    if (best == nullptr) {
+      return nobody;
+    }
+    best->sum -= 1;
+    return best->who;
+  }
+
+ private:
+  struct Sharer {
+    std::uint32_t who;
+    double share;
+    double sum;
+  };
+  std::vector<Sharer> all_;
+};
+
 // Places one class and lifetime of brief stays.
-void place_brief(std::vector<Begin>& begins, const Window& window, std::uint32_t kind, unsigned bin,
-                 std::uint64_t mean, double stretch, Dice& dice) {
-  const std::uint64_t count = window.rows[kind].brief[bin];
-  const auto ticks = static_cast<double>(window.ticks);
-  const bool bursty = window.brief_bursts > 0 && static_cast<double>(window.brief_bursts) < kBursty * ticks;
-  const auto bursts = static_cast<double>(window.brief_bursts);
+void place_brief(std::vector<Begin>& begins, const Part& part_of_group, std::uint64_t count, double ticks,
+                 std::uint32_t kind, unsigned bin, std::uint64_t mean, double stretch, Dice& dice) {
+  const auto bursts = static_cast<double>(part_of_group.brief_bursts);
+  const bool bursty = bursts > 0 && bursts < kBursty * ticks;
   const double low = static_cast<double>(bin_low(bin)) * (bin == 0 ? 1 : stretch);
   const std::size_t first = begins.size();
   for (std::uint64_t i = 0; i < count; ++i) {
     const double length = low + (bin == 0 ? 0 : low * bent(place(i, count, dice), mean));
     begins.push_back(
-        {0, kind, kNoClass, static_cast<std::uint32_t>(std::min(length, std::max(0.0, ticks - 1))), 0});
+        {0, kind, kNoClass, static_cast<std::uint32_t>(std::min(length, std::max(0.0, ticks - 1))), 0, 0});
   }
   // Lengths and places are spread each by itself, so they are matched by chance.
   for (std::size_t i = begins.size() - first; i > 1; --i) {
@@ -85,39 +117,45 @@ void place_brief(std::vector<Begin>& begins, const Window& window, std::uint32_t
 }
 
 // Of a class's stays some are resized from others: they are chosen evenly.
-void mark_resizes(std::vector<Begin>& begins, const Window& window, std::size_t classes) {
+void mark_resizes(WindowPlan& plan, const Window& window) {
   if (window.resizes.empty()) {
     return;
   }
-  struct Source {
-    std::uint32_t from;
-    double share;
-    double sum;
-  };
-  std::vector<std::vector<Source>> into(classes);
+  std::vector<Shares> into(window.rows.size());
   for (const auto& [pair, count] : window.resizes) {
     const auto all = static_cast<double>(window.rows[pair.second].begins());
     if (all > 0) {
-      into[pair.second].push_back({pair.first, static_cast<double>(count) / all, 0});
+      into[pair.second].add(pair.first, static_cast<double>(count) / all);
     }
   }
-  for (Begin& begin : begins) {
-    Source* best = nullptr;
-    double left = 1;  // share that is not resized
-    for (Source& source : into[begin.kind]) {
-      source.sum += source.share;
-      left -= source.share;
-      best = source.sum >= 0.5 && (best == nullptr || source.sum > best->sum) ? &source : best;
-    }
-    if (best == nullptr && left < 1e-9 && !into[begin.kind].empty()) {
-      best = &*std::max_element(into[begin.kind].begin(), into[begin.kind].end(),
-                                [](const Source& a, const Source& b) { return a.sum < b.sum; });
-    }
-    if (best != nullptr) {
-      best->sum -= 1;
-      begin.from = best->from;
+  for (GroupPlan& group : plan) {
+    for (Begin& begin : group.begins) {
+      begin.from = into[begin.kind].next(kNoClass);
     }
   }
+}
+
+// How much each group does in a window.
+struct Sums {
+  std::array<std::uint64_t, kGroups> begins{};
+  std::array<std::uint64_t, kGroups> briefs{};
+  std::array<std::uint64_t, kGroups> olds{};
+};
+
+Sums sums_of(const Window& window, const std::vector<SizeClass>& classes) {
+  Sums sums;
+  for (std::size_t kind = 0; kind < window.rows.size(); ++kind) {
+    const Row& row = window.rows[kind];
+    const std::uint32_t group = classes[kind].group;
+    sums.begins[group] += row.begins();
+    sums.briefs[group] += row.begins() - row.long_count;
+    sums.olds[group] += row.old_ends();
+  }
+  return sums;
+}
+
+double share_of(std::uint64_t some, std::uint64_t all) {
+  return std::min(1.0, static_cast<double>(some) / static_cast<double>(std::max<std::uint64_t>(1, all)));
 }
 
 }  // namespace
@@ -125,42 +163,74 @@ void mark_resizes(std::vector<Begin>& begins, const Window& window, std::size_t 
 WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& classes, double stretch,
                        Dice& dice) {
   WindowPlan plan;
-  const auto ticks = static_cast<double>(window.ticks);
-  const bool bursty = window.old_bursts > 0 && static_cast<double>(window.old_bursts) < kBursty * ticks;
-  const auto bursts = static_cast<double>(window.old_bursts);
+  const Sums sums = sums_of(window, classes);
+  std::array<std::uint64_t, kGroups> frees{};
+  std::array<Shares, kGroups> brief_by;
+  std::array<Shares, kGroups> old_by;
+  for (std::uint32_t group = 0; group < kGroups; ++group) {
+    frees[group] += sums.briefs[group] + sums.olds[group];
+  }
+  for (const auto& [pair, handed] : window.handed) {
+    const auto [from, by] = pair;
+    brief_by[from].add(by, share_of(handed.brief, sums.briefs[from]));
+    old_by[from].add(by, share_of(handed.old, sums.olds[from]));
+    const std::uint64_t all = handed.brief + handed.old;
+    frees[from] -= std::min(frees[from], all);
+    frees[by] += all;
+  }
+  for (std::uint32_t group = 0; group < kGroups; ++group) {
+    plan[group].timed = has_clock(sums.begins[group], frees[group]);
+  }
   for (std::uint32_t kind = 0; kind < window.rows.size(); ++kind) {
     const Row& row = window.rows[kind];
+    const std::uint32_t group = classes[kind].group;
+    const Part& part = window.parts[group];
+    std::vector<Begin>& begins = plan[group].begins;
     for (std::uint64_t i = 0; i < row.long_count; ++i) {
-      const double at = bent(place(i, row.long_count, dice), window.long_at);
-      plan.begins.push_back({static_cast<float>(at), kind, kNoClass, kLong, 0});
+      const double at = bent(place(i, row.long_count, dice), part.long_at);
+      begins.push_back({static_cast<float>(at), kind, kNoClass, kLong, 0, group});
     }
     for (const Lengths& lengths : classes[kind].brief) {
-      place_brief(plan.begins, window, kind, lengths.bin, lengths.at, stretch, dice);
+      place_brief(begins, part, row.brief[lengths.bin], static_cast<double>(sums.begins[group]), kind,
+                  lengths.bin, lengths.at, stretch, dice);
     }
     const std::uint64_t olds = row.old_ends();
     for (std::uint64_t i = 0; i < olds; ++i) {
-      double at = bent(place(i, olds, dice), window.old_at);
-      if (bursty) {
-        at = window.old_bursts == 1 ? static_cast<double>(window.old_at) / 1000
-                                    : (std::floor(at * bursts) + 0.5) / bursts;
+      const std::uint32_t by = old_by[group].next(group);
+      const Part& freer = window.parts[by];
+      const auto bursts = static_cast<double>(freer.old_bursts);
+      const auto ticks = static_cast<double>(plan[by].timed ? sums.begins[by] : window.ticks);
+      double at = bent(place(i, olds, dice), freer.old_at);
+      if (bursts > 0 && bursts < kBursty * ticks) {
+        at = freer.old_bursts == 1 ? static_cast<double>(freer.old_at) / 1000
+                                   : (std::floor(at * bursts) + 0.5) / bursts;
       }
-      plan.ends.push_back({static_cast<float>(at), kind});
+      plan[by].ends.push_back({static_cast<float>(at), kind});
     }
   }
-  std::sort(plan.begins.begin(), plan.begins.end(), [](const Begin& a, const Begin& b) {
-    return std::tie(a.at, a.kind, a.length, a.until) < std::tie(b.at, b.kind, b.length, b.until);
-  });
-  std::sort(plan.ends.begin(), plan.ends.end(),
-            [](const OldEnd& a, const OldEnd& b) { return std::tie(a.at, a.kind) < std::tie(b.at, b.kind); });
-  mark_resizes(plan.begins, window, window.rows.size());
+  for (std::uint32_t group = 0; group < kGroups; ++group) {
+    std::sort(plan[group].begins.begin(), plan[group].begins.end(), [](const Begin& a, const Begin& b) {
+      return std::tie(a.at, a.kind, a.length, a.until) < std::tie(b.at, b.kind, b.length, b.until);
+    });
+    std::sort(
+        plan[group].ends.begin(), plan[group].ends.end(),
+        [](const OldEnd& a, const OldEnd& b) { return std::tie(a.at, a.kind) < std::tie(b.at, b.kind); });
+    for (Begin& begin : plan[group].begins) {
+      if (begin.length != kLong) {
+        begin.freed_by = brief_by[group].next(group);
+      }
+    }
+  }
+  mark_resizes(plan, window);
   return plan;
 }
 
 void spread_lengths(Window& window, const std::vector<SizeClass>& classes, double stretch) {
-  const auto ticks = static_cast<std::uint64_t>(static_cast<double>(window.ticks) / stretch);
+  const Sums sums = sums_of(window, classes);
   for (std::size_t c = 0; c < window.rows.size(); ++c) {
     if (window.rows[c].brief[kAsClass] > 0) {
-      spread(window.rows[c], classes[c], ticks);
+      const auto ticks = static_cast<double>(sums.begins[classes[c].group]) / stretch;
+      spread(window.rows[c], classes[c], static_cast<std::uint64_t>(ticks));
     }
   }
 }

@@ -1,7 +1,9 @@
-// What happens in one window, in order: when each stay begins, how long it is to last, and when stays of older windows end.
-// Everything is spread evenly over the window, each class and lifetime by itself, but for what the model says comes in bursts.
+// What happens in one window, in order, for each group of threads by its own clock: when each stay begins, how long it is to last,
+// and when stays of older windows end. Everything is spread evenly over the window, each class and lifetime by itself, but for what
+// the model says comes in bursts; windows_source.h keeps what is made and freed in step.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "cohort.h"
@@ -16,8 +18,9 @@ struct Begin {
   float at = 0;                   // where in the window, 0 to 1
   std::uint32_t kind = 0;         // class
   std::uint32_t from = kNoClass;  // resized from a stay of this class
-  std::uint32_t length = 0;       // ticks; kLong: outlives the window
-  float until = 0;                // where in the window it ends, where the window frees in bursts; else 0
+  std::uint32_t length = 0;       // ticks of its group; kLong: outlives the window
+  float until = 0;                // where in the window it ends, where its group frees in bursts; else 0
+  std::uint32_t freed_by = 0;     // group that ends it, where it does not outlive the window
 };
 inline constexpr std::uint32_t kLong = ~std::uint32_t{0};
 
@@ -27,10 +30,13 @@ struct OldEnd {
   std::uint32_t kind = 0;
 };
 
-struct WindowPlan {
+// Of one group.
+struct GroupPlan {
   std::vector<Begin> begins;
-  std::vector<OldEnd> ends;
+  std::vector<OldEnd> ends;  // that it brings about, of whomever's stays
+  bool timed = false;        // it has a clock of its own; else places are by all ticks
 };
+using WindowPlan = std::array<GroupPlan, kGroups>;
 
 // Gives brief stays that are only known to be as all of their class their lengths; before plan_window().
 void spread_lengths(Window& window, const std::vector<SizeClass>& classes, double stretch);

@@ -4,6 +4,10 @@
 // In each window a class has as many ends as the model counted. Those that a realloc needs are set aside: once as many ends are
 // left as reallocs from the class are still to come, stays that are due wait for theirs (`waiting`). So a realloc finds a stay
 // to take, and the number of live stays of each class is exact at the window's end.
+//
+// Between two borders what a group of threads has made less what it has freed stays within what was measured (Part::above, below):
+// beyond, its next end comes early; at the lower bound it waits. So where a program frees a block for each it makes, the made-up
+// trace does, too, and what is live does not sway as it would if begins and ends came each by themselves.
 #pragma once
 
 #include <array>
@@ -18,6 +22,7 @@
 #include "draw.h"
 #include "statistics.h"
 #include "trace/event.h"
+#include "turns.h"
 #include "window_plan.h"
 
 namespace heapwright::model {
@@ -30,7 +35,7 @@ struct Brief {
 };
 
 struct Due {
-  std::uint64_t rank = 0;  // tick within the window before which it ends
+  std::uint64_t rank = 0;  // tick within the window before which it ends, by the clock of who ends it
   std::size_t brief = 0;
   bool operator>(const Due& other) const {
     return rank != other.rank ? rank > other.rank : brief > other.brief;
@@ -49,6 +54,21 @@ struct ClassWindow {
   DueQueue due;                    // only where resizes > 0
   std::deque<std::uint64_t> olds;  // ranks of old ends, only where resizes > 0
   std::deque<std::size_t> gifts;   // places of scripted stays that shrink into this class
+};
+
+// A group of threads in this window.
+struct Actor {
+  std::uint64_t ticks = 0;  // that it has in the window
+  std::uint64_t done = 0;   // of these
+  std::uint64_t clock = 0;  // ticks that its places are parts of: its own, or all
+  bool timed = false;       // the former
+  DueQueue due;             // brief stays that it will end
+  std::size_t old_at = 0;   // of the old ends it has
+  std::size_t end_at = 0;   // of its thread ends
+  std::vector<ThreadEnd> thread_ends;
+  std::int64_t balance = 0;  // bytes made less bytes ended
+  std::int64_t above = 0;
+  std::int64_t below = 0;
 };
 
 class WindowsSource : public trace::EventSource {
@@ -73,7 +93,7 @@ class WindowsSource : public trace::EventSource {
       ready_.clear();
       at_ = 0;
       if (window_ < model_.windows.size()) {
-        run_window(model_.windows[window_++]);
+        run_window(model_.windows[window_]);
       } else if (!finished_) {
         finished_ = true;
         finish();
@@ -94,18 +114,27 @@ class WindowsSource : public trace::EventSource {
     }
   };
 
+  enum class Until : std::uint8_t { kTick, kWindowEnds };
+
   void run_window(Window& window);
-  void run_ends(std::uint64_t rank, const WindowPlan& plan);
-  void begin(const Begin& begin, std::uint64_t rank, bool may_wait);
+  void enter(Window& window);
+  void leave();
+  void run_tick(std::uint64_t rank, Turns& turns);
+  void run_script_ends(std::uint64_t rank);
+  void run_ends(std::uint32_t group, std::uint64_t now, Until until);
+  void end_threads(Actor& actor, bool all);
+  void end_thread(std::uint32_t slot);
+  void begin(const Begin& begin, bool may_wait);
+  Due due_of(const Begin& begin) const;
   bool begin_scripted(std::size_t place);
   void end_script(std::size_t place);
   bool take_victim(std::uint32_t kind, Held& held);
-  void release(std::uint32_t kind, const Held& held);
-  void free_one(const Held& held, std::uint32_t owner_kind);
+  void release(std::uint32_t kind, const Held& held, std::uint32_t by);
+  void free_one(const Held& held, std::uint32_t kind, std::uint32_t by);
   void finish();
   void emit(trace::Event event, std::uint32_t slot);
   std::uint32_t pick_thread(std::uint32_t kind);
-  std::uint32_t freeing_thread(std::uint32_t kind, std::uint32_t made);
+  std::uint32_t freeing_thread(std::uint32_t kind, std::uint32_t made, std::uint32_t by);
   std::uint64_t touched_of(std::uint32_t kind, std::uint64_t size) const {
     const std::uint64_t part = model_.classes[kind].touched;
     return size < kLargeBlock || part == kNever ? trace::kUnknown : size / 1000 * part;
@@ -118,10 +147,11 @@ class WindowsSource : public trace::EventSource {
   std::vector<Drawer> drawers_;
   std::vector<std::uint64_t> script_objects_;
   std::priority_queue<ScriptEnd, std::vector<ScriptEnd>, std::greater<>> script_ends_;
-  std::vector<std::int64_t> by_slot_;  // model thread → 1 + number in the trace; 0: not seen yet
+  std::vector<std::int64_t> by_slot_;  // model thread → 1 + number in the trace; 0: none there now
   std::int64_t threads_ = 0;
   std::uint64_t objects_ = 0;
   std::size_t script_at_ = 0;
+  std::size_t thread_end_at_ = 0;
   std::size_t window_ = 0;
   std::uint64_t tick_ = 0;  // at which the window begins
   double since_ = 0;        // nanoseconds, when it begins
@@ -133,8 +163,10 @@ class WindowsSource : public trace::EventSource {
   double part_ = 0;    // of it that is over
   std::vector<ClassWindow> classes_;
   std::vector<Brief> briefs_;
-  DueQueue due_;
-  std::size_t old_at_ = 0;
+  WindowPlan plan_;
+  std::array<Actor, kGroups> actors_;
+  std::vector<std::uint32_t> untimed_;  // those that go by all ticks
+  std::uint64_t rank_ = 0;              // of all ticks of the window
   std::deque<Begin> late_;  // reallocs that found nothing to take
 
   std::vector<trace::Event> ready_;

@@ -85,7 +85,7 @@ def test_a_model_is_small_and_says_nothing_of_the_program(trace: Path, tmp_path:
     assert len(text) <= MODEL_BYTES
     assert str(tmp_path) not in text
     whole = json.loads(text)
-    assert (whole["schema"], whole["version"], whole["kind"]) == ("heapwright-model", 1, "windows")
+    assert (whole["schema"], whole["version"], whole["kind"]) == ("heapwright-model", 2, "windows")
     assert "command" not in whole["origin"]
     assert load_model(tmp_path / "m.json") == fit(trace)[0]
 
@@ -147,9 +147,9 @@ def test_rand_malloc_has_neither_phases_nor_threads(trace: Path, tmp_path: Path)
     [
         ("", "this is no model"),
         ("{}", "this is no model"),
-        ('{"schema": "heapwright-model", "version": 2}', "version 2"),
-        ('{"schema": "heapwright-model", "version": 1, "kind": "x"}', "this is no model"),
-        ('{"schema": "heapwright-model", "version": 1, "kind": "windows"}', "this is no model"),
+        ('{"schema": "heapwright-model", "version": 1, "kind": "windows"}', "version 1, .* knows 2"),
+        ('{"schema": "heapwright-model", "version": 2, "kind": "x"}', "this is no model"),
+        ('{"schema": "heapwright-model", "version": 2, "kind": "windows"}', "this is no model"),
         ("[" * 100000, "this is no model"),
     ],
 )
@@ -172,8 +172,9 @@ def test_a_model_written_by_hand_is_not_believed(trace: Path, tmp_path: Path, da
         window.rows,
         window.resizes,
         model.script,
-        window.at,
-        window.bursts,
+        window.parts,
+        window.handed,
+        model.thread_ends,
         model.classes[0].sizes,
     ]
     numbers = data.draw(st.sampled_from([p for p in places if p]))

@@ -21,7 +21,7 @@ from heapwright.trace.info import Loss
 from heapwright.trace.pack import native_program, need_trace
 
 SCHEMA = "heapwright-model"
-VERSION = 1
+VERSION = 2
 MODEL_BYTES = 150_000  # a fitted model is no larger: classes are merged until it fits
 _LONGEST = 64 << 20  # bytes: of a model somebody else has made
 _FRAME_BYTES = 2_000  # of these, for what is added to the native program's part
@@ -57,9 +57,10 @@ class Window(msgspec.Struct, forbid_unknown_fields=True):
 
     ticks: Count
     ns: Count
-    bursts: Annotated[list[Count], msgspec.Meta(min_length=2, max_length=2)]
-    at: Annotated[list[PerMille], msgspec.Meta(min_length=2, max_length=2)]
+    turns: Count
+    parts: list[Count]
     rows: list[Count]
+    handed: list[Count]
     resizes: list[Count]
 
 
@@ -79,6 +80,7 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
     classes: Annotated[list[SizeClass], msgspec.Meta(min_length=1)]
     windows: list[Window]
     script: list[Annotated[int, msgspec.Meta(ge=-1, le=1 << 48)]]
+    thread_ends: list[Count]
     origin: Origin = msgspec.field(default_factory=Origin)
 
     def numbers(self) -> Iterator[int]:
@@ -91,10 +93,11 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
             yield from (c.freed_own, len(c.freed_by) // 2, *c.freed_by)
         yield len(self.windows)
         for w in self.windows:
-            yield from (w.ticks, w.ns, *w.bursts, *w.at)
-            for part in (w.rows, w.resizes):
+            yield from (w.ticks, w.ns, w.turns)
+            for part in (w.parts, w.rows, w.handed, w.resizes):
                 yield from (len(part), *part)
-        yield from (len(self.script), *self.script)
+        for part in (self.script, self.thread_ends):
+            yield from (len(part), *part)
 
 
 class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbid_unknown_fields=True):
@@ -228,6 +231,6 @@ def synthesise(model: Model, trace: Path, seed: int = 0, scale: float = 1.0, tim
         HeapwrightError: the model contradicts itself, or the file cannot be written.
     """
     kind = "windows" if isinstance(model, WindowsModel) else "rand-malloc"
-    plan = f"heapwright-plan 1 {kind} {seed} " + " ".join(map(str, model.numbers())) + "\n"
+    plan = f"heapwright-plan 2 {kind} {seed} " + " ".join(map(str, model.numbers())) + "\n"
     text, _ = run_native("synth", repr(scale), repr(time_scale), trace, given=plan.encode())
     return msgspec.json.decode(text, type=Made)
