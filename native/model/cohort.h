@@ -1,6 +1,10 @@
 // The live long stays of one size class, in the order they began, so that neighbours in memory (as far as an allocator puts
 // what it hands out one after the other side by side) are neighbours here. Ends are picked by age, after or before the one
-// that ended last, or anywhere.
+// that ended last, or anywhere. What the ended threads of the group have left behind is for other groups to end, if its age is
+// one that is wanted; what its threads of now have begun is for the group itself.
+//
+//     all_    │ left behind │ begun by threads that are there │
+//             0           left_                          size()
 //
 // Invariant: starts_[w] is where the stays of window w begin in all_; ended ones stay in place until compact().
 #pragma once
@@ -8,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "model.h"
@@ -49,8 +54,11 @@ class Cohort {
     ++alive_;
   }
 
-  // Takes one out; `wanted` counts what is to end by age, and one is taken off the bin it falls into. There must be one alive.
-  Held take(std::array<std::uint64_t, kAgeBins>& wanted, const SizeClass& kind, Dice& dice) {
+  // The thread that began all these, or one of them, has ended.
+  void leave_to_others() { left_ = all_.size(); }
+
+  // Takes one out, for another group or its own; `wanted` counts what is to end by age, and one is taken off the bin it falls into. There must be one alive.
+  Held take(std::array<std::uint64_t, kAgeBins>& wanted, const SizeClass& kind, bool for_others, Dice& dice) {
     const std::uint64_t draw = dice.below(1000);
     std::size_t at = all_.size();
     if (draw < kind.in_order) {
@@ -58,8 +66,8 @@ class Cohort {
     } else if (draw < kind.in_order + kind.in_reverse) {
       at = backward(last_, last_ < 65 ? 0 : last_ - 65);
     }
-    if (at >= all_.size() || wanted[bin_of(at)] == 0) {
-      at = anywhere(wanted, dice);
+    if (at >= all_.size() || wanted[bin_of(at)] == 0 || (left_ > 0 && for_others != (at < left_))) {
+      at = anywhere(wanted, for_others, dice);
     }
     unsigned bin = bin_of(at);
     for (unsigned i = 0; wanted[bin] == 0 && i < kAgeBins; ++i) {
@@ -120,35 +128,53 @@ class Cohort {
     const std::size_t at = forward(middle, high);
     return at < all_.size() ? at : forward(low, middle);
   }
-  std::size_t anywhere(const std::array<std::uint64_t, kAgeBins>& wanted, Dice& dice) const {
+  // Where the stays of an age are: [2^bin, 2^(bin+1)) in windows; the last bin has no upper end.
+  std::pair<std::size_t, std::size_t> range(unsigned bin) const {
+    const std::size_t now = starts_.size() - 1;
+    const std::size_t oldest = bin + 1 == kAgeBins ? now + 1 : (std::size_t{2} << bin) - 1;
+    const std::size_t youngest = std::size_t{1} << bin;
+    return youngest > now ? std::pair<std::size_t, std::size_t>{0, 0}
+                          : std::pair{oldest > now ? 0 : starts_[now - oldest], starts_[now - youngest + 1]};
+  }
+  // One of an age that is wanted, of those in [from, to); size() where there is none.
+  std::size_t of_age(const std::array<std::uint64_t, kAgeBins>& wanted, std::size_t from, std::size_t to,
+                     Dice& dice) const {
+    std::array<std::pair<std::size_t, std::size_t>, kAgeBins> ranges;
     std::uint64_t sum = 0;
-    for (const std::uint64_t count : wanted) {
-      sum += count;
+    for (unsigned bin = 0; bin < kAgeBins; ++bin) {
+      const auto [low, high] = range(bin);
+      ranges[bin] = {std::max(low, from), std::min(high, to)};
+      sum += ranges[bin].first < ranges[bin].second ? wanted[bin] : 0;
     }
-    if (sum > 0) {
-      std::uint64_t draw = dice.below(sum);
-      unsigned bin = 0;
-      while (draw >= wanted[bin]) {
-        draw -= wanted[bin++];
-      }
-      // Ages [2^bin, 2^(bin+1)) in windows; the last bin has no upper end.
-      const std::size_t now = starts_.size() - 1;
-      const std::size_t oldest = bin + 1 == kAgeBins ? now + 1 : (std::size_t{2} << bin) - 1;
-      const std::size_t youngest = std::size_t{1} << bin;
-      if (youngest <= now) {
-        const std::size_t low = oldest > now ? 0 : starts_[now - oldest];
-        const std::size_t at = within(low, starts_[now - youngest + 1], dice);
-        if (at < all_.size()) {
-          return at;
+    if (sum == 0) {
+      return all_.size();
+    }
+    std::uint64_t draw = dice.below(sum);
+    for (unsigned bin = 0; bin < kAgeBins; ++bin) {
+      if (const auto [low, high] = ranges[bin]; low < high) {
+        if (draw < wanted[bin]) {
+          return within(low, high, dice);
         }
+        draw -= wanted[bin];
       }
     }
-    return within(0, all_.size(), dice);
+    return all_.size();
+  }
+  std::size_t anywhere(const std::array<std::uint64_t, kAgeBins>& wanted, bool for_others, Dice& dice) const {
+    std::size_t at = all_.size();
+    if (left_ > 0) {
+      at = of_age(wanted, for_others ? 0 : left_, for_others ? left_ : all_.size(), dice);
+    }
+    if (at >= all_.size()) {
+      at = of_age(wanted, 0, all_.size(), dice);
+    }
+    return at < all_.size() ? at : within(0, all_.size(), dice);
   }
   void compact() {
     std::size_t to = 0;
     std::size_t window = 0;
     std::size_t last = 0;
+    std::size_t left = 0;
     for (std::size_t at = 0; at < all_.size(); ++at) {
       for (; window < starts_.size() && starts_[window] == at; ++window) {
         starts_[window] = to;
@@ -157,18 +183,21 @@ class Cohort {
       if (all_[at].alive) {
         all_[to++] = all_[at];
       }
+      left = at + 1 == left_ ? to : left;
     }
     for (; window < starts_.size(); ++window) {
       starts_[window] = to;
     }
     all_.resize(to);
     last_ = last;
+    left_ = left;
   }
 
   std::vector<Held> all_;
   std::vector<std::size_t> starts_;
   std::size_t alive_ = 0;
   std::size_t last_ = 0;
+  std::size_t left_ = 0;
 };
 
 }  // namespace heapwright::model

@@ -11,7 +11,7 @@ using trace::Event;
 namespace {
 
 constexpr std::size_t kBursts =
-    64;  // windows of their own for bursts, at most; a third of all where there are fewer windows
+    64;  // windows for bursts, at most, and a third of all; and as many for ends of threads, but no more than there are
 constexpr std::size_t kExactBySize =
     40;  // classes of one size: so many for the bytes in them, and so many for their number
 constexpr std::size_t kSizesOfClass = 12;
@@ -88,6 +88,9 @@ Layout::Layout(trace::EventSource& source, const FitOptions& options) : binned_(
     if (makes(event.kind) || event.kind == trace::Kind::kRealloc) {
       note_burst(tick, before);
     }
+    if (event.kind == trace::Kind::kThreadEnd && thread_ends_.size() <= kBursts) {
+      thread_ends_.insert(tick);
+    }
     statistics_.add(event);
     if (statistics_.ticks != tick) {
       before = statistics_.live();
@@ -120,6 +123,9 @@ void Layout::cut(const FitOptions& options) {
   }
   std::sort(bursts_.begin(), bursts_.end(), std::greater<>());
   bursts_.resize(std::min<std::size_t>(bursts_.size(), options.windows / 3));
+  if (thread_ends_.size() <= std::min<std::size_t>(kBursts, options.windows)) {
+    borders.insert(thread_ends_.begin(), thread_ends_.end());
+  }
   std::set<std::uint64_t> bursts{all};  // what is freed after the last tick comes in a window of its own, too
   for (const auto& [bytes, tick] : bursts_) {
     if (bytes >= statistics_.peak_live / 100) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -39,6 +40,7 @@ class Layout {
   Statistics statistics_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
       bursts_;  // bytes freed, tick they were freed before; a heap, least first
+  std::set<std::uint64_t> thread_ends_;  // before which tick
   std::vector<Span> spans_;
   std::uint64_t script_from_ = 0;
   std::vector<SizeClass> classes_;

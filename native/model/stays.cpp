@@ -116,7 +116,7 @@ bool WindowsSource::take_victim(std::uint32_t kind, Held& held) {
     held = brief.held;
   } else if (old) {
     ++c.olds_taken;
-    held = cohorts_[kind].take(c.old, model_.classes[kind], dice_);
+    held = cohorts_[kind].take(c.old, model_.classes[kind], false, dice_);
   } else {
     return false;
   }

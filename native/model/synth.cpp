@@ -59,7 +59,7 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
     }
     ++actor.old_at;
     if (ticks_ == 0) {
-      part_ = static_cast<double>(actor.old_at) / static_cast<double>(ends.size());
+      part_ = std::max(part_, static_cast<double>(actor.old_at) / static_cast<double>(ends.size()));
     }
     if (c.olds_taken > 0) {  // a realloc took it before its time
       --c.olds_taken;
@@ -68,7 +68,8 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
       if (!c.olds.empty()) {
         c.olds.pop_front();
       }
-      release(kind, cohorts_[kind].take(c.old, model_.classes[kind], dice_), group);
+      release(kind, cohorts_[kind].take(c.old, model_.classes[kind], group != model_.classes[kind].group, dice_),
+              group);
     }
   }
 }
@@ -158,10 +159,11 @@ void WindowsSource::run_window(Window& window) {
   enter(window);
   std::array<std::uint64_t, kGroups> ticks{};
   std::transform(actors_.begin(), actors_.end(), ticks.begin(), [](const Actor& actor) { return actor.ticks; });
-  Turns turns(ticks, window.turns);
+  Turns turns(ticks, window.turns, turn_);
   for (std::uint64_t rank = 0; rank < ticks_ || turns.left() > 0; ++rank) {
     run_tick(rank, turns);
   }
+  turn_ = turns.last();
   leave();
   ++window_;
 }
@@ -207,6 +209,11 @@ void WindowsSource::end_threads(Actor& actor, bool all) {
 }
 
 void WindowsSource::end_thread(std::uint32_t slot) {
+  for (std::size_t c = 0; c < cohorts_.size(); ++c) {
+    if (model_.classes[c].group == group_of(slot)) {
+      cohorts_[c].leave_to_others();
+    }
+  }
   Event end;
   end.kind = Kind::kThreadEnd;
   end.thread = static_cast<std::uint32_t>(by_slot_[slot] - 1);
@@ -217,9 +224,9 @@ void WindowsSource::end_thread(std::uint32_t slot) {
 
 // What is known of large blocks that stay, and the ends of all threads but the first.
 void WindowsSource::finish() {
-  std::uint32_t slot = 0;  // of some thread that is still there
-  while (slot + 1 < by_slot_.size() && by_slot_[slot] == 0) {
-    ++slot;
+  std::uint32_t there = 0;  // some thread that has not ended
+  while (there + 1 < by_slot_.size() && by_slot_[there] == 0) {
+    ++there;
   }
   const auto touched = [&](std::uint64_t object, std::uint64_t bytes) {
     if (bytes != trace::kUnknown) {
@@ -227,7 +234,7 @@ void WindowsSource::finish() {
       event.kind = Kind::kTouched;
       event.object = object;
       event.touched = bytes;
-      emit(event, slot);
+      emit(event, there);
     }
   };
   for (std::uint32_t c = 0; c < cohorts_.size(); ++c) {

@@ -14,17 +14,18 @@ namespace heapwright::model {
 
 class Turns {
  public:
-  // How many ticks each has in the window, and how often turns change.
-  Turns(const std::array<std::uint64_t, kGroups>& ticks, std::uint64_t changes) : ticks_(ticks) {
+  // How many ticks each has in the window, how often turns change, and who had the last turn before.
+  Turns(const std::array<std::uint64_t, kGroups>& ticks, std::uint64_t changes, std::uint32_t last)
+      : ticks_(ticks), now_(last) {
     const auto busy = static_cast<std::uint64_t>(
         std::count_if(ticks.begin(), ticks.end(), [](std::uint64_t each) { return each > 0; }));
     alone_ = busy < 2;
     ticks_left_ = std::accumulate(ticks.begin(), ticks.end(), std::uint64_t{0});
-    turns_of_each_ =
-        std::max(1.0, static_cast<double>(changes + 1) / static_cast<double>(std::max<std::uint64_t>(1, busy)));
+    turns_of_each_ = std::max<std::uint64_t>(1, (changes + 1 + busy / 2) / std::max<std::uint64_t>(1, busy));
   }
 
   std::uint64_t left() const { return ticks_left_; }
+  std::uint32_t last() const { return now_; }
   // The group of the next tick; there must be one left.
   std::uint32_t next(Dice& dice) {
     --ticks_left_;
@@ -43,24 +44,25 @@ class Turns {
                : static_cast<double>(done_[group]) / static_cast<double>(ticks_[group]);
   }
   void change(Dice& dice) {
-    now_ = 0;
-    for (std::uint32_t group = 1; group < kGroups; ++group) {
+    for (std::uint32_t group = 0; group < kGroups; ++group) {
       now_ = progress(group) < progress(now_) ? group : now_;
     }
-    const std::uint64_t rest = ticks_[now_] - done_[now_];
     // Not all of one length, or they would meet in step.
-    left_ = alone_ ? rest
-                   : std::clamp<std::uint64_t>(whole(static_cast<double>(ticks_[now_]) / turns_of_each_ *
-                                                     (0.5 + dice.uniform())),
-                                               1, rest);
+    const std::uint64_t turn = ++turns_[now_];
+    const double up_to = turn < turns_of_each_ && !alone_ ? static_cast<double>(turn) + dice.uniform() - 0.5
+                                                          : static_cast<double>(turns_of_each_);
+    const auto ticks = static_cast<double>(ticks_[now_]);
+    const std::uint64_t end = whole(ticks * up_to / static_cast<double>(turns_of_each_));
+    left_ = std::clamp<std::uint64_t>(end, done_[now_] + 1, ticks_[now_]) - done_[now_];
   }
 
   std::array<std::uint64_t, kGroups> ticks_;
   std::array<std::uint64_t, kGroups> done_{};
-  double turns_of_each_ = 1;
+  std::array<std::uint64_t, kGroups> turns_{};  // each has had
+  std::uint64_t turns_of_each_ = 1;
   bool alone_ = true;
   std::uint64_t ticks_left_ = 0;
-  std::uint32_t now_ = 0;
+  std::uint32_t now_ = 0;  // whose turn it is
   std::uint64_t left_ = 0;  // of the turn
 };
 

@@ -128,7 +128,7 @@ TEST(Threads, WhatIsReplacedOneForOneDoesNotSway) {
 TEST(Threads, TakeTurnsAsOftenAsTheyDid) {
   const auto events = in_turns();
   const auto truth = static_cast<double>(watch(events).turns);
-  EXPECT_NEAR(static_cast<double>(made_up(events).turns), truth, truth);  // each window has both threads
+  EXPECT_NEAR(static_cast<double>(made_up(events).turns), truth, truth / 2);
 }
 
 // Four threads at a time; each replaces blocks of one of those before it, and ends.
@@ -160,6 +160,7 @@ TEST(Threads, EndAndHandOver) {
   const auto near = [](std::uint64_t value, std::uint64_t of, double part) {
     EXPECT_NEAR(static_cast<double>(value), static_cast<double>(of), part * static_cast<double>(of));
   };
+  printf("%lu %lu  %lu %lu  %lu %lu\n",found.peak,truth.peak,found.remote,truth.remote,found.of_the_ended,truth.of_the_ended);
   near(found.peak, truth.peak, 0.02);
   near(found.remote, truth.remote, 0.1);
   near(found.of_the_ended, truth.of_the_ended, 0.1);
@@ -203,7 +204,7 @@ TEST(Turns, GiveEachItsTicks) {
   Dice dice(1);
   for (const std::uint64_t changes : {0U, 1U, 10U, 300U, 100000U}) {
     std::array<std::uint64_t, kGroups> ticks{900, 0, 100, 2000};
-    Turns turns(ticks, changes);
+    Turns turns(ticks, changes, 0);
     std::uint64_t changed = 0;
     std::uint32_t last = kGroups;
     while (turns.left() > 0) {
