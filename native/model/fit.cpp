@@ -84,7 +84,9 @@ class Counter {
   Places places_;
   std::array<Gauge, kGroups> gauges_;
   std::size_t ends_at_ = 0;  // thread ends of the window under way begin here
-  std::uint32_t turn_ = 0;   // group that had the last tick
+  Portions turns_;           // ticks of each turn
+  std::uint64_t turn_ = 0;
+  std::uint32_t has_turn_ = 0;  // group that had the last tick
   std::uint64_t ticks_ = 0;
   std::uint64_t time_ = 0;
   std::uint64_t window_since_ = 0;  // time
@@ -111,6 +113,7 @@ void Counter::leave_window() {
   for (std::uint32_t group = 0; group < kGroups; ++group) {
     left.parts[group] = gauges_[group].take(left.ticks);
   }
+  left.turns = turns_.take();
   left.nanoseconds += time_ - window_since_;
   window_since_ = time_;
 }
@@ -233,8 +236,9 @@ void Counter::begin(const Event& event, std::optional<Stay> from) {
     row.long_bytes += stay.size;
     stay.clock = gauges_[c.group].clock();
     gauges_[c.group].begin(stay.size);
-    window.turns += turn_ == c.group ? 0 : 1;
-    turn_ = c.group;
+    turn_ += has_turn_ == c.group ? 0 : 1;
+    has_turn_ = c.group;
+    turns_.add(0, turn_);
     c.callocs += event.kind == Kind::kCalloc ? 1 : 0;
     if (event.kind == Kind::kAligned) {
       const auto same = std::find_if(c.alignments.begin(), c.alignments.end(),

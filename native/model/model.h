@@ -111,7 +111,7 @@ using GroupPair = std::pair<std::uint32_t, std::uint32_t>;
 struct Window {
   std::uint64_t ticks = 0;
   std::uint64_t nanoseconds = 0;
-  std::uint64_t turns = 0;  // how often the next tick is another group's than the last
+  std::uint64_t turns = 0;  // into how many of equal length its ticks fall: a few long ones, whatever short ones are between
   std::array<Part, kGroups> parts{};
   std::vector<Row> rows;                                                     // by class
   std::map<GroupPair, Handed> handed;                                        // who began them, who frees them

@@ -14,14 +14,14 @@ namespace heapwright::model {
 
 class Turns {
  public:
-  // How many ticks each has in the window, how often turns change, and who had the last turn before.
-  Turns(const std::array<std::uint64_t, kGroups>& ticks, std::uint64_t changes, std::uint32_t last)
+  // How many ticks each has in the window, how many turns there are, and who had the last one before.
+  Turns(const std::array<std::uint64_t, kGroups>& ticks, std::uint64_t turns, std::uint32_t last)
       : ticks_(ticks), now_(last) {
     const auto busy = static_cast<std::uint64_t>(
         std::count_if(ticks.begin(), ticks.end(), [](std::uint64_t each) { return each > 0; }));
     alone_ = busy < 2;
     ticks_left_ = std::accumulate(ticks.begin(), ticks.end(), std::uint64_t{0});
-    turns_of_each_ = std::max<std::uint64_t>(1, (changes + 1 + busy / 2) / std::max<std::uint64_t>(1, busy));
+    turns_of_each_ = std::max<std::uint64_t>(1, (turns + busy / 2) / std::max<std::uint64_t>(1, busy));
   }
 
   std::uint64_t left() const { return ticks_left_; }
