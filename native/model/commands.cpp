@@ -1,9 +1,13 @@
 // The sub-commands of heapwright-trace that count, fit, make up and convert traces. Results are JSON on stdout.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "fit.h"
 #include "json.h"
@@ -46,6 +50,26 @@ int pack_and_print(EventSource& source, const char* path) {
   return 0;
 }
 
+// A made-up trace of a program that has these libraries.
+class WithLibraries : public EventSource {
+ public:
+  WithLibraries(std::unique_ptr<EventSource> source, std::string_view names)
+      : source_(std::move(source)), header_(source_->header()) {
+    while (!names.empty() && names != "-") {
+      const std::size_t end = std::min(names.find(','), names.size());
+      header_.libraries.emplace_back(names.substr(0, end));
+      names.remove_prefix(std::min(end + 1, names.size()));
+    }
+  }
+  const Header& header() const override { return header_; }
+  bool next(Event& event) override { return source_->next(event); }
+  Loss loss() const override { return source_->loss(); }
+
+ private:
+  std::unique_ptr<EventSource> source_;
+  Header header_;
+};
+
 bool number(const char* text, double& value) {
   char* end = nullptr;
   value = std::strtod(text, &end);
@@ -80,7 +104,12 @@ int fit_command(Words words) {
     return fail("WINDOWS and BYTES are numbers above 0");
   }
   std::string error;
-  const model::Opener open = [&] { return open_trace(words[0], error); };
+  std::string executable;
+  const model::Opener open = [&] {
+    auto source = open_trace(words[0], error);
+    executable = source ? source->header().executable : "";
+    return source;
+  };
   model::Model found;
   Loss loss;
   std::string why;
@@ -100,14 +129,16 @@ int fit_command(Words words) {
     }
     text = model::to_json(found);
   }
-  print(text);
+  Json of;  // the program: not of the model, but whoever asked may look at it
+  of.open('{').field("executable", executable).key("model");
+  print(of.text() + text + '}');
   if (!loss.why.empty()) {
     (void)std::fprintf(stderr, "%s\n", loss.why.c_str());
   }
   return 0;
 }
 
-// synth HEAP TIME FILE, a plan on stdin
+// synth HEAP TIME FILE LIBRARIES, a plan on stdin; names with commas between them, or -
 int synth_command(Words words) {
   double heap = 0;
   double time = 0;
@@ -140,8 +171,8 @@ int synth_command(Words words) {
         needed, there);
     return fail(line.data());
   }
-  const auto source = model::make_synthetic(std::move(plan));
-  return pack_and_print(*source, words[2]);
+  WithLibraries source(model::make_synthetic(std::move(plan)), words[3]);
+  return pack_and_print(source, words[2]);
 }
 
 // import-wl FILE TRACE

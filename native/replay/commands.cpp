@@ -23,6 +23,11 @@ int expand_command(Words words) {
       .field("shared_slots", done.shared_slots);
   json.field("dropped", done.dropped).field("peak_live_bytes", done.peak_live_bytes);
   json.field("recorded_s", static_cast<double>(done.duration) / 1e9).field("executable", done.executable);
+  json.key("libraries").open('[');
+  for (const std::string& library : done.libraries) {
+    json.value(library);
+  }
+  json.close(']');
   json.field("lost_bytes", done.loss.bytes).field("lost_events", done.loss.events);
   json.field("cut_short", done.loss.cut_short).close('}');
   (void)std::printf("%s\n", json.text().c_str());

@@ -23,6 +23,7 @@ struct Expanded {
   std::uint64_t duration = 0;  // nanoseconds
   trace::Loss loss;
   std::string executable;  // of the program recorded; empty where that is not known
+  std::vector<std::string> libraries;  // of a modelled one (trace/event.h)
 };
 
 using Opener = std::function<std::unique_ptr<trace::EventSource>(std::string& error)>;

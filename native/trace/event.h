@@ -71,6 +71,8 @@ struct Header {
       0;  // bytes, before the program's own first allocation; 0 where it is not known
   std::vector<std::string> phases;
   bool synthetic = false;  // made by a model, not recorded
+  // Libraries that allocators may bring along and the modelled program has anyway; only where `synthetic`, else the executable tells.
+  std::vector<std::string> libraries;
 };
 
 // What a reader could not read; all zero for a whole trace. Losses are told to people, never passed over.

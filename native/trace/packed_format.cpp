@@ -43,6 +43,9 @@ Bytes encode_header(const Header& header, std::uint64_t tick) {
   for (const std::string& phase : header.phases) {
     put_pair(bytes, "phase", phase);
   }
+  for (const std::string& library : header.libraries) {
+    put_pair(bytes, "library", library);
+  }
   put_pair(bytes, "executable", header.executable);
   put_pair(bytes, "allocator", header.allocator);
   put_pair(bytes, "pid", std::to_string(header.pid));
@@ -65,6 +68,8 @@ bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick) 
       header.command.emplace_back(value);
     } else if (key == "phase") {
       header.phases.emplace_back(value);
+    } else if (key == "library") {
+      header.libraries.emplace_back(value);
     } else if (key == "executable") {
       header.executable = value;
     } else if (key == "allocator") {

@@ -37,6 +37,9 @@ class Origin(msgspec.Struct, omit_defaults=True):
     command: list[str] = []
 
 
+Library: TypeAlias = Literal["libstdc++.so.6", "libm.so.6", "libgcc_s.so.1"]  # replay.RUNTIME
+
+
 class SizeClass(msgspec.Struct, forbid_unknown_fields=True):
     """Sizes that are counted together. See docs/synth.md."""
 
@@ -81,6 +84,7 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
     windows: list[Window]
     script: list[Annotated[int, msgspec.Meta(ge=-1, le=1 << 48)]]
     thread_ends: list[Count]
+    libraries: list[Library]
     origin: Origin = msgspec.field(default_factory=Origin)
 
     def numbers(self) -> Iterator[int]:
@@ -111,6 +115,7 @@ class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbi
     allocations: Count
     peak_live_bytes: Count
     classes: Annotated[list[tuple[Count, Count, Count]], msgspec.Meta(min_length=1)]
+    libraries: list[Library]
     origin: Origin = msgspec.field(default_factory=Origin)
 
     def numbers(self) -> Iterator[int]:
@@ -171,6 +176,8 @@ def fit(trace: Path, kind: Kind = "windows", windows: int = 200, with_command: b
         UsageError: there is no such file.
         HeapwrightError: nothing of it can be read, or it holds no allocation.
     """
+    from heapwright.trace.replay import runtime_of
+
     need_trace(trace)
     words = ("fit", trace, kind, str(windows), str(MODEL_BYTES - _FRAME_BYTES))
     text, warning = run_native(*words)
@@ -179,7 +186,14 @@ def fit(trace: Path, kind: Kind = "windows", windows: int = 200, with_command: b
         from heapwright.trace.info import read_info
 
         origin.command = read_info(trace)[0].command
-    whole = {"schema": SCHEMA, "version": VERSION, **msgspec.json.decode(text), "origin": msgspec.to_builtins(origin)}
+    found = msgspec.json.decode(text)
+    whole = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        **found["model"],
+        "libraries": runtime_of(found["executable"]),
+        "origin": msgspec.to_builtins(origin),
+    }
     model: Model = msgspec.convert(whole, WindowsModel | RandMallocModel)
     return model, warning
 
@@ -232,5 +246,6 @@ def synthesise(model: Model, trace: Path, seed: int = 0, scale: float = 1.0, tim
     """
     kind = "windows" if isinstance(model, WindowsModel) else "rand-malloc"
     plan = f"heapwright-plan 2 {kind} {seed} " + " ".join(map(str, model.numbers())) + "\n"
-    text, _ = run_native("synth", repr(scale), repr(time_scale), trace, given=plan.encode())
+    libraries = ",".join(model.libraries) or "-"
+    text, _ = run_native("synth", repr(scale), repr(time_scale), trace, libraries, given=plan.encode())
     return msgspec.json.decode(text, type=Made)

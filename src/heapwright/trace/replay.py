@@ -37,6 +37,15 @@ Touch = Literal["none", "page", "full"]
 RUNTIME = ("libstdc++.so.6", "libm.so.6", "libgcc_s.so.1")  # of C++, in which many allocators are written
 
 
+def runtime_of(executable: str) -> list[str]:
+    """Which of the libraries of RUNTIME a program loads; none where it is not there."""
+    if not os.access(executable, os.R_OK):
+        return []
+    done = subprocess.run(["ldd", executable], capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    known = {line.split()[0].decode(errors="replace") for line in done.stdout.splitlines() if line.strip()}
+    return [library for library in RUNTIME if library in known]
+
+
 class Plan(msgspec.Struct):
     """What heapwright-trace says of a trace made ready. Bytes and seconds.
 
@@ -46,6 +55,7 @@ class Plan(msgspec.Struct):
         dropped: events about objects that are not there; they are not replayed.
         recorded_s: how long the recording took.
         executable: the program recorded, or empty where that is not known.
+        libraries: of a modelled program, those of RUNTIME it has loaded.
     """
 
     events: int
@@ -58,6 +68,7 @@ class Plan(msgspec.Struct):
     peak_live_bytes: int
     recorded_s: float
     executable: str
+    libraries: list[str]
     lost_bytes: int
     lost_events: int
     cut_short: bool
@@ -135,12 +146,7 @@ class Ready:
 
         A replay loads them in any case, or it would take them for memory of the allocator.
         """
-        if not os.access(self.plan.executable, os.R_OK):
-            return []
-        loader = ["ldd", self.plan.executable]
-        done = subprocess.run(loader, capture_output=True, check=False, stdin=subprocess.DEVNULL)
-        known = {line.split()[0].decode(errors="replace") for line in done.stdout.splitlines() if line.strip()}
-        return [library for library in RUNTIME if library in known]
+        return [library for library in RUNTIME if library in self.plan.libraries] or runtime_of(self.plan.executable)
 
     @cached_property
     def own_cpu_s(self) -> float:
