@@ -39,7 +39,7 @@ class Layout {
 
   Statistics statistics_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
-      bursts_;  // bytes freed, tick they were freed before; a heap, least first
+      bursts_;                           // bytes freed, tick they were freed before; a heap, least first
   std::set<std::uint64_t> thread_ends_;  // before which tick
   std::vector<Span> spans_;
   std::uint64_t script_from_ = 0;

@@ -34,7 +34,8 @@ namespace heapwright::model {
 
 inline constexpr unsigned kLifeBins = 48;
 inline constexpr unsigned kAgeBins = 12;
-inline constexpr std::uint32_t kGroups = 8;  // of threads; thread 8 shares with thread 1, 9 with 2 …; nobody with 0, mostly main
+inline constexpr std::uint32_t kGroups =
+    8;  // of threads; thread 8 shares with thread 1, 9 with 2 …; nobody with 0, mostly main
 inline constexpr unsigned kAsClass = kLifeBins - 1;  // bin of those whose lengths are as in SizeClass::brief
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
@@ -111,7 +112,8 @@ using GroupPair = std::pair<std::uint32_t, std::uint32_t>;
 struct Window {
   std::uint64_t ticks = 0;
   std::uint64_t nanoseconds = 0;
-  std::uint64_t turns = 0;  // into how many of equal length its ticks fall: a few long ones, whatever short ones are between
+  std::uint64_t turns =
+      0;  // into how many of equal length its ticks fall: a few long ones, whatever short ones are between
   std::array<Part, kGroups> parts{};
   std::vector<Row> rows;                                                     // by class
   std::map<GroupPair, Handed> handed;                                        // who began them, who frees them

@@ -38,8 +38,7 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
     if (first == kNever) {
       return;
     }
-    const std::uint32_t kind =
-        first == brief ? briefs_[actor.due.top().brief].kind : ends[actor.old_at].kind;
+    const std::uint32_t kind = first == brief ? briefs_[actor.due.top().brief].kind : ends[actor.old_at].kind;
     ClassWindow& c = classes_[kind];
     if (until == Until::kTick) {
       // What reallocs wait for does not become less by ending.
@@ -68,7 +67,8 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
       if (!c.olds.empty()) {
         c.olds.pop_front();
       }
-      release(kind, cohorts_[kind].take(c.old, model_.classes[kind], group != model_.classes[kind].group, dice_),
+      release(kind,
+              cohorts_[kind].take(c.old, model_.classes[kind], group != model_.classes[kind].group, dice_),
               group);
     }
   }
@@ -109,7 +109,8 @@ void WindowsSource::enter(Window& window) {
       }
     }
   }
-  for (; thread_end_at_ < model_.ends.size() && model_.ends[thread_end_at_].window == window_; ++thread_end_at_) {
+  for (; thread_end_at_ < model_.ends.size() && model_.ends[thread_end_at_].window == window_;
+       ++thread_end_at_) {
     const ThreadEnd& end = model_.ends[thread_end_at_];
     actors_[group_of(end.thread)].thread_ends.push_back(end);
   }
@@ -158,7 +159,8 @@ void WindowsSource::run_tick(std::uint64_t rank, Turns& turns) {
 void WindowsSource::run_window(Window& window) {
   enter(window);
   std::array<std::uint64_t, kGroups> ticks{};
-  std::transform(actors_.begin(), actors_.end(), ticks.begin(), [](const Actor& actor) { return actor.ticks; });
+  std::transform(actors_.begin(), actors_.end(), ticks.begin(),
+                 [](const Actor& actor) { return actor.ticks; });
   Turns turns(ticks, window.turns, turn_);
   for (std::uint64_t rank = 0; rank < ticks_ || turns.left() > 0; ++rank) {
     run_tick(rank, turns);

@@ -62,7 +62,7 @@ class Turns {
   std::uint64_t turns_of_each_ = 1;
   bool alone_ = true;
   std::uint64_t ticks_left_ = 0;
-  std::uint32_t now_ = 0;  // whose turn it is
+  std::uint32_t now_ = 0;   // whose turn it is
   std::uint64_t left_ = 0;  // of the turn
 };
 

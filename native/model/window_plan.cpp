@@ -212,9 +212,9 @@ WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& class
     std::sort(plan[group].begins.begin(), plan[group].begins.end(), [](const Begin& a, const Begin& b) {
       return std::tie(a.at, a.kind, a.length, a.until) < std::tie(b.at, b.kind, b.length, b.until);
     });
-    std::sort(
-        plan[group].ends.begin(), plan[group].ends.end(),
-        [](const OldEnd& a, const OldEnd& b) { return std::tie(a.at, a.kind) < std::tie(b.at, b.kind); });
+    std::sort(plan[group].ends.begin(), plan[group].ends.end(), [](const OldEnd& a, const OldEnd& b) {
+      return std::tie(a.at, a.kind) < std::tie(b.at, b.kind);
+    });
     for (Begin& begin : plan[group].begins) {
       if (begin.length != kLong) {
         begin.freed_by = brief_by[group].next(group);

@@ -168,7 +168,7 @@ class WindowsSource : public trace::EventSource {
   std::vector<std::uint32_t> untimed_;  // those that go by all ticks
   std::uint64_t rank_ = 0;              // of all ticks of the window
   std::uint32_t turn_ = 0;              // group that had the last turn
-  std::deque<Begin> late_;  // reallocs that found nothing to take
+  std::deque<Begin> late_;              // reallocs that found nothing to take
 
   std::vector<trace::Event> ready_;
   std::size_t at_ = 0;

@@ -22,7 +22,7 @@ struct Expanded {
   std::uint64_t peak_live_bytes = 0;
   std::uint64_t duration = 0;  // nanoseconds
   trace::Loss loss;
-  std::string executable;  // of the program recorded; empty where that is not known
+  std::string executable;              // of the program recorded; empty where that is not known
   std::vector<std::string> libraries;  // of a modelled one (trace/event.h)
 };
 

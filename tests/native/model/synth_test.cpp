@@ -169,19 +169,19 @@ bool reads(const std::string& text) {
 
 TEST(Plan, BelievesNothing) {
   const std::string head = "heapwright-plan 2 windows 0 10 10 0 1 ";
-  const std::string one = "1 1 16 10 0 0 0 0 -1 0 1 0 1 0 0 ";  // classes: one, of size 16
+  const std::string one = "1 1 16 10 0 0 0 0 -1 0 1 0 1 0 0 ";    // classes: one, of size 16
   const std::string window = "1 10 10 0 7 0 0 0 500 500 16 16 ";  // one; its part
   const std::string end = " 0 0 0 0";                             // handed, resizes, script, ends of threads
   EXPECT_TRUE(reads(head + one + window + "5 0 10 0 0 0" + end));
-  EXPECT_FALSE(reads(head + one + window + "5 7 10 0 0 0" + end));   // no class 7
-  EXPECT_FALSE(reads(head + one + window + "4 0 10 0 0" + end));     // a row ends early
+  EXPECT_FALSE(reads(head + one + window + "5 7 10 0 0 0" + end));  // no class 7
+  EXPECT_FALSE(reads(head + one + window + "4 0 10 0 0" + end));    // a row ends early
   EXPECT_FALSE(reads(head + one + window + "5 0 -1 0 0 0" + end));
   EXPECT_FALSE(reads(head + one + window + "99999999999999"));
-  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 3 0 3 1 0 0"));    // no class 3
-  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 4 0 8 1 1 0 0 0"));  // no group 8
-  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 0 0 3 1 0 500"));  // no thread 1
-  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 0 0 3 0 1 500"));  // no window 1
-  EXPECT_FALSE(reads(head + one + "1 10 10 0 7 8 0 0 500 500 0 0 5 0 10 0 0 0" + end));     // no group 8
+  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 3 0 3 1 0 0"));               // no class 3
+  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 4 0 8 1 1 0 0 0"));             // no group 8
+  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 0 0 3 1 0 500"));             // no thread 1
+  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 0 0 3 0 1 500"));             // no window 1
+  EXPECT_FALSE(reads(head + one + "1 10 10 0 7 8 0 0 500 500 0 0 5 0 10 0 0 0" + end));  // no group 8
   EXPECT_FALSE(reads(head + one + "1 10 10 0 7 0 0 0 500 1001 0 0 5 0 10 0 0 0" + end));
   EXPECT_FALSE(reads(head + "1 0 "));
   EXPECT_FALSE(reads("heapwright-plan 1 windows 0"));

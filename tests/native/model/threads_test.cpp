@@ -44,8 +44,8 @@ struct Seen {
   std::vector<std::int64_t> least;  // after the first tenth of the trace
   std::vector<bool> ended;
   std::uint64_t turns = 0;
-  std::uint64_t remote = 0;          // frees by another thread than made the block
-  std::uint64_t of_the_ended = 0;    // of these, blocks of threads that had ended
+  std::uint64_t remote = 0;        // frees by another thread than made the block
+  std::uint64_t of_the_ended = 0;  // of these, blocks of threads that had ended
 };
 
 Seen watch(const std::vector<Event>& events) {
@@ -115,7 +115,8 @@ TEST(Threads, WhatIsReplacedOneForOneDoesNotSway) {
   const Seen truth = watch(events);
   for (const double heap : {1.0, 2.0}) {
     const Seen found = made_up(events, heap);
-    EXPECT_NEAR(static_cast<double>(found.peak), heap * static_cast<double>(truth.peak), 0.02 * heap * static_cast<double>(truth.peak));
+    EXPECT_NEAR(static_cast<double>(found.peak), heap * static_cast<double>(truth.peak),
+                0.02 * heap * static_cast<double>(truth.peak));
     ASSERT_EQ(found.most.size(), 2U);
     for (std::uint32_t thread = 0; thread < 2; ++thread) {
       const double bytes = heap * static_cast<double>(truth.most[thread]);
@@ -160,7 +161,8 @@ TEST(Threads, EndAndHandOver) {
   const auto near = [](std::uint64_t value, std::uint64_t of, double part) {
     EXPECT_NEAR(static_cast<double>(value), static_cast<double>(of), part * static_cast<double>(of));
   };
-  printf("%lu %lu  %lu %lu  %lu %lu\n",found.peak,truth.peak,found.remote,truth.remote,found.of_the_ended,truth.of_the_ended);
+  printf("%lu %lu  %lu %lu  %lu %lu\n", found.peak, truth.peak, found.remote, truth.remote,
+         found.of_the_ended, truth.of_the_ended);
   near(found.peak, truth.peak, 0.02);
   near(found.remote, truth.remote, 0.1);
   near(found.of_the_ended, truth.of_the_ended, 0.1);
