@@ -157,7 +157,8 @@ void thin(std::vector<ThreadEnd>& ends) {
     std::size_t to = 0;
     for (std::size_t i = 0; i < ends.size(); ++i) {
       const std::uint32_t thread = ends[i].thread;
-      if ((keep[thread] = !keep[thread]) || last[thread] == i) {
+      keep[thread] = !keep[thread];
+      if (keep[thread] || last[thread] == i) {
         ends[to++] = ends[i];
       }
     }

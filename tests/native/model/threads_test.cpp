@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "model/cohort.h"
 #include "model/fit.h"
 #include "model/merge.h"
 #include "model/scale.h"
@@ -95,11 +96,12 @@ Seen made_up(const std::vector<Event>& events, double heap = 1) {
 // Two threads on one core, each with 3000 blocks of which it replaces the oldest, in turns of 700 to 1700 ticks.
 std::vector<Event> in_turns() {
   Program program;
-  std::mt19937_64 random(1);
+  Dice dice(1);
   std::array<std::deque<std::uint64_t>, 2> blocks;
-  for (int turn = 0; turn < 200; ++turn) {
+  for (std::uint32_t turn = 0; turn < 200; ++turn) {
     const std::uint32_t thread = turn % 2;
-    for (std::uint64_t i = 0; i < 700 + random() % 1000; ++i) {
+    const std::uint64_t ticks = 700 + dice.below(1000);
+    for (std::uint64_t i = 0; i < ticks; ++i) {
       if (blocks[thread].size() == 3000) {
         program.free(thread, blocks[thread].front());
         blocks[thread].pop_front();
@@ -135,7 +137,7 @@ TEST(Threads, TakeTurnsAsOftenAsTheyDid) {
 // Four threads at a time; each replaces blocks of one of those before it, and ends.
 TEST(Threads, EndAndHandOver) {
   Program program;
-  std::mt19937_64 random(2);
+  Dice dice(2);
   std::array<std::vector<std::uint64_t>, 4> blocks;
   for (auto& each : blocks) {
     for (int i = 0; i < 500; ++i) {
@@ -145,9 +147,9 @@ TEST(Threads, EndAndHandOver) {
   for (std::uint32_t generation = 0; generation < 6; ++generation) {
     for (int step = 0; step < 2000; ++step) {
       for (std::uint32_t number = 0; number < 4; ++number) {
-        std::uint64_t& block = blocks[(number + generation) % 4][random() % 500];
+        std::uint64_t& block = blocks[(number + generation) % 4][dice.below(500)];
         program.free(1 + 4 * generation + number, block);
-        block = program.make(1 + 4 * generation + number, 16 + random() % 100);
+        block = program.make(1 + 4 * generation + number, 16 + dice.below(100));
       }
     }
     for (std::uint32_t number = 0; number < 4; ++number) {
@@ -161,8 +163,6 @@ TEST(Threads, EndAndHandOver) {
   const auto near = [](std::uint64_t value, std::uint64_t of, double part) {
     EXPECT_NEAR(static_cast<double>(value), static_cast<double>(of), part * static_cast<double>(of));
   };
-  printf("%lu %lu  %lu %lu  %lu %lu\n", found.peak, truth.peak, found.remote, truth.remote,
-         found.of_the_ended, truth.of_the_ended);
   near(found.peak, truth.peak, 0.02);
   near(found.remote, truth.remote, 0.1);
   near(found.of_the_ended, truth.of_the_ended, 0.1);
@@ -187,6 +187,7 @@ TEST(Threads, OneMayOnlyFree) {
 
 TEST(Threads, VeryManyEndsAreThinnedOut) {
   std::vector<ThreadEnd> ends;
+  ends.reserve(9001);
   for (std::uint32_t i = 0; i < 9000; ++i) {
     ends.push_back({1 + i % 3, i, 0});
   }
