@@ -93,7 +93,7 @@ Seen made_up(const std::vector<Event>& events, double heap = 1) {
   return watch(all_of(*make_windows_source(std::move(model), 1)));
 }
 
-// Two threads on one core, each with 3000 blocks of which it replaces the oldest, in turns of 700 to 1700 ticks.
+// Two threads on one core, each with 400 blocks of which it replaces the oldest, in turns of 700 to 1700 ticks.
 std::vector<Event> in_turns() {
   Program program;
   Dice dice(1);
@@ -102,7 +102,7 @@ std::vector<Event> in_turns() {
     const std::uint32_t thread = turn % 2;
     const std::uint64_t ticks = 700 + dice.below(1000);
     for (std::uint64_t i = 0; i < ticks; ++i) {
-      if (blocks[thread].size() == 3000) {
+      if (blocks[thread].size() == 400) {
         program.free(thread, blocks[thread].front());
         blocks[thread].pop_front();
       }
