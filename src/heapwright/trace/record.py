@@ -182,8 +182,7 @@ def _is_static(path: Path) -> bool:
 
 def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
     """Its exit status. Ctrl-C reaches it from the terminal, TERM and HUP from us; it makes of them what it likes."""
-    # Signals that come before the command is there are kept for it: there is no moment in which one would end us and leave it
-    # running.
+    # Signals that come before the command is there are kept for it: in no moment can one end us and leave it running.
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
