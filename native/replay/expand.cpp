@@ -57,10 +57,8 @@ class Expander {
       if (threads_.size() > 1) {
         drift_.add(event, size_of);
       }
-      if (pending_.size() >= kEpochEvents || drift_.most() >= epoch_bytes_) {
-        if (!flush()) {
-          return false;
-        }
+      if ((pending_.size() >= kEpochEvents || drift_.most() >= epoch_bytes_) && !flush()) {
+        return false;
       }
     }
     return flush() && finish();
