@@ -11,8 +11,8 @@
 //     window      0        1        2     ...
 //     begins    ├──┤ ├──────────────────┤          short, by length    long: ends in window 2, age 2, bin 2 of log_bin
 //
-// Windows are equal shares of all ticks, cut further where live bytes peak; where much is freed at once between two ticks a
-// window of no ticks holds just that.
+// Windows are equal shares of all ticks, cut further where live bytes peak and where threads end; where much is freed at once
+// between two ticks a window of no ticks holds just that.
 //
 // Threads take turns, and while one has its turn the others stand still. So each group of threads has a clock of its own, which
 // goes on when one of its stays begins: lengths of stays are by the clock of who began them, and where in a window something
