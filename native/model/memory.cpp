@@ -7,9 +7,9 @@ namespace heapwright::model {
 
 namespace {
 
-// Seen with models scaled to some millions of either: 131 to 140 bytes a tick of the longest window (what begins and ends in it, and
-// its events), 90 to 100 a live object (it, and what packing knows of it).
-constexpr double kTickBytes = 160;
+// Seen with models scaled to some millions of either: 131 to 305 bytes a tick of the longest window (what begins and ends in it, and
+// its events, in lists that double as they grow), 90 to 100 a live object (it, and what packing knows of it).
+constexpr double kTickBytes = 320;
 constexpr double kObjectBytes = 110;
 
 }  // namespace
