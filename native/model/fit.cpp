@@ -83,6 +83,7 @@ class Counter {
   trace::LiveTable<Stay> stays_;
   Places places_;
   std::array<Gauge, kGroups> gauges_;
+  Balance all_;              // of all groups
   std::size_t ends_at_ = 0;  // thread ends of the window under way begin here
   Portions turns_;           // ticks of each turn
   std::uint64_t turn_ = 0;
@@ -110,9 +111,14 @@ void Counter::leave_window() {
     const std::uint64_t ticks = gauge(end.thread).ticks();
     end.at = ticks == 0 ? 1000 : 1000 * end.at / ticks;
   }
+  std::uint32_t busy = 0;
   for (std::uint32_t group = 0; group < kGroups; ++group) {
     left.parts[group] = gauges_[group].take(left.ticks);
+    busy += left.parts[group] == Part{} ? 0 : 1;
   }
+  Part all;
+  all_.take(all);
+  left.parts[kGroups] = busy > 1 ? all : Part{};
   left.turns = turns_.take();
   left.nanoseconds += time_ - window_since_;
   window_since_ = time_;
@@ -155,6 +161,7 @@ void Counter::add(const Event& event) {
     time_ = std::max(time_, event.time);
     begin(event, std::nullopt);
     gauge(places_.of(event.thread)).settle();
+    all_.settle();
     return;
   }
   time_ = std::max(time_, event.time);
@@ -189,6 +196,7 @@ void Counter::add(const Event& event) {
     sized_ += event.kind == Kind::kFreeSized ? 1 : 0;
   }
   gauge(thread).settle();
+  all_.settle();
 }
 
 // The class of a size for a thread, a new one where it is the first.
@@ -236,6 +244,7 @@ void Counter::begin(const Event& event, std::optional<Stay> from) {
     row.long_bytes += stay.size;
     stay.clock = gauges_[c.group].clock();
     gauges_[c.group].begin(stay.size);
+    all_.add(stay.size);
     turn_ += has_turn_ == c.group ? 0 : 1;
     has_turn_ = c.group;
     turns_.add(0, turn_);
@@ -296,6 +305,7 @@ void Counter::end(const Stay& stay, std::uint32_t thread, bool freed) {
     state.last_end = stay.rank;
     ++state.old_ends;
   }
+  all_.take_off(stay.size);
   gauge(thread).end(stay.size, brief, freed, ticks_ - layout_.spans()[window_].begin);
   if (!freed) {
     return;

@@ -132,6 +132,29 @@ struct Times {
   }
 };
 
+// Bytes made less bytes ended since the window began.
+class Balance {
+ public:
+  void add(std::uint64_t size) { now_ += static_cast<std::int64_t>(size); }
+  void take_off(std::uint64_t size) { now_ -= static_cast<std::int64_t>(size); }
+  // An event is over.
+  void settle() {
+    most_ = std::max(most_, now_);
+    least_ = std::min(least_, now_);
+  }
+  // The window is over.
+  void take(Part& part) {
+    part.above = static_cast<std::uint64_t>(most_);
+    part.below = static_cast<std::uint64_t>(-least_);
+    *this = Balance{};
+  }
+
+ private:
+  std::int64_t now_ = 0;
+  std::int64_t most_ = 0;
+  std::int64_t least_ = 0;
+};
+
 // What a group of threads does in the window under way.
 class Gauge {
  public:
@@ -142,7 +165,7 @@ class Gauge {
     // Taken to outlive its window until it does not.
     long_at_.add(ticks(), size);
     ++clock_;
-    balance_ += static_cast<std::int64_t>(size);
+    balance_.add(size);
   }
   // One that it began in this window, at `clock`, ends.
   void ends_soon(std::uint64_t clock, std::uint64_t size) { long_at_.add(clock - since_, size, -1); }
@@ -151,13 +174,10 @@ class Gauge {
     own_.end(size, of_window, freed, ticks());
     all_.end(size, of_window, freed, tick);
     ++ends_;
-    balance_ -= static_cast<std::int64_t>(size);
+    balance_.take_off(size);
   }
   // An event is over.
-  void settle() {
-    most_ = std::max(most_, balance_);
-    least_ = std::min(least_, balance_);
-  }
+  void settle() { balance_.settle(); }
 
   // The window is over.
   Part take(std::uint64_t window_ticks) {
@@ -169,11 +189,9 @@ class Gauge {
       part = by_all;
     }
     part.long_at = long_at_.take(ticks());
-    part.above = static_cast<std::uint64_t>(most_);
-    part.below = static_cast<std::uint64_t>(-least_);
+    balance_.take(part);
     since_ = clock_;
     ends_ = 0;
-    balance_ = most_ = least_ = 0;
     return part;
   }
 
@@ -184,9 +202,7 @@ class Gauge {
   std::uint64_t clock_ = 0;  // stays begun
   std::uint64_t since_ = 0;  // when the window began
   std::uint64_t ends_ = 0;
-  std::int64_t balance_ = 0;  // bytes made less bytes ended since
-  std::int64_t most_ = 0;
-  std::int64_t least_ = 0;
+  Balance balance_;
 };
 
 }  // namespace heapwright::model

@@ -77,7 +77,7 @@ void size_class(Json& json, const SizeClass& c) {
 void window(Json& json, const Model& model, const Window& w) {
   json.open('{').field("ticks", w.ticks).field("ns", w.nanoseconds).field("turns", w.turns);
   json.key("parts").open('[');
-  for (std::uint32_t group = 0; group < kGroups; ++group) {
+  for (std::uint32_t group = 0; group <= kGroups; ++group) {
     if (const Part& p = w.parts[group]; p != Part{}) {
       json.value(group).value(p.brief_bursts).value(p.old_bursts);
       json.value(p.long_at).value(p.old_at).value(p.above).value(p.below);

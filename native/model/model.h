@@ -114,9 +114,9 @@ struct Window {
   std::uint64_t nanoseconds = 0;
   std::uint64_t turns =
       0;  // into how many of equal length its ticks fall: a few long ones, whatever short ones are between
-  std::array<Part, kGroups> parts{};
-  std::vector<Row> rows;                                                     // by class
-  std::map<GroupPair, Handed> handed;                                        // who began them, who frees them
+  std::array<Part, kGroups + 1> parts{};  // the last: bounds of all groups together, where there are several
+  std::vector<Row> rows;                  // by class
+  std::map<GroupPair, Handed> handed;     // who began them, who frees them
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> resizes;  // from class, to class: how many
 };
 

@@ -147,7 +147,7 @@ Window read_window(Numbers& in, const std::vector<SizeClass>& kinds) {
   w.turns = in.count();
   Taken parts(in.list());
   while (!parts.empty()) {
-    Part& part = w.parts[parts.below(kGroups, "group")];
+    Part& part = w.parts[parts.below(kGroups + 1, "group")];
     part.brief_bursts = parts.next();
     part.old_bursts = parts.next();
     part.long_at = parts.below(1001, "thousandth");

@@ -84,7 +84,7 @@ void WindowsSource::free_one(const Held& held, std::uint32_t kind, std::uint32_t
   event.object = held.object;
   event.size = event.kind == Kind::kFreeSized ? held.size : 0;
   event.touched = touched_of(kind, held.size);
-  actors_[by].balance -= static_cast<std::int64_t>(held.size);
+  count(by, -static_cast<std::int64_t>(held.size));
   emit(event, freeing_thread(kind, held.thread, by));
 }
 
@@ -151,7 +151,7 @@ void WindowsSource::begin(const Begin& begin, bool may_wait) {
       return;
     }
     if (resized) {
-      actors_[model_.classes[begin.kind].group].balance -= static_cast<std::int64_t>(from.size);
+      count(model_.classes[begin.kind].group, -static_cast<std::int64_t>(from.size));
     }
   } else if (!c.gifts.empty()) {
     const std::size_t place = c.gifts.front();
@@ -177,7 +177,7 @@ void WindowsSource::begin(const Begin& begin, bool may_wait) {
   }
   held.object = event.object;
   const std::uint32_t group = model_.classes[begin.kind].group;
-  actors_[group].balance += static_cast<std::int64_t>(event.size);
+  count(group, static_cast<std::int64_t>(event.size));
   emit(event, held.thread);
   if (begin.length == kLong) {
     cohorts_[begin.kind].add(held);
@@ -209,7 +209,7 @@ bool WindowsSource::begin_scripted(std::size_t place) {
   } else if (s.begin == Way::kFromClass) {
     resized = take_victim(static_cast<std::uint32_t>(s.begin_with), from);
     if (resized) {
-      actors_[group_of(s.thread)].balance -= static_cast<std::int64_t>(from.size);
+      count(group_of(s.thread), -static_cast<std::int64_t>(from.size));
     }
   }
   if (resized) {

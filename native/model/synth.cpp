@@ -42,8 +42,8 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
     ClassWindow& c = classes_[kind];
     if (until == Until::kTick) {
       // What reallocs wait for does not become less by ending.
-      const bool too_much = actor.balance > actor.above && (c.resizes == 0 || c.ends > c.resizes);
-      if (first > now ? !too_much : actor.balance <= -actor.below) {
+      const bool too_much = (actor.too_high() || all_.too_high()) && (c.resizes == 0 || c.ends > c.resizes);
+      if (first > now ? !too_much : (actor.too_low() || all_.too_low())) {
         return;
       }
     }
@@ -93,6 +93,11 @@ void WindowsSource::enter(Window& window) {
         row.long_count == 0 ? 0 : static_cast<double>(row.long_bytes) / static_cast<double>(row.long_count);
     cohorts_[c].start_window();
   }
+  const Part& all = window.parts[kGroups];
+  constexpr std::int64_t kUnbounded = std::int64_t{1} << 62;
+  all_ = {};
+  all_.above = all == Part{} ? kUnbounded : static_cast<std::int64_t>(all.above);
+  all_.below = all == Part{} ? kUnbounded : static_cast<std::int64_t>(all.below);
   for (std::uint32_t group = 0; group < kGroups; ++group) {
     Actor& actor = actors_[group] = {};
     actor.ticks = plan_[group].begins.size();

@@ -69,6 +69,8 @@ struct Actor {
   std::int64_t balance = 0;  // bytes made less bytes ended
   std::int64_t above = 0;
   std::int64_t below = 0;
+  bool too_high() const { return balance > above; }
+  bool too_low() const { return balance <= -below; }
 };
 
 class WindowsSource : public trace::EventSource {
@@ -128,6 +130,10 @@ class WindowsSource : public trace::EventSource {
   Due due_of(const Begin& begin) const;
   bool begin_scripted(std::size_t place);
   void end_script(std::size_t place);
+  void count(std::uint32_t group, std::int64_t bytes) {
+    actors_[group].balance += bytes;
+    all_.balance += bytes;
+  }
   bool take_victim(std::uint32_t kind, Held& held);
   void release(std::uint32_t kind, const Held& held, std::uint32_t by);
   void free_one(const Held& held, std::uint32_t kind, std::uint32_t by);
@@ -167,6 +173,7 @@ class WindowsSource : public trace::EventSource {
   std::array<Actor, kGroups> actors_;
   std::vector<std::uint32_t> untimed_;  // those that go by all ticks
   std::uint64_t rank_ = 0;              // of all ticks of the window
+  Actor all_;                           // bounds and balance of all groups together
   std::uint32_t turn_ = 0;              // group that had the last turn
   std::deque<Begin> late_;              // reallocs that found nothing to take
 

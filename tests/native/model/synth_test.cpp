@@ -181,7 +181,7 @@ TEST(Plan, BelievesNothing) {
   EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 4 0 8 1 1 0 0 0"));             // no group 8
   EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 0 0 3 1 0 500"));             // no thread 1
   EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 0 0 3 0 1 500"));             // no window 1
-  EXPECT_FALSE(reads(head + one + "1 10 10 0 7 8 0 0 500 500 0 0 5 0 10 0 0 0" + end));  // no group 8
+  EXPECT_FALSE(reads(head + one + "1 10 10 0 7 9 0 0 500 500 0 0 5 0 10 0 0 0" + end));  // no group 9
   EXPECT_FALSE(reads(head + one + "1 10 10 0 7 0 0 0 500 1001 0 0 5 0 10 0 0 0" + end));
   EXPECT_FALSE(reads(head + "1 0 "));
   EXPECT_FALSE(reads("heapwright-plan 1 windows 0"));
