@@ -117,13 +117,22 @@ def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path,
     assert not heapwright.left()
 
 
-@pytest.mark.parametrize("verb", ["measure", "record", "replay"])
-def test_no_room_for_temporary_files(verb: str, heapwright: Marked, disk: Path, prog: Path) -> None:
+@pytest.mark.parametrize("left", [0, 8], ids=["full", "nearly full"])
+@pytest.mark.parametrize("verb", ["measure", "replay", "synth", "tune"])
+def test_no_room_for_temporary_files(verb: str, left: int, heapwright: Marked, disk: Path, prog: Path) -> None:
+    """In $TMPDIR: another place is found; or there is room for a beginning (8 KiB), and then one line says what is wrong."""
+    words = words_of(verb, ".", prog)
+    if verb == "tune":  # what is compared is kept in a file
+        output = '[output]\ncompare = "command"\ncommand = ["cmp", "{reference}", "{output}"]\n'
+        (heapwright.folder / "w.toml").write_text(f'command = ["head", "-c", "100K", "/dev/zero"]\n{output}')
+        words = ["tune", *STUDY, "--study", "n.study", "--workload", "w.toml"]
     fill(disk)
-    done = heapwright(*words_of(verb, ".", prog), env={"TMPDIR": str(disk)})
-    assert done.status in (0, 1), done.err
-    if done.status == 1:
+    os.truncate(disk / "fill", (disk / "fill").stat().st_size - (left << 10))
+    done = heapwright(*words, env={"TMPDIR": str(disk)})
+    assert done.status == (1 if left and verb != "measure" else 0), done.err  # measure keeps nothing
+    if done.status:
         one_line(done.err)
+        assert "No space left" in done.err
     assert [path.name for path in disk.iterdir()] == ["fill"]
 
 

@@ -92,7 +92,7 @@ def libfuzzer(long: bool) -> Path:
     probe = ["-fsanitize=fuzzer,address", "-x", "c++", "-", "-o", str(folder / "probe")]
     empty = b'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
     if subprocess.run([clang, *probe], input=empty, capture_output=True, check=False).returncode:
-        pytest.skip("clang has no libFuzzer (on Debian: libclang-rt-14-dev)")
+        pytest.skip("clang has no libFuzzer (tools/setup torture)")
     configure: list[str | Path] = [cmake, "-S", FOLDER / "fuzz", "-B", folder, f"-DCMAKE_CXX_COMPILER={clang}"]
     subprocess.run(configure, check=True, capture_output=True)
     build: list[str | Path] = [cmake, "--build", folder, "-j", "2"]
