@@ -244,7 +244,7 @@ def operations_files(whole: bytes) -> dict[str, bytes]:
 
     def at(operation: int) -> int:
         """Where the first such operation of the first thread stands. Two have a word more; NEXT leads on."""
-        place = whole[72] * 4096
+        place: int = whole[72] * 4096
         while words[place] & 15 != operation:
             of = words[place] & 15
             place = (words[place] >> 32) * 4096 if of == 0 else place + (2 if of in (5, 7) else 1)
