@@ -25,14 +25,15 @@ bool BlockDecoder::read(std::size_t width, std::uint64_t& value) {
   return true;
 }
 
-void BlockDecoder::move_address(std::uint64_t zigzag, Record& record) {
-  last_ += (zigzag >> 1) ^ (0 - (zigzag & 1));
-  record.address = last_ * kAddressUnit;
+void BlockDecoder::read_address(Distance distance, Record& record) {
+  const std::uint64_t unit = bases_.unit(distance);
+  bases_.move(distance, unit);
+  record.address = unit * kAddressUnit;
 }
 
 bool BlockDecoder::read_event(unsigned tag, Record& record) {
   std::uint64_t value = 0;
-  if ((tag & 0x80) != 0) {
+  if (stamped_) {
     if (!read(1, value)) {
       return false;
     }
@@ -41,10 +42,18 @@ bool BlockDecoder::read_event(unsigned tag, Record& record) {
   if (!read((tag >> 3 & 3) + 1, value)) {
     return false;
   }
-  move_address(value, record);
+  read_address({.zigzag = value, .base = tag >> 6}, record);
   record.tag = static_cast<Tag>(tag & 7);
-  const bool sized = record.tag == Tag::kMalloc || record.tag == Tag::kCalloc || record.tag == Tag::kRealloc;
-  return sized ? read(std::size_t{1} << (tag >> 5 & 3), record.size) : (tag & 0x60) == 0;
+  const unsigned wide = tag >> 5 & 1;
+  if (record.tag != Tag::kMalloc && record.tag != Tag::kCalloc && record.tag != Tag::kRealloc) {
+    return wide == 0;
+  }
+  if (!read(1 + wide, record.size)) {
+    return false;
+  }
+  record.size |= large_ << 16;
+  large_ = 0;
+  return true;
 }
 
 bool BlockDecoder::read_other(unsigned tag, Record& record) {
@@ -56,11 +65,27 @@ bool BlockDecoder::read_other(unsigned tag, Record& record) {
   }
   record.tag = Tag::kOther;
   record.other = static_cast<Other>(what);
-  if (record.other == Other::kClock) {
-    clock_ += record.value;
-  } else if (record.other == Other::kLive || record.other == Other::kUsableSize ||
-             record.other == Other::kInner || record.other == Other::kFar) {
-    move_address(record.value, record);
+  switch (record.other) {
+    case Other::kClock:
+      clock_ += record.value;
+      break;
+    case Other::kFar:
+      bases_.renew(record.value);
+      break;
+    case Other::kStamped:
+      stamped_ = true;
+      break;
+    case Other::kLarge:
+      large_ = record.value;
+      break;
+    case Other::kLive:
+    case Other::kUsableSize:
+    case Other::kInner:
+      read_address({.zigzag = record.value / kBases, .base = static_cast<unsigned>(record.value % kBases)},
+                   record);
+      break;
+    default:
+      break;
   }
   return true;
 }

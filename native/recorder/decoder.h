@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "bases.h"
 #include "raw_format.h"
 
 namespace heapwright::recorder {
@@ -34,12 +35,14 @@ class BlockDecoder {
   bool read(std::size_t width, std::uint64_t& value);
   bool read_event(unsigned tag, Record& record);
   bool read_other(unsigned tag, Record& record);
-  void move_address(std::uint64_t zigzag, Record& record);
+  void read_address(Distance distance, Record& record);
 
   std::span<const std::uint8_t> bytes_;
   std::size_t at_ = 0;
-  std::uint64_t last_ = 0;
   std::uint64_t clock_ = 0;
+  std::uint64_t large_ = 0;  // of the size that comes, what is above 16 bits
+  bool stamped_ = false;
+  Bases bases_;
 };
 
 }  // namespace heapwright::recorder

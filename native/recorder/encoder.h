@@ -8,18 +8,20 @@
 #include <bit>
 #include <cstring>
 
+#include "bases.h"
 #include "raw_format.h"
 
 namespace heapwright::recorder {
 
 // The most that one event can take, with its clock, its prefixes and what the last 8-byte store runs over.
-inline constexpr std::size_t kRoom = 96;
+inline constexpr std::size_t kRoom = 128;
 
 struct Stream {
   std::uint8_t* at = nullptr;     // the next record goes here; zeroes from here on
   std::uint8_t* limit = nullptr;  // below it there is room for one more event
-  std::uint64_t last = 0;         // the last address, in units
   std::uint64_t clock = 0;
+  bool stamped = false;  // in this block, from here on
+  Bases bases;
 };
 
 [[gnu::always_inline]] inline void compiler_barrier() { asm volatile("" ::: "memory"); }
@@ -28,14 +30,6 @@ namespace detail {
 
 [[gnu::always_inline]] inline void store(std::uint8_t* where, std::uint64_t value) {
   std::memcpy(where, &value, 8);
-}
-
-// The difference to the last address, small for near ones in either direction.
-[[gnu::always_inline]] inline std::uint64_t difference(Stream& stream, std::uint64_t address) {
-  const std::uint64_t unit = address / kAddressUnit;
-  const auto apart = static_cast<std::int64_t>(unit - stream.last);
-  stream.last = unit;
-  return (static_cast<std::uint64_t>(apart) << 1) ^ static_cast<std::uint64_t>(apart >> 63);
 }
 
 }  // namespace detail
@@ -51,7 +45,10 @@ namespace detail {
 }
 
 inline void put_other_address(Stream& stream, Other what, std::uint64_t address) {
-  put_other(stream, what, detail::difference(stream, address));
+  const std::uint64_t unit = address / kAddressUnit;
+  const Distance distance = stream.bases.nearest(unit);
+  stream.bases.move(distance, unit);
+  put_other(stream, what, distance.zigzag * kBases + distance.base);
 }
 
 // Brings the clock to `now` by a record of its own. A clock that seems to go back stands.
@@ -62,36 +59,44 @@ inline void put_other_address(Stream& stream, Other what, std::uint64_t address)
   }
 }
 
-// For an address too far away from the last one for an event to say so: the next difference is nothing.
-[[gnu::noinline, gnu::cold]] inline void put_far(Stream& stream, std::uint64_t apart) {
-  put_other(stream, Other::kFar, apart);
+// For what an event has no room for: an address too far away from every base, a size above 16 bits.
+[[gnu::noinline, gnu::cold]] inline void put_prefix(Stream& stream, Other what, std::uint64_t value) {
+  put_other(stream, what, value);
 }
 
-// One event of kinds 1-6; the clock goes on by `step`, at most 255, where `stamped`. `has_size` for kMalloc, kCalloc, kRealloc.
+// One event of kinds 1-6; the clock goes on by `step`: at most 255, and 0 where the stream is not stamped. `has_size` for kMalloc,
+// kCalloc, kRealloc.
 template <bool has_size>
 [[gnu::always_inline]] inline void put_event(Stream& stream, Tag kind, std::uint64_t address,
-                                             std::uint64_t size, bool stamped, std::uint64_t step) {
-  std::uint64_t apart = detail::difference(stream, address);
-  if (__builtin_expect(apart > 0xffff'ffff, 0)) {
-    put_far(stream, apart);
-    apart = 0;
+                                             std::uint64_t size, std::uint64_t step = 0) {
+  const std::uint64_t unit = address / kAddressUnit;
+  Distance distance = stream.bases.nearest(unit);
+  if (__builtin_expect(distance.zigzag > 0xffff'ffff, 0)) {
+    put_prefix(stream, Other::kFar, unit);
+    distance = stream.bases.renew(unit);
+  } else {
+    stream.bases.move(distance, unit);
+  }
+  if (has_size && __builtin_expect(size > 0xffff, 0)) {
+    put_prefix(stream, Other::kLarge, size >> 16);
+    size &= 0xffff;
   }
   std::uint8_t* const begin = stream.at;
   std::uint8_t* at = begin + 1;
-  unsigned tag = static_cast<unsigned>(kind);
-  if (stamped) {
+  auto tag = static_cast<unsigned>(kind) | distance.base << 6;
+  if (stream.stamped) {
     *at++ = static_cast<std::uint8_t>(step);
-    tag |= 0x80;
   }
+  const std::uint64_t apart = distance.zigzag;
   const unsigned where = unsigned{apart > 0xff} + unsigned{apart > 0xffff} + unsigned{apart > 0xff'ffff};
   detail::store(at, apart);
   at += where + 1;
   tag |= where << 3;
   if constexpr (has_size) {
-    const unsigned width = unsigned{size > 0xff} + unsigned{size > 0xffff} + unsigned{size > 0xffff'ffff};
+    const unsigned wide = unsigned{size > 0xff};
     detail::store(at, size);
-    at += 1U << width;
-    tag |= width << 5;
+    at += 1 + wide;
+    tag |= wide << 5;
   }
   compiler_barrier();
   *begin = static_cast<std::uint8_t>(tag);
@@ -102,14 +107,18 @@ template <bool has_size>
 template <bool has_size>
 [[gnu::always_inline]] inline void put_stamped(Stream& stream, Tag kind, std::uint64_t address,
                                                std::uint64_t size, std::uint64_t now) {
-  const std::uint64_t step = now - stream.clock;
+  if (__builtin_expect(!stream.stamped, 0)) {
+    put_prefix(stream, Other::kStamped, 0);
+    stream.stamped = true;
+  }
+  std::uint64_t step = now - stream.clock;
   if (__builtin_expect(step > 255, 0)) {
     put_clock(stream, now);
-    put_event<has_size>(stream, kind, address, size, false, 0);
-    return;
+    step = 0;
+  } else {
+    stream.clock = now;
   }
-  stream.clock = now;
-  put_event<has_size>(stream, kind, address, size, true, step);
+  put_event<has_size>(stream, kind, address, size, step);
 }
 
 // Begins a block at `where`, kBlockBytes of zeroes.
@@ -124,7 +133,8 @@ inline void begin_block(Stream& stream, void* where, std::uint32_t writer, std::
   header->magic = kBlockMagic;
   stream.at = static_cast<std::uint8_t*>(where) + sizeof(BlockHeader);
   stream.limit = static_cast<std::uint8_t*>(where) + kBlockBytes - kRoom;
-  stream.last = 0;
+  stream.stamped = false;
+  stream.bases = {};
 }
 
 }  // namespace heapwright::recorder

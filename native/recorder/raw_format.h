@@ -9,18 +9,22 @@
 // A record begins with a tag that is never zero, and its tag is the last thing of it to be stored. So what a killed process
 // leaves is whole records and then zeroes.
 //
-//   tag, kinds 1-6:   7      6-5     4-3     2-0
-//                   | stamp | size  | where | kind |     then: [stamp, 1 byte] [address, 1-4 bytes] [size, 1 2 4 or 8]
+//   tag, kinds 1-6:   7-6    5      4-3     2-0
+//                   | base | size | where | kind |       then: [stamp, 1 byte] [address, 1-4 bytes] [size, 1 or 2]
 //   tag, kind 7:      7-3    2-0
 //                   | what  | 7    |                     then: [length, 1 byte] [value, that many bytes]
 //
-//   stamp    the clock goes on by this much before the event, 0-255 units; without it the clock stands
-//   address  zigzag of the difference to the writer's last one, in units of 8 bytes; 'where' is 0-3 for 1-4 bytes
+//   stamp    after a kStamped: the clock goes on by this much before the event, 0-255 units; else the clock stands
+//   address  zigzag of the difference to one of four bases, in units of 8 bytes; 'where' is 0-3 for 1-4 bytes
 //            one further away has a kFar in front of it, and the difference 0
-//   size     of kMalloc, kCalloc and kRealloc; 'size' is 0-3 for 1, 2, 4 or 8 bytes
+//   size     of kMalloc, kCalloc and kRealloc; 'size' is 0 or 1 for 1 or 2 bytes; what is above them is in a kLarge before it
 //
-// A writer that is the only one stamps every 32nd event: its events are in order anyway. As soon as there is another one
-// each event is stamped, because only stamps tell the order between writers.
+// The bases are addresses that came before, 0 in the beginning of a block, and the encoder takes the nearest. If the
+// difference fits two bytes that base becomes the address; otherwise the next in turn does, for this is a new place. So the
+// bases settle where the program is busy: arenas, slabs of one size, what another thread gave away.
+//
+// A writer that is the only one stamps every 32nd event, by a kClock: its events are in order anyway. As soon as there is
+// another one each event is stamped, because only stamps tell the order between writers.
 #pragma once
 
 #include <atomic>
@@ -30,10 +34,11 @@
 namespace heapwright::recorder {
 
 inline constexpr std::uint64_t kFileMagic = 0x0a77617277616568;  // "heawraw\n"
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
 inline constexpr std::size_t kBlockBytes = 64 * 1024;
 inline constexpr std::size_t kAddressUnit = 8;
+inline constexpr unsigned kBases = 4;
 inline constexpr unsigned kUnstampedRun = 32;  // events of an only writer for one stamp
 // After so long without an event a writer asks how long its thread has waited for a processor: units of the clock, about 200
 // microseconds.
@@ -59,14 +64,16 @@ enum class Tag : std::uint8_t {
 enum class Other : std::uint8_t {
   // In front of what they are about.
   kClock = 1,  // the clock goes on by this many units
-  kFar,        // the last address is now this far from the last; address as above
+  kFar,        // the next base in turn is now this address, in units
+  kStamped,    // from here to the end of the block each event has a stamp
+  kLarge,      // of the kMalloc, kCalloc or kRealloc that follows: its size without the low 16 bits
   kThread,     // this thread has the writer from here on
   kAlignment,  // of the kMalloc that follows, as its logarithm
   kTouched,    // of the kFree, kFreeSized or kLive that follows: resident bytes
   // By themselves.
   kThreadStart,  // this thread has the writer from here on, and is new
   kThreadEnd,    // this thread ends
-  kLive,         // a large block at this address is live as the process ends; address as above
+  kLive,         // a large block at this address is live as the process ends; 4 * zigzag + base
   kKept,         // the reallocation failed: the object stays where it is
   kGone,         // the reallocation was to size 0, and freed the object
   kUsableSize,   // address as above

@@ -25,9 +25,9 @@ void put_call(Writer& writer, const Call& call) {
   }
   const auto address = reinterpret_cast<std::uint64_t>(call.block);
   if (call.kind == Tag::kMalloc || call.kind == Tag::kCalloc || call.kind == Tag::kRealloc) {
-    put_event<true>(writer, call.kind, address, call.size, false, 0);
+    put_event<true>(writer, call.kind, address, call.size);
   } else {
-    put_event<false>(writer, call.kind, address, 0, false, 0);
+    put_event<false>(writer, call.kind, address, 0);
   }
 }
 

@@ -100,7 +100,7 @@ template <bool has_size>
         sample(*writer, now);
       }
     }
-    put_event<has_size>(*writer, kind, address, size, false, 0);
+    put_event<has_size>(*writer, kind, address, size);
     return;
   }
   const std::uint64_t now = clock_now<true>();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "drift.h"
 #include "ops.h"
 #include "slots.h"
 #include "streams.h"
@@ -16,8 +17,8 @@ namespace {
 using trace::Event;
 using trace::Kind;
 
-// An epoch ends after so many events, or so many bytes asked for: how far threads may drift apart, and no peak can be wrong by
-// more. The bytes are a share of the peak.
+// An epoch ends after so many events, or where its threads could have so many bytes at once: no peak can be wrong by more. The
+// bytes are a share of the peak.
 constexpr std::uint64_t kEpochBytes = 64 << 10;
 constexpr std::uint64_t kEpochShare = 256;
 constexpr std::uint64_t kReadings = 500;  // of resident memory, over the trace
@@ -39,7 +40,11 @@ class Expander {
     threads_.resize(plans_.size());
     facts_.threads.resize(plans_.size());
     (void)start(0);
-    std::uint64_t bytes = 0;
+    drift_ = Drift(threads_.size());
+    const auto size_of = [this](std::uint64_t object) {
+      const Object* const live = live_.find(object);
+      return live == nullptr ? 0 : live->size;
+    };
     for (Event event; source.next(event);) {
       // A second reading of a file that has grown meanwhile: what the survey has not seen is not there.
       if (event.thread >= threads_.size() || (makes(event.kind) && event.object >= facts_.used.size())) {
@@ -49,12 +54,11 @@ class Expander {
         return false;
       }
       pending_.push_back(event);
-      bytes += makes(event.kind) || event.kind == Kind::kRealloc ? event.size : 0;
-      if (pending_.size() >= kEpochEvents || bytes >= epoch_bytes_) {
-        if (!flush()) {
-          return false;
-        }
-        bytes = 0;
+      if (threads_.size() > 1) {
+        drift_.add(event, size_of);
+      }
+      if ((pending_.size() >= kEpochEvents || drift_.most() >= epoch_bytes_) && !flush()) {
+        return false;
       }
     }
     return flush() && finish();
@@ -140,6 +144,7 @@ class Expander {
       number_++;
     }
     pending_.clear();
+    drift_.clear();
     return true;
   }
 
@@ -356,6 +361,7 @@ class Expander {
   std::vector<std::uint32_t> turns_;
   trace::LiveTable<Object> live_;
   std::vector<Event> pending_;
+  Drift drift_{0};  // of what is pending
   std::vector<std::uint32_t> parts_;
   std::uint64_t epoch_bytes_ = 0;
   std::uint64_t flushes_ = 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heapwright.allocators.registry import get_allocator
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.measure.host import describe_host
 from heapwright.study.open import default_path, open_or_begin
 from heapwright.study.options import EXTENSIBLE, Options, conflicts, parse_budget
+from heapwright.study.store import read_study
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from ..allocators.spaces import number
@@ -103,6 +106,16 @@ def begin(tmp_path: Path, workload: Workload, monkeypatch: pytest.MonkeyPatch) -
         return options
 
     return go
+
+
+def test_a_study_keeps_the_settings_of_the_version_it_searches(begin: Callable[..., Options], tmp_path: Path) -> None:
+    """glibc.toml has tcache_count twice: 7 unless set before 2.43, 16 since."""
+    for version, default in (("2.36-9+deb12u14", "7"), ("2.43-1", "16")):
+        begin(allocator=replace(get_allocator("glibc"), version=version))
+        with read_study(tmp_path / "s.study") as store:
+            counts = [p for p in store.get("spaces")["glibc"]["param"] if p["key"] == "tcache_count"]
+        assert [p["default"] for p in counts] == [default]
+        (tmp_path / "s.study").unlink()
 
 
 def refused(message: str, go: Callable[..., Options], *words: Any, **more: Any) -> None:

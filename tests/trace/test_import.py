@@ -99,11 +99,11 @@ def test_heaptrack_text(tmp_path: Path, packed: str) -> None:
     assert (said["format"], said["allocations"], said["peak_live_bytes"]) == ("heaptrack", 3, 0x50)
     kinds = [(e.time, e.kind, e.values) for e in dump(tmp_path / "t.hwt")]
     assert kinds == [
-        (1000000, "malloc", (0, 32)),
-        (1000000, "malloc", (1, 48)),
-        (1000000, "free", (0,)),
-        (1000000, "resident", (5 * 4096,)),
-        (2000000, "malloc", (2, 8)),
+        (999_936, "malloc", (0, 32)),  # 1 ms, in ticks of 256 ns
+        (999_936, "malloc", (1, 48)),
+        (999_936, "free", (0,)),
+        (999_936, "resident", (5 * 4096,)),
+        (1_999_872, "malloc", (2, 8)),
     ]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from heapwright import __version__
-from heapwright.allocators.registry import Allocator
-from heapwright.allocators.space import variable_of
+from heapwright.allocators.registry import Allocator, upstream
+from heapwright.allocators.space import variable_of, version_trouble
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.options import Options, conflicts
@@ -123,8 +123,15 @@ def _resume(
 
 
 def _spaces(allocators: Sequence[Allocator]) -> dict[str, Any]:
-    """Each allocator's parameter-space file, as stored."""
-    return {a.name: msgspec.to_builtins(a.file) for a in allocators}
+    """Each allocator's parameter-space file, as stored: what there is in the version that is searched."""
+    return {
+        a.name: msgspec.to_builtins(
+            msgspec.structs.replace(
+                a.file, param=[p for p in a.file.param if not version_trouble(p, upstream(a.version or ""))]
+            )
+        )
+        for a in allocators
+    }
 
 
 def stored_allocators(path: Path) -> list[str]:

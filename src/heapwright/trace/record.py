@@ -182,18 +182,24 @@ def _is_static(path: Path) -> bool:
 
 def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
     """Its exit status. Ctrl-C reaches it from the terminal, TERM and HUP from us; it makes of them what it likes."""
-    try:
-        process = subprocess.Popen(command, env=env)
-    except OSError as error:
-        raise UsageError(f"{command[0]}: {error.strerror}") from None
+    # Signals that come before the command is there are kept for it: in no moment can one end us and leave it running.
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        if number != signal.SIGINT:
+        if process is None:
+            early.append(number)
+        elif number != signal.SIGINT:
             process.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
+        process = subprocess.Popen(command, env=env)
+        for number in early:
+            process.send_signal(number)
         status = process.wait()
+    except OSError as error:
+        raise UsageError(f"{command[0]}: {error.strerror}") from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -32,12 +32,13 @@ bool has_address(Other other) {
 }
 
 // Writes a random record and says what the decoder should make of it; prefixes the encoder adds by itself are not among them.
-Record put_random(Stream& stream, Random& random, std::uint64_t& now) {
+Record put_random(Stream& stream, Random& random, std::uint64_t& now, std::uint64_t& last) {
   Record record;
   now += random.wide(random.below(50) == 0 ? 48 : 9);
   // Like a heap: mostly near the last one, now and then anywhere.
-  const std::uint64_t near = stream.last * kAddressUnit + (random.wide(36) - random.wide(36)) * kAddressUnit;
-  record.address = random.below(20) == 0 ? random.wide(47) * kAddressUnit : near;
+  last = random.below(20) == 0 ? random.wide(random.below(20) == 0 ? 61 : 47)
+                               : (last + random.wide(36) - random.wide(36)) & (~std::uint64_t{0} >> 3);
+  record.address = last * kAddressUnit;
   record.tag = static_cast<Tag>(1 + random.below(7));
   if (record.tag == Tag::kOther) {
     constexpr auto kFirst = static_cast<std::uint64_t>(Other::kThread);
@@ -53,10 +54,10 @@ Record put_random(Stream& stream, Random& random, std::uint64_t& now) {
   } else if (has_size(record.tag)) {
     record.size = random.wide(64);
     random.below(2) == 0 ? put_stamped<true>(stream, record.tag, record.address, record.size, now)
-                         : put_event<true>(stream, record.tag, record.address, record.size, false, 0);
+                         : put_event<true>(stream, record.tag, record.address, record.size);
   } else {
     random.below(2) == 0 ? put_stamped<false>(stream, record.tag, record.address, 0, now)
-                         : put_event<false>(stream, record.tag, record.address, 0, false, 0);
+                         : put_event<false>(stream, record.tag, record.address, 0);
   }
   record.clock = stream.clock;
   return record;
@@ -79,8 +80,7 @@ void expect_same(const Record& got, const Record& wanted) {
 BlockDecoder::Result next_asked(BlockDecoder& decoder, Record& record) {
   for (;;) {
     const BlockDecoder::Result result = decoder.next(record);
-    const bool own =
-        record.tag == Tag::kOther && (record.other == Other::kClock || record.other == Other::kFar);
+    const bool own = record.tag == Tag::kOther && record.other <= Other::kLarge;
     if (result != BlockDecoder::Result::kRecord || !own) {
       return result;
     }
@@ -95,10 +95,11 @@ TEST(Encoder, DecoderReadsWhatItWrites) {
     Stream stream;
     stream.clock = random.wide(50);
     std::uint64_t now = stream.clock;
+    std::uint64_t last = 0;
     begin_block(stream, block.data(), 3, 9, 4);
     std::vector<Record> wanted;
     while (stream.at < stream.limit) {
-      wanted.push_back(put_random(stream, random, now));
+      wanted.push_back(put_random(stream, random, now, last));
     }
     ASSERT_LE(stream.at, block.data() + kBlockBytes);
     BlockDecoder decoder(block);
@@ -117,11 +118,12 @@ TEST(Encoder, WhatIsNotFinishedIsNotThere) {
   std::vector<std::uint8_t> block(kBlockBytes);
   Stream stream;
   std::uint64_t now = 0;
+  std::uint64_t last = 0;
   begin_block(stream, block.data(), 0, 0, 0);
   std::vector<std::uint8_t*> begins;
   for (int i = 0; i < 500; ++i) {
     begins.push_back(stream.at);
-    put_random(stream, random, now);
+    put_random(stream, random, now, last);
   }
   for (std::size_t i = begins.size(); i-- > 0;) {
     *begins[i] = 0;  // its tag, the last thing to be stored
@@ -143,11 +145,30 @@ TEST(Encoder, AnEventWithNearAddressTakesFewBytes) {
   std::vector<std::uint8_t> block(kBlockBytes);
   Stream stream;
   begin_block(stream, block.data(), 0, 0, 0);
-  put_event<true>(stream, Tag::kMalloc, 0x1000, 24, false, 0);
+  put_event<true>(stream, Tag::kMalloc, 0x1000, 24);
   const std::uint8_t* const before = stream.at;
-  put_event<true>(stream, Tag::kMalloc, 0x1020, 24, false, 0);
-  put_stamped<false>(stream, Tag::kFree, 0x1000, 0, 200);
-  EXPECT_EQ(stream.at - before, 3 + 3);
+  put_event<true>(stream, Tag::kMalloc, 0x1020, 24);
+  put_event<false>(stream, Tag::kFree, 0x1000, 0);
+  EXPECT_EQ(stream.at - before, 3 + 2);
+  put_stamped<false>(stream, Tag::kFree, 0x1020, 0, 200);
+  EXPECT_EQ(stream.at - before, 3 + 2 + 2 + 3);  // and from here on stamps
+  put_stamped<true>(stream, Tag::kMalloc, 0x1020, 256, 201);
+  EXPECT_EQ(stream.at - before, 3 + 2 + 2 + 3 + 5);
+}
+
+// A program that goes to and fro between places, as threads do that free each other's memory.
+TEST(Encoder, FourPlacesFarApartAreNear) {
+  std::vector<std::uint8_t> block(kBlockBytes);
+  Stream stream;
+  begin_block(stream, block.data(), 0, 0, 0);
+  const std::uint8_t* before = stream.at;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    if (i == 4) {
+      before = stream.at;
+    }
+    put_event<false>(stream, Tag::kFree, 0x7000'0000'0000 + (i % 4 << 36) + i * 32, 0);
+  }
+  EXPECT_EQ(stream.at - before, 36 * 2);
 }
 
 TEST(Decoder, ReadsNothingBeyondAnyBytes) {

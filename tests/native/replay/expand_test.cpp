@@ -121,6 +121,26 @@ TEST_F(Expand, OneThreadNeedsNoOrder) {
   EXPECT_EQ(model.calls, done.events);
 }
 
+// Two threads that free what they make at every turn: however much they ask for in all, they cannot get ahead of each other.
+TEST_F(Expand, WhatIsSteadyDoesNotDrift) {
+  std::vector<Event> events;
+  std::uint64_t made = 0;
+  for (std::uint32_t i = 0; i < 100'000; i++) {
+    Event event;
+    event.thread = i / 2 % 2;
+    event.time = i * 1000;
+    event.kind = i % 2 == 0 ? Kind::kMalloc : Kind::kFree;
+    event.object = event.kind == Kind::kMalloc ? made++ : made - 1;
+    event.size = event.kind == Kind::kMalloc ? 4096 : 0;
+    events.push_back(event);
+  }
+  const Expanded done = expand_events(events);
+  EXPECT_LE(done.epochs, events.size() / 4096 + 2 * 500 + 2);  // and 500 readings of memory
+  Model model(path_, 1);
+  EXPECT_TRUE(model.run());
+  EXPECT_LE(model.peak, done.peak_live_bytes + (64 << 10));
+}
+
 TEST_F(Expand, LanesAreHandedOn) {
   std::vector<Event> events;
   for (std::uint32_t thread = 1; thread <= 50; thread++) {
