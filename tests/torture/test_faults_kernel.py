@@ -1,7 +1,7 @@
 """Our allocators under limits of the whole machine, or of a group: vm.overcommit_memory=2, and a memory cgroup.
 
-Neither is set on the machine that the tests run on. User-mode Linux is a kernel that is an ordinary process: it has this
-machine's files to read, and memory and settings of its own.
+Neither is set on the machine that the tests run on. User-mode Linux is a kernel that is an ordinary process: it has
+this machine's files to read, and memory and settings of its own.
 """
 
 from __future__ import annotations
