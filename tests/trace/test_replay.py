@@ -234,7 +234,8 @@ FREE, SHARED, SPAWN, END = 3, 10, 12, 15
 
 def operations_files(whole: bytes) -> dict[str, bytes]:
     """Damaged ones (native/replay/ops.h): a plan of nine numbers, two numbers for each thread, one for each lane."""
-    threads, lanes, shared, first = struct.unpack_from("<QQQQ", whole, 8)
+    front: tuple[int, ...] = struct.unpack_from("<QQQQ", whole, 8)
+    threads, lanes, shared, first = front
     words: tuple[int, ...] = struct.unpack(f"<{(len(whole) - first) // 8}Q", whole[first:])
 
     def patched(at: int, value: int, kind: str = "Q") -> bytes:
