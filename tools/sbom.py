@@ -29,12 +29,12 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 
 
-def locked(text: str) -> dict[str, tuple[str, list[str]]]:
-    """Of each package in a lock file its version and the SHA-256 of its files."""
+def locked(text: str) -> dict[tuple[str, str], list[str]]:
+    """The SHA-256 of the files of each package in a lock file, by name and version: one may differ between Pythons."""
     found = re.findall(
         r"^([\w.-]+)(?:\[[\w,-]+\])?==(\S+?)(?:\s*;[^\\]*)?\s*\\((?:\n    --hash=\S+[ \\]*)+)", text, re.MULTILINE
     )
-    return {canonicalize_name(n): (v, re.findall(r"sha256:(\w+)", hashes)) for n, v, hashes in found}
+    return {(canonicalize_name(n), v): re.findall(r"sha256:(\w+)", hashes) for n, v, hashes in found}
 
 
 def needs(name: str) -> list[str]:
@@ -75,7 +75,8 @@ def parts() -> Bom:
     needed = closure("heapwright")
     components = {}
     for name in needed:
-        version, hashes = pins.get(name, (metadata.version(name), []))
+        version = metadata.version(name)
+        hashes = pins.get((name, version), [])
         url = PackageURL("pypi", name=name, version=version)
         files = ExternalReference(
             type=ExternalReferenceType.DISTRIBUTION,

@@ -120,10 +120,10 @@ class Reader : public RawSource {
   std::vector<Head> heads_;
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting_;
   std::deque<Event> ready_;
-  std::unordered_map<std::uint32_t, Thread> threads_;
+  std::unordered_map<std::uint32_t, Thread, Mixed> threads_;
   std::uint32_t threads_seen_ = 0;
   LiveObjects live_;
-  std::unordered_set<std::uint64_t> inner_;  // blocks that were made inside the allocator
+  std::unordered_set<std::uint64_t, Mixed> inner_;  // blocks that were made inside the allocator
   std::uint64_t objects_ = 0;
   std::uint64_t last_time_ = 0;
   std::uint64_t last_clock_ = 0;  // of the item before

@@ -92,7 +92,7 @@ class Expander {
       lane = free_lanes_.back();
       free_lanes_.pop_back();
     }
-    plans_[thread] = {threads_[thread].stream.begin(file_), lane, facts_.threads[thread].ends ? 1U : 0U, 0};
+    plans_[thread] = {threads_[thread].stream.begin(file_), lane, facts_.threads[thread].ends ? 1U : 0U, 1};
     return thread;
   }
 

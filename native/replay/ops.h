@@ -57,7 +57,7 @@ enum Op : std::uint8_t {
   kEnd
 };
 
-inline constexpr std::uint64_t kOpsMagic = 0x3253504f54525748;  // "HWRTOPS2"
+inline constexpr std::uint64_t kOpsMagic = 0x3353504f54525748;  // "HWRTOPS3"
 inline constexpr std::size_t kChunkWords = 4096;
 inline constexpr std::size_t kChunkBytes = kChunkWords * sizeof(Word);
 inline constexpr std::size_t kGroup = 8;  // words an operation has at most, with all that stands before it
@@ -85,10 +85,10 @@ struct Plan {
 };
 
 struct ThreadPlan {
-  std::uint32_t chunk = 0;  // its first
-  std::uint32_t lane = 0;   // the window and table it has; a lane is handed on when its thread has ended
-  std::uint32_t ends = 0;   // 1 if it ends before the trace does
-  std::uint32_t unused = 0;
+  std::uint32_t chunk = 0;   // its first
+  std::uint32_t lane = 0;    // the window and table it has; a lane is handed on when its thread has ended
+  std::uint32_t ends = 0;    // 1 if it ends before the trace does
+  std::uint32_t starts = 0;  // 0: a number that no event has; nobody starts it
 };
 
 struct LanePlan {

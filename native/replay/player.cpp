@@ -80,6 +80,12 @@ void touch(void* block, std::uint64_t from, std::uint64_t to, std::size_t page) 
   }
 }
 
+[[noreturn]] void no_sense(const char* what, std::uint64_t number) {
+  char line[128];  // NOLINT(modernize-avoid-c-arrays)
+  (void)std::snprintf(line, sizeof line, "the operations file makes no sense: %s ", what);
+  die(line, number, "; make it again");
+}
+
 void read_chunk(const Replay& replay, std::uint64_t chunk, Word* window) {
   const auto place = static_cast<off_t>(replay.plan.first_chunk + chunk * kChunkBytes);
   ssize_t got = 0;
@@ -172,6 +178,7 @@ class Player {
           spawn(static_cast<std::uint32_t>(size));
           break;
         case kJoin:
+          check_thread(size);
           (void)::pthread_join(replay_.handles[size], nullptr);
           break;
         case kSample:
@@ -194,8 +201,7 @@ class Player {
 
   void take_reading(std::uint64_t recorded) {
     if (replay_.readings_taken >= replay_.plan.readings) {
-      die("the operations file makes no sense: more readings than ", replay_.plan.readings,
-          "; make it again");
+      no_sense("more readings than", replay_.plan.readings);
     }
     replay_.readings[replay_.readings_taken++] = read_now(replay_, recorded);
   }
@@ -203,7 +209,14 @@ class Player {
   // So that the compiler does not leave out the call.
   static void keep(std::size_t value) { asm volatile("" : : "r"(value)); }
 
+  void check_thread(std::uint64_t thread) const {
+    if (thread >= replay_.plan.threads || replay_.threads[thread].starts == 0) {
+      no_sense("thread", thread);
+    }
+  }
+
   void spawn(std::uint32_t thread) {
+    check_thread(thread);
     Lane& lane = replay_.lanes[replay_.threads[thread].lane];
     wait_for(lane.busy, 0);
     lane.busy.store(1, std::memory_order_relaxed);
@@ -236,6 +249,9 @@ class Player {
     }
     const Word w = *at++;
     if (is_shared) {
+      if (slot_of(w) >= replay_.plan.shared_slots) {
+        no_sense("shared slot", slot_of(w));
+      }
       shared = &replay_.shared[slot_of(w)];
       wait_for(shared->turn, turn);
     }
@@ -275,7 +291,7 @@ class Player {
         keep(Call::usable(slot));
         break;
       default:
-        die("the operations file makes no sense: operation ", op_of(w), "; make it again");
+        no_sense("operation", op_of(w));
     }
     if (is_shared) {
       pass_on(shared->turn, turn + 1);
@@ -350,7 +366,14 @@ bool prepare(Replay& replay) {
   Plan& plan = replay.plan;
   if (::pread(replay.file, &plan, sizeof plan, 0) != static_cast<ssize_t>(sizeof plan) ||
       plan.magic != kOpsMagic || plan.threads == 0 || plan.lanes == 0 || plan.lanes > plan.threads ||
-      plan.threads >= kMostSlots || plan.readings >= kMostSlots) {
+      plan.threads >= kMostSlots || plan.readings >= kMostSlots || plan.shared_slots > kMostSlots) {
+    return false;
+  }
+  // What the plan tells of must be there before memory is taken for it.
+  const off_t length = ::lseek(replay.file, 0, SEEK_END);
+  if (plan.chunks == 0 || plan.chunks > UINT32_MAX || plan.first_chunk > static_cast<std::uint64_t>(length) ||
+      plan.first_chunk < sizeof plan + plan.threads * sizeof(ThreadPlan) + plan.lanes * sizeof(LanePlan) ||
+      plan.first_chunk + (plan.chunks - 1) * kChunkBytes >= static_cast<std::uint64_t>(length)) {
     return false;
   }
   const auto threads_at = static_cast<off_t>(sizeof plan);
@@ -368,8 +391,13 @@ bool prepare(Replay& replay) {
   std::uint64_t bytes = plan.readings * sizeof(Reading) +
                         plan.threads * (sizeof(ThreadPlan) + sizeof(pthread_t)) + plan.lanes * sizeof(Lane) +
                         plan.shared_slots * sizeof(SharedSlot) + plan.lanes * kWindow;
+  std::uint64_t places = plan.readings + plan.shared_slots;
   for (std::uint64_t lane = 0; lane < plan.lanes; lane++) {
+    places += lane_slots(lane);
     bytes += lane_slots(lane) * sizeof(void*);
+  }
+  if (places > plan.chunks * kChunkWords + plan.lanes) {
+    return false;  // each is in some word
   }
   bytes = (bytes + replay.page - 1) / replay.page * replay.page;
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -394,15 +422,19 @@ bool prepare(Replay& replay) {
     replay.lanes[lane].slots = reinterpret_cast<void**>(take(lane_slots(lane) * sizeof(void*)));
   }
   const std::uint64_t size = plan.threads * sizeof(ThreadPlan);
-  return ::pread(replay.file, replay.threads, size, threads_at) == static_cast<ssize_t>(size);
+  bool good = ::pread(replay.file, replay.threads, size, threads_at) == static_cast<ssize_t>(size);
+  for (std::uint64_t thread = 0; good && thread < plan.threads; thread++) {
+    good = replay.threads[thread].lane < plan.lanes;
+    replay.others += thread != 0 && replay.threads[thread].starts != 0 ? 1 : 0;
+  }
+  return good;
 }
 
 void play(Replay& replay) {
   all = &replay;
   replay.lanes[replay.threads[0].lane].busy.store(1);
   run_stream(replay, 0);
-  const auto others = static_cast<std::uint32_t>(replay.plan.threads - 1);
-  wait_for(replay.finished, others);
+  wait_for(replay.finished, replay.others);
 }
 
 }  // namespace heapwright::replay

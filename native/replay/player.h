@@ -53,6 +53,7 @@ struct Replay {
   std::uint64_t readings_taken = 0;
 
   std::uint64_t own_bytes = 0;
+  std::uint32_t others = 0;  // threads that are started, without the first
 
   Number epoch{0};     // all before it are done
   Number arrived{0};   // threads that are done with it

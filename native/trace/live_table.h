@@ -1,12 +1,40 @@
 // A hash table from the ids of live objects to what is kept of each: open addressing, linear probing, no tombstones. Its size
 // follows the number of live objects, not of all there ever were, so a trace of any length is read in bounded memory.
+// The hash has a key of this process's own: a raw trace's ids are addresses, which whoever made it chose, and might have chosen
+// to meet in one cell. Where an id is kept differs from run to run, so nothing may depend on the order of `each`.
 #pragma once
+
+#include <sys/random.h>
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 namespace heapwright::trace {
+
+struct HashKey {
+  std::uint64_t added = 0x9E3779B97F4A7C15;  // for a kernel that has no random numbers yet
+  std::uint64_t factor = 0xD1B54A32D192ED03;
+};
+inline HashKey random_key() noexcept {
+  HashKey key;
+  (void)!::getrandom(&key, sizeof key, GRND_NONBLOCK);
+  key.factor |= 1;
+  return key;
+}
+inline const HashKey kHashKey = random_key();
+
+// Both halves of the product: bits from above alone, or from below, leave out numbers that can be chosen.
+inline std::uint64_t mixed(std::uint64_t number) noexcept {
+  using Wide = unsigned __int128;
+  const Wide product = static_cast<Wide>(number ^ kHashKey.added) * kHashKey.factor;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
+
+// For the tables of the standard library, whose own is the number itself.
+struct Mixed {
+  std::size_t operator()(std::uint64_t number) const noexcept { return mixed(number); }
+};
 
 template <typename Value>
 class LiveTable {
@@ -76,12 +104,10 @@ class LiveTable {
   };
 
   std::size_t next(std::size_t at) const { return (at + 1) & (cells_.size() - 1); }
-  // Thirty-two neighbours in time are neighbours in memory, since programs use together what they made together; multiplied, every id
-  // would be a cache miss. The groups are scattered: live ids in one row would be one run of cells, and an erase looks
-  // at all of its run.
-  std::size_t home(std::uint64_t id) const {
-    return ((((id >> 5) * 0x9E3779B97F4A7C15ULL) >> 24 << 5) | (id & 31)) & (cells_.size() - 1);
-  }
+  // Thirty-two neighbours in time are neighbours in memory, since programs use together what they made together; mixed one by
+  // one, every id would be a cache miss. The groups are scattered: live ids in one row would be one run of cells, and an
+  // erase looks at all of its run.
+  std::size_t home(std::uint64_t id) const { return (mixed(id >> 5) << 5 | (id & 31)) & (cells_.size() - 1); }
   void grow() {
     std::vector<Cell> old(cells_.size() * 2);
     old.swap(cells_);

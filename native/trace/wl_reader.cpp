@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats.h"
+#include "live_table.h"
 #include "mapped.h"
 #include "wl_format.h"
 
@@ -77,7 +78,7 @@ class WlSource : public EventSource {
   using Place = std::pair<double, std::size_t>;
   std::set<Place> runnable_;
   std::set<Place> waiting_;
-  std::unordered_multimap<std::uint64_t, std::size_t> waiters_;
+  std::unordered_multimap<std::uint64_t, std::size_t, Mixed> waiters_;
   std::vector<std::uint64_t> slots_;  // slot → object
   std::vector<bool> synced_;
   std::uint64_t objects_ = 0;

@@ -18,7 +18,14 @@ _LONGEST = 4 << 20  # bytes
 
 
 def load_toml(path: Path, kind: type[T]) -> T:
-    """Reads a TOML file into a msgspec struct.
+    """Reads a TOML file into a msgspec struct; see `load_toml_and_text`."""
+    return load_toml_and_text(path, kind)[0]
+
+
+def load_toml_and_text(path: Path, kind: type[T]) -> tuple[T, str]:
+    """Reads a TOML file into a msgspec struct, and what it was read from, for `key_line`.
+
+    The file is read once: a FIFO has nothing more to give, and a file may be another by then.
 
     Raises:
         UsageError: unreadable, not TOML, or a key or value the struct does not know; the message names
@@ -47,7 +54,7 @@ def load_toml(path: Path, kind: type[T]) -> T:
         where = ".".join(k for k in keys if not k.isdecimal())
         raise UsageError(f"{path}{f':{line_number}' if line_number else ''}: {where}: {what}")
     try:
-        return msgspec.convert(data, kind)
+        return msgspec.convert(data, kind), text
     except msgspec.ValidationError as error:
         raise _explain(path, text, kind, str(error)) from None
 

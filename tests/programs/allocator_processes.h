@@ -112,8 +112,8 @@ inline void signals() {
   }
 }
 
-// Until malloc refuses; then what is freed can be had again.
-inline void starve() {
+// Until malloc refuses, or so many bytes are had; then what is freed can be had again.
+inline void starve(std::size_t most) {
   struct Link {
     Link* next;
   };
@@ -122,21 +122,24 @@ inline void starve() {
     Link* all = nullptr;
     std::size_t total = 0;
     errno = 0;
-    for (auto* link = static_cast<Link*>(malloc(size)); link != nullptr;
-         link = static_cast<Link*>(malloc(size))) {
+    while (total < most) {
+      auto* const link = static_cast<Link*>(malloc(size));
+      if (link == nullptr) {
+        break;
+      }
       std::memset(link, 1, size);
       link->next = all;
       all = link;
       total += size;
     }
-    if (errno != ENOMEM) {
+    if (total < most && errno != ENOMEM) {
       broken("malloc(%zu) refused with errno %d", size, errno);
     }
     if (total < std::size_t{24} << 20U) {
       broken("of 64 MiB only %zu KiB could be had in blocks of %zu", total >> 10U, size);
     }
-    if (realloc(nullptr, std::size_t{128} << 20U) != nullptr ||
-        calloc(128, std::size_t{1} << 20U) != nullptr) {
+    if (total < most && (realloc(nullptr, std::size_t{128} << 20U) != nullptr ||
+                         calloc(128, std::size_t{1} << 20U) != nullptr)) {
       broken("128 MiB in 64");
     }
     while (all != nullptr) {

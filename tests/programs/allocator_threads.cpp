@@ -10,7 +10,9 @@
 //   thread signals        a timer interrupts allocating threads all the time; the handler does not allocate
 //   dlopen LIB     malloc and free of a library opened at run time, used by threads, and closed
 //   vfork          vfork and exec, with blocks on both sides
-//   limit [WORD]   /bin/true, and this program until malloc fails, with 64 MiB of address space
+//   limit [WORD [MIB]]
+//                  /bin/true, and this program until malloc fails, with 64 MiB of address space; with a WORD only
+//                  the latter, with as much as there is, or with MIB of it for each size
 //
 // Status 0 and "ok" when all is well, 3 and one line when not.
 #include <dlfcn.h>
@@ -212,7 +214,7 @@ int run(int argc, char** argv) {
   } else if (is("vfork")) {
     vforks();
   } else if (is("limit")) {
-    argc > 2 ? starve() : limited(argv[0]);
+    argc > 2 ? starve(argc > 3 ? std::strtoul(argv[3], nullptr, 10) << 20U : SIZE_MAX) : limited(argv[0]);
   } else {
     dprintf(STDERR_FILENO,
             "usage: allocator_threads storm|detached|orphans|fork|signals|dlopen LIB|vfork|limit\n");

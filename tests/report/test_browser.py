@@ -24,7 +24,8 @@ def opened_at(browser: Any, address: str, width: int, dark: bool = False) -> Non
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get_log("performance")
+    for log in ("performance", "browser"):  # of the page before
+        browser.get_log(log)
     browser.get(address)
 
 

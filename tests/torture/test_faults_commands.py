@@ -12,10 +12,12 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from heapwright.files import write_whole
 from tests.processes import wait_for
 from tests.system.conftest import Heapwright
 from tests.torture.commands import STUDY, SWEEP, VERBS, Marked, check_whole, outputs_of, words_of
@@ -117,13 +119,22 @@ def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path,
     assert not heapwright.left()
 
 
-@pytest.mark.parametrize("verb", ["measure", "record", "replay"])
-def test_no_room_for_temporary_files(verb: str, heapwright: Marked, disk: Path, prog: Path) -> None:
+@pytest.mark.parametrize("left", [0, 8], ids=["full", "nearly full"])
+@pytest.mark.parametrize("verb", ["measure", "replay", "tune"])
+def test_no_room_for_temporary_files(verb: str, left: int, heapwright: Marked, disk: Path, prog: Path) -> None:
+    """In $TMPDIR. Full: another place is found; room for a beginning (8 KiB): one line says what is wrong."""
+    words = words_of(verb, ".", prog)
+    if verb == "tune":  # what is compared is kept in a file
+        output = '[output]\ncompare = "command"\ncommand = ["cmp", "{reference}", "{output}"]\n'
+        (heapwright.folder / "w.toml").write_text(f'command = ["head", "-c", "100K", "/dev/zero"]\n{output}')
+        words = ["tune", *STUDY, "--study", "n.study", "--workload", "w.toml"]
     fill(disk)
-    done = heapwright(*words_of(verb, ".", prog), env={"TMPDIR": str(disk)})
-    assert done.status in (0, 1), done.err
-    if done.status == 1:
+    os.truncate(disk / "fill", (disk / "fill").stat().st_size - (left << 10))
+    done = heapwright(*words, env={"TMPDIR": str(disk)})
+    assert done.status == (1 if left and verb != "measure" else 0), done.err  # measure keeps nothing
+    if done.status:
         one_line(done.err)
+        assert "No space left" in done.err
     assert [path.name for path in disk.iterdir()] == ["fill"]
 
 
@@ -251,15 +262,42 @@ def test_two_on_one_study(verb: str, heapwright: Marked, prog: Path) -> None:
 
 
 def test_two_on_one_file(heapwright: Marked, prog: Path) -> None:
-    """Two that write the same trace, or the same report: one of them wins, whole."""
+    """Two that write the same trace, or the same report: one of them wins, and what is there is whole at all times."""
     for verb in ("record", "report", "fit"):
         pair = [heapwright.start(*words_of(verb, ".", prog)) for _ in range(2)]
+        seen: dict[str, set[bytes]] = {name: set() for name in outputs_of(verb)}
+        while any(process.poll() is None for process in pair):
+            for name in seen:
+                with contextlib.suppress(FileNotFoundError):
+                    seen[name].add((heapwright.folder / name).read_bytes())
         for process in pair:
             _, err = process.communicate(timeout=120)
             assert process.returncode == 0, err
-        for name in outputs_of(verb):
+        for name, contents in seen.items():
             check_whole(heapwright.folder / name, heapwright)
+            for content in contents:
+                (heapwright.folder / f"seen-{name}").write_bytes(content)
+                check_whole(heapwright.folder / f"seen-{name}", heapwright)
         assert not list(heapwright.folder.glob(".*"))
+
+
+def test_many_on_one_file(tmp_path: Path) -> None:
+    """All that Python writes goes through `write_whole`: by four at once, a hundred times, and read meanwhile."""
+    path, size = tmp_path / "a.json", 300_000
+
+    def write(letter: bytes) -> None:
+        for _ in range(25):
+            write_whole(path, letter * size)
+
+    write_whole(path, b"0" * size)
+    with ThreadPoolExecutor(4) as threads:
+        writers = [threads.submit(write, letter) for letter in (b"1", b"2", b"3", b"4")]
+        while not all(writer.done() for writer in writers):
+            content = path.read_bytes()
+            assert content == content[:1] * size
+        for writer in writers:
+            writer.result()
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_clocks_that_jump(heapwright: Marked, prog: Path, program: Callable[..., Path], long: bool) -> None:

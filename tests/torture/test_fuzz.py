@@ -66,7 +66,7 @@ def test_python_parsers(name: str, long: bool) -> None:
     corpus, rng = entries(name), random.Random(7)
     for data in corpus:
         TARGETS[name](data)
-    end = time.monotonic() + (60 if long else 1.5)
+    end = time.monotonic() + (SECONDS if long else 1.5)
     tried = 0
     while time.monotonic() < end:
         data = mutated(rng, corpus)
@@ -92,7 +92,7 @@ def libfuzzer(long: bool) -> Path:
     probe = ["-fsanitize=fuzzer,address", "-x", "c++", "-", "-o", str(folder / "probe")]
     empty = b'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
     if subprocess.run([clang, *probe], input=empty, capture_output=True, check=False).returncode:
-        pytest.skip("clang has no libFuzzer (on Debian: libclang-rt-14-dev)")
+        pytest.skip("clang has no libFuzzer (tools/setup torture)")
     configure: list[str | Path] = [cmake, "-S", FOLDER / "fuzz", "-B", folder, f"-DCMAKE_CXX_COMPILER={clang}"]
     subprocess.run(configure, check=True, capture_output=True)
     build: list[str | Path] = [cmake, "--build", folder, "-j", "2"]
@@ -163,5 +163,4 @@ def test_python_parsers_by_coverage(name: str, atheris: Path, tmp_path: Path) ->
     kept = [p.read_bytes() for p in tmp_path.glob("*-*")]
     for data in kept:
         TARGETS[name](data)  # says what is wrong, if it is ours
-    if done.returncode:  # atheris rewrites byte code, and not always into what this Python can run
-        pytest.skip(f"atheris itself fell over: {done.stderr.decode(errors='replace').splitlines()[-1:]} on {kept}")
+    assert done.returncode == 0, f"{kept}\n{done.stderr.decode(errors='replace')[-3000:]}"

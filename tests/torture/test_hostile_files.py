@@ -9,6 +9,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,31 @@ def test_workloads(case: str, tmp_path: Path) -> None:
     line = refused(run("tune", "--workload", path, cwd=tmp_path), (2,))
     assert "w.toml" in line
     if case == "a FIFO":
+        writer.wait()
+
+
+READ = """
+import sys; from pathlib import Path
+from heapwright.allocators.space_file import load_space_file; from heapwright.workload.model import load_workload
+print(load_workload(Path("w.toml")).file.command, load_space_file(Path("s.toml")).allocator.name)
+"""
+
+
+def test_what_can_be_read_once(tmp_path: Path) -> None:
+    """Files that are good, through FIFOs: `--workload <(generate)`."""
+    given = {
+        "w.toml": 'command = ["true"]\n',
+        "s.toml": '[allocator]\nname = "x"\nenv = "X"\n[[param]]\nkey = "k"\nexplain = "e"\nlow = 1\nhigh = 4\n',
+    }
+    for name in given:
+        os.mkfifo(tmp_path / name)
+    words = ["sh", "-c", 'printf %s "$1" >w.toml; printf %s "$2" >s.toml', "sh", *given.values()]
+    writer = subprocess.Popen(words, cwd=tmp_path)
+    try:
+        done = subprocess.run([sys.executable, "-c", READ], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+        assert done.stdout == "['true'] x\n", done.stderr
+    finally:
+        writer.kill()
         writer.wait()
 
 

@@ -112,6 +112,24 @@ def test_variables_of_the_environment(case: str, tmp_path: Path) -> None:
     assert len(done.err) < 200_000
 
 
+def test_variables_that_cannot_be_sent(tmp_path: Path) -> None:
+    """A study on other machines has its environment there too, or is not begun: nobody is asked at that address."""
+    env = {"OURS\x1b[2J": os.fsdecode(b"\xff")}
+    words = ["landscape", "--param", "mmap_threshold", "--cluster", "tcp://127.0.0.1:1", "--", "/bin/true"]
+    line = refused(run(*words, cwd=tmp_path, env=env), (1,))
+    assert "the variable OURS\u241b[2J is no text" in line
+    assert "env -u" in line
+    assert not list(tmp_path.glob("*.study"))
+
+
+def test_words_that_cannot_be_sent() -> None:
+    from heapwright.cluster.parcel import encode
+    from heapwright.errors import HeapwrightError
+
+    with pytest.raises(HeapwrightError, match="is no text"):
+        encode({"command": ["true", os.fsdecode(b"\xff")]})
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -107,7 +107,6 @@ def spied(browser: Any) -> Iterator[Any]:
 
 def looked_at(browser: Any, address: str) -> tuple[dict[str, int], list[str]]:
     """The elements of a page, after everything that can be done on it was done; and what it asked for."""
-    browser.get_log("browser")
     opened_at(browser, address, 1280)
     browser.execute_script(
         "document.querySelectorAll('details').forEach(d => d.open = true);"

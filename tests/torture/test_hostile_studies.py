@@ -210,7 +210,7 @@ def test_what_it_names_is_not_touched(tmp_path: Path) -> None:
         evil = ["../evil.sh"]
         output = {"compare": "command", "command": [*evil, "../victim"]}
         said = {"command": evil, "cwd": "..", "setup": evil, "cleanup": evil, "output": output}
-        recorded = {"../../victim": {"executable": "../evil.sh"}}
+        recorded = {"../victim": {"executable": "../evil.sh"}, "../new": {"executable": "../evil.sh"}}
         for key, value in {"identity": said, "reproduce": evil, "recorded": recorded}.items():
             db.execute("DELETE FROM meta WHERE key = ?", (key,))
             db.execute("INSERT INTO meta VALUES (?, ?)", (key, json.dumps(value)))
@@ -220,4 +220,4 @@ def test_what_it_names_is_not_touched(tmp_path: Path) -> None:
         assert done.status == 0, done.err
     assert sorted(p.name for p in folder.iterdir()) == ["s.html", "s.study", "two.html"]
     assert victim.read_text() == "untouched"
-    assert not (tmp_path / "pwned").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["evil.sh", "here", "victim"]

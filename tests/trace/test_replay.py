@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -227,16 +229,75 @@ def test_a_replay_is_a_workload_like_any_other(tmp_path: Path) -> None:
     assert not operations.exists()
 
 
+FREE, SHARED, SPAWN, END = 3, 10, 12, 15
+
+
+def operations_files(whole: bytes) -> dict[str, bytes]:
+    """Damaged ones (native/replay/ops.h): a plan of nine numbers, two numbers for each thread, one for each lane."""
+    front: tuple[int, ...] = struct.unpack_from("<QQQQ", whole, 8)
+    threads, lanes, shared, first = front
+    words: tuple[int, ...] = struct.unpack(f"<{(len(whole) - first) // 8}Q", whole[first:])
+
+    def patched(at: int, value: int, kind: str = "Q") -> bytes:
+        changed = bytearray(whole)
+        struct.pack_into(f"<{kind}", changed, at, value)
+        return bytes(changed)
+
+    def at(operation: int) -> int:
+        """Where the first such operation of the first thread stands. Two have a word more; NEXT leads on."""
+        place: int = whole[72] * 4096
+        while words[place] & 15 != operation:
+            of = words[place] & 15
+            place = (words[place] >> 32) * 4096 if of == 0 else place + (2 if of in (5, 7) else 1)
+        return first + 8 * place
+
+    assert threads > 1
+    assert shared > 0
+    return {
+        "nothing": b"",
+        "text": b"x" * 100,
+        "zeroes": b"\0" * 100_000,
+        "cut in the plan": whole[:60],
+        "cut before its chunks": whole[:first],
+        "cut in its chunks": whole[: first + 8],
+        "2^27 threads": patched(8, 1 << 27),
+        "no lanes": patched(16, 0),
+        "2^27 shared slots": patched(24, 1 << 27),
+        "chunks far away": patched(32, 1 << 60),
+        "chunks over the plan": patched(32, 0),
+        "2^60 chunks": patched(40, 1 << 60),
+        "2^27 readings": patched(64, 1 << 27),
+        "a thread of no lane": patched(72 + 4, lanes, "I"),
+        "a lane of 2^28 slots": patched(72 + threads * 16, 1 << 28),
+        "no such thread to start": patched(at(SPAWN), SPAWN | 99 << 32),
+        "no such shared slot": patched(at(SHARED) + 8, FREE | (1 << 27) << 4),
+        "no such chunk": patched(at(END), 1 << 63),
+        "what stands before nothing": patched(at(SHARED) + 8, SPAWN),
+    }
+
+
 def test_what_is_not_an_operations_file_is_said(tmp_path: Path) -> None:
+    """One line, in little memory, and nothing is waited for."""
     from heapwright.trace.pack import native_program
 
-    for content in (b"", b"x" * 100, b"\0" * 100000):
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (256 << 20, 256 << 20))
+
+    with make_ready(parse(tmp_path, random_text(5, 3000, 3))) as ready:
+        whole = ready.operations.read_bytes()
+    for case, content in operations_files(whole).items():
         (tmp_path / "ops").write_bytes(content)
-        done = subprocess.run(
-            [native_program("heapwright-replay"), tmp_path / "ops"], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 1
-        assert done.stderr.count("\n") == 1
+        words: list[str | Path] = [native_program("heapwright-replay"), tmp_path / "ops"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, preexec_fn=limited)
+        assert done.returncode == 1, (case, done)
+        assert done.stderr.startswith("heapwright-replay: "), case
+        assert done.stderr.count("\n") == 1, case
+        assert "no memory" not in done.stderr, (case, "it was taken at its word")
+
+
+def test_threads_that_never_appear_are_not_waited_for(tmp_path: Path) -> None:
+    trace = parse(tmp_path, "0 0 malloc 0 100\n1 3 malloc 1 100\n2 3 free 1\n")
+    assert replay(trace, "-n", "1")["runs"]
 
 
 def test_settings_of_all_kinds() -> None:

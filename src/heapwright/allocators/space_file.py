@@ -7,7 +7,7 @@ from pathlib import Path
 from heapwright.allocators.levels import RangeError, levels_of
 from heapwright.allocators.space import VARIABLE, Context, SpaceFile, shares_variable, variable_of, written
 from heapwright.errors import UsageError, unknown
-from heapwright.tomlfile import key_line, load_toml
+from heapwright.tomlfile import key_line, load_toml_and_text
 
 
 def load_space_file(path: Path) -> SpaceFile:
@@ -16,8 +16,7 @@ def load_space_file(path: Path) -> SpaceFile:
     Raises:
         UsageError: the file cannot be read, or contradicts itself; file, line and key are named.
     """
-    file = load_toml(path, SpaceFile)
-    text = path.read_text(encoding="utf-8")
+    file, text = load_toml_and_text(path, SpaceFile)
 
     def fail(keys: list[str], what: str) -> UsageError:
         line = key_line(text, keys)

@@ -11,7 +11,7 @@ from typing import Any
 
 from heapwright.allocators.registry import Allocator
 from heapwright.cluster.dask_runner import DaskMachines, search_word
-from heapwright.cluster.parcel import needs_of
+from heapwright.cluster.parcel import check_texts, needs_of
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import read_settings
 from heapwright.study.store import Store
@@ -44,8 +44,9 @@ def cluster(
         references: see `Executor`; default: the study's.
 
     Raises:
-        HeapwrightError: there is no scheduler, or no worker that can be used.
+        HeapwrightError: there is no scheduler, no worker that can be used, or a variable that cannot be sent.
     """
+    check_texts(os.environ)
     kept: dict[str, Any] = (store.get("cluster") if store else None) or {}
     kind = kept.get("kind")
     if kind is None and store is not None and store.runs("calibrate"):

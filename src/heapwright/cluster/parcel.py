@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
+import shlex
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +23,7 @@ import msgspec
 from heapwright import __version__
 from heapwright.allocators.peers import build_id
 from heapwright.allocators.registry import Allocator
+from heapwright.errors import HeapwrightError
 from heapwright.measure.host import describe_host, fingerprint
 from heapwright.measure.meter import MeterOptions
 from heapwright.study.proxy import Replays
@@ -94,8 +97,29 @@ class Finished(msgspec.Struct):
 
 
 def encode(value: Any) -> str:
-    """As JSON."""
-    return msgspec.json.encode(value).decode()
+    """As JSON.
+
+    Raises:
+        HeapwrightError: there are bytes in it that are no text (UTF-8), which JSON cannot say.
+    """
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError as error:
+        raise HeapwrightError(f"'{error.object}' is no text (UTF-8): it cannot be sent to other machines") from None
+
+
+def check_texts(environ: Mapping[str, str]) -> None:
+    """Sees that all variables can be sent: the program is to find the same ones on every machine, or none is tried.
+
+    Raises:
+        HeapwrightError: one is no text.
+    """
+    for name, value in environ.items():
+        if re.search("[\ud800-\udfff]", name + value):
+            raise HeapwrightError(
+                f"the variable {name} is no text (UTF-8): it cannot be sent to other machines",
+                f"leave it out: env -u {shlex.quote(name)} heapwright ...",
+            )
 
 
 def decode(text: str | bytes, kind: type[_T]) -> _T:

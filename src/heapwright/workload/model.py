@@ -38,7 +38,7 @@ from typing import Any, Literal
 import msgspec
 
 from heapwright.errors import UsageError
-from heapwright.tomlfile import key_line, load_toml
+from heapwright.tomlfile import key_line, load_toml_and_text
 
 
 class Output(msgspec.Struct, forbid_unknown_fields=True):
@@ -170,8 +170,7 @@ def load_workload(path: Path) -> Workload:
     Raises:
         UsageError: with file, line and key.
     """
-    file = load_toml(path, WorkloadFile)
-    text = path.read_text(encoding="utf-8")
+    file, text = load_toml_and_text(path, WorkloadFile)
 
     def fail(keys: list[str], what: str) -> UsageError:
         line = key_line(text, keys)

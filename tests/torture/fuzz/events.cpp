@@ -1,6 +1,8 @@
-// Any trace there can be, packed: it comes back event for event; and what is counted, fitted and expanded of it agrees.
+// Any trace there can be, packed: it comes back event for event; what is counted and fitted of it agrees; and what is made of it
+// for the replayer can be played, in any order that threads may take.
 #include <map>
 
+#include "../../native/replay/ops_model.h"
 #include "judge.h"
 #include "model/fit.h"
 #include "model/statistics.h"
@@ -89,6 +91,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                        path + ".ops", done, error);
   PROMISE(expanded != !error.empty());
   PROMISE(!expanded || done.peak_live_bytes == source->summary()->peak_live_bytes);
+  for (std::uint64_t schedule = 0; expanded && schedule < 2; ++schedule) {
+    replay::Model played(path + ".ops", schedule);
+    const std::string wrong = played.run();
+    if (!wrong.empty()) {
+      fuzz::broken(wrong.c_str(), __FILE__, __LINE__);
+    }
+    PROMISE(played.calls == done.events);
+  }
   model::FitOptions options;
   options.windows = 1 + size % 40;
   options.bytes = 4000 + size * 4;

@@ -1,0 +1,33 @@
+// exgen under random threads, of which it is told by its pthread_create; see random_threads.h.
+#include "include/exgen.h"
+#include "random_threads.h"
+
+extern "C" int exgen_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                                    void* argument);
+
+namespace {
+
+struct Exgen {
+  static void* malloc(std::size_t bytes) { return exgen_malloc(bytes); }
+  static void* calloc(std::size_t count, std::size_t size) { return exgen_calloc(count, size); }
+  static void* realloc(void* block, std::size_t bytes) { return exgen_realloc(block, bytes); }
+  static void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+    return exgen_aligned_alloc(alignment, bytes);
+  }
+  static void free(void* block) { exgen_free(block); }
+  static void free_sized(void* block, std::size_t bytes) { exgen_free_sized(block, bytes); }
+  static std::size_t usable_size(const void* block) { return exgen_usable_size(block); }
+  static void trim() { (void)exgen_trim(); }
+  static std::size_t live() {
+    exgen_statistics found{};
+    exgen_get_statistics(&found);
+    return found.live;
+  }
+  static int start(pthread_t* thread, void* (*body)(void*), void* argument) {
+    return exgen_pthread_create(thread, nullptr, body, argument);
+  }
+};
+
+TEST(ExgenThreads, AtRandom) { heapwright::alloc::threads::play_at_random<Exgen>(); }
+
+}  // namespace

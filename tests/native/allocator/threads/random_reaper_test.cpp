@@ -1,0 +1,30 @@
+// reaper under random threads; see random_threads.h.
+#include "include/reaper.h"
+#include "random_threads.h"
+
+namespace {
+
+struct Reaper {
+  static void* malloc(std::size_t bytes) { return reaper_malloc(bytes); }
+  static void* calloc(std::size_t count, std::size_t size) { return reaper_calloc(count, size); }
+  static void* realloc(void* block, std::size_t bytes) { return reaper_realloc(block, bytes); }
+  static void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+    return reaper_aligned_alloc(alignment, bytes);
+  }
+  static void free(void* block) { reaper_free(block); }
+  static void free_sized(void* block, std::size_t bytes) { reaper_free_sized(block, bytes); }
+  static std::size_t usable_size(const void* block) { return reaper_usable_size(block); }
+  static void trim() { (void)reaper_trim(); }
+  static std::size_t live() {
+    reaper_statistics found{};
+    reaper_get_statistics(&found);
+    return found.live;
+  }
+  static int start(pthread_t* thread, void* (*body)(void*), void* argument) {
+    return pthread_create(thread, nullptr, body, argument);
+  }
+};
+
+TEST(ReaperThreads, AtRandom) { heapwright::alloc::threads::play_at_random<Reaper>(); }
+
+}  // namespace

@@ -1,0 +1,273 @@
+// Random operations of real threads on an allocator that is linked with hidden names, for the sanitizers: what a seed says a
+// thread does is the same every time, in which order threads do it is not. Blocks go from hand to hand, in ones and in heaps;
+// threads end and others come; the process forks in the middle of it; memory is asked for that there is not.
+//
+// Every block holds a byte of its own at both ends, looked at when it changes hands, moves or goes. No lock and no table is
+// over all threads: either would order them, and ThreadSanitizer would not see what the allocator leaves unordered. What two
+// threads have at once is therefore noticed by what it holds. (tests/programs/allocator_fuzz.cpp knows every block's place, and
+// runs under any malloc, but under no sanitizer; tests/torture/fuzz/heaps.h has one thread, driven by coverage.)
+//
+//   HEAPWRIGHT_FUZZ_SECONDS   so long, with seeds of the clock's, in place of one play
+#pragma once
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): SIGALRM
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace heapwright::alloc::threads {
+
+struct Block {
+  unsigned char* address = nullptr;
+  std::size_t bytes = 0;
+  unsigned char fill = 0;
+};
+using Heap = std::vector<Block>;
+
+[[noreturn]] inline void broken(const char* what, unsigned seed) {
+  (void)std::fprintf(stderr, "not so: %s (a thread of seed %u)\n", what, seed);
+  std::_Exit(3);
+}
+
+// `Api`: the allocator's functions, and what starts a thread.
+template <class Api>
+class Play {
+ public:
+  explicit Play(unsigned seed) : seed_(seed) {}
+
+  void run() {
+    constexpr int kGenerations = 4;
+    for (int generation = 0; generation < kGenerations; ++generation) {
+      std::array<pthread_t, 4> threads{};
+      std::array<Job, 4> jobs{};
+      for (unsigned i = 0; i < threads.size(); ++i) {
+        jobs[i] = {this, seed_ * 1000 + static_cast<unsigned>(generation) * 10 + i};
+        if (Api::start(&threads[i], live, &jobs[i]) != 0) {
+          broken("a thread starts", seed_);
+        }
+      }
+      for (const pthread_t thread : threads) {
+        pthread_join(thread, nullptr);
+      }
+    }
+    for (auto& place : mail_) {
+      const std::unique_ptr<Heap> left(place.exchange(nullptr));
+      for (std::size_t i = 0; left && i < left->size(); ++i) {
+        give((*left)[i], seed_);
+      }
+    }
+    Api::trim();
+    if (Api::live() != 0) {
+      broken("nothing is left", seed_);
+    }
+  }
+
+ private:
+  struct Job {
+    Play* play;
+    unsigned seed;
+  };
+  static constexpr std::size_t kEnds = 64;
+
+  static void* live(void* raw) {
+    const Job& job = *static_cast<Job*>(raw);
+    job.play->work(job.seed, 1500 + job.seed % 1500);
+    return nullptr;
+  }
+
+  void work(unsigned seed, unsigned operations) {
+    std::mt19937 random(seed);
+    Heap own;
+    for (unsigned i = 0; i < operations; ++i) {
+      step(random, own, seed);
+    }
+    hand_over(random, own);  // what is still there is for whoever comes
+    for (const Block& block : own) {
+      give(block, seed);
+    }
+  }
+
+  void step(std::mt19937& random, Heap& own, unsigned seed) {
+    const auto dice = random() % 1000;
+    if (dice < 420) {
+      own.push_back(take(random, some_size(random), seed));
+    } else if (dice < 760) {
+      if (!own.empty()) {
+        std::swap(own[dice % 3 == 0 ? random() % own.size() : own.size() - 1], own.back());
+        give(own.back(), seed);
+        own.pop_back();
+      }
+    } else if (dice < 850) {
+      if (!own.empty()) {
+        resize(own[random() % own.size()], some_size(random), seed);
+      }
+    } else if (dice < 900) {
+      look(own, random, seed);
+    } else if (dice < 970) {
+      hand_over(random, own);
+    } else if (dice < 980) {  // many of one size: whole superblocks come and go
+      const std::size_t size = 1 + random() % 2000;
+      for (auto n = random() % 300; n > 0; --n) {
+        own.push_back(take(random, size, seed));
+      }
+    } else if (dice < 985) {
+      if (Api::malloc(SIZE_MAX / 2 - dice) != nullptr || Api::calloc(SIZE_MAX / 2, 3) != nullptr) {
+        broken("what is too much is refused", seed);
+      }
+    } else if (dice < 990) {
+      Api::trim();
+    } else if (dice < 995) {
+      (void)Api::live();
+    } else if (dice == 995) {
+      fork_now(seed, static_cast<unsigned>(random()), own);
+    }
+  }
+
+  static std::size_t some_size(std::mt19937& random) {
+    const auto kind = random() % 256;
+    return kind < 230 ? 1 + random() % 700 : kind < 253 ? random() % 50'000 : random() % 3'000'000;
+  }
+  static Block take(std::mt19937& random, std::size_t bytes, unsigned seed) {
+    Block block{nullptr, bytes, static_cast<unsigned char>(random() | 1)};
+    const auto how = random() % 16;
+    if (how == 0) {
+      block.address = static_cast<unsigned char*>(Api::calloc(1, bytes));
+      if (block.address != nullptr && !holds(block.address, bytes, 0)) {
+        broken("calloc's memory is zero", seed);
+      }
+    } else if (how == 1) {
+      const std::size_t alignment = std::size_t{16} << random() % 9;
+      block.fill |= 2;  // free_sized is not for these
+      block.address = static_cast<unsigned char*>(Api::aligned_alloc(alignment, bytes));
+      if (reinterpret_cast<std::uintptr_t>(block.address) % alignment != 0) {
+        broken("a block is aligned as was asked", seed);
+      }
+    } else {
+      block.address = static_cast<unsigned char*>(Api::malloc(bytes));
+    }
+    if (block.address == nullptr || Api::usable_size(block.address) < bytes) {
+      broken("a block is there, and as large as was asked", seed);
+    }
+    paint(block);
+    return block;
+  }
+  static std::size_t end_of(std::size_t bytes) { return std::min(bytes, kEnds); }
+  static bool holds(const unsigned char* at, std::size_t bytes, unsigned char fill) {
+    return std::all_of(at, at + end_of(bytes), [fill](unsigned char c) { return c == fill; }) &&
+           std::all_of(at + bytes - end_of(bytes), at + bytes, [fill](unsigned char c) { return c == fill; });
+  }
+  static void paint(const Block& block) {
+    std::memset(block.address, block.fill, end_of(block.bytes));
+    std::memset(block.address + block.bytes - end_of(block.bytes), block.fill, end_of(block.bytes));
+  }
+  static void check(const Block& block, unsigned seed) {
+    if (!holds(block.address, block.bytes, block.fill)) {
+      broken("a block holds what was written to it", seed);
+    }
+  }
+  static void give(const Block& block, unsigned seed) {
+    check(block, seed);
+    if (block.fill % 4 == 1) {
+      Api::free_sized(block.address, block.bytes);
+    } else {
+      Api::free(block.address);
+    }
+  }
+  static void resize(Block& block, std::size_t bytes, unsigned seed) {
+    check(block, seed);
+    auto* const moved =
+        static_cast<unsigned char*>(Api::realloc(block.address, std::max<std::size_t>(bytes, 1)));
+    if (moved == nullptr) {
+      broken("a block can be resized", seed);
+    }
+    const std::size_t kept = std::min(end_of(block.bytes), bytes);
+    if (!std::all_of(moved, moved + kept, [&](unsigned char c) { return c == block.fill; })) {
+      broken("a resized block begins as it did", seed);
+    }
+    block = {moved, std::max<std::size_t>(bytes, 1), block.fill};
+    paint(block);
+  }
+  static void look(const Heap& own, std::mt19937& random, unsigned seed) {
+    if (!own.empty()) {
+      const Block& block = own[random() % own.size()];
+      check(block, seed);
+      if (Api::usable_size(block.address) < block.bytes) {
+        broken("a block stays as large as it was", seed);
+      }
+    }
+  }
+  // All that one has, or half of it, for what another has left there.
+  void hand_over(std::mt19937& random, Heap& own) {
+    auto mine = std::make_unique<Heap>();
+    const std::size_t kept = random() % 2 == 0 ? 0 : own.size() / 2;
+    mine->assign(own.begin() + static_cast<std::ptrdiff_t>(kept), own.end());
+    own.resize(kept);
+    const std::unique_ptr<Heap> theirs(
+        mail_[random() % mail_.size()].exchange(mine.release(), std::memory_order_acq_rel));
+    if (theirs) {
+      own.insert(own.end(), theirs->begin(), theirs->end());
+    }
+  }
+  // The child has this thread alone, and what it had. What the others were doing is left as it was; so is the malloc of the
+  // sanitizer, which another may have been in: no vector grows here.
+  void fork_now(unsigned seed, unsigned child_seed, const Heap& own) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      std::mt19937 random(child_seed);
+      std::array<Block, 64> some{};
+      for (std::size_t i = 0; i < 2000; ++i) {
+        Block& block = some[random() % some.size()];
+        if (block.address != nullptr) {
+          give(block, seed);
+        } else if (i < own.size()) {
+          give(own[i], seed);
+        }
+        block = take(random, some_size(random), seed);
+      }
+      std::_Exit(0);
+    }
+    int status = 1;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+      broken(WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "a child ends" : "all is well in a child",
+             seed);
+    }
+  }
+
+  unsigned seed_;
+  std::array<std::atomic<Heap*>, 6> mail_{};
+};
+
+// One play, or as many as there is time for.
+template <class Api>
+void play_at_random() {
+  const char* const seconds = std::getenv("HEAPWRIGHT_FUZZ_SECONDS");
+  if (seconds == nullptr) {
+    Play<Api>(1).run();
+    return;
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(std::strtol(seconds, nullptr, 10));
+  auto seed = static_cast<unsigned>(Clock::now().time_since_epoch().count() / 1000 % 1'000'000);
+  unsigned plays = 0;
+  for (; Clock::now() < end; ++seed, ++plays) {
+    Play<Api>(seed).run();
+  }
+  (void)std::fprintf(stderr, "%u plays, the last of seed %u\n", plays, seed - 1);
+}
+
+}  // namespace heapwright::alloc::threads

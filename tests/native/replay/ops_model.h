@@ -1,0 +1,259 @@
+// Plays an operations file by the rules of ops.h, a thread at a time as chance has it, with a shadow of what lives in which slot.
+// For the tests of what makes such files: `run` says what is wrong with one, by any schedule that the rules allow. Whatever
+// is in the file, nothing is read outside of it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "replay/ops.h"
+
+namespace heapwright::replay {
+
+class Model {
+ public:
+  Model(const std::string& path, std::uint64_t seed) : random_(seed) {
+    std::ifstream file(path, std::ios::binary);
+    bytes_.assign(std::istreambuf_iterator<char>(file), {});
+    expect(bytes_.size() >= sizeof plan_, "there is no plan");
+    if (wrong_.empty()) {
+      std::memcpy(&plan_, bytes_.data(), sizeof plan_);
+      const std::uint64_t room = bytes_.size() - sizeof plan_;
+      expect(plan_.magic == kOpsMagic && plan_.threads > 0 && plan_.lanes > 0, "the plan is none");
+      expect(plan_.threads <= room / sizeof(ThreadPlan) && plan_.lanes <= plan_.threads &&
+                 plan_.shared_slots <= kMostSlots,
+             "the plan is of more than there is");
+    }
+    if (!wrong_.empty()) {
+      return;
+    }
+    threads_.resize(plan_.threads);
+    for (std::size_t i = 0; i < threads_.size(); i++) {
+      std::memcpy(&threads_[i].plan, bytes_.data() + sizeof plan_ + i * sizeof(ThreadPlan),
+                  sizeof(ThreadPlan));
+      expect(threads_[i].plan.lane < plan_.lanes, "a thread has no lane");
+    }
+    for (std::uint64_t lane = 0; lane < plan_.lanes; lane++) {
+      lanes_.push_back(
+          read<LanePlan>(sizeof plan_ + plan_.threads * sizeof(ThreadPlan) + lane * sizeof(LanePlan)).slots);
+    }
+    shared_.resize(plan_.shared_slots);
+    lane_busy_.resize(plan_.lanes);
+    begin(0);
+  }
+
+  // Plays to the end; what is wrong, or nothing.
+  std::string run() {
+    while (wrong_.empty()) {
+      std::vector<std::size_t> able;
+      bool left = false;
+      for (std::size_t i = 0; i < threads_.size(); i++) {
+        left = left || threads_[i].running;
+        if (threads_[i].running && can(threads_[i])) {
+          able.push_back(i);
+        }
+      }
+      if (able.empty()) {
+        expect(!left, "it comes to a standstill");
+        break;
+      }
+      step(threads_[able[random_() % able.size()]]);
+    }
+    expect(calls == plan_.events, "the plan has another number of calls");
+    expect(readings_ == plan_.readings, "the plan has another number of readings");
+    for (const Thread& thread : threads_) {
+      expect(thread.begun == (thread.plan.starts != 0),
+             "a thread is started that does not start, or never is");
+    }
+    return wrong_;
+  }
+
+  std::uint64_t calls = 0;
+  std::uint64_t live = 0;
+  std::uint64_t peak = 0;
+  const Plan& plan() const { return plan_; }
+
+ private:
+  struct Slot {
+    bool full = false;
+    std::uint64_t size = 0;
+    std::uint32_t turn = 0;
+  };
+  struct Thread {
+    ThreadPlan plan;
+    bool begun = false;
+    bool running = false;
+    bool ended = false;
+    std::uint64_t chunk = 0;
+    std::size_t at = 0;
+    std::uint64_t epoch = 0;
+    std::uint64_t parts = 0;
+  };
+
+  bool expect(bool so, const char* otherwise) {
+    if (!so && wrong_.empty()) {
+      wrong_ = otherwise;
+    }
+    return so;
+  }
+  template <class T>
+  T read(std::uint64_t place) const {
+    T found{};
+    if (place <= bytes_.size() && bytes_.size() - place >= sizeof found) {
+      std::memcpy(&found, bytes_.data() + place, sizeof found);
+    }
+    return found;
+  }
+  void begin(std::uint64_t number) {
+    if (!expect(number < threads_.size() && !threads_[number].begun, "a thread is started that cannot be") ||
+        !wrong_.empty()) {
+      return;
+    }
+    Thread& thread = threads_[number];
+    expect(!lane_busy_[thread.plan.lane], "two threads have one lane");
+    lane_busy_[thread.plan.lane] = true;
+    thread.begun = thread.running = true;
+    thread.chunk = thread.plan.chunk;
+  }
+  Word look(const Thread& thread, std::size_t ahead = 0) const {
+    return read<Word>(plan_.first_chunk + thread.chunk * kChunkBytes + (thread.at + ahead) * sizeof(Word));
+  }
+  bool can(const Thread& thread) {
+    const Word w = look(thread);
+    if (op_of(w) == kEpoch) {
+      return thread.parts > 0 || argument_of(w) == epoch_;  // leaving is never waited for, entering is
+    }
+    if (op_of(w) == kSpawn || op_of(w) == kJoin) {
+      if (!expect(argument_of(w) < threads_.size(), "there is no such thread")) {
+        return false;
+      }
+      const Thread& other = threads_[argument_of(w)];
+      return op_of(w) == kSpawn ? !lane_busy_[other.plan.lane] : other.ended && other.plan.ends != 0;
+    }
+    bool shared = false;
+    std::uint64_t turn = 0;
+    std::size_t ahead = 0;
+    for (; op_of(look(thread, ahead)) >= kTouch && op_of(look(thread, ahead)) <= kShared; ahead++) {
+      if (op_of(look(thread, ahead)) == kShared) {
+        shared = true;
+        turn = argument_of(look(thread, ahead));
+      }
+    }
+    const std::uint64_t slot = slot_of(look(thread, ahead));
+    return !shared ||
+           (expect(slot < shared_.size(), "there is no such shared slot") && shared_[slot].turn == turn);
+  }
+  void leave(Thread& thread) {
+    if (thread.parts > 0 && ++arrived_ == thread.parts) {
+      arrived_ = 0;
+      epoch_++;
+    }
+    thread.parts = 0;
+  }
+  void end(Thread& thread, bool ends) {
+    leave(thread);
+    thread.running = false;
+    thread.ended = true;
+    if (thread.plan.ends != 0) {
+      expect(ends, "a thread that ends does not");
+      lane_busy_[thread.plan.lane] = false;
+    }
+  }
+  void step(Thread& thread) {
+    std::uint64_t upper = 0;
+    bool shared = false;
+    Word w = look(thread);
+    if (op_of(w) == kEpoch && thread.parts > 0) {
+      leave(thread);
+      return;  // and waits for the new one
+    }
+    while (op_of(w) >= kTouch && op_of(w) <= kShared && thread.at < kChunkWords) {
+      upper = op_of(w) == kWide ? argument_of(w) << 32 : upper;
+      shared = shared || op_of(w) == kShared;
+      thread.at++;
+      w = look(thread);
+    }
+    thread.at++;
+    if (!expect(thread.at <= kChunkWords, "a chunk has no end")) {
+      return;
+    }
+    switch (op_of(w)) {
+      case kNext:
+        expect(argument_of(w) < plan_.chunks && argument_of(w) > thread.chunk,
+               "there is no such chunk, or it was");
+        thread.chunk = argument_of(w);
+        thread.at = 0;
+        return;
+      case kEpoch:
+        thread.parts = slot_of(w);
+        thread.epoch = argument_of(w);
+        expect(thread.epoch == epoch_, "an epoch has not come");
+        return;
+      case kSpawn:
+        begin(argument_of(w));
+        return;
+      case kJoin:
+        return;
+      case kSample:
+        readings_++;
+        return;
+      case kEnd:
+        end(thread, argument_of(w) == 1);
+        return;
+      default:
+        call(thread, w, shared, upper | argument_of(w));
+    }
+  }
+  void call(Thread& thread, Word w, bool shared, std::uint64_t size) {
+    const std::uint64_t number = slot_of(w);
+    if (!expect(number < (shared ? shared_.size() : lanes_[thread.plan.lane]), "there is no such slot")) {
+      return;
+    }
+    calls++;
+    Slot& slot = shared ? shared_[number] : own_[{thread.plan.lane, number}];
+    const bool dummy = !shared && number == 0;
+    if (op_of(w) == kMalloc || op_of(w) == kCalloc || op_of(w) == kAligned) {
+      expect(!slot.full || dummy, "a slot is taken twice");
+      thread.at += op_of(w) == kAligned ? 1 : 0;
+      slot.full = true;
+      slot.size = size;
+      live += size;
+    } else {
+      expect(slot.full && !dummy, "what is not there is used");
+      if (op_of(w) == kRealloc) {
+        expect(look(thread) <= std::min(slot.size, size), "more has been touched than there was");
+        thread.at++;
+        live += size - slot.size;
+        slot.size = size;
+      } else if (op_of(w) == kFree || op_of(w) == kFreeSized) {
+        slot.full = false;
+        live -= slot.size;
+      }
+    }
+    slot.turn++;
+    peak = std::max(peak, live);
+  }
+
+  std::mt19937_64 random_;
+  std::string bytes_;
+  std::string wrong_;
+  Plan plan_;
+  std::vector<Thread> threads_;
+  std::vector<std::uint64_t> lanes_;  // slots of each
+  std::vector<Slot> shared_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Slot> own_;
+  std::vector<bool> lane_busy_;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t arrived_ = 0;
+  std::uint64_t readings_ = 0;
+};
+
+}  // namespace heapwright::replay

@@ -1,0 +1,87 @@
+"""Our allocators under limits of the whole machine, or of a group: vm.overcommit_memory=2, and a memory cgroup.
+
+Neither is set on the machine that the tests run on. User-mode Linux is a kernel that is an ordinary process: it has
+this machine's files to read, and memory and settings of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.allocator.conftest import FLAGS, NAMES, bundled
+
+# That kernel's first process, and its last. Its files cannot be written to; what it says comes out of the console.
+INIT = """#!/bin/sh
+mount -t proc proc /proc && mount -t sysfs sysfs /sys && mount -t cgroup2 cgroup /sys/fs/cgroup || exit
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control && mkdir /sys/fs/cgroup/small || exit
+{settings}
+for library in {libraries}; do
+  sh -c '{before}; exec env LD_PRELOAD="$0" "$@"' $library {command}
+  echo "status $?"
+done
+echo o >/proc/sysrq-trigger
+sleep 60
+"""
+SMALL = 64  # MiB
+
+
+@pytest.fixture(scope="module")
+def linux(long: bool) -> str:
+    """The kernel."""
+    if not long:
+        pytest.skip("part of the long form (pytest --long)")
+    path = shutil.which("linux.uml")
+    if path is None:
+        pytest.skip("no user-mode Linux (tools/setup torture)")
+    return path
+
+
+def run(linux: str, folder: Path, command: str, settings: str, before: str = ":") -> str:
+    """Runs a command with each of our libraries, alone in a kernel; what was said."""
+    libraries = " ".join(str(bundled(name)) for name in NAMES)
+    init = folder / "init.sh"
+    init.write_text(INIT.format(libraries=libraries, command=command, settings=settings, before=before))
+    init.chmod(0o755)
+    words = [linux, "mem=256M", "rootfstype=hostfs", "ro", "quiet", "con=null", "con0=null,fd:1", f"init={init}"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder)}  # where it keeps a folder with its number
+    done = subprocess.run(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+    said = done.stdout.decode(errors="replace")
+    if "status" not in said:
+        pytest.skip(f"user-mode Linux does not work here: {said[-300:]}")
+    return said
+
+
+@pytest.fixture(scope="module")
+def threads(program: Callable[..., Path]) -> Path:
+    """A program that takes and frees memory in blocks of many sizes."""
+    return program("allocator_threads", *FLAGS)
+
+
+@pytest.mark.xfail(strict=True, reason="docs/reliability.md, defect 12: a reservation that has grown stays counted")
+def test_no_more_than_there_is(linux: str, threads: Path, tmp_path: Path) -> None:
+    """What may be written to is counted when it is mapped, and is refused: malloc says so, and works on."""
+    settings = f"""
+taken=$(sed -n 's/Committed_AS: *//p' /proc/meminfo)
+echo $((${{taken% kB}} + {SMALL} * 1024)) >/proc/sys/vm/overcommit_kbytes
+echo 2 >/proc/sys/vm/overcommit_memory
+"""
+    said = run(linux, tmp_path, f"{threads} limit starve", settings)
+    assert re.findall(r"status (\d+)", said) == ["0"] * len(NAMES), said
+
+
+def test_a_group_s_memory(linux: str, threads: Path, tmp_path: Path) -> None:
+    """Who goes beyond it is killed, so what is free must be had for other sizes: 24 MiB of 64, of each size in turn."""
+    settings = f"echo {SMALL}M >/sys/fs/cgroup/small/memory.max"
+    before = "echo $$ >/sys/fs/cgroup/small/cgroup.procs"
+    said = run(linux, tmp_path, f"{threads} limit take 24", settings, before)
+    assert re.findall(r"status (\d+)", said) == ["0"] * len(NAMES), said
+    # Such a limit is kept: the same with all of it ends by the kernel's hand.
+    said = run(linux, tmp_path, f"{threads} limit take 80", settings, before)
+    assert re.findall(r"status (\d+)", said) == ["137"] * len(NAMES), said
