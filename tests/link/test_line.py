@@ -70,6 +70,11 @@ def test_what_makes_no_program(files: Path, word: str) -> None:
     assert files
 
 
+@pytest.mark.parametrize("word", ["x" * 5000, "@" + "x" * 5000, "-l" + "x" * 5000, "a\0b", "@a\0b"])
+def test_words_that_cannot_be_names_of_files(word: str) -> None:
+    read_line(["-L.", word])
+
+
 def test_response_files(files: Path) -> None:
     (files / "words").write_text("a.o '-o' \"my prog\" @more @missing")
     (files / "more").write_text("-static\nb.o")

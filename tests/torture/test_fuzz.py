@@ -24,6 +24,10 @@ CORPORA = FOLDER / "corpora"
 NATIVE = ("raw", "packed", "events", "wl", "heaptrack", "plan", "options", "massif", "exgen", "reaper")
 SECONDS = int(os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "60"))  # of each harness, in the long form
 
+# In front of a fuzzer: a process's greatest memory, which it limits, is counted on from who started it, and a worker of
+# pytest may have had gigabytes.
+SHELL = ("sh", "-c", '"$@"; exit $?', "sh")
+
 
 def entries(name: str) -> list[bytes]:
     return [p.read_bytes() for p in sorted((CORPORA / name).iterdir())]
@@ -113,6 +117,7 @@ def test_native_parsers_and_heaps_by_coverage(name: str, libfuzzer: Path, tmp_pa
         "-print_final_stats=1",
     ]
     words: list[str | Path] = [
+        *SHELL,
         libfuzzer / f"fuzz_{name}",
         *options,
         "-close_fd_mask=1",
@@ -156,9 +161,10 @@ def test_python_parsers_by_coverage(name: str, atheris: Path, tmp_path: Path) ->
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     options = [f"-max_total_time={SECONDS}", "-timeout=30", "-rss_limit_mb=3000", f"-artifact_prefix={tmp_path}/"]
-    words: list[str | Path] = [sys.executable, "-m", "tests.torture.fuzz.drive", name, *options, corpus, CORPORA / name]
+    words: list[str | Path] = [*SHELL, sys.executable, "-m", "tests.torture.fuzz.drive", name, *options]
     env = {**os.environ, "PYTHONPATH": str(atheris)}
     root = FOLDER.parents[1]
+    words += [corpus, CORPORA / name]
     done = subprocess.run(words, cwd=root, env=env, capture_output=True, check=False, timeout=SECONDS + 300)
     kept = [p.read_bytes() for p in tmp_path.glob("*-*")]
     for data in kept:

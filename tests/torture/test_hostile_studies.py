@@ -158,6 +158,7 @@ def test_a_whole_one_is_read(
     assert "export TUNED=mxfast=8" in capfd.readouterr().out
 
 
+@pytest.mark.timeout(1800)
 def test_any_page_may_be_broken(
     long: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

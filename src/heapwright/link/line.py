@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heapwright.errors import HeapwrightError
-from heapwright.link.search import find_linked
+from heapwright.link.search import find_linked, is_file
 
 # Options whose value is the next word (or what follows the '=' of a long one).
 _WITH_VALUE = frozenset(
@@ -140,7 +140,7 @@ def open_responses(words: Sequence[str]) -> list[str]:
     while waiting:
         word = waiting.pop()
         path = Path(word[1:])
-        if word.startswith("@") and "\0" not in word and path.is_file():
+        if word.startswith("@") and is_file(path):
             opened += 1
             if opened > _MOST_RESPONSES:
                 raise ValueError(f"{path}: too many response files, or one that names itself")
@@ -255,7 +255,7 @@ class _Reader:
         path: Path | None = Path(name)
         if name.startswith("-l"):
             path = find_linked(name[2:], line.folders, state.static)
-        if path is None or not path.is_file():
+        if path is None or not is_file(path):
             line.lost.append(name)
             return
         script = read_script(path)
@@ -266,7 +266,7 @@ class _Reader:
             inner = _State(state.static, state.whole, needed or state.as_needed)
             if not part.startswith(("-l", "/")):  # a plain name: beside the script, or where libraries are
                 places = [Path(folder) / part for folder in (path.parent, *map(Path, line.folders))]
-                part = next((str(place) for place in places if place.is_file()), part)
+                part = next((str(place) for place in places if is_file(place)), part)
             self._add(part, at, inner)
 
 

@@ -21,6 +21,11 @@ _MACHINES = {
 }
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is such a file. Any word may be asked; pathlib raises where one is too long for a name."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
 def find_linked(name: str, folders: Iterable[str], static: bool) -> Path | None:
     """What -lNAME means.
 
@@ -33,7 +38,7 @@ def find_linked(name: str, folders: Iterable[str], static: bool) -> Path | None:
     for folder in folders:
         for file in wanted:
             path = Path(folder) / file
-            if path.is_file():
+            if is_file(path):
                 return path
     return None
 
