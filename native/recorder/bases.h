@@ -25,6 +25,7 @@ class Bases {
       const auto zigzag = (static_cast<std::uint64_t>(apart) << 1) ^ static_cast<std::uint64_t>(apart >> 63);
       distances[i] = zigzag * kBases + i;
     }
+    static_assert(kBases == 4);
     const std::uint64_t least =
         std::min(std::min(distances[0], distances[1]), std::min(distances[2], distances[3]));
     return {.zigzag = least / kBases, .base = static_cast<unsigned>(least % kBases)};

@@ -59,11 +59,6 @@ inline void put_other_address(Stream& stream, Other what, std::uint64_t address)
   }
 }
 
-// For what an event has no room for: an address too far away from every base, a size above 16 bits.
-[[gnu::noinline, gnu::cold]] inline void put_prefix(Stream& stream, Other what, std::uint64_t value) {
-  put_other(stream, what, value);
-}
-
 // One event of kinds 1-6; the clock goes on by `step`: at most 255, and 0 where the stream is not stamped. `has_size` for kMalloc,
 // kCalloc, kRealloc.
 template <bool has_size>
@@ -72,13 +67,13 @@ template <bool has_size>
   const std::uint64_t unit = address / kAddressUnit;
   Distance distance = stream.bases.nearest(unit);
   if (__builtin_expect(distance.zigzag > 0xffff'ffff, 0)) {
-    put_prefix(stream, Other::kFar, unit);
+    put_other(stream, Other::kFar, unit);
     distance = stream.bases.renew(unit);
   } else {
     stream.bases.move(distance, unit);
   }
   if (has_size && __builtin_expect(size > 0xffff, 0)) {
-    put_prefix(stream, Other::kLarge, size >> 16);
+    put_other(stream, Other::kLarge, size >> 16);
     size &= 0xffff;
   }
   std::uint8_t* const begin = stream.at;
@@ -108,7 +103,7 @@ template <bool has_size>
 [[gnu::always_inline]] inline void put_stamped(Stream& stream, Tag kind, std::uint64_t address,
                                                std::uint64_t size, std::uint64_t now) {
   if (__builtin_expect(!stream.stamped, 0)) {
-    put_prefix(stream, Other::kStamped, 0);
+    put_other(stream, Other::kStamped, 0);
     stream.stamped = true;
   }
   std::uint64_t step = now - stream.clock;
