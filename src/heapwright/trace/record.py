@@ -194,12 +194,13 @@ def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        process = subprocess.Popen(command, env=env)
+        try:
+            process = subprocess.Popen(command, env=env)
+        except OSError as error:
+            raise UsageError(f"{command[0]}: {error.strerror}") from None
         for number in early:
             process.send_signal(number)
         status = process.wait()
-    except OSError as error:
-        raise UsageError(f"{command[0]}: {error.strerror}") from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
