@@ -57,7 +57,8 @@ class Cohort {
   // The thread that began all these, or one of them, has ended.
   void leave_to_others() { left_ = all_.size(); }
 
-  // Takes one out, for another group or its own; `wanted` counts what is to end by age, and one is taken off the bin it falls into. There must be one alive.
+  // Takes one out, for another group or its own; `wanted` counts what is to end by age, and one is taken off the bin it falls
+  // into. There must be one alive.
   Held take(std::array<std::uint64_t, kAgeBins>& wanted, const SizeClass& kind, bool for_others, Dice& dice) {
     const std::uint64_t draw = dice.below(1000);
     std::size_t at = all_.size();
