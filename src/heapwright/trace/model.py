@@ -19,6 +19,7 @@ from heapwright import __version__
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.info import Loss
 from heapwright.trace.pack import native_program, need_trace
+from heapwright.trace.replay import Library, runtime_of
 
 SCHEMA = "heapwright-model"
 VERSION = 2
@@ -35,9 +36,6 @@ class Origin(msgspec.Struct, omit_defaults=True):
 
     heapwright: str = ""
     command: list[str] = []
-
-
-Library: TypeAlias = Literal["libstdc++.so.6", "libm.so.6", "libgcc_s.so.1"]  # replay.RUNTIME
 
 
 class SizeClass(msgspec.Struct, forbid_unknown_fields=True):
@@ -176,8 +174,6 @@ def fit(trace: Path, kind: Kind = "windows", windows: int = 200, with_command: b
         UsageError: there is no such file.
         HeapwrightError: nothing of it can be read, or it holds no allocation.
     """
-    from heapwright.trace.replay import runtime_of
-
     need_trace(trace)
     words = ("fit", trace, kind, str(windows), str(MODEL_BYTES - _FRAME_BYTES))
     text, warning = run_native(*words)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 Touch = Literal["none", "page", "full"]
 
-RUNTIME = ("libstdc++.so.6", "libm.so.6", "libgcc_s.so.1")  # of C++, in which many allocators are written
+# The runtime of C++, in which many allocators are written.
+Library: TypeAlias = Literal["libstdc++.so.6", "libm.so.6", "libgcc_s.so.1"]
+RUNTIME: tuple[Library, ...] = get_args(Library)
 
 
 def runtime_of(executable: str) -> list[str]:
