@@ -321,6 +321,7 @@ template <Configuration C>
 void Heap<C>::large_changed() {
   region().large_bytes = pool_->large.bytes();
   region().kept_bytes = pool_->large.kept_bytes();
+  region().make_way();
 }
 
 template <Configuration C>

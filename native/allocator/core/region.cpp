@@ -164,6 +164,7 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, std::size_t count) {
   if (purged != 0) {
     wanted_again(static_cast<std::size_t>(std::popcount(purged)) * kSuperblockBytes);
   }
+  make_way();
   return at(chunk, index);
 }
 
@@ -221,11 +222,7 @@ void Region::give(Superblock* first, std::size_t count) {
   }
   dirty_count_ += count;
   used_ -= count;
-  for (std::size_t left = too_much(); left > 0 && dirty_count_ > 0;) {
-    const std::size_t before = dirty_count_;
-    purge_oldest();
-    left -= std::min(left, before - dirty_count_);
-  }
+  purge(too_much());
 }
 
 std::size_t Region::too_much() const {
@@ -235,6 +232,23 @@ std::size_t Region::too_much() const {
     return 0;
   }
   return may_purge() ? held - most / 2 : 0;
+}
+
+void Region::make_way() {
+  const std::size_t in_use = used_ + large_bytes / kSuperblockBytes;
+  const std::size_t most = allowance();
+  most_in_use_ = std::max(most_in_use_, in_use);
+  if (dirty_count_ > most && in_use + dirty_count_ > most_in_use_ + most) {
+    purge(in_use + dirty_count_ - most_in_use_ - most / 2);
+  }
+}
+
+void Region::purge(std::size_t count) {
+  while (count > 0 && dirty_count_ > 0) {
+    const std::size_t before = dirty_count_;
+    purge_oldest();
+    count -= std::min(count, before - dirty_count_);
+  }
 }
 
 bool Region::may_purge() const {
@@ -323,9 +337,16 @@ void Region::shrink() {
     __atomic_store_n(&bytes_, bytes_ - kChunkBytes, __ATOMIC_RELAXED);
   }
   const std::uintptr_t end = base_ + bytes_;
-  if (!reserved_ && end_ > end && platform::unmap(reinterpret_cast<void*>(end), end_ - end)) {
-    end_ = end;  // else they are ours still, and can be used again
+  auto* const from = reinterpret_cast<void*>(end);
+  const std::size_t unused = end_ - end;
+  if (unused == 0) {
+    return;
   }
+  if (reserved_ ? platform::release(from, unused) : platform::unmap(from, unused)) {
+    end_ = end;
+  } else if (reserved_ && !platform::commit(from, unused)) {
+    limit_ = end_ = end;  // a hole is left that anyone's mapping may lie in: the region ends before it
+  }  // else they are ours still, and can be used again
 }
 
 Region::Statistics Region::statistics() const {

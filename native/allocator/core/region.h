@@ -20,7 +20,9 @@
 // of that. So memory falls without a clock, a thread or another call: also in a process that does nothing any more.
 // That was wrong if the program wants the memory again within `delay_ms`: it pays for page faults. Such regrets are
 // counted against the time the process has run, one superblock for four milliseconds (16 page faults: some 0.5 % of it);
-// while there are more of them, nothing is given back. So a program whose memory goes up and down all the time keeps it.
+// while there are more of them, nothing is given back. So a program whose memory goes up and down all the time keeps it;
+// but not beside new memory of another kind: free superblocks stay, with what is in use, within the most that ever was in
+// use at once and a quarter.
 //
 // Threads: who shares a region locks it. base(), bytes(), contains() and tag() may be asked without: they
 // only grow, and whoever has a pointer into the region has it from a thread that saw it there.
@@ -95,6 +97,8 @@ class Region {
 
   // How many superblocks' worth of memory is to be given back now.
   [[nodiscard]] std::size_t too_much() const;
+  // Gives free superblocks back that are too much beside what is in use now, whatever is regretted.
+  void make_way();
   // Memory has been given back otherwise than by give(); memory has been taken anew from the kernel.
   void count_purged(std::size_t bytes);
   void wanted_again(std::size_t bytes);
@@ -113,6 +117,7 @@ class Region {
   Chunk* fresh_chunk();
   Superblock* claim(Chunk* chunk, std::size_t index, std::size_t count);
   [[nodiscard]] Superblock* dirty_for(std::uint8_t number) const;
+  void purge(std::size_t count);  // so many free superblocks, or all that hold memory
   void purge_oldest();
 
   std::uintptr_t base_ = 0;
@@ -127,6 +132,7 @@ class Region {
   List<Superblock> dirty_;  // free and holding memory, the latest first
   std::size_t used_ = 0;    // superblocks
   std::size_t dirty_count_ = 0;
+  std::size_t most_in_use_ = 0;  // superblocks and large blocks' worth of them, at once, so far
   std::uint64_t started_at_ = 0;
   std::uint64_t purged_at_ = 0;  // the last time
   std::size_t recent_ = 0;       // bytes given back, to be regretted if they are wanted soon

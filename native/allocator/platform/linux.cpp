@@ -73,6 +73,11 @@ bool commit(void* address, std::size_t bytes) {
   return mprotect(address, bytes, kReadWrite) == 0;
 }
 
+bool release(void* address, std::size_t bytes) {
+  const KeepErrno keep;  // mprotect would leave them counted (vm.overcommit_memory=2)
+  return mmap(address, bytes, PROT_NONE, kPrivate | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
 bool unmap(void* address, std::size_t bytes) {
   const KeepErrno keep;
   if (munmap(address, bytes) == 0) {

@@ -32,6 +32,9 @@ void* remap(void* address, std::size_t bytes, std::size_t wanted);
 // Gives the pages back; the addresses stay and read as zero, also where nothing can be given back: of a process that has
 // locked its memory.
 void purge(void* address, std::size_t bytes);
+// Committed pages become reserved ones again: they hold nothing, and count nowhere. False: they are as they were, or, if
+// the kernel could not finish, nobody's.
+bool release(void* address, std::size_t bytes);
 // No access to these pages from now on: a guard.
 void forbid(void* address, std::size_t bytes);
 

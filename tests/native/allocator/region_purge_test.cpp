@@ -121,6 +121,42 @@ TEST_F(RegionPurgeTest, WantedAgainAtOnceAllIsKept) {
   EXPECT_EQ(in_memory(again), 100 * kSuperblockBytes);
 }
 
+// What is kept for one kind of use is not kept beside as much of another.
+TEST_F(RegionPurgeTest, WhatIsKeptMakesWay) {
+  give(take(100));
+  give(take(100));
+  ASSERT_EQ(dirty(), 100U) << "it is regretted";
+  region.large_bytes = kKeep * kSuperblockBytes;
+  region.make_way();
+  EXPECT_EQ(dirty(), 100U) << "as many as were in use, and what may be kept";
+  region.large_bytes = 80 * kSuperblockBytes;
+  region.make_way();
+  EXPECT_LE(dirty(), 20 + region.allowance());
+}
+
+// Spans find no place among single superblocks that are free: they are new memory as well.
+TEST_F(RegionPurgeTest, WhatIsInPiecesMakesWay) {
+  const auto taken = take(400);
+  std::vector<Superblock*> every_other;
+  std::vector<Superblock*> others;
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    (i % 2 == 0 ? every_other : others).push_back(taken[i]);
+  }
+  give(every_other);
+  for (const Superblock* const one : take(200)) {
+    ASSERT_NE(one, nullptr);  // regretted now
+  }
+  give(every_other);
+  ASSERT_EQ(dirty(), 200U);
+  for (std::size_t in_use = 200; in_use < 600; in_use += 2) {
+    Superblock* const span = region.take(2);
+    ASSERT_NE(span, nullptr);
+    span->kind = Kind::kSpan;
+    ASSERT_LE(used() + dirty(), std::max<std::size_t>(400, used()) + region.allowance());
+  }
+  EXPECT_LT(dirty(), 200U);
+}
+
 TEST_F(RegionPurgeTest, RegretsArePaidByTheTimeItRuns) {
   give(take(100));
   const std::size_t regretted = 100 - dirty();
