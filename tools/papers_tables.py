@@ -11,7 +11,8 @@ all is then run against the default in turn, for its resident memory and time.
 `four-way`: glibc and tcmalloc, as they are and as NSGA-II over GreenMalloc's own spaces left them (its pick for
 memory), then every allocator there is as it is.
 
-Results are kept in the folder and not measured again. Programs that are not installed are left out, and said.
+Results are kept in the folder and not measured again. Programs that are not installed are left out, and said. Another
+name is that of a workload file in the folder: `--programs gem5` reads gem5.toml.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import json
 import math
 import os
 import random
+import shlex
 import shutil
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -76,7 +79,7 @@ files = ["ring.data"]
 """
 COMMANDS = {
     "z3": ["z3", "z.smt2"],
-    "gcc": ["g++", "-std=c++20", "-O1", "-S", "-o", "-", "big.cpp"],
+    "gcc": ["g++", "-std=c++20", "-O1", "-S", "-o", "-", "big.cpp"],  # the compiler proper: Massif follows no child
     "clang": ["clang", "-std=c++20", "-O1", "-S", "-o", "-", "big.cpp"],
     "redis": ["redis-server"],
     "ngspice": ["ngspice"],
@@ -97,12 +100,19 @@ def workloads(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, Workloa
     (folder / "ngspice.toml").write_text(NGSPICE)  # what it prints are times, too
     os.chdir(folder)
     for name in names:
-        program = COMMANDS[name][0]
-        if shutil.which(program) is None:
-            print(f"<!-- {program} is not installed -->", flush=True)
+        file, command = Path(f"{name}.toml"), COMMANDS.get(name, [])
+        if command and shutil.which(command[0]) is None:
+            print(f"<!-- {command[0]} is not installed -->", flush=True)
         else:
-            file = Path(f"{name}.toml")
-            yield name, load_workload(file) if file.exists() else from_command(COMMANDS[name])
+            yield name, load_workload(file) if file.exists() or not command else from_command(_proper(command))
+
+
+def _proper(command: list[str]) -> list[str]:
+    """What g++ would run, where the command is one of g++."""
+    if command[0] != "g++":
+        return command
+    said = subprocess.run([*command, "-###"], capture_output=True, text=True, check=True).stderr
+    return shlex.split(next(line for line in said.splitlines() if "cc1plus" in line.split(maxsplit=1)[0]))
 
 
 class Bench:
@@ -117,7 +127,7 @@ class Bench:
         if not default:
             raise SystemExit(f"{name} fails as it is")
         self.output = default["digest"]
-        limit = max(5.0, 10 * default["wall_s"])  # a setting that takes so long is no candidate
+        limit = max(3.0, 3 * default["wall_s"])  # a setting that takes so long is no candidate
         self.executor.options = MeterOptions(massif=massif, timeout=limit)
 
     def once(self, env: Mapping[str, str], number: int = 0) -> dict[str, Any]:

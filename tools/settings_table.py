@@ -55,7 +55,9 @@ def main() -> None:
         print("| setting | values searched | unset means | when | what it does |\n|---|---|---|---|---|")
         for spec in file.param:
             if spec.safe != "no":
-                hazard = f" **{spec.hazard}**" if spec.hazard else ""
+                below, above = spec.hazard_below, spec.hazard_above
+                where = f"Below {below}: " if below is not None else f"Above {above}: " if above is not None else ""
+                hazard = f" **{where}{spec.hazard}**" if spec.hazard else ""
                 print(f"| `{spec.key}` | {_span(spec)} | {spec.default} | {_when(spec)} | {spec.explain}{hazard} |")
         never = [f"`{s.key}` ({s.hazard})" for s in file.param if s.safe == "no"]
         print(f"\nNever searched: {', '.join(never)}.\n" if never else "")

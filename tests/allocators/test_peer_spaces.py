@@ -40,6 +40,26 @@ def test_every_setting_is_explained_and_every_hazard_has_words(name: str) -> Non
         assert spec.safe == "yes" or spec.hazard, spec.key
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "harmless", "risky"),
+    [
+        ("glibc", "mmap_threshold", ["131072", "33554432"], ["131071", "32"]),
+        ("glibc", "trim_threshold", ["0", "67108864"], ["67108865", "18446744073709551615"]),
+        ("jemalloc", "dirty_decay_ms", ["0", "10000"], ["-1"]),
+        ("exgen", "keep", ["0", "2097152"], ["1073741824"]),
+        ("reaper", "keep", ["0", "2097152"], ["1073741824"]),
+        ("exgen", "huge_pages", [], ["never", "always"]),
+        ("exgen", "front", ["512", "262144"], []),
+    ],
+)
+def test_what_can_go_wrong_is_said_of_the_values_it_is_true_of(
+    name: str, key: str, harmless: list[str], risky: list[str]
+) -> None:
+    [spec] = [s for s in bundled_space(name).param if s.key == key]
+    assert not any(spec.risks(value) for value in harmless)
+    assert all(spec.risks(value) == spec.hazard != "" for value in risky)
+
+
 @pytest.mark.parametrize(("name", "version"), [(n, v) for n, versions in VERSIONS.items() for v in versions])
 @pytest.mark.parametrize("expert", [False, True])
 def test_it_is_a_space_for_every_version(name: str, version: str, expert: bool) -> None:

@@ -62,7 +62,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         accepts: [least, most] the allocator takes; what is outside it drops or bends in silence.
         alias: an older variable of its own for the same setting.
         safe: 'expert' needs --expert; 'no' is listed and never searched.
-        hazard: what can go wrong, for the report; `hazard_below`: only when set below this.
+        hazard: what can go wrong, for the report; `hazard_below`, `hazard_above`: only when set below or above this.
         env, pair: where it is written, if not in the allocator's own variable.
     """
 
@@ -87,9 +87,20 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     safe: Safety = "yes"
     hazard: str = ""
     hazard_below: int | None = None
+    hazard_above: int | None = None
     requires: Requires = msgspec.field(default_factory=Requires)
     env: str = ""
     pair: str = ""
+
+    def risks(self, value: str) -> str:
+        """What can go wrong with this value; '' if nothing."""
+        if self.hazard_below is None and self.hazard_above is None:
+            return self.hazard
+        if not value.lstrip("-").isdecimal():
+            return ""
+        low = self.hazard_below is not None and int(value) < self.hazard_below
+        high = self.hazard_above is not None and int(value) > self.hazard_above
+        return self.hazard if low or high else ""
 
 
 class GateSpec(msgspec.Struct, forbid_unknown_fields=True):

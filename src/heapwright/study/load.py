@@ -285,9 +285,8 @@ def _hazards(
         who = " and ".join(p.name for p in picks.values() if p.config.id == pick.config.id)
         for key, value in pick.config.settings.items():
             spec = params.get((pick.config.allocator, key))
-            low_enough = spec and (spec.hazard_below is None or (value.isdecimal() and int(value) < spec.hazard_below))
-            if spec and spec.hazard and low_enough:
-                found[f"{key}={value} ({who} pick): {spec.hazard}"] = None
+            if spec and (risk := spec.risks(value)):
+                found[f"{key}={value} ({who} pick): {risk}"] = None
         limit = host.get("max_map_count")
         most = max((r.extra.get("maps") or 0 for r in runs if r.config == pick.config.id), default=0)
         if limit and most >= _MAPS_SHARE * limit:
