@@ -130,9 +130,12 @@ class Bench:
         limit = max(3.0, 3 * default["wall_s"])  # a setting that takes so long is no candidate
         self.executor.options = MeterOptions(massif=massif, timeout=limit)
 
-    def once(self, env: Mapping[str, str], number: int = 0) -> dict[str, Any]:
-        """The metrics of a run under these variables, or {} for one that failed."""
-        key = json.dumps([dict(env), self.executor.options.massif, number], sort_keys=True)
+    def once(self, env: Mapping[str, str], turn: int | str = 0) -> dict[str, Any]:
+        """The metrics of a run under these variables, or {} for one that failed.
+
+        It is kept, so each table has turns of its own: times taken hours apart are no pair.
+        """
+        key = json.dumps([dict(env), self.executor.options.massif, turn], sort_keys=True)
         if key not in self.runs:
             outcome = self.executor.run(self.workload.train[0], env, random.Random(key).randrange(4096))
             self.runs[key] = {} if outcome.failure else {**outcome.run.metrics, "digest": outcome.digest}
@@ -252,7 +255,7 @@ def four_way(args: argparse.Namespace) -> None:
             order = list(rows)
             random.Random(number).shuffle(order)
             for row in order:
-                made[row].append(bench.once(rows[row], number))
+                made[row].append(bench.once(rows[row], f"four-way {number}"))
         default = {
             m: statistics.median(r[m] for r in made["glibc"])
             for m in ("peak_heap_bytes", "mean_heap_bytes", "peak_rss_bytes", "mean_rss_bytes", "cpu_s")
