@@ -43,7 +43,7 @@ def test_every_setting_is_explained_and_every_hazard_has_words(name: str) -> Non
 @pytest.mark.parametrize(
     ("name", "key", "harmless", "risky"),
     [
-        ("glibc", "mmap_threshold", ["131072", "33554432"], ["131071", "32"]),
+        ("glibc", "mmap_threshold", ["131072", "33554432", "", "--1", "1" * 5000], ["131071", "32"]),
         ("glibc", "trim_threshold", ["0", "67108864"], ["67108865", "18446744073709551615"]),
         ("jemalloc", "dirty_decay_ms", ["0", "10000"], ["-1"]),
         ("exgen", "keep", ["0", "2097152"], ["1073741824"]),

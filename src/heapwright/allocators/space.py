@@ -96,10 +96,12 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         """What can go wrong with this value; '' if nothing."""
         if self.hazard_below is None and self.hazard_above is None:
             return self.hazard
-        if not value.lstrip("-").isdecimal():
+        try:
+            number = int(value)
+        except ValueError:  # of a study, so it can be anything
             return ""
-        low = self.hazard_below is not None and int(value) < self.hazard_below
-        high = self.hazard_above is not None and int(value) > self.hazard_above
+        low = self.hazard_below is not None and number < self.hazard_below
+        high = self.hazard_above is not None and number > self.hazard_above
         return self.hazard if low or high else ""
 
 
