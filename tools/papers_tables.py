@@ -28,12 +28,14 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from heapwright.allocators.presets import load_preset, preset_allocators
 from heapwright.allocators.registry import Allocator, ordinary_allocators
 from heapwright.allocators.space import Space
+from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
 from heapwright.search.protocol import Setup, Told, make_strategy
 from heapwright.workload.execute import Executor
@@ -144,6 +146,17 @@ class Bench:
             draft.replace(self.path)
         return self.runs[key]
 
+    def instructions(self, env: Mapping[str, str]) -> float | None:
+        """Of one run under callgrind; None where there are none: of a server, or what valgrind cannot run."""
+        options = self.executor.options
+        self.executor.options = replace(options, callgrind=True, timeout=0)
+        try:
+            return None if self.workload.file.server else self.once(env, "callgrind").get("instructions")
+        except HeapwrightError:
+            return None
+        finally:
+            self.executor.options = options
+
     def cost(self, env: Mapping[str, str], metric: str) -> float | None:
         """The log ratio to the default; None where it failed or printed something else."""
         default, found = self.once({}), self.once(env)
@@ -239,6 +252,7 @@ def four_way(args: argparse.Namespace) -> None:
         "peak RSS",
         "mean RSS",
         "release rate",
+        "instructions",
         "CPU time",
         "spread of CPU",
     ]
@@ -263,16 +277,16 @@ def four_way(args: argparse.Namespace) -> None:
         for row, runs in made.items():
             good = [r for r in runs if r]
             if len(good) < len(runs):
-                print(f"| {name} | {row} | it failed |||||||")
+                print(f"| {name} | {row} | it failed ||||||||")
                 continue
+            counts = [bench.instructions(rows[r]) if args.instructions else None for r in ("glibc", row)]
+            count = f"{counts[1] / counts[0]:.4f}" if counts[0] and counts[1] else "n/a"
             cells = [f"{statistics.median(r[m] for r in good) / default[m]:.3f}" for m in default]
             rate = statistics.median(r["release_rate"] or 0.0 for r in good) / 2**20
             times = [r["cpu_s"] for r in good]
             spread = statistics.stdev(times) / statistics.fmean(times) if len(times) > 1 else 0.0
-            print(
-                f"| {name} | {row} | {' | '.join(cells[:4])} | {rate:.1f} MiB/s | {cells[4]} | {spread:.1%} |",
-                flush=True,
-            )
+            cells[4:] = [f"{rate:.1f} MiB/s", count, cells[4], f"{spread:.1%}"]
+            print(f"| {name} | {row} | {' | '.join(cells)} |", flush=True)
 
 
 def _plain(allocator: Allocator, base: Mapping[str, str]) -> dict[str, str]:
@@ -305,6 +319,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=60)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("-n", "--rounds", type=int, default=5)
+    parser.add_argument("--instructions", action="store_true", help="four-way: count them, by callgrind")
     args = parser.parse_args()
     args.folder = args.folder.resolve()
     sys.stdout.write(f"`tools/papers_tables.py {' '.join(sys.argv[1:])}`\n\n")

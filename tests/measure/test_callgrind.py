@@ -41,19 +41,26 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "loop")
 
 
+def counted(command: list[str]) -> float:
+    """Its instructions, which there must be."""
+    found = count_instructions(command)
+    assert found is not None
+    return found
+
+
 @needs_valgrind
 def test_instructions_grow_with_the_work_and_repeat(loop: str) -> None:
-    few, many = count_instructions([loop, "100000"]), count_instructions([loop, "1100000"])
+    few, many = counted([loop, "100000"]), counted([loop, "1100000"])
     per_turn = (many - few) / 1_000_000
     assert per_turn == pytest.approx(round(per_turn), abs=0.01)
     assert 2 <= per_turn <= 8
-    assert count_instructions([loop, "100000"]) == pytest.approx(few, rel=0.001)
+    assert counted([loop, "100000"]) == pytest.approx(few, rel=0.001)
 
 
 @needs_valgrind
 def test_children_count_too(loop: str) -> None:
-    alone = count_instructions([loop, "100000"])
-    with_child = count_instructions([loop, "100000", "1000000"])
+    alone = counted([loop, "100000"])
+    with_child = counted([loop, "100000", "1000000"])
     assert with_child > alone + 2_000_000
 
 
@@ -61,11 +68,32 @@ def test_children_count_too(loop: str) -> None:
 def test_directory_environment_and_stdin(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("x\n")
     script = 'read line; [ "$line$A" = xb ] && touch ran'
-    counted = count_instructions(
+    found = count_instructions(
         ["/bin/sh", "-c", script], env={**os.environ, "A": "b"}, cwd=tmp_path, stdin=tmp_path / "in"
     )
-    assert counted > 10_000
+    assert found is not None
+    assert found > 10_000
     assert (tmp_path / "ran").exists()
+
+
+@needs_valgrind
+def test_another_end_is_no_count() -> None:
+    assert count_instructions(["/bin/sh", "-c", "exit 3"]) is None
+    assert count_instructions(["/bin/sh", "-c", "exit 3"], status=3) is not None
+    assert count_instructions(["/bin/sh", "-c", "kill -TERM $$"], status=0) is None
+    assert count_instructions(["/bin/sh", "-c", "kill -TERM $$"], status=128 + 15) is not None
+
+
+@needs_valgrind
+def test_what_runs_otherwise_under_callgrind_is_not_counted(
+    meter: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
+    once = ["/bin/sh", "-c", f"mkdir {tmp_path / 'made'}"]  # the second run fails
+    run = run_metered(once, MeterOptions(callgrind=True))
+    assert run.exit_code == 0
+    assert run.metrics["instructions"] is None
+    assert any("callgrind" in warning for warning in run.warnings)
 
 
 @needs_valgrind

@@ -18,8 +18,12 @@ def count_instructions(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: Path | None = None,
-) -> float:
+    status: int = 0,
+) -> float | None:
     """User instructions (callgrind's Ir) of a command and its children, summed over processes.
+
+    None where it did not end with this status (128 + signal where it died by one): an allocator that reserves more than
+    valgrind can give ends the program as it starts.
 
     Raises:
         HeapwrightError: valgrind is missing or wrote no profile.
@@ -32,7 +36,7 @@ def count_instructions(
         words = [valgrind, "--tool=callgrind", "--trace-children=yes", "--quiet"]
         words += [f"--callgrind-out-file={folder}/out.%p", "--", *command]
         try:
-            subprocess.run(
+            done = subprocess.run(
                 words,
                 env=dict(env) if env is not None else None,
                 cwd=cwd,
@@ -51,4 +55,5 @@ def count_instructions(
         ]
     if not totals:
         raise HeapwrightError(f"callgrind counted nothing for {command[0]}", "does it run under valgrind?")
-    return float(sum(totals))
+    ended = done.returncode if done.returncode >= 0 else 128 - done.returncode
+    return float(sum(totals)) if ended == status else None

@@ -218,7 +218,10 @@ def run_metered(
     if options.callgrind:
         from heapwright.measure.callgrind import count_instructions
 
-        run.metrics["instructions"] = count_instructions(command, env=env, cwd=cwd, stdin=stdin)
+        counted = count_instructions(command, env=env, cwd=cwd, stdin=stdin, status=run.exit_code)
+        run.metrics["instructions"] = counted
+        if counted is None:
+            run.warnings.append("it does not run under callgrind as it does alone: its instructions were not counted")
     return run
 
 
