@@ -17,7 +17,6 @@ views or triggers, which are programs), values are no longer than 64 MiB, every 
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -26,34 +25,16 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from heapwright import __version__
 from heapwright.allocators.space import VARIABLE
 from heapwright.errors import HeapwrightError
+from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
 from heapwright.study.view import Config
 
-SCHEMA = 2
-_APPLICATION = 0x48575354  # "HWST"
-
-_TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE config (
-    id INTEGER PRIMARY KEY, allocator TEXT NOT NULL, settings TEXT NOT NULL, env TEXT NOT NULL,
-    effective TEXT NOT NULL, UNIQUE (allocator, env));
-CREATE TABLE run (
-    id INTEGER PRIMARY KEY, phase TEXT NOT NULL, block INTEGER NOT NULL, input TEXT NOT NULL,
-    config INTEGER NOT NULL REFERENCES config, started TEXT NOT NULL, elapsed_s REAL NOT NULL,
-    failure TEXT NOT NULL, digest TEXT NOT NULL, metrics TEXT NOT NULL, extra TEXT NOT NULL, series TEXT,
-    UNIQUE (phase, block, input, config));
-"""
-
-
-_LONGEST = 64 << 20  # bytes of a value; a run's memory over time, the longest there is, takes some kilobytes
 _T = TypeVar("_T")
 
 # The kinds of meta values.
@@ -313,12 +294,6 @@ class Store:
 _RUN_COLUMNS = "phase, block, input, config, elapsed_s, failure, digest, metrics, extra, series"
 
 
-def _connect_read_only(path: Path) -> sqlite3.Connection:
-    """Opens for reading, also where SQLite may not make the files that WAL mode wants beside the study."""
-    alone = not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}", uri=True)
-
-
 def _measured(value: float) -> bool:
     """Whether it can be a figure of a run: seconds, bytes and counts are none below 0, and none beyond all measure."""
     return 0 <= value < 1e24
@@ -337,60 +312,6 @@ def _is_course(series: dict[str, list[float]] | None) -> bool:
 def _no_number(name: str) -> float:
     """JSON has no NaN and no Infinity, whatever Python thinks."""
     raise ValueError(f"{name} is no number")
-
-
-def _not_a_study(path: Path, error: Exception) -> HeapwrightError:
-    if isinstance(error, sqlite3.OperationalError):
-        return HeapwrightError(f"cannot open the study {path}: {error}")
-    return HeapwrightError(f"{path} is not a heapwright study", "name another file with --study")
-
-
-def _check(path: Path, db: sqlite3.Connection) -> bool:
-    """Whether the file holds a study of this version; False for an empty file.
-
-    Raises:
-        HeapwrightError: something else, or made by another version.
-    """
-    try:
-        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-        db.execute("PRAGMA trusted_schema = OFF")
-        application = db.execute("PRAGMA application_id").fetchone()[0]
-        schema = db.execute("PRAGMA user_version").fetchone()[0]
-        tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        ours = application != _APPLICATION or schema != SCHEMA or _schema_of(db) == _our_schema()
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote what is in the file
-        raise _not_a_study(path, error) from None
-    if tables == 0:
-        return False
-    if application != _APPLICATION:
-        raise HeapwrightError(f"{path} is not a heapwright study", "name another file with --study")
-    if schema != SCHEMA:
-        made = "an unknown version"
-        with contextlib.suppress(sqlite3.Error, UnicodeDecodeError, msgspec.MsgspecError, TypeError, IndexError):
-            rows = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchmany(1)
-            made = msgspec.json.decode(rows[0][0], type=str)
-        raise HeapwrightError(
-            f"{path} was made by heapwright {made} (study format {schema}); this is {__version__} (format {SCHEMA})",
-            "use that version, or name another file with --study",
-        )
-    if not ours:
-        raise HeapwrightError(f"{path} is not a heapwright study: its tables are not ours", "name another with --study")
-    return True
-
-
-def _schema_of(db: sqlite3.Connection) -> list[tuple[str, ...]]:
-    """What there is in a database, and how it was made."""
-    found: list[tuple[str, ...]] = db.execute(
-        "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
-    ).fetchmany(100)
-    return found
-
-
-@cache
-def _our_schema() -> list[tuple[str, ...]]:
-    with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(_TABLES)
-        return _schema_of(db)
 
 
 def open_study(path: Path) -> Store:
@@ -414,13 +335,13 @@ def open_study(path: Path) -> Store:
     db: sqlite3.Connection | None = None
     try:
         db = sqlite3.connect(path, timeout=10)
-        begun = _check(path, db)  # before anything is changed: it may be a database of something else
+        begun = check(path, db)  # before anything is changed: it may be a database of something else
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         if not begun:
             with db:
                 db.executescript(
-                    f"BEGIN; PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA}; {_TABLES} COMMIT;"
+                    f"BEGIN; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}; {TABLES} COMMIT;"
                 )
     except sqlite3.OperationalError as error:
         db.close() if db else None
@@ -443,9 +364,9 @@ def read_study(path: Path) -> Store:
     """
     if not path.is_file():
         raise HeapwrightError(f"no such study: {path}", "'heapwright tune -- CMD' makes one")
-    db = _connect_read_only(path)
+    db = connect_read_only(path)
     try:
-        if not _check(path, db):
+        if not check(path, db):
             raise HeapwrightError(f"{path} holds no study yet")
     except HeapwrightError:
         db.close()

@@ -32,7 +32,7 @@ from heapwright.report.terminal import print_summary
 from heapwright.shown import visible
 from heapwright.study.load import load_view
 from heapwright.study.options import parse_budget
-from heapwright.study.store import _TABLES, SCHEMA
+from heapwright.study.schema import SCHEMA, TABLES
 from heapwright.trace.model import load_model, to_text
 from heapwright.workload.model import load_workload
 
@@ -102,7 +102,7 @@ def study(data: bytes) -> None:
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA synchronous = OFF")
-        db.executescript(f"PRAGMA application_id = {0x48575354}; PRAGMA user_version = {SCHEMA}; {_TABLES}")
+        db.executescript(f"PRAGMA application_id = {0x48575354}; PRAGMA user_version = {SCHEMA}; {TABLES}")
         _fill(db, data)
     _look_at(path)
 
@@ -139,7 +139,7 @@ def template() -> bytes:
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA synchronous = OFF")
         db.executescript(
-            f"PRAGMA page_size = 1024; PRAGMA application_id = {0x48575354}; PRAGMA user_version = {SCHEMA}; {_TABLES}"
+            f"PRAGMA page_size = 1024; PRAGMA application_id = {0x48575354}; PRAGMA user_version = {SCHEMA}; {TABLES}"
         )
         _fill(db, SMALL_STUDY.encode())
     return path.read_bytes()
