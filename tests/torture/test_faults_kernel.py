@@ -6,9 +6,11 @@ this machine's files to read, and memory and settings of its own.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -51,8 +53,15 @@ def run(linux: str, folder: Path, command: str, settings: str, before: str = ":"
     init.chmod(0o755)
     words = [linux, "mem=256M", "rootfstype=hostfs", "ro", "quiet", "con=null", "con0=null,fd:1", f"init={init}"]
     env = {"PATH": os.environ["PATH"], "HOME": str(folder)}  # where it keeps a folder with its number
-    done = subprocess.run(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
-    said = done.stdout.decode(errors="replace")
+    pipe = subprocess.PIPE
+    kernel = subprocess.Popen(
+        words, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    try:
+        said = kernel.communicate(timeout=120)[0].decode(errors="replace")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(kernel.pid, signal.SIGKILL)  # its helpers too, where it hangs
     if "status" not in said:
         pytest.skip(f"user-mode Linux does not work here: {said[-300:]}")
     return said
