@@ -22,7 +22,7 @@
 // counted against the time the process has run, one superblock for four milliseconds (16 page faults: some 0.5 % of it);
 // while there are more of them, nothing is given back. So a program whose memory goes up and down all the time keeps it;
 // but not beside new memory of another kind: free superblocks stay, with what is in use, within the most that ever was in
-// use at once and a quarter.
+// use at once and what may be kept.
 //
 // Threads: who shares a region locks it. base(), bytes(), contains() and tag() may be asked without: they
 // only grow, and whoever has a pointer into the region has it from a thread that saw it there.
