@@ -17,7 +17,7 @@ from heapwright.report.html import write_report
 from tests.allocator.conftest import GLIBC, NAMES, Malloc, bundled
 from tests.conftest import ROOT
 from tests.report.views import view
-from tests.torture.whole import PROGRAMS, missing, note, run, whose_malloc
+from tests.torture.whole import PROGRAMS, missing, note, run, source, whose_malloc
 
 HARDENED = ("exgen-secure", "reaper-secure")
 # So many lines of a difference are shown.
@@ -38,8 +38,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def need(name: str) -> None:
+def need(name: str, long: bool) -> None:
     """Skips where something is missing."""
+    if PROGRAMS[name].source and not long:
+        pytest.skip("part of the long form (pytest --long)")
     word = missing(PROGRAMS[name])
     if word:
         pytest.skip(f"{word} is not installed")
@@ -53,10 +55,15 @@ def need(name: str) -> None:
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) -> None:
-    need(name)
+    need(name, long)
     env = {"PYTHON": sys.executable, "ROOT": str(ROOT), "SIZE": "long" if long else "short"}
     if name == "chromium":
         env["PAGE"] = str(request.getfixturevalue("page"))
+    if PROGRAMS[name].source:
+        tests = source(PROGRAMS[name])
+        if tests is None:
+            pytest.skip("its source package is not to be had")
+        env["SOURCE"] = str(tests)
     plain, seconds = run(name, GLIBC, env, 1500)
     outcome = {"plain": f"{len(plain.splitlines())} lines, {seconds:.0f} s"}
     differences = []
@@ -75,7 +82,7 @@ def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_has_our_malloc(name: str, long: bool) -> None:
-    need(name)
+    need(name, long)
     for malloc in mallocs(long)[:2]:
         assert {*whose_malloc(PROGRAMS[name], malloc)} == {PROGRAMS[name].own}
 

@@ -26,6 +26,7 @@ from tests.conftest import ROOT
 SCRIPTS = Path(__file__).with_name("programs")
 OUTCOMES = ROOT / "build/torture/programs"
 TABLE = OUTCOMES.with_suffix(".md")
+SOURCES = ROOT / "build/torture/sources"
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class Program:
         needs: commands that must be there.
         engines: command lines whose malloc must be ours; what ends at once is chosen.
         own: why the engines keep a malloc of their own, in the loader's words; empty: they must not.
+        source: the source package (in the shell's words) whose tests the script runs, in the long form alone; or none.
     """
 
     title: str
     needs: tuple[str, ...]
     engines: tuple[str, ...]
     own: str = ""
+    source: str = ""
 
 
 PROGRAMS = {
@@ -53,8 +56,19 @@ PROGRAMS = {
     ),
     "perl": Program("Perl over its own library", ("perl",), ("perl -e 1",)),
     "ruby": Program("Ruby: tests of its gems, its library parsed", ("ruby",), ("ruby -e 1",)),
+    "perl_core": Program("Perl's own core tests", ("perl",), ("perl -e 1",), source="perl"),
+    "ruby_core": Program(
+        "Ruby's own core tests", ("ruby",), ("ruby -e 1",), source="ruby$(ruby -e 'print RUBY_VERSION[/\\d+.\\d+/]')"
+    ),
     "sqlite": Program("SQLite: a workload over all of it", ("sqlite3",), ("sqlite3 -version",)),
+    "sqlite_tests": Program("SQLite's own tests", ("gcc", "make", "tclsh", "setpriv"), ("tclsh",), source="sqlite3"),
     "redis": Program("Redis under redis-benchmark", ("redis-server", "redis-benchmark"), ("redis-server --version",)),
+    "redis_tests": Program(
+        "Redis's own tests",
+        ("redis-server", "redis-benchmark", "tclsh"),
+        ("redis-server --version",),
+        source="redis",
+    ),
     "postgres": Program("PostgreSQL under pgbench", ("pgbench", "setpriv"), ("psql --version",)),
     "java": Program("OpenJDK: javac, a job of threads", ("javac", "java"), ("java -version",)),
     "node": Program("Node.js: worker threads", ("node",), ("node --version",)),
@@ -71,6 +85,13 @@ PROGRAMS = {
 def missing(program: Program) -> str:
     """A command that is not here, or nothing."""
     return next((word for word in program.needs if shutil.which(word) is None), "")
+
+
+def source(program: Program) -> Path | None:
+    """A program's source package, unpacked; None where it cannot be had."""
+    name = subprocess.run(["sh", "-c", f"echo {program.source}"], capture_output=True, text=True).stdout.strip()
+    subprocess.run([ROOT / "tools/sources", SOURCES, name], check=True)
+    return SOURCES / name if (SOURCES / name).is_dir() else None
 
 
 @contextlib.contextmanager

@@ -323,6 +323,10 @@ class Heap {
 
   void* allocate_class(std::size_t number);
   void* allocate_span(std::size_t bytes);
+  // What a block of whole superblocks may use of them.
+  static std::size_t span_size(std::size_t bytes) {
+    return round_up(std::max(bytes, std::size_t{1}), platform::page_size());
+  }
   void* allocate_large(std::size_t bytes, std::size_t alignment, bool zero = false);
   Block* refill(std::size_t number);
   static bool has_blocks(const Superblock* superblock);

@@ -101,7 +101,7 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
   if (first == nullptr) {
     return nullptr;
   }
-  join(first, count);
+  join(first, count, span_size(bytes));
   void* const block = memory_of(first);
   fresh_ = region().last_was_clean() ? block : nullptr;
   return block;

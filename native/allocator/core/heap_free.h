@@ -248,7 +248,7 @@ std::size_t Heap<C>::usable(const void* address) const {
   }
   const Superblock* const superblock = superblock_of(address);
   const bool span = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan;
-  return span && memory_of(superblock) == address ? superblock->length * kSuperblockBytes : 0;
+  return span && memory_of(superblock) == address ? superblock->size : 0;
 }
 
 template <Configuration C>
@@ -284,7 +284,7 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
   } else if (wanted < length) {
     region().give(superblock + wanted, length - wanted);
   }
-  join(superblock, wanted);
+  join(superblock, wanted, span_size(bytes));
   return address;
 }
 
@@ -338,7 +338,7 @@ Statistics Heap<C>::statistics() const {
       result.live_blocks += live;
       result.live_bytes += live * get(s->size);
     } else if (kind == Kind::kSpan) {
-      result.live_bytes += s->length * kSuperblockBytes;
+      result.live_bytes += s->size;
     }
   }
   for (const Stray& stray : strays_) {

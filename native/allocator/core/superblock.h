@@ -15,7 +15,8 @@
 //     carved · size                capacity · size    64 KiB
 //     ├─ handed out at least once ─┤── never touched ─┤─ too small for a block ─┤
 // A block above the largest class takes whole neighbouring superblocks (`length`, kind = kSpan for the first, kInside for
-// the others).
+// the others), of which it is told only the pages it asked for (`size`): the rest costs no memory until it is touched, and a
+// program that counts its usable bytes, as Redis does, must not be charged for it.
 // Invariants: free_count is the length of `free` and what hollow pages hold (heap_hollow.h); free_count ≤ carved ≤
 // capacity; what is in neither, nor uncarved, is with the program, in a front list, or on its way home (remote.h); a
 // superblock is in its owner's queue exactly if `queued`.
@@ -45,7 +46,7 @@ struct alignas(64) Superblock {
   std::uint32_t free_count;
   std::uint32_t carved;
   std::uint32_t capacity;
-  std::uint32_t size;        // of a block, in bytes
+  std::uint32_t size;        // of a block, in bytes; of a span, those of its pages in use
   std::uint32_t reciprocal;  // ⌈2³² / (size / 16)⌉, to divide by it
   std::uint32_t length;      // of a span, in superblocks
   std::uint8_t number;       // size class
@@ -100,8 +101,9 @@ inline Kind kind_of(const Superblock* superblock) {
   return kind;
 }
 
-// So many superblocks are a span from now on.
-inline void join(Superblock* first, std::size_t length) {
+// So many superblocks are a span from now on, for a block of so many usable bytes.
+inline void join(Superblock* first, std::size_t length, std::size_t usable) {
+  first->size = static_cast<std::uint32_t>(usable);
   set_kind(first, Kind::kSpan);
   first->length = static_cast<std::uint32_t>(length);
   for (std::size_t i = 1; i < length; ++i) {

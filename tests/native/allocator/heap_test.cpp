@@ -43,8 +43,7 @@ TYPED_TEST(HeapTest, EverySizeIsUsableAlignedAndWithinTheStatedWaste) {
       ASSERT_EQ(usable, Classes::bytes(Classes::of(bytes)));
       ASSERT_EQ(this->heap.class_size(block), usable);
     } else {
-      ASSERT_EQ(usable,
-                round_up(bytes, bytes <= kLargestSpanBytes ? kSuperblockBytes : platform::page_size()));
+      ASSERT_EQ(usable, round_up(bytes, platform::page_size()));
       ASSERT_EQ(this->heap.class_size(block), 0U);
     }
     std::memset(block, 0xa5, usable);
@@ -123,6 +122,8 @@ TYPED_TEST(HeapTest, ASpanShrinksAndGrowsWhereItStands) {
   EXPECT_EQ(this->heap.usable(block), 6 * kSuperblockBytes);
   EXPECT_EQ(this->heap.statistics().live_bytes, 6 * kSuperblockBytes);
   EXPECT_EQ(this->heap.resize(block, 13 * kSuperblockBytes + 1), block);
+  EXPECT_EQ(this->heap.usable(block), 13 * kSuperblockBytes + platform::page_size());
+  EXPECT_EQ(this->heap.resize(block, 14 * kSuperblockBytes), block) << "in the superblocks that it has";
   EXPECT_EQ(this->heap.usable(block), 14 * kSuperblockBytes);
   EXPECT_TRUE(std::all_of(block, block + 6 * kSuperblockBytes, [](char c) { return c == 3; }));
   EXPECT_EQ(this->heap.resize(block, 100), nullptr) << "belongs in a class";

@@ -1,0 +1,12 @@
+# SQLite's own tests, those of every day ($SOURCE: its source package; its test program is built of it, once). Printed: each test
+# and how it ended. They will not run as root: then as nobody.
+export LC_ALL=C.UTF-8 HOME=$PWD
+as() { if [ "$(id -u)" = 0 ]; then setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; else "$@"; fi; }
+[ "$(id -u)" = 0 ] && chown 65534:65534 .
+if [ ! -x "$SOURCE/testfixture" ]; then
+  (cd "$SOURCE" && ./configure "--with-tcl=$(dirname "$(ls /usr/lib/tcl*/tclConfig.sh | tail -1)")" && make testfixture) >build.log 2>&1
+fi
+cp "$SOURCE/testfixture" . && cp -r "$SOURCE/test" "$SOURCE/ext" . && chmod -R a+rX . # where nobody can read it
+as ./testfixture test/veryquick.test >log 2>&1
+echo "exit status $?"
+sed -nE 's/\([0-9.]+ ?ms[^)]*\) *//; s/^([^ ]+)\.\.\. (Ok|.*)$/\1: \2/p; /^(! |Failures|[0-9]+ errors)/p' log | sort
