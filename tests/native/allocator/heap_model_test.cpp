@@ -110,7 +110,7 @@ class HeapModel : public HeapTest<C> {
     for (const auto& [block, live] : blocks) {
       bytes += live.usable;
       const bool in_region = this->heap.region().contains(block);
-      classed += in_region && live.usable <= kLargestClassBytes ? 1 : 0;
+      classed += this->heap.class_size(block) != 0 ? 1 : 0;
       large += in_region ? 0 : live.usable;
       large_count += in_region ? 0 : 1;
     }
