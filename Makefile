@@ -134,7 +134,7 @@ test: lint native-test unit-test
 torture: build native
 	@tools/setup torture
 	$(MAKE) sanitize-all analyze
-	$(BIN)/python -m pytest -n 2 --long tests/torture tests/docs/test_running.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal --long tests/torture tests/docs/test_running.py
 
 format: build
 	$(BIN)/ruff format src tests tools examples
