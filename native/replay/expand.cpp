@@ -39,7 +39,7 @@ class Expander {
     }
     threads_.resize(plans_.size());
     facts_.threads.resize(plans_.size());
-    (void)start(0);
+    start(0, kNobody);
     drift_ = Drift(threads_.size());
     const auto size_of = [this](std::uint64_t object) {
       const Object* const live = live_.find(object);
@@ -72,6 +72,11 @@ class Expander {
     std::uint32_t slot = 0;
     bool shared = false;
   };
+  // A lane whose thread has ended in this epoch, and who waited for that.
+  struct Left {
+    std::uint32_t lane;
+    std::uint32_t by;
+  };
   struct Thread {
     Stream stream;
     bool started = false;
@@ -81,19 +86,28 @@ class Expander {
 
   Stream& stream(std::uint32_t thread) { return threads_[thread].stream; }
 
-  // Gives a thread its stream and a lane; whoever is to start it does so.
-  std::uint32_t start(std::uint32_t thread) {
+  // Gives a thread its stream and a lane; `by` is to start it.
+  void start(std::uint32_t thread, std::uint32_t by) {
     threads_[thread].started = true;
-    std::uint32_t lane = 0;
-    if (free_lanes_.empty()) {
-      lane = static_cast<std::uint32_t>(lanes_.size());
-      lanes_.emplace_back(1);  // slot 0 takes what is never used again
-    } else {
+    plans_[thread] = {threads_[thread].stream.begin(file_), lane_for(by),
+                      facts_.threads[thread].ends ? 1U : 0U, 1};
+  }
+
+  // A lane that is free for a thread that `by` starts. Within an epoch only who waited for its last thread knows that it is: for
+  // anybody else it may have another thread still to come, and both would wait for ever.
+  std::uint32_t lane_for(std::uint32_t by) {
+    const auto own = std::find_if(left_.rbegin(), left_.rend(), [by](const Left& l) { return l.by == by; });
+    std::uint32_t lane = static_cast<std::uint32_t>(lanes_.size());
+    if (own != left_.rend()) {
+      lane = own->lane;
+      left_.erase(std::next(own).base());
+    } else if (!free_lanes_.empty()) {
       lane = free_lanes_.back();
       free_lanes_.pop_back();
+    } else {
+      lanes_.emplace_back(1);  // slot 0 takes what is never used again
     }
-    plans_[thread] = {threads_[thread].stream.begin(file_), lane, facts_.threads[thread].ends ? 1U : 0U, 1};
-    return thread;
+    return lane;
   }
 
   bool there(std::uint32_t thread, std::uint64_t number) const {
@@ -136,6 +150,10 @@ class Expander {
     if (!begin_epoch()) {
       return false;
     }
+    for (const Left& left : left_) {
+      free_lanes_.push_back(left.lane);
+    }
+    left_.clear();
     for (const Event& event : pending_) {
       if (!emit(event)) {
         return false;
@@ -211,10 +229,10 @@ class Expander {
         return false;
       }
       stream(by).put(word(kJoin, 0, ended));
-      free_lanes_.push_back(plans_[ended].lane);
+      left_.push_back({plans_[ended].lane, by});
     }
     to_join_.clear();
-    (void)start(thread);
+    start(thread, by);
     if (!stream(by).room(file_)) {
       return false;
     }
@@ -355,7 +373,8 @@ class Expander {
   std::vector<Thread> threads_;
   std::vector<ThreadPlan> plans_;
   std::vector<Slots> lanes_;
-  std::vector<std::uint32_t> free_lanes_;
+  std::vector<std::uint32_t> free_lanes_;  // for whoever starts a thread
+  std::vector<Left> left_;
   std::vector<std::uint32_t> to_join_;
   SharedSlots shared_;
   std::vector<std::uint32_t> turns_;

@@ -155,6 +155,42 @@ TEST_F(Expand, LanesAreHandedOn) {
   EXPECT_EQ(expand_events(events).lanes, 2U);
 }
 
+// Thread 1 starts thread 7 in the lane that thread 0 had waited for and given to thread 4, which has ended, too: if all of it is in
+// one epoch, thread 7 must not come before thread 4, for it stays.
+TEST_F(Expand, ALaneIsHandedOnByWhoWaitedForIt) {
+  constexpr Kind kBegins = Kind::kThreadStart;
+  constexpr Kind kActs = Kind::kPhase;
+  constexpr Kind kEnds = Kind::kThreadEnd;
+  std::vector<Event> events;
+  for (const auto& [thread, kind] : std::vector<std::pair<std::uint32_t, Kind>>{{0, kBegins},
+                                                                                {1, kBegins},
+                                                                                {0, kActs},
+                                                                                {2, kBegins},
+                                                                                {0, kActs},
+                                                                                {3, kBegins},
+                                                                                {2, kEnds},
+                                                                                {3, kEnds},
+                                                                                {0, kActs},
+                                                                                {4, kBegins},
+                                                                                {0, kActs},
+                                                                                {5, kBegins},
+                                                                                {4, kEnds},
+                                                                                {5, kEnds},
+                                                                                {0, kActs},
+                                                                                {6, kBegins},
+                                                                                {1, kActs},
+                                                                                {7, kBegins}}) {
+    Event event;
+    event.thread = thread;
+    event.kind = kind;
+    events.push_back(event);
+  }
+  expand_events(events);
+  for (std::uint64_t schedule = 0; schedule < 50; schedule++) {
+    EXPECT_EQ(Model(path_, schedule).run(), "");
+  }
+}
+
 // A number that no event has: a trace from elsewhere may leave some out.
 TEST_F(Expand, ThreadsThatNeverAppearAreNotWaitedFor) {
   std::vector<Event> events(2);
