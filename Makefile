@@ -130,7 +130,7 @@ lint: build native
 
 test: lint native-test unit-test
 
-# Everything under tests/torture in full, in under two hours, and every command in the docs; its short form is part of `make test`.
+# Everything under tests/torture in full, and every command in the docs, in two to three hours; its short form is part of `make test`.
 torture: build native
 	@tools/setup torture
 	$(MAKE) sanitize-all analyze
