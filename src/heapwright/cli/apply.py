@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from heapwright.cli.common import warn_of_changes
 from heapwright.shown import visible
 
 _EPILOG = """\
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.choose import chosen_pick
     from heapwright.study.load import load_view
 
+    warn_of_changes(args.study)
     view = load_view(args.study)
     pick = chosen_pick(view, args.pick)
     config, claim = (pick.config, pick.claim) if pick else (view.default, view.claim)

@@ -182,6 +182,19 @@ def warn_of_settings(workload: Workload | None = None, allocators: list[Allocato
         warn(line)
 
 
+def warn_of_changes(study: Path) -> None:
+    """Says on stderr, in one line, that the program has changed since a study was made."""
+    from heapwright.study.program import changed_sentence, program_of
+    from heapwright.study.store import believed, read_study
+    from heapwright.workload.program import program_changes
+
+    with read_study(study) as store, believed(study):
+        identity = program_of(store)
+        changes = program_changes(identity) if identity else []
+    if changes:
+        warn(f"{changed_sentence(changes)}; 'heapwright verify {study}' tells whether its gain still holds")
+
+
 def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOptions:
     """The measuring options as given; `timeout` where none was."""
     from heapwright.measure.meter import MeterOptions

@@ -157,7 +157,8 @@ def run(args: argparse.Namespace) -> int:
     path = args.study or _path(workload, given)
     if not path.exists():
         given["objectives"] = (metric,)
-    store, options = open_or_begin(path, workload, [allocator], given, ["heapwright", *sys.argv[1:]])
+    again = ["heapwright", *sys.argv[1:]]
+    store, options = open_or_begin(path, workload, [allocator], given, again, tell=say)
     with store:
         from heapwright.report.progress import make_progress
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from heapwright.cli.common import warn_of_changes
 from heapwright.errors import UsageError
 from heapwright.shown import tell
 
@@ -37,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     from heapwright.report.html import extract, write_report
     from heapwright.study.load import load_view
+    from heapwright.study.open import report_path
 
     if args.extract is not None:
         print(json.dumps(extract(args.extract), indent=1))
@@ -44,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.studies:
         raise UsageError("no study named", "for example: heapwright report FILE.study")
     first: Path = args.studies[0]
-    output: Path = args.output or first.with_name(first.name.removesuffix(".study") + ".html")
+    output: Path = args.output or report_path(first)
+    for path in args.studies:
+        warn_of_changes(path)
     write_report([load_view(path) for path in args.studies], output)
     tell(str(output))
     return 0

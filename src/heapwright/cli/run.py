@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import need_command
-from heapwright.shown import say
+from heapwright.shown import say, warn
 
 _EPILOG = """\
 example:
@@ -36,8 +36,10 @@ def run(args: argparse.Namespace) -> int:
 
     from heapwright.allocators.space import Param, Space, SpaceFile
     from heapwright.study.choose import chosen_config, kept_choice
+    from heapwright.study.program import changed_sentence, program_of
     from heapwright.study.store import believed, read_study
     from heapwright.workload.model import check_command
+    from heapwright.workload.program import command_changes
 
     command = need_command(args)
     check_command(command[0], Path.cwd())
@@ -48,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
             from heapwright.study.load import view_of
 
             config = chosen_config(view_of(store), args.pick)
+        identity = program_of(store)
         spaces = store.get("spaces") or {}
         measured = str(((store.get("identity") or {}).get("command") or command)[0])
         if config.allocator in spaces:  # else it is the program as it is
@@ -58,4 +61,6 @@ def run(args: argparse.Namespace) -> int:
             env |= Space(spec, (), params).environment(config.settings, os.environ)
     if Path(measured).name != Path(command[0]).name:
         say(f"the study is of another program, {measured}: its claim says nothing of {command[0]}")
+    elif identity is not None and (changes := command_changes(identity, command, Path.cwd())):
+        warn(f"{changed_sentence(changes)}; 'heapwright verify {args.study}' tells whether its gain still holds")
     os.execvpe(command[0], command, env)

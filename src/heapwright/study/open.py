@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from heapwright.allocators.space import variable_of, version_trouble
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.options import Options, conflicts
-from heapwright.study.store import Store, believed, open_study, read_study
+from heapwright.study.program import changed_sentence, program_of
+from heapwright.study.store import FOLDERS, Store, believed, open_study, read_study
 from heapwright.workload.model import Workload
+from heapwright.workload.program import identify_program, program_changes
 
 
 def default_path(workload: Workload, named: Sequence[Allocator]) -> Path:
@@ -36,24 +38,35 @@ def default_path(workload: Workload, named: Sequence[Allocator]) -> Path:
 
 
 def open_or_begin(
-    path: Path, workload: Workload, allocators: Sequence[Allocator], given: dict[str, Any], reproduce: list[str]
+    path: Path,
+    workload: Workload,
+    allocators: Sequence[Allocator],
+    given: dict[str, Any],
+    reproduce: list[str],
+    same_program: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Store, Options]:
-    """The study at this path, begun if it is new.
+    """The study at this path, begun if it is new, or if it was made of another build of the program.
 
     Args:
         allocators: those to search.
         given: the options the user named; the rest are the stored study's, or the defaults.
         reproduce: the command line that makes the study again.
+        same_program: go on with a study although its program has changed.
+        tell: tells people that a study of another build was put aside.
 
     Raises:
         HeapwrightError: the file holds a study of another command, setting space, machine or environment, or
             one begun with other options.
     """
+    if not same_program:
+        _put_aside_if_changed(path, workload, tell)
     store = open_study(path)
     try:
         stored = store.get("options")
         if stored is None:
-            options = msgspec.convert(given, Options)
+            identity = identify_program(workload)
+            options = _with_budget(msgspec.convert(given, Options), given)
             store.forget_files()
             store.put(
                 {
@@ -64,6 +77,8 @@ def open_or_begin(
                     "host": describe_host(),
                     "environment": _environment(allocators),
                     "options": msgspec.to_builtins(options),
+                    "objectives_given": "objectives" in given,
+                    "program": msgspec.to_builtins(identity),
                     "reproduce": reproduce,
                     "phase": "calibrate",
                 }
@@ -76,6 +91,35 @@ def open_or_begin(
     except BaseException:
         store.close()
         raise
+
+
+def _put_aside_if_changed(path: Path, workload: Workload, tell: Callable[[str], None]) -> None:
+    """Rename a study of another build of the program, with the files beside it."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    try:
+        with read_study(path) as store, believed(path):
+            same = store.get("identity") == json.loads(json.dumps(workload.identity()))
+            identity = program_of(store) if same else None
+    except HeapwrightError:  # opening it for writing will say what is wrong
+        return
+    changes = program_changes(identity) if identity is not None else []
+    if not changes:
+        return
+    with open_study(path) as store:  # fails while another process is at it
+        store.checkpoint()
+    number = 1
+    while (aside := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
+        number += 1
+    for old, new in ((path, aside), *((of(path), of(aside)) for of in (*FOLDERS, report_path))):
+        if old.exists():
+            old.rename(new)
+    tell(f"{changed_sentence(changes)}: a new study begins, the old one is kept as {aside}")
+
+
+def report_path(study: Path) -> Path:
+    """Where the report of a study is, if nobody says otherwise."""
+    return study.with_name(study.name.removesuffix(".study") + ".html")
 
 
 def _resume(
@@ -113,13 +157,20 @@ def _resume(
             f" now it is {_short(environment)}",
             other,
         )
-    options = msgspec.structs.replace(stored, **given)
-    if "budget_s" in given or "evaluations" in given:  # a new budget replaces the old one, of either kind
-        options = msgspec.structs.replace(
-            options, evaluations=given.get("evaluations", 0), budget_s=given.get("budget_s", 0.0)
-        )
+    options = _with_budget(msgspec.structs.replace(stored, **given), given)
     store.put({"options": msgspec.to_builtins(options)})
+    if options.budget_s != stored.budget_s:
+        store.put({"stopped_s": None})  # the deadline that ended the study is another now
     return options
+
+
+def _with_budget(options: Options, given: dict[str, Any]) -> Options:
+    """The options with the budget that the user gave: evaluations or a time, whichever it was, and not the other."""
+    if "budget_s" not in given and "evaluations" not in given:
+        return options
+    return msgspec.structs.replace(
+        options, evaluations=given.get("evaluations", 0), budget_s=given.get("budget_s", 0.0)
+    )
 
 
 def _spaces(allocators: Sequence[Allocator]) -> dict[str, Any]:

@@ -1,0 +1,238 @@
+"""Tells one build of a program from another, so that a claim does not outlive the program it was made of.
+
+A study keeps the identity of everything its runs depend on that can change without the command changing: the
+executable, a script's interpreter, the libraries that the loader names, the files that the command and its inputs name,
+the C library. Size and modification time answer first; where they differ the build id decides, and without one the
+content. Above 64 MiB the content of an input is known by its size, first and last MiB.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heapwright.allocators.peers import build_id
+from heapwright.allocators.probe import find_loader
+from heapwright.workload.model import Workload
+
+_WHOLE_BYTES = 64 << 20
+_PART_BYTES = 1 << 20
+_FILES_MOST = 200  # of a command line
+
+
+class FileIdentity(msgspec.Struct, frozen=True):
+    """What a file was when a study began.
+
+    Attributes:
+        path: absolute.
+        size: in bytes.
+        mtime_ns: modification time, nanoseconds since 1970.
+        build_id: the GNU build id in hex; empty where it has none.
+        digest: SHA-256 in hex (of size, first and last MiB for a large input); empty for a library with a build id.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    build_id: str = ""
+    digest: str = ""
+
+
+class ProgramIdentity(msgspec.Struct):
+    """What a study's program was.
+
+    Attributes:
+        executable: None where inputs say what is run.
+        interpreter: of a script that starts with #!; None for others.
+        libraries: those that the loader names at the start.
+        files: regular files that the command, its inputs and its load name.
+        settled: whether files that the program itself writes are left out already.
+    """
+
+    executable: FileIdentity | None = None
+    interpreter: FileIdentity | None = None
+    libraries: list[FileIdentity] = []
+    files: list[FileIdentity] = []
+    settled: bool = False
+
+
+def identify_program(workload: Workload) -> ProgramIdentity:
+    """The identity of a workload's program, as it is now. Takes the time to read the executable and its inputs."""
+    path = _executable(workload)
+    if path is None:
+        return ProgramIdentity(files=_named_files(workload))
+    interpreter = _interpreter(path)
+    binary = interpreter or path
+    return ProgramIdentity(
+        _identify(path, whole=True),
+        _identify(interpreter) if interpreter else None,
+        [found for library in _libraries(binary, workload.file.env) if (found := _identify(library)) is not None],
+        _named_files(workload, {path}),
+    )
+
+
+def identify_file(path: str) -> FileIdentity | None:
+    """The identity of one further file; None where it cannot be read."""
+    return _identify(Path(path))
+
+
+def program_changes(then: ProgramIdentity) -> list[str]:
+    """What has changed since, one phrase each ('./prog was rebuilt'); empty where everything is the same."""
+    known = [f for f in (then.executable, then.interpreter, *then.libraries, *then.files) if f is not None]
+    return [phrase for file in known if (phrase := file_change(file))]
+
+
+def command_changes(then: ProgramIdentity, command: Sequence[str], cwd: Path) -> list[str]:
+    """What has changed of a program that is to be run, wherever it stands now; of its files only those it is given."""
+    executable = then.executable
+    found = shutil.which(command[0]) if executable else None
+    phrases = [file_change(executable, os.path.abspath(found))] if executable and found else []  # noqa: PTH100
+    named = {str(cwd / text) for word in command[1:] for text in (word, word.partition("=")[2]) if text}
+    others = [f for f in (then.interpreter, *then.libraries) if f is not None]
+    phrases += [file_change(f) for f in [*others, *(f for f in then.files if f.path in named)]]
+    return [phrase for phrase in phrases if phrase]
+
+
+def file_change(then: FileIdentity, path: str | None = None) -> str:
+    """What has become of a file, as a phrase, or empty where it is the same.
+
+    Args:
+        path: where it is now; None: where it was.
+    """
+    name = path or then.path
+    try:
+        status = Path(name).stat()
+    except OSError:
+        return f"{name} is not here"
+    if name == then.path and (status.st_size, status.st_mtime_ns) == (then.size, then.mtime_ns):
+        return ""
+    if then.build_id:
+        now = build_id(name) or ""
+        ids = f"build id {then.build_id[:12]} then, {now[:12] or 'none'} now"
+        return "" if now == then.build_id else f"{name} was rebuilt ({ids})"
+    digest = _digest(Path(name), status.st_size, whole=not then.digest.startswith(_PARTS))
+    return "" if digest == then.digest else f"{name} changed"
+
+
+def settle(identity: ProgramIdentity) -> ProgramIdentity:
+    """The identity without the files that a run of the program has just changed: they are its output."""
+    kept = [file for file in identity.files if not file_change(file)]
+    return msgspec.structs.replace(identity, files=kept, settled=True)
+
+
+def program_json(identity: ProgramIdentity) -> dict[str, Any]:
+    """The program as `tune --json` writes it."""
+    executable = identity.executable
+    return {
+        "path": executable.path if executable else None,
+        "build_id": (executable.build_id or None) if executable else None,
+        "sha256": (executable.digest or None) if executable else None,
+    }
+
+
+def _executable(workload: Workload) -> Path | None:
+    """The absolute path of what is started; None where inputs say it, or it is not there."""
+    word = workload.program()
+    search = {**os.environ, **workload.file.env}.get("PATH")
+    found = shutil.which(word, path=search) if word else None
+    return Path(os.path.abspath(found)) if found else None  # noqa: PTH100 (links stay: they may be moved)
+
+
+def _interpreter(path: Path) -> Path | None:
+    """The program that runs a script; None for a binary."""
+    try:
+        with path.open("rb") as file:
+            if file.read(2) != b"#!":
+                return None
+            words = file.readline(512).decode(errors="replace").split()
+    except OSError:
+        return None
+    name = words[0] if words else ""
+    if Path(name).name == "env":
+        name = next((w for w in words[1:] if not w.startswith("-") and "=" not in w), "")
+    found = shutil.which(name) if name else None
+    return Path(found) if found else None
+
+
+def _libraries(binary: Path, env: Mapping[str, str]) -> list[Path]:
+    """What the loader would load with a program. The loader only lists: nothing of the program runs."""
+    loader = find_loader(str(binary))
+    if loader is None:
+        return []
+    try:
+        done = subprocess.run(
+            [loader, "--list", str(binary)],
+            env={k: v for k, v in {**os.environ, **env}.items() if k != "LD_PRELOAD"},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [Path(name) for name in re.findall(r"=> (/\S+) \(0x", done.stdout)]
+
+
+def _named_files(workload: Workload, without: set[Path] | None = None) -> list[FileIdentity]:
+    """The regular files that a workload names, each once."""
+    file = workload.file
+    words: list[str] = [*file.command[1:], *file.setup, file.stdin]
+    for input_ in workload.inputs:
+        words += [*input_.args, input_.stdin]
+    if file.server is not None:
+        words += [*file.server.load, *file.server.ready]
+    found: dict[Path, FileIdentity] = {}
+    outputs = {workload.cwd / name for name in file.output.files}
+    for word in words:
+        for text in dict.fromkeys((word, word.partition("=")[2])):
+            path = workload.cwd / text
+            if not text or len(found) >= _FILES_MOST or path in outputs or path in (without or ()):
+                continue
+            try:
+                regular = path.is_file()
+            except (OSError, ValueError):  # no name of a file: too long, or with a zero byte
+                continue
+            identity = _identify(path, elf=False) if regular else None
+            if identity is not None:
+                found[path] = identity
+    return list(found.values())
+
+
+_PARTS = "parts:"
+
+
+def _identify(path: Path, whole: bool = False, elf: bool = True) -> FileIdentity | None:
+    """The identity of a file; None where it cannot be read.
+
+    Args:
+        whole: read all of it even if it is large, and even if it has a build id.
+        elf: look for a build id.
+    """
+    try:
+        status = path.stat()
+        built = (build_id(str(path)) or "") if elf else ""
+        digest = _digest(path, status.st_size, whole) if whole or not built else ""
+    except OSError:
+        return None
+    return FileIdentity(str(path), status.st_size, status.st_mtime_ns, built, digest)
+
+
+def _digest(path: Path, size: int, whole: bool) -> str:
+    """What stands for a file's content."""
+    with path.open("rb") as file:
+        if whole or size <= _WHOLE_BYTES:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        parts = hashlib.sha256(f"{size}:".encode())
+        parts.update(file.read(_PART_BYTES))
+        file.seek(-_PART_BYTES, os.SEEK_END)
+        parts.update(file.read(_PART_BYTES))
+        return _PARTS + parts.hexdigest()
