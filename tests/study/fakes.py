@@ -108,7 +108,8 @@ def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             return world.run(input_, read_settings(env), pad)
 
     monkeypatch.setattr("heapwright.study.journey.Executor", FakeExecutor)
-    monkeypatch.setattr("heapwright.study.runner.time", SimpleNamespace(monotonic=lambda: world.clock))
+    for module in ("runner", "budget"):
+        monkeypatch.setattr(f"heapwright.study.{module}.time", SimpleNamespace(monotonic=lambda: world.clock))
     monkeypatch.delenv("TOY", raising=False)
 
 

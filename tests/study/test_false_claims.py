@@ -10,7 +10,7 @@ import random
 
 from heapwright.report.progress import Silent
 from heapwright.study.blocks import Blocks
-from heapwright.study.confirm import confirm, judge
+from heapwright.study.confirm import Rows, confirm, judge
 from heapwright.study.options import Options
 from heapwright.study.runner import LocalRunner
 from heapwright.study.store import StoredRun
@@ -73,7 +73,7 @@ def study(seed: int, faster: float = 0.0) -> dict[int, dict[str, Confirmation]]:
     """One confirmation."""
     store = MemoryStore()
     blocks = Blocks(store, LocalRunner(Machine(seed, faster)), seed, Silent())  # type: ignore[arg-type]
-    confirm(CONFIGS, blocks=blocks, inputs=INPUTS, options=OPTIONS, over=lambda: False)
+    confirm(CONFIGS[0], Rows(tuple(CONFIGS[1:]), (), OPTIONS.pairs_min), blocks, INPUTS, OPTIONS)
     return judge(store.kept, {c.id: c for c in CONFIGS}, 1, OPTIONS)
 
 

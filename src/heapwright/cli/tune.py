@@ -19,12 +19,14 @@ from heapwright.cli.common import (
     warn_of_settings,
     write_json,
 )
-from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError, unknown
+from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError, unknown
 from heapwright.shown import console, say
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from heapwright.allocators.registry import Allocator
-    from heapwright.study.view import StudyView
+    from heapwright.study.view import Confirmation, StudyView
 
 _EPILOG = """\
 examples:
@@ -51,6 +53,9 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--budget", metavar="N|TIME", help="evaluations or time (200, 15m); default 96 within 10m")
     parser.add_argument("--study", type=Path, metavar="FILE", help="where to keep it (default: by the command)")
+    parser.add_argument(
+        "--same-program", action="store_true", help="go on with a study although its program was rebuilt or changed"
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="where to write the report (default STUDY.html)")
     search = parser.add_argument_group("what to search")
     search.add_argument(
@@ -76,6 +81,11 @@ def add_parser(verbs: Any) -> None:
     )
     proof.add_argument(
         "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (10:40)"
+    )
+    proof.add_argument(
+        "--exit-code",
+        action="store_true",
+        help="tell by the exit status: 0 a gain is proven, 3 none is, 4 there was no time to prove anything",
     )
     add_measuring_options(parser)
     add_cluster_option(parser)
@@ -194,9 +204,10 @@ def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
     from heapwright.study.choose import keep_choice
+    from heapwright.study.claim import headline
     from heapwright.study.journey import Journey
     from heapwright.study.load import view_of
-    from heapwright.study.open import default_path, open_or_begin
+    from heapwright.study.open import default_path, open_or_begin, report_path
     from heapwright.study.warm import good_settings
 
     workload, named = read_workload(args), _named(args)
@@ -209,8 +220,9 @@ def run(args: argparse.Namespace) -> int:
     warn_of_settings(workload, allocators)
     if args.warm_start and not path.exists():
         good_settings([Path(p) for p in args.warm_start], [a.name for a in allocators], 1)
-    report = args.report or path.with_name(path.name.removesuffix(".study") + ".html")
-    store, options = open_or_begin(path, workload, allocators, given, _reproduce(args))
+    report = args.report or report_path(path)
+    again = _reproduce(args)
+    store, options = open_or_begin(path, workload, allocators, given, again, args.same_program, say)
     with store:
         from heapwright.report.progress import make_progress
 
@@ -226,10 +238,12 @@ def run(args: argparse.Namespace) -> int:
         except HeapwrightError:
             store.remove_if_empty()  # a command that fails at once leaves nothing behind
             raise
-        view = view_of(store)
+        view, too_short = view_of(store), store.get("too_short")
         keep_choice(store, view)
     _finish(args, view, report)
-    return 0
+    if not args.exit_code:
+        return 0
+    return 0 if headline(view.picks, view.objectives) else UNDECIDED if too_short else NO_GAIN
 
 
 def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
@@ -250,6 +264,12 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
     return ["heapwright", *words]
 
 
+def _confirmed(found: Mapping[str, Confirmation]) -> dict[str, Any]:
+    """Confirmations by metric, as JSON has them."""
+    keys = ("ratio", "low", "high", "verdict", "p", "pairs")
+    return {metric: {key: getattr(c, key) for key in keys} for metric, c in found.items()}
+
+
 def tune_json(view: StudyView) -> dict[str, Any]:
     """A study as `tune --json` writes it."""
     import dataclasses
@@ -263,21 +283,15 @@ def tune_json(view: StudyView) -> dict[str, Any]:
             "claim": pick.claim,
             "dropped": {d.key: d.value for d in pick.dropped},
             "search": {"number": pick.searched.number, "ratios": pick.searched.ratios},
-            "confirmed": {
-                metric: {
-                    "ratio": c.ratio,
-                    "low": c.low,
-                    "high": c.high,
-                    "verdict": c.verdict,
-                    "p": c.p,
-                    "pairs": c.pairs,
-                }
-                for metric, c in pick.confirmed.items()
-            },
+            "confirmed": _confirmed(pick.confirmed),
         }
         for name, pick in view.picks.items()
     }
     by_number = {e.number: e for e in view.evaluations}
+    references = {
+        name: {**config(row.config), "claim": row.claim, "confirmed": _confirmed(row.confirmed)}
+        for name, row in view.references.items()
+    }
     return {
         "study": view.path,
         "claim": view.claim,
@@ -287,6 +301,8 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "meter": view.meter,
         "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
         "picks": picks,
+        "references": references,
+        "stages": [dataclasses.asdict(stage) for stage in view.stages],
         "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],
         "method": view.method,
         "method_why": view.method_why or None,

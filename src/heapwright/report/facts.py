@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heapwright.metrics import METRICS, show_bytes, show_seconds
-from heapwright.report.terminal import how_searched, quality_text
+from heapwright.report.terminal import how_searched, quality_text, stages_text
 from heapwright.study.view import StudyView
 
 
@@ -107,6 +107,7 @@ def facts(view: StudyView) -> list[tuple[str, str]]:
         ("study", view.path),
         ("begun", f"{begun}, by heapwright {view.version}"),
         ("time spent in runs", show_seconds(view.wall_s)),
+        *([("what each stage had", stages_text(view))] if view.stages else []),
         ("meter", _METERS.get(view.meter, view.meter) or "n/a"),
         *(_fact(_WORKLOAD, k, view.workload[k]) for k in _WORKLOAD if view.workload.get(k)),
         ("searched", how_searched(view)),

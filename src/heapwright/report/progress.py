@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -58,6 +59,9 @@ class Silent:
 
     def phase(self, name: str, runs: int | None) -> None:
         """A phase begins."""
+
+    def limit(self, seconds: float) -> None:
+        """It takes so many seconds at most."""
 
     def ran(self, fresh: bool) -> None:
         """A run ended."""
@@ -121,6 +125,7 @@ class Plain(Silent):
         self._began = self._spoke = time.monotonic()
         self._best = ""
         self._open_end = False
+        self._most_s = math.inf  # seconds that the phase may take
 
     def __exit__(self, *_: object) -> None:
         self._end()
@@ -131,6 +136,11 @@ class Plain(Silent):
         self._title, self._total, self._done, self._kept = title(name), runs, 0, 0
         self._open_end = name.partition(".")[0] in _OPEN_END
         self._began = self._spoke = time.monotonic()
+        self._most_s = math.inf
+
+    def limit(self, seconds: float) -> None:
+        """Bounds what is said to be left."""
+        self._most_s = seconds
 
     def ran(self, fresh: bool) -> None:
         """Counts, and says so now and then."""
@@ -157,8 +167,11 @@ class Plain(Silent):
         fresh = self._done - self._kept
         if not self._total or not fresh or self._done >= self._total:
             return ""
-        left = (self._total - self._done) * (time.monotonic() - self._began) / fresh
-        return f", about {left:.0f} s left"
+        took = time.monotonic() - self._began
+        by_runs = (self._total - self._done) * took / fresh
+        left = max(0.0, min(by_runs, self._most_s - took))
+        at_most = self._open_end or left < by_runs
+        return f", {'at most' if at_most else 'about'} {left:.0f} s left"
 
     def _end(self) -> None:
         if self._title and self._done:

@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.metrics import METRICS, NUMERIC
+from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.shown import visible
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
-from heapwright.study.view import Confirmation, Pick, StudyView, Summary
+from heapwright.study.view import Confirmation, Evaluation, Pick, StudyView, Summary
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 _WIDEST = 100  # of a paragraph, however wide the terminal
+_SLOPE_FROM = 0.01  # a front that reaches less far in an objective has no slope worth saying
 _STYLES = {"better": "green", "worse": "red", "same": "", "unproven": "yellow"}
 
 
@@ -91,7 +92,12 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
     say(view.claim, "bold")
     if view.picks:
         console.print()
-        console.print(_confirmation(view))
+        console.print(_confirmation(view, [(label, pick.confirmed) for label, pick in ordered_picks(view)], "pick"))
+    usual = [(name, row.confirmed) for name, row in view.references.items() if row.confirmed]
+    if usual:
+        console.print()
+        say("What the usual advice gives, measured beside it:")
+        console.print(_confirmation(view, usual, "advice"))
     console.print()
     pick = chosen_pick(view, None) if view.phase == "done" else None
     if pick is not None:
@@ -104,13 +110,38 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
         say(f"hazard: {text}", "yellow", "  ")
     for text in view.warnings:
         say(f"warning: {text}", "yellow", "  ")
-    infeasible = sum(not e.feasible for e in view.evaluations)
-    failed = f", {infeasible} of them crashed, timed out or changed the output" if infeasible else ""
-    say(f"{len(view.evaluations)} settings searched{failed}; {how_searched(view)}; meter: {view.meter}")
+    say(f"{len(view.evaluations)} settings searched {how_searched(view)}; meter: {view.meter}")
+    for text in failures(view):
+        say(text, indent="  ")
     if view.quality:
-        say(f"front of the search: {quality_text(view)}", indent="  ")
+        say(f"front of the search: {front_text(view)}", indent="  ")
+    if view.stages:
+        say(f"time: {stages_text(view)}", indent="  ")
     console.print(visible(f"study:  {view.path}"), markup=False, soft_wrap=True)
     console.print(visible(f"report: {report}"), markup=False, soft_wrap=True)
+
+
+def failures(view: StudyView) -> list[str]:
+    """What failed in the search, one line a reason: how many settings, of which allocators, what they said."""
+    groups: dict[str, list[Evaluation]] = {}
+    for evaluation in view.evaluations:
+        if not evaluation.feasible:
+            groups.setdefault(evaluation.reason.partition(": ")[0], []).append(evaluation)
+    lines = []
+    for reason, failed in sorted(groups.items(), key=lambda item: -len(item[1])):
+        settings = f"{len(failed)} setting{'s' if len(failed) > 1 else ''}"
+        who = ", ".join(dict.fromkeys(e.config.allocator for e in failed))
+        example = next((e.reason for e in failed if ": " in e.reason), "").partition(": ")[2]
+        lines.append(f"not usable: {settings} of {who}: {reason}{f' ({example})' if example else ''}")
+    return lines
+
+
+def stages_text(view: StudyView) -> str:
+    """'calibrate 6 runs, 12.0 s; search 40 runs, 1.5 min': what each stage had."""
+    return "; ".join(
+        f"{stage.name} {stage.runs} run{'s' if stage.runs != 1 else ''}, {show_seconds(stage.wall_s)}"
+        for stage in view.stages
+    )
 
 
 def how_searched(view: StudyView) -> str:
@@ -119,39 +150,48 @@ def how_searched(view: StudyView) -> str:
     return f"by {view.method}{f' ({view.method_why})' if view.method_why else ''}{warm}"
 
 
-def _percent(value: float) -> str:
-    """Two significant digits, never an exponent."""
-    return f"{value:.2g}%" if value < 99.5 else f"{value:.0f}%"
-
-
-def quality_text(view: StudyView) -> str:
-    """The front in figures, in one sentence; empty before the search."""
+def front_text(view: StudyView) -> str:
+    """How many settings the front has, and how far it reaches; empty before the search."""
     q = view.quality
     if q is None:
         return ""
     spans = ", ".join(f"{100 * span:.1f}% of {METRICS[key].label}" for key, span in q.spans.items())
-    slope = ""
-    if q.slope is not None:
-        first, second = (METRICS[k].label for k in view.objectives)
-        slope = f"; each 1% less {first} costs {_percent(-q.slope)} of {second}"
     members = f"{q.size} {'member' if q.size == 1 else 'members'}"
-    reach = f", spanning {spans}{slope}" if q.size > 1 else ""
+    return f"{members}, spanning {spans}" if q.size > 1 else members
+
+
+def quality_text(view: StudyView) -> str:
+    """The front in figures, with its hypervolume; empty before the search."""
+    q = view.quality
+    if q is None:
+        return ""
+    slope = ""
+    if q.slope is not None and min(q.spans.values()) >= _SLOPE_FROM:
+        first, second = (METRICS[k].label for k in view.objectives)
+        slope = f"; each 1% less {first} costs {-q.slope:.2g}% of {second}"
     return (
-        f"{members}{reach}; hypervolume {q.hypervolume:.4f} against {q.reference:g} times the default"
+        f"{front_text(view)}{slope}; hypervolume {q.hypervolume:.4f} against {q.reference:g} times the default"
         f" (the default alone: {q.default_hypervolume:.4g})"
     )
 
 
-def _confirmation(view: StudyView) -> Table:
+def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confirmation]]], what: str) -> Table:
+    """Confirmed rows: each objective with its medians, change, interval and verdict.
+
+    Args:
+        rows: label and confirmations.
+        what: the heading of the labels.
+    """
     from rich.text import Text
 
-    table = _table("pick", "metric", "default", "pick", "change", "95% interval", "verdict")
+    table = _table(what, "metric", "default", "with it", "change", "95% interval", "verdict")
     for column in table.columns[2:]:  # names give way before figures do
         column.no_wrap = True
         column.justify = "right" if column.header != "verdict" else "left"
-    for label, pick in ordered_picks(view):
+    for name, confirmed in rows:
+        label = name
         for key in view.objectives:
-            c = pick.confirmed.get(key)
+            c = confirmed.get(key)
             if c is None:
                 continue
             metric, style = METRICS[key], _STYLES[c.verdict]

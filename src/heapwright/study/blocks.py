@@ -16,6 +16,7 @@ from typing import Protocol
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import this_host
+from heapwright.study.budget import Budget, Typical
 from heapwright.study.options import BLOCKS_APART
 from heapwright.study.runner import TRIES, Job, Result, Runner, Work
 from heapwright.study.stats import log_ratio
@@ -32,6 +33,10 @@ class Progress(Protocol):
 
     def phase(self, name: str, runs: int | None) -> None:
         """A phase begins, with about so many runs to come (None: unknown)."""
+        ...
+
+    def limit(self, seconds: float) -> None:
+        """The phase that has begun takes so many seconds at most."""
         ...
 
     def ran(self, fresh: bool) -> None:
@@ -97,18 +102,31 @@ class Blocks:
     """Measures blocks, from the store where it can.
 
     Args:
-        runner: who makes the runs that are not stored.
+        runner: makes the runs that are not stored.
+        budget: what the runs are charged to; no run begins after its deadline. None: no limit.
+
+    Attributes:
+        typical: what one of these runs costs at present.
     """
 
-    def __init__(self, store: Store, runner: Runner, seed: int, progress: Progress) -> None:
+    def __init__(
+        self, store: Store, runner: Runner, seed: int, progress: Progress, budget: Budget | None = None
+    ) -> None:
         self.store = store
         self.runner = runner
         self.seed = seed
         self.progress = progress
+        self.budget = budget or Budget()
+        self.typical = Typical()
         self._reference_digests: dict[str, str] = {}
         self._unstable_output: set[str] = set()
-        self.spent_s = 0.0
         self.unusable: dict[int, str] = {}
+
+    def phase(self, name: str, runs: int | None) -> None:
+        """Say that a phase begins, with about so many runs to come, and how long it may take."""
+        self.progress.phase(name, runs)
+        if self.budget.limited:
+            self.progress.limit(self.budget.limit_s - self.budget.spent_s)
 
     def first_block(self, phase: str, configs: Sequence[Config]) -> int:
         """The number of a phase's first block.
@@ -126,7 +144,8 @@ class Blocks:
     def measure(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> list[StoredRun]:
         """One block: every configuration on every input. The first configuration is the reference.
 
-        A candidate that fails on one input is not run on the rest of the block's inputs.
+        A candidate that fails on one input is not run on the rest of the block's inputs. The deadline may cut a block
+        short: the runs that were not made are missing from the result.
 
         Raises:
             HeapwrightError: the default itself fails, or nothing can be run or stored.
@@ -145,20 +164,34 @@ class Blocks:
         self._forget_halves(phase, places)
         stored = {place.key: run for place in places if (run := self._stored_run(place)) is not None}
         for run in stored.values():
+            self.budget.recall(run.charged_s(self.runner.slots))
             self._count(run, fresh=False)
-        for number in range(first, first + len(groups)):
-            work = self._work([p for p in places if p.block == number], stored)
-            if work.jobs:
-                self.runner.submit(work)
+        works = [
+            self._work([p for p in places if p.block == number], stored) for number in range(first, first + len(groups))
+        ]
+        if any(work.jobs for work in works) and not self.budget.passed():
+            self._run([work for work in works if work.jobs], stored)
+        made = [stored[place.key] for place in places if place.key in stored]
+        for run in made:  # in the order of their places: a resumed study must see the same
+            if run.elapsed_s:
+                self.typical.add(run.charged_s(self.runner.slots))
+        return made
+
+    def _run(self, works: Sequence[Work], stored: dict[tuple[int, str, int], StoredRun]) -> None:
+        """Makes and stores the runs of these blocks, until the deadline."""
+        for work in works:
+            self.runner.submit(work)
         try:
             with closing(self.runner.results()) as results:
                 for result in results:
                     run = self._kept(result)
                     stored[run.block, run.input, run.config] = run
+                    if self.budget.passed():
+                        break
         except BaseException:
             self.runner.cancel()
             raise
-        return [stored[place.key] for place in places if place.key in stored]
+        self.runner.cancel()
 
     def _places(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> Iterator[_Place]:
         for input_ in inputs:
@@ -224,7 +257,11 @@ class Blocks:
                 f"its last words: {last[0][:200]}" if last else "run it by hand first; it must succeed and end",
             )
         failure = outcome.failure or ("" if default else self._changed_output(job.input, outcome))
-        run = _stored(result, failure)
+        if self.runner.elsewhere:
+            charged_s = self.budget.charge_elsewhere(result.elapsed_s / self.runner.slots)
+        else:
+            charged_s = self.budget.charge()
+        run = _stored(result, failure, charged_s)
         self.store.add_run(run, result.started)
         self._count(run, fresh=True)
         return run
@@ -232,7 +269,6 @@ class Blocks:
     def _count(self, run: StoredRun, fresh: bool) -> None:
         if run.config == DEFAULT_ID:
             self._learn_output(run)
-        self.spent_s += run.elapsed_s / self.runner.slots
         self.progress.ran(fresh)
 
     def _learn_output(self, run: StoredRun) -> None:
@@ -267,7 +303,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _stored(result: Result, failure: str) -> StoredRun:
+def _stored(result: Result, failure: str, charged_s: float) -> StoredRun:
     job, run = result.job, result.outcome.run
     keep_series = (job.phase, job.block % BLOCKS_APART) in (("confirm", 0), ("calibrate", 1)) and not failure
     extra = {
@@ -277,6 +313,7 @@ def _stored(result: Result, failure: str) -> StoredRun:
         "maps": run.max_maps,
         "warnings": run.warnings,
         "host": result.host or this_host(),
+        "charged_s": charged_s,
     }
     if result.machine:
         extra["machine"] = result.machine

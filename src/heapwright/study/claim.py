@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from heapwright.metrics import METRICS
+from heapwright.metrics import METRICS, show_seconds
 from heapwright.search.pareto import weighed
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
 
 NOTHING = "No proven improvement: keep the default."
+_WORTH_SAYING = 1.0  # per cent: a smaller possible loss is in the interval for who looks
 
 
 def effect(c: Confirmation) -> str:
-    """'CPU time 17.2% lower [15.9, 18.4]', 'peak resident memory unchanged (+0.1% [−0.2, +0.3])'."""
+    """'CPU time 17.2% lower [15.9, 18.4]', 'peak resident memory unchanged (+0.1% [−0.2, +0.3])'.
+
+    Where nothing is shown it says how much worse it may be.
+    """
     label = METRICS[c.metric].label
     change, low, high = (100 * (x - 1) for x in (c.ratio, c.low, c.high))
     if c.verdict == "better":
@@ -21,7 +25,8 @@ def effect(c: Confirmation) -> str:
     if c.verdict == "worse":
         return f"{label} {change:.1f}% higher [{low:.1f}, {high:.1f}]"
     state = "unchanged" if c.verdict == "same" else "not shown to change"
-    return f"{label} {state} ({change:+.1f}% [{low:+.1f}, {high:+.1f}])".replace("-", "−")
+    risk = f": up to {high:.1f}% higher is possible" if c.verdict == "unproven" and high >= _WORTH_SAYING else ""
+    return f"{label} {state} ({change:+.1f}% [{low:+.1f}, {high:+.1f}]{risk})".replace("-", "−")
 
 
 def pick_claim(confirmed: Mapping[str, Confirmation], objectives: Sequence[str], inputs: int, margin: float) -> str:
@@ -71,10 +76,26 @@ def _weighed(pick: Pick, objectives: Sequence[str]) -> float:
     return weighed([math.log(c.ratio) for c in shown])
 
 
-def study_claim(picks: Mapping[PickName, Pick], objectives: Sequence[str], confirmed: bool) -> str:
-    """The study's one sentence; before the confirmation ended it says that nothing is proven yet."""
+def study_claim(
+    picks: Mapping[PickName, Pick],
+    objectives: Sequence[str],
+    confirmed: bool,
+    too_short: Mapping[str, float] | None = None,
+) -> str:
+    """The study's one sentence; before the confirmation ended it says that nothing is proven yet.
+
+    Args:
+        confirmed: whether the study is finished.
+        too_short: the least confirmation there was no time for: its `pairs`, and the `seconds` they take.
+    """
     if not confirmed:
         return "Nothing is proven yet: the study has not been confirmed."
+    if too_short is not None:
+        pairs, seconds = too_short["pairs"], show_seconds(too_short["seconds"])
+        return (
+            f"Nothing is proven: the time budget left no time for a confirmation ({pairs:.0f} pairs take about"
+            f" {seconds}). Give a larger --budget."
+        )
     best = headline(picks, objectives)
     if best is None:
         return NOTHING

@@ -6,7 +6,9 @@ nothing to win.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from heapwright.metrics import NUMERIC
 from heapwright.study.blocks import Blocks, Candidate, gather
@@ -16,36 +18,84 @@ from heapwright.study.store import StoredRun
 from heapwright.study.view import Config, Confirmation
 from heapwright.workload.model import Input
 
+PHASE = "confirm"
 
-def confirm(
-    configs: Sequence[Config],
-    *,
+
+@dataclass(frozen=True)
+class Rows:
+    """What a confirmation holds against the default.
+
+    Attributes:
+        picks: the most important first.
+        references: rows of usual advice; they run in the first blocks only.
+        pairs: how many pairs there must be of each input.
+    """
+
+    picks: tuple[Config, ...]
+    references: tuple[Config, ...]
+    pairs: int
+
+
+def fitting_rows(
+    picks: Sequence[Config],
+    references: Sequence[Config],
     blocks: Blocks,
     inputs: Sequence[Input],
     options: Options,
-    over: Callable[[], bool],
-) -> None:
-    """Measures blocks of the default and all picks until every objective's interval is narrow enough.
+) -> Rows | None:
+    """The rows that the time left can prove something of; None where it cannot for a single pick.
 
-    At least `pairs_min` blocks, and as many as the rank test needs to be able to speak, whatever the budget says;
-    at most `pairs_max`. Whether to go on is decided by
-    the intervals' widths at every fifth block, not by whether they show a gain.
+    With little time the references go first, then the picks but the most important one. Fewer rows need fewer pairs.
     """
-    blocks.progress.phase("confirm", options.pairs_max * len(configs) * len(inputs))
-    runs: list[StoredRun] = []
-    needed = pairs_needed(len(inputs), (len(configs) - 1) * len(options.objectives))
-    least = min(max(options.pairs_min, needed), options.pairs_max)
+    in_time = math.inf
+    a_run = len(inputs) * blocks.typical.seconds
+    if blocks.budget.limited and a_run:
+        in_time = (blocks.budget.limit_s - blocks.budget.spent_s) / a_run + 1e-9  # runs of every input
+    for chosen, beside in (
+        (picks, references),
+        (picks, references[:1]),
+        (picks, ()),
+        (picks[:1], references[:1]),
+        (picks[:1], ()),
+    ):
+        rows = {c.id for c in [*chosen, *beside]}
+        needed = pairs_needed(len(inputs), len(rows) * len(options.objectives))
+        if not rows or (beside and needed > options.pairs_max):
+            continue
+        fits = in_time / (1 + len(rows))
+        if fits >= min(needed, options.pairs_max):
+            others = tuple(c for c in beside if c.id not in {p.id for p in chosen})
+            pairs = min(max(options.pairs_min, needed), options.pairs_max)
+            return Rows(tuple(chosen), others, min(pairs, math.floor(fits)) if math.isfinite(fits) else pairs)
+    return None
+
+
+def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input], options: Options) -> None:
+    """Measure blocks of the default and all rows until every objective's interval is narrow enough for every pick.
+
+    There are `rows.pairs` blocks at least and `pairs_max` at most. Whether to go on is decided by the intervals'
+    widths at every fifth block, not by whether they show a gain.
+    """
+    picks = [default, *rows.picks]
+    everything = [*picks, *rows.references]
+    further = (options.pairs_max - rows.pairs) * len(picks)
+    blocks.phase(PHASE, (rows.pairs * len(everything) + further) * len(inputs))
+    needed = pairs_needed(len(inputs), (len(everything) - 1) * len(options.objectives))
     if needed > options.pairs_max:
         blocks.progress.note(f"{options.pairs_max} pairs can prove nothing here: it takes at least {needed} (--pairs)")
-    first = blocks.first_block("confirm", configs)
-    done = 0
+    first = blocks.first_block(PHASE, everything)
+    runs = blocks.measure_all(PHASE, first, [everything] * rows.pairs, inputs)
+    done = rows.pairs
     while done < options.pairs_max:
-        further = min(CONFIRM_LOOK if done else least, options.pairs_max - done)
-        runs += blocks.measure_all("confirm", first + done, [configs] * further, inputs)
-        done += further
-        candidates = gather(runs, {c.id: c for c in configs}, configs[0].id)
-        if over() or all(_settled(c, options) for c in candidates.values()):
+        candidates = gather(runs, {c.id: c for c in everything}, default.id)
+        a_block = len(picks) * len(inputs) * blocks.typical.seconds
+        if blocks.budget.over(a_block) or all(_settled(candidates[c.id], options) for c in rows.picks):
             return
+        further = min(CONFIRM_LOOK, options.pairs_max - done)
+        while further > 1 and blocks.budget.over(further * a_block):
+            further -= 1
+        runs += blocks.measure_all(PHASE, first + done, [picks] * further, inputs)
+        done += further
 
 
 def pairs_needed(inputs: int, tests: int) -> int:

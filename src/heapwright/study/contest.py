@@ -1,54 +1,150 @@
 """Which allocators a study searches: those that take over in the program, each at its defaults first.
 
-    take over?  ──►  at its defaults, in blocks with the program as it is  ──►  best first: the order of the coordinate
+    does it take over?  ──►  at its defaults, in blocks with the program as it is  ──►  best first
         └─ no: reported, not searched          └─ fails: reported, not searched
 
-Which allocator it is moves memory and time more than most settings do, and asking costs a run each. The one that did
-best stands at 0, where half of an even cover looks.
+The choice of the allocator moves memory and time more than most settings do, and asking costs a run each. The best one
+is index 0, which a Sobol sequence draws half of the time. Under a time budget the allocators are asked in groups, and
+those that the stage's time does not reach are not searched.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.takeover import judge, watch_environment
+from heapwright.allocators.space import Space
+from heapwright.allocators.takeover import bindings, judge, verdict, watch_environment
+from heapwright.measure.meter import Stopped
 from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.study.budget import Budget
 from heapwright.study.options import BLOCK
+from heapwright.study.register import Register
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Config
 from heapwright.workload.execute import Executor
-from heapwright.workload.model import Input
+from heapwright.workload.model import Workload
 
 ROUNDS = 2
 PHASE = "allocators"
+NO_TIME = "there was no time to measure it"
+_ENOUGH_S = 5.0  # a program that runs longer is stopped as soon as the loader has bound its malloc
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """An allocator that takes over: as it must be run, what can be set, and its configuration with nothing set."""
+
+    allocator: Allocator
+    space: Space
+    config: Config
+
+
+@dataclass
+class Entered:
+    """The entrants by name, their runs at their defaults, and why other allocators are not searched."""
+
+    entrants: dict[str, Entrant] = field(default_factory=dict)
+    runs: list[StoredRun] = field(default_factory=list)
+    out: dict[str, str] = field(default_factory=dict)
+
+
+def enter(
+    store: Store,
+    executor: Executor,
+    allocators: Sequence[Allocator],
+    blocks: Blocks,
+    register: Register,
+    space_of: Callable[[Allocator], Space],
+    workload: Workload,
+) -> Entered:
+    """Find out which allocators take over, and measure each at its defaults in blocks with the default.
+
+    Args:
+        space_of: what can be searched of an allocator.
+    """
+    found, default = Entered(), register.default
+    budget, inputs = blocks.budget, workload.train
+    blocks.phase(PHASE, round(ROUNDS * len(allocators) * (1 + 1 / BLOCK)) * len(inputs))
+    chunks: list[list[Config]] = []
+
+    def measure(new: Sequence[Sequence[Config]], first: int) -> None:
+        """Measure chunks, numbered from `first`, as far as the stage's time allows."""
+        together = 1 if budget.limited else max(1, len(new))
+        for at in range(0, len(new), together):
+            groups = [[default, *chunk] for chunk in new[at : at + together]]
+            if not budget.over(sum(map(len, groups)) * len(inputs) * blocks.typical.seconds):
+                found.runs += blocks.measure_all(PHASE, first + at, groups, inputs)
+
+    def fitting() -> int:
+        """How many allocators there is time to ask and to measure once."""
+        if not budget.limited:
+            return len(allocators)
+        runs = (budget.limit_s - budget.spent_s) / max(blocks.typical.seconds, 1e-9)
+        return max(0, min(BLOCK, int((runs - len(inputs)) / (1 + len(inputs)))))
+
+    waiting = list(allocators)
+    while waiting and (size := fitting()):
+        configs = []
+        for allocator in waiting[:size]:
+            able, why = take_over(store, executor, allocator, register.base, workload, budget)
+            if able is None:
+                found.out[allocator.name] = why
+                continue
+            space = space_of(able)
+            entrant = found.entrants[allocator.name] = Entrant(able, space, register.config(space, {}))
+            configs += [entrant.config] if entrant.config.id != default.id else []
+        new = [configs[at : at + BLOCK] for at in range(0, len(configs), BLOCK)]
+        measure(new, len(chunks))
+        chunks, waiting = [*chunks, *new], waiting[size:]
+    if not found.entrants and waiting:  # no time to ask any: the first may be the program as it is
+        space = space_of(waiting[0])
+        found.entrants[waiting[0].name] = Entrant(waiting[0], space, register.config(space, {}))
+    found.out |= {allocator.name: NO_TIME for allocator in waiting if allocator.name not in found.entrants}
+    for again in range(1, ROUNDS):
+        measure(chunks, again * len(allocators))
+    reached = {run.config for run in found.runs} | {default.id}
+    for name in [name for name, entrant in found.entrants.items() if entrant.config.id not in reached]:
+        del found.entrants[name]
+        found.out[name] = NO_TIME
+    return found
 
 
 def take_over(
     store: Store,
     executor: Executor,
-    allocators: Sequence[Allocator],
+    allocator: Allocator,
     base: Mapping[str, str],
-    program: str,
-    input_: Input,
-) -> tuple[list[Allocator], dict[str, str]]:
-    """The allocators as they must be run in this program, and why the others cannot be: name → reason.
+    workload: Workload,
+    budget: Budget,
+) -> tuple[Allocator | None, str]:
+    """The allocator as it must be run in this program; or None and why it cannot be.
 
-    Asked once and kept in the study; each costs a run of the program.
+    Asked once and kept in the study. It costs a run of the program, or the first seconds of one.
     """
-    kept: dict[str, dict[str, str]] = store.get("takeover") or {}
-    for allocator in allocators:
-        if allocator.name not in kept:
-            judged, why = _judged(executor, allocator, base, program, input_)
-            kept[allocator.name] = {"preload": judged.preload, "why": why}
-            store.put({"takeover": kept})
-    able = [_preloading(a, kept[a.name]["preload"]) for a in allocators if not kept[a.name]["why"]]
-    return able, {name: found["why"] for name, found in kept.items() if found["why"]}
+    kept: dict[str, dict[str, Any]] = store.get("takeover") or {}
+    work = f"takeover.{allocator.name}"
+    if allocator.name in kept:
+        budget.recall(float(kept[allocator.name].get("charged_s", 0.0)), work)
+    else:
+        if budget.over() or budget.passed():
+            return None, NO_TIME
+        judged, why = _judged(executor, allocator, base, workload)
+        kept[allocator.name] = {"preload": judged.preload, "why": why, "charged_s": budget.charge(work)}
+        store.put({"takeover": kept})
+    found = kept[allocator.name]
+    return (None, found["why"]) if found["why"] else (_preloading(allocator, found["preload"]), "")
 
 
 def _preloading(allocator: Allocator, library: str) -> Allocator:
@@ -60,32 +156,47 @@ def _preloading(allocator: Allocator, library: str) -> Allocator:
 
 
 def _judged(
-    executor: Executor, allocator: Allocator, base: Mapping[str, str], program: str, input_: Input
+    executor: Executor, allocator: Allocator, base: Mapping[str, str], workload: Workload
 ) -> tuple[Allocator, str]:
+    program = workload.program()
     for _ in range(2):  # the system's malloc may have to be preloaded, and then must be judged again
         with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
             env = {**allocator.environment(base), **watch_environment(Path(name))}
-            outcome = executor.run(input_, env)
+            failure = ""
+            with suppress(Stopped), _until_bound(allocator, program, Path(name)) as bound:
+                failure = executor.run(workload.train[0], env, 0, bound).failure
             judged, why = judge(allocator, program, Path(name))
         if why or judged is allocator:
-            return judged, why or (outcome.failure if allocator.preload else "")
+            return judged, why or (failure if allocator.preload else "")
         allocator = judged
     return allocator, ""
 
 
-def at_defaults(
-    blocks: Blocks, default: Config, entrants: Mapping[str, Config], inputs: Sequence[Input]
-) -> list[StoredRun]:
-    """Runs of every allocator at its defaults, in blocks with the default.
+@contextmanager
+def _until_bound(allocator: Allocator, program: str, folder: Path) -> Iterator[threading.Event]:
+    """An event that is set when a long run has shown whose malloc it has, so that it need not run to its end."""
+    bound, done = threading.Event(), threading.Event()
+    library = allocator.preload or allocator.path
 
-    Args:
-        entrants: allocator name → its configuration with nothing set.
-    """
-    others = [config for config in entrants.values() if config.id != default.id]
-    chunks = [others[at : at + BLOCK] for at in range(0, len(others), BLOCK)]
-    blocks.progress.phase(PHASE, ROUNDS * (len(others) + len(chunks)) * len(inputs))
-    groups = [[default, *chunk] for chunk in chunks for _ in range(ROUNDS)]
-    return blocks.measure_all(PHASE, 0, groups, inputs)
+    def look() -> None:
+        began = time.monotonic()
+        size = -1
+        while not done.wait(_LOOK_S):
+            now = sum(path.stat().st_size for path in folder.glob("bindings.*"))
+            settled, size = now == size, now
+            if time.monotonic() - began < _ENOUGH_S or not settled or library is None:
+                continue
+            if not verdict(library, program, bindings(folder)):
+                bound.set()
+                return
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield bound
+    finally:
+        done.set()
+        watcher.join()
 
 
 def ranked(

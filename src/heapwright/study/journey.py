@@ -15,30 +15,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, gentlest
 from heapwright.metrics import METRICS
-from heapwright.search import pareto
 from heapwright.search.auto import choose
 from heapwright.search.protocol import Setup, Strategy, make_strategy
 from heapwright.study import contest, warm
 from heapwright.study import options as opt
-from heapwright.study.blocks import Blocks, Candidate, Progress, gather
-from heapwright.study.confirm import confirm
-from heapwright.study.minify import minify
+from heapwright.study.blocks import Blocks, Candidate, Progress
+from heapwright.study.budget import Budget, Need, allot
+from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
+from heapwright.study.minify import minify, seconds_for
 from heapwright.study.options import Options
+from heapwright.study.references import references
 from heapwright.study.register import Register
 from heapwright.study.replaying import Replaying
 from heapwright.study.runner import Here, Machines
 from heapwright.study.searching import Ground, Search
+from heapwright.study.shortlist import choose_picks, measure_again
 from heapwright.study.stats import relative_noise
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import DEFAULT, Config, PickName
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
+from heapwright.workload.program import ProgramIdentity, settle
 
 SERIES_POINTS = 240
 
@@ -77,13 +82,16 @@ class Journey:
         self.machines = machines or Here()
         self.timed = any(METRICS[m].kind == "time" for m in options.objectives)
         runner = self.machines.for_program(self.executor, self.timed)
-        self.blocks = Blocks(store, runner, options.seed, progress)
+        self.budget = Budget(
+            0.0 if options.axes else options.budget_s,
+            store.get("stopped_s"),
+            lambda spent_s: store.put({"stopped_s": spent_s}),
+        )
+        self.blocks = Blocks(store, runner, options.seed, progress, self.budget)
         self.blocks.unusable = self.register.unusable
-        self.replays: Blocks | None = None
-        self.recording_s = 0.0
+        self.threads = True
         self.noise: tuple[float, ...] = ()
         self.calibrated: list[StoredRun] = []
-        self.run_s = 0.0
 
     @property
     def default(self) -> Config:
@@ -100,20 +108,18 @@ class Journey:
         if self.options.axes:
             raise HeapwrightError(f"{self.store.path} is a landscape", "name another file with --study for a new one")
         self.phase("calibrate")
-        threads = self._calibrate()
-        space, begun = self._space(threads)
+        self.threads = self._calibrate()
+        space, begun = self._space(self.threads)
         runs = self._search(space, begun)
-        self.phase("shortlist")
-        candidates = self._shortlist(runs)
-        picks = self._choose(candidates)
+        self._begin("shortlist")
+        picks = self._shortlist(runs)
         searched = {name: c.config.id for name, c in picks.items()}
         if searched != self.store.get("searched"):
             self.store.put({"searched": searched, "picks": {}})
-        self.phase("minify")
+        self._begin("minify")
         final = self._minify(space, picks)
-        self.store.put({"picks": {name: config.id for name, config in final.items()}})
-        self.phase("confirm")
-        self._confirm(final)
+        self._begin("confirm")
+        self._confirm(final, bool(runs))
         self.phase("done")
 
     def phase(self, name: str) -> None:
@@ -122,8 +128,52 @@ class Journey:
 
     @property
     def spent_s(self) -> float:
-        """Seconds that runs, recordings and replays took."""
-        return self.blocks.spent_s + self.recording_s + (self.replays.spent_s if self.replays else 0.0)
+        """Seconds of the study's time that are spent."""
+        return self.budget.spent_s
+
+    @property
+    def run_s(self) -> float:
+        """Seconds that one run of the program costs at present."""
+        return self.blocks.typical.seconds
+
+    def _begin(self, stage: str) -> None:
+        """Note a stage, and set what it may spend: every later stage keeps the time it needs."""
+        self.phase(stage)
+        if not self.budget.limited:
+            return
+        needs = self._needs()
+        done = opt.STAGES[: opt.STAGES.index(stage)]
+        given = allot(self.budget.left_s, self.run_s, {name: n for name, n in needs.items() if name not in done})
+        self.budget.set_limit(given[stage])
+
+    def _needs(self) -> dict[str, Need]:
+        """What each stage can use, in runs of the program; the most important stage first."""
+        options = self.options
+        train, test = len(self.workload.train), len(self.workload.test)
+        several = len(self.allocators) > 1
+        chunks = 1 + 1 / opt.BLOCK
+        entrants = len(self.allocators) if several else 0
+        pairs = min(options.pairs_max, max(options.pairs_min, pairs_needed(test, len(options.objectives))))
+        beside = opt.REFERENCES if several and self.threads else 1 if several else 0
+        return {
+            "confirm": Need(
+                2 * test * (1 + pairs_needed(test, len(options.objectives))),
+                test * (1 + _PICKS + beside) * max(pairs, options.pairs_max / 2),
+                0.25,
+            ),
+            "shortlist": Need(
+                (1 + opt.SHORTLIST_LEAST) * 2 * train, (1 + opt.SHORTLIST) * opt.SHORTLIST_MOST * train, 0.1
+            ),
+            "allocators": Need(
+                entrants * (0.5 + chunks * train), entrants * (1 + contest.ROUNDS * chunks * train), 0.1
+            ),
+            "minify": Need(
+                (_SETTINGS + 3) * opt.MINIFY_LEAST_ROUNDS * train,
+                _PICKS * 3 * _SETTINGS * opt.MINIFY_ROUNDS * train,
+                0.15,
+            ),
+            "search": Need((1 + opt.BLOCK) * train, math.inf, 0.5),
+        }
 
     def _executor(self, timeout: float) -> Executor:
         how = MeterOptions(
@@ -135,32 +185,29 @@ class Journey:
         )
         return Executor(self.workload, how, self.store.references)
 
-    def over(self, share: float) -> bool:
-        """Whether this share of a time budget is spent."""
-        return bool(self.options.budget_s) and self.spent_s >= share * self.options.budget_s
-
-    def _search_over(self) -> bool:
-        return self.over(opt.SEARCH_SHARE)
-
     # calibrate
 
     def _calibrate(self) -> bool:
         """Whether the program has threads. Runs the default alone: does it work, is its output stable, how noisy?"""
         train = {i.name for i in self.workload.train}
-        plan = [(i, opt.CALIBRATE_RUNS if i.name in train else 2) for i in self.workload.inputs]
-        self.progress.phase("calibrate", sum(n for _, n in plan))
+        counts = {i.name: opt.CALIBRATE_RUNS if i.name in train else 2 for i in self.workload.inputs}
+        self.progress.phase("calibrate", sum(counts.values()))
         runs: list[StoredRun] = []
-        for input_, count in plan:
+        for input_ in self.workload.inputs:
             runs += self.blocks.measure("calibrate", 0, [self.default], [input_])
             self._check_objectives(runs[-1])
-            again = [[self.default]] * (count - 1)
-            runs += self.blocks.measure_all("calibrate", 1, again, [input_])
+        self._settle_program()
+        for input_ in self.workload.inputs:
+            count = counts[input_.name]
+            if self.budget.limited:
+                in_time = opt.CALIBRATE_SHARE * self.budget.total_s / len(counts) / max(self.run_s, 1e-3)
+                count = max(2, min(count, math.floor(in_time)))
+            runs += self.blocks.measure_all("calibrate", 1, [[self.default]] * (count - 1), [input_])
         walls = [r.metrics["wall_s"] or 0.0 for r in runs]
         timeout = self.options.timeout or self.workload.file.timeout or max(10.0, 10 * max(walls))
         self.executor = self._executor(timeout)
         self.blocks.runner = self.machines.for_program(self.executor, self.timed)
         threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
-        self.run_s = sum(r.elapsed_s for r in runs) / len(runs)
         self.calibrated = [r for r in runs if r.block > 0]  # each input's first warms caches
         noises = []
         for objective in self.options.objectives:
@@ -173,11 +220,17 @@ class Journey:
         self.noise = tuple(noises)
         return threads
 
+    def _settle_program(self) -> None:
+        """Leave the files that the program itself writes out of its identity, once it has run."""
+        kept = self.store.get("program")
+        identity = msgspec.convert(kept, ProgramIdentity) if kept else None
+        if identity is not None and not identity.settled:
+            self.store.put({"program": msgspec.to_builtins(settle(identity))})
+
     # allocators
 
     def _space(self, threads: bool) -> tuple[Space, list[StoredRun]]:
         """Where to search, and what is measured already: every allocator at its defaults, if there are several."""
-        base = self.register.base
         if len(self.allocators) == 1:
             space = self.allocators[0].space(threads, self.options.expert)
             if self.options.params:
@@ -185,30 +238,33 @@ class Journey:
             if not space.params:
                 raise HeapwrightError(f"{self.allocators[0].name} has no setting that applies to this program")
             return space, []
-        self.phase("allocators")
-        able, out = contest.take_over(
-            self.store, self.executor, self.allocators, base, self.workload.program(), self.workload.train[0]
+        self._begin("allocators")
+        entered = contest.enter(
+            self.store,
+            self.executor,
+            self.allocators,
+            self.blocks,
+            self.register,
+            lambda allocator: self._space_of(allocator, threads),
+            self.workload,
         )
-        spaces = {a.name: a.space(threads, self.options.expert) for a in able}
-        if self.options.params:
-            spaces = {name: restricted(space, self.options.params) for name, space in spaces.items()}
-        entrants = {name: self.register.config(space, {}) for name, space in spaces.items()}
-        runs = contest.at_defaults(self.blocks, self.default, entrants, self.workload.train)
-        order, failed = contest.ranked(runs, self.default, entrants, self.options.objectives)
-        out |= failed
+        spaces = {name: entrant.space for name, entrant in entered.entrants.items()}
+        entrants = {name: entrant.config for name, entrant in entered.entrants.items()}
+        order, failed = contest.ranked(entered.runs, self.default, entrants, self.options.objectives)
+        out = entered.out | failed
         self.store.put({"not_searched": out})
         for name, why in out.items():
             self.progress.note(f"{name} is not searched: {why}")
         if not order:
             raise HeapwrightError("no allocator can be searched in this program", "'heapwright compare' shows each")
         self.progress.note(f"searched together, best at its defaults first: {', '.join(order)}")
-        return join([spaces[name] for name in order]), [
-            r for r in runs if r.config not in self._useless(entrants, failed)
-        ]
+        useless = {entrants[name].id for name in failed}
+        return join([spaces[name] for name in order]), [r for r in entered.runs if r.config not in useless]
 
-    @staticmethod
-    def _useless(entrants: dict[str, Config], failed: dict[str, str]) -> set[int]:
-        return {config.id for name, config in entrants.items() if name in failed}
+    def _space_of(self, allocator: Allocator, threads: bool) -> Space:
+        """The space of one of several allocators."""
+        space = allocator.space(threads, self.options.expert)
+        return restricted(space, self.options.params) if self.options.params else space
 
     def _check_objectives(self, run: StoredRun) -> None:
         for key in self.options.objectives:
@@ -224,6 +280,7 @@ class Journey:
 
     def _search(self, space: Space, begun: list[StoredRun]) -> list[StoredRun]:
         """Runs of the program to choose from."""
+        self._begin("search")
         replaying = Replaying(self, space, begun)
         if replaying.run():
             return replaying.measured
@@ -235,7 +292,7 @@ class Journey:
 
     def search_on(self, space: Space, ground: Ground, begun: Sequence[StoredRun] = ()) -> Search:
         """A search of this study."""
-        return Search(space, ground, self.register, self.options, self.workload.train, self._search_over, begun)
+        return Search(space, ground, self.register, self.options, self.workload.train, self.budget, begun)
 
     def strategy(self, setup: Setup) -> Strategy:
         """The strategy of this study."""
@@ -259,7 +316,7 @@ class Journey:
 
     def _evaluations_in_time(self) -> int:
         """About how many evaluations a time budget holds."""
-        in_time = opt.SEARCH_SHARE * self.options.budget_s / max(self.run_s, 1e-3) / len(self.workload.train)
+        in_time = max(0.0, self.budget.limit_s - self.spent_s) / max(self.run_s, 1e-3) / len(self.workload.train)
         return max(1, round(in_time * opt.BLOCK / (opt.BLOCK + 1)))
 
     def _warm_settings(self) -> list[dict[str, str]]:
@@ -275,58 +332,33 @@ class Journey:
 
     # shortlist
 
-    def _feasible(self, candidates: dict[int, Candidate]) -> list[Candidate]:
-        return [c for c in candidates.values() if c.costs(self.options.objectives) is not None]
-
-    def _shortlist(self, runs: list[StoredRun]) -> dict[int, Candidate]:
-        """Measures the front again: the best of many single runs owes its place partly to luck."""
-        objectives = self.options.objectives
-        feasible = self._feasible(gather(runs, self.register.configs, self.default.id))
-        costs = [c.costs(objectives) or () for c in feasible]
-        members = pareto.thin_front(costs, pareto.front(costs), opt.SHORTLIST)
-        rounds = opt.SHORTLIST_ROUNDS if members else 0
-        self.progress.phase("shortlist", rounds * (len(members) + 1) * len(self.workload.train))
-        configs = [self.default, *(feasible[i].config for i in members)]
-        again: list[StoredRun] = []
-        first = self.blocks.first_block("shortlist", configs) if members else 0
-        again += self.blocks.measure_all("shortlist", first, [configs] * rounds, self.workload.train)
-        shortlisted = {c.id for c in configs}
-        relevant = [r for r in [*runs, *again] if r.config in shortlisted]
-        return gather(relevant, self.register.configs, self.default.id)
-
-    def _choose(self, candidates: dict[int, Candidate]) -> dict[PickName, Candidate]:
-        """The three picks: best in the first memory objective, in the first time objective, and in between; each only
-        where the default is not better still.
-        """
-        objectives = self.options.objectives
-        feasible = self._feasible(candidates)
-        if not feasible:
-            return {}
-        costs = [c.costs(objectives) or () for c in feasible]
-        members = pareto.front(costs)
-        picks: dict[PickName, Candidate] = {}
-        kinds: list[tuple[PickName, str]] = [("memory", "memory"), ("time", "time")]
-        for name, kind in kinds:
-            at = next((i for i, m in enumerate(objectives) if METRICS[m].kind == kind), None)
-            if at is None:
-                continue
-            best = min(members, key=lambda i, at=at: (costs[i][at], sum(costs[i])))  # type: ignore[misc]
-            if costs[best][at] < 0:  # or the default is best in it
-                picks[name] = feasible[best]
-        middle = pareto.balanced(costs, members)
-        if (len(objectives) > 1 or not picks) and pareto.weighed(costs[middle]) < 0:
-            picks["balanced"] = feasible[middle]
-        return picks
+    def _shortlist(self, runs: list[StoredRun]) -> dict[PickName, Candidate]:
+        """The picks, from candidates that were measured again."""
+        candidates = measure_again(
+            runs,
+            self.blocks,
+            self.register.configs,
+            self.default,
+            self.workload.train,
+            self.options.objectives,
+        )
+        return choose_picks(candidates, self.options.objectives)
 
     # minify, confirm
 
     def _minify(self, space: Space, picks: dict[PickName, Candidate]) -> dict[PickName, Config]:
+        """The picks without settings that do nothing. Each has an even share of the time, or what it needs at least."""
         final: dict[PickName, Config] = {}
         done: dict[int, Config] = {}
         cut: list[int] = []  # searched configurations that there was no time to try setting by setting
+        end_s = self.budget.limit_s
+        open_ = len({c.config.id for c in picks.values()})
         for name, candidate in picks.items():
             config = candidate.config
             if config.id not in done:
+                share = max((end_s - self.spent_s) / open_, seconds_for(config, self.blocks, self.workload.train))
+                self.budget.limit_s = min(end_s, self.spent_s + share)
+                open_ -= 1
                 done[config.id], finished = minify(
                     config,
                     phase=f"minify.{name}",
@@ -337,7 +369,6 @@ class Journey:
                     inputs=self.workload.train,
                     objectives=self.options.objectives,
                     margin=self.options.margin,
-                    stop=lambda: self.over(opt.MINIFY_SHARE),
                 )
                 if not finished:
                     cut.append(config.id)
@@ -347,14 +378,47 @@ class Journey:
         self.store.put({"unminified": cut})
         return final
 
-    def _confirm(self, final: dict[PickName, Config]) -> None:
-        if not final:
-            return
+    def _confirm(self, final: dict[PickName, Config], searched: bool) -> None:
+        """Confirm the picks beside the usual advice; picks that there is no time to confirm are dropped.
+
+        Args:
+            searched: whether anything but the default ran.
+        """
         configs = list({c.id: c for c in final.values()}.values())
-        confirm(
-            [self.default, *configs],
-            blocks=self.blocks,
-            inputs=self.workload.test,
-            options=self.options,
-            over=lambda: self.over(1.0),
+        usual = {name: c for name, c in self._references().items() if not c.is_default}
+        rows = fitting_rows(configs, list(usual.values()), self.blocks, self.workload.test, self.options)
+        kept = {c.id for c in [*rows.picks, *rows.references]} if rows else set()
+        self.store.put(
+            {
+                "picks": {name: config.id for name, config in final.items() if config.id in kept},
+                "unconfirmed": [name for name, config in final.items() if config.id not in kept],
+                "references": {name: c.id for name, c in usual.items() if c.id in kept},
+            }
         )
+        too_short = rows is None and self.budget.limited and (bool(final) or not searched)
+        needed = pairs_needed(len(self.workload.test), len(self.options.objectives))
+        seconds = 2 * needed * len(self.workload.test) * self.run_s
+        self.store.put({"too_short": {"pairs": needed, "seconds": seconds} if too_short else None})
+        if rows is None:
+            return
+        confirm(self.default, rows, self.blocks, self.workload.test, self.options)
+
+    def _references(self) -> dict[str, Config]:
+        """The usual advice for this program; none where a study is of one allocator's own settings."""
+        if len(self.allocators) == 1:
+            return {}
+        base = self.register.base
+        own_malloc = bool((self.store.get("takeover") or {}).get("glibc", {}).get("preload"))
+
+        def works(allocator: Allocator) -> Allocator | None:
+            able, _ = contest.take_over(self.store, self.executor, allocator, base, self.workload, self.budget)
+            return able
+
+        def config(allocator: Allocator, settings: dict[str, str]) -> Config:
+            return self.register.config(allocator.space(threads=True, expert=True), settings)
+
+        return references(base, self.threads, own_malloc, works, config)
+
+
+# What plans reckon with before the search: so many picks that differ, and settings of each.
+_PICKS, _SETTINGS = 2, 4

@@ -17,10 +17,11 @@ from heapwright.search import pareto
 from heapwright.search.quality import front_quality
 from heapwright.study import proxy
 from heapwright.study.blocks import Candidate, gather
-from heapwright.study.claim import effect, losses, pick_claim, study_claim
+from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
-from heapwright.study.options import Options
+from heapwright.study.options import STAGES, Options
+from heapwright.study.standing import stand
 from heapwright.study.stats import relative_noise, summarise
 from heapwright.study.store import Store, StoredRun, believed, read_study
 from heapwright.study.terrain import terrain_claim, terrain_of
@@ -33,7 +34,9 @@ from heapwright.study.view import (
     Pick,
     PickName,
     Proxy,
+    Reference,
     Series,
+    Stage,
     StudyView,
     Summary,
     Worker,
@@ -82,9 +85,11 @@ def view_of(store: Store) -> StudyView:
     fresh = [r for r in runs if r.phase == "confirm" and r.block >= first]
     confirmed = judge(fresh, configs, default.id, options)
     picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta["identity"]))
+    usual = _references(store, confirmed, options, _test_inputs(meta["identity"]))
+    gone: list[str] = []
+    if meta["phase"] == "done":
+        picks, gone = stand(picks, usual, options.objectives)
     picks = with_evidence(picks, store, runs, fresh, options)
-    lost = {n: losses(p, options.objectives) for n, p in picks.items()} if meta["phase"] == "done" else {}
-    picks = {name: pick for name, pick in picks.items() if not lost.get(name)}
     host = meta["host"] or {}
     return StudyView(
         path=str(store.path),
@@ -103,16 +108,15 @@ def view_of(store: Store) -> StudyView:
         evaluations=evaluations,
         front=front,
         picks=picks,
-        claim=terrain_claim(terrain) if terrain else study_claim(picks, options.objectives, meta["phase"] == "done"),
+        claim=terrain_claim(terrain)
+        if terrain
+        else study_claim(picks, options.objectives, meta["phase"] == "done", store.get("too_short")),
         series=_series(runs, default, picks),
         hazards=_hazards(picks, params, runs, host),
         warnings=[
             *_warnings(runs, calibrated, options, picks),
-            *(
-                f"There is no {name} pick: fresh runs proved no gain, and a loss: {'; '.join(map(effect, worse))}."
-                for name, worse in lost.items()
-                if worse
-            ),
+            *gone,
+            *(f"There was no time to confirm the {name} pick." for name in store.get("unconfirmed") or []),
             *(f"{name} was not searched: {why}." for name, why in (store.get("not_searched") or {}).items()),
         ],
         explanations={f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
@@ -125,7 +129,52 @@ def view_of(store: Store) -> StudyView:
         terrain=terrain,
         proxy=_proxy(store, options, candidates, foretold, _noise(calibrated)),
         workers=msgspec.convert((store.get("cluster") or {}).get("workers", []), list[Worker]),
+        references=usual,
+        stages=_stages(store, runs),
     )
+
+
+_STAGE_OF = {proxy.PHASE: "search", proxy.CHECK: "search", "race": "search"}
+
+
+def _stages(store: Store, runs: list[StoredRun]) -> list[Stage]:
+    """What each stage had; recordings are the search's, and looks at who takes over the allocators'."""
+    found: dict[str, Stage] = {}
+
+    def add(name: str, runs: int, seconds: float) -> None:
+        before = found.get(name, Stage(name, 0, 0.0))
+        found[name] = Stage(name, before.runs + runs, before.wall_s + seconds)
+
+    for run in runs:
+        if run.phase == "calibrate":
+            add("calibrate", 1, run.charged_s())
+    for kept in (store.get("takeover") or {}).values():
+        add("allocators", 1, _seconds(kept))
+    for kept in (store.get("recorded") or {}).values():
+        add("search", 1, _seconds(kept))
+    for run in runs:
+        stage = run.phase.partition(".")[0]
+        if stage != "calibrate" and run.elapsed_s:
+            add(_STAGE_OF.get(stage, stage), 1, run.charged_s())
+    order = {name: at for at, name in enumerate(STAGES)}
+    return sorted(found.values(), key=lambda stage: order.get(stage.name, len(order)))
+
+
+def _seconds(kept: dict[str, Any]) -> float:
+    """The charge of a piece of work that is no run."""
+    return msgspec.convert(kept.get("charged_s", 0.0), float)
+
+
+def _references(
+    store: Store, confirmed: dict[int, dict[str, Confirmation]], options: Options, inputs: int
+) -> dict[str, Reference]:
+    """The rows of usual advice."""
+    found = {}
+    for name, id_ in (store.get("references") or {}).items():
+        seen = confirmed.get(id_, {})
+        claim = pick_claim(seen, options.objectives, inputs, options.margin)
+        found[name] = Reference(name, store.config_by_id(id_), seen, claim)
+    return found
 
 
 def _proxy(

@@ -1,9 +1,14 @@
 """Drops settings that do nothing: each goes back to unset where its removal costs nothing that shows.
 
 A search hands over whatever happened to be set in a good point. Settings whose removal is not shown (one-sided
-90 %) to cost more than the margin in any objective are dropped together; the result is then held against the
-whole point, and settings return, the most valuable first, until no cost shows. The confirmation judges what is
-left, so a wrong drop makes the claim smaller, never false.
+98 %) to cost more than the margin in any objective are dropped together. The result is then held against the
+whole point (one-sided 90 % over all objectives), and settings return, the most valuable first, until no cost shows.
+The first bar is the higher one because it is held against every setting in every objective, and the second
+comparison makes good what the first drops wrongly. The confirmation judges what is left, so a wrong drop makes the
+claim smaller, never false.
+
+With little time each comparison has fewer rounds, down to three. With less than that the settings stay, and the study
+says so.
 """
 
 from __future__ import annotations
@@ -11,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from heapwright.study.blocks import Blocks, Candidate, gather
-from heapwright.study.options import MINIFY_ROUNDS
+from heapwright.study.options import MINIFY_LEAST_ROUNDS, MINIFY_ROUNDS
 from heapwright.study.stats import harm_proven
 from heapwright.study.view import Config
 from heapwright.workload.model import Input
+
+_SCREEN, _WHOLE = 0.98, 0.9  # one-sided confidence that a removal costs something: of one setting, of several
 
 
 def minify(
@@ -26,50 +33,74 @@ def minify(
     inputs: Sequence[Input],
     objectives: Sequence[str],
     margin: float,
-    stop: Callable[[], bool],
 ) -> tuple[Config, bool]:
-    """The smallest setting that is as good as `config` as far as the data show, and whether all were tried.
+    """Find the smallest setting that is as good as `config` as far as the data show.
 
     Args:
         phase: the store's name for these runs.
+        blocks: its budget's present limit bounds the runs.
         register: makes a configuration from settings.
-        stop: whether the time for this phase is over; then the settings left stay.
+
+    Returns:
+        The setting, and whether there was time to try each of its parts.
     """
     if not config.settings:
         return config, True
-    if stop():
-        return config, False
     settings = dict(config.settings)
     variants = {key: register({k: v for k, v in settings.items() if k != key}) for key in settings}
+    rounds = MINIFY_ROUNDS
+    while rounds > MINIFY_LEAST_ROUNDS and blocks.budget.over(seconds_for(config, blocks, inputs, rounds)):
+        rounds -= 1
+    if blocks.budget.over(seconds_for(config, blocks, inputs, rounds)):
+        return config, False
     most = len(variants) + 1 + 2 * len(variants)  # each alone and the whole; then a whole and a part for each attempt
-    blocks.progress.phase(phase, most * MINIFY_ROUNDS * len(inputs))
+    blocks.phase(phase, most * rounds * len(inputs))
     first = blocks.first_block(phase, [config])
-    measured = _measure(phase, first, config, list(variants.values()), blocks, inputs)
-    harm = {key: _harm(measured.get(v.id), objectives, margin) for key, v in variants.items()}
+    measured = _measure(phase, first, rounds, config, list(variants.values()), blocks, inputs)
+    harm = {key: _harm(measured.get(v.id), objectives, margin, _SCREEN) for key, v in variants.items()}
     kept = {key for key, (proven, _) in harm.items() if proven}
     by_value = sorted((key for key in settings if key not in kept), key=lambda key: -harm[key][1])
     for attempt in range(1, len(by_value) + 1):
         smaller = register({k: v for k, v in settings.items() if k in kept})
-        if stop():
+        if blocks.budget.over(2 * MINIFY_LEAST_ROUNDS * len(inputs) * blocks.typical.seconds):
             return config, False
-        measured = _measure(phase, first + attempt * MINIFY_ROUNDS, config, [smaller], blocks, inputs)
-        proven, _ = _harm(measured.get(smaller.id), objectives, margin)
+        at = first + attempt * MINIFY_ROUNDS
+        measured = _measure(phase, at, rounds, config, [smaller], blocks, inputs)
+        proven, _ = _harm(measured.get(smaller.id), objectives, margin, _WHOLE)
         if not proven:
             return smaller, True
         kept.add(by_value[attempt - 1])
     return config, True
 
 
+def seconds_for(config: Config, blocks: Blocks, inputs: Sequence[Input], rounds: int = MINIFY_LEAST_ROUNDS) -> float:
+    """Seconds that it takes to try each setting in so many rounds, and one smaller setting."""
+    return rounds * (len(config.settings) + 3) * len(inputs) * blocks.typical.seconds if config.settings else 0.0
+
+
 def _measure(
-    phase: str, first: int, config: Config, others: list[Config], blocks: Blocks, inputs: Sequence[Input]
+    phase: str, first: int, rounds: int, config: Config, others: list[Config], blocks: Blocks, inputs: Sequence[Input]
 ) -> dict[int, Candidate]:
-    runs = blocks.measure_all(phase, first, [[config, *others]] * MINIFY_ROUNDS, inputs)
+    """Measure the others beside the whole configuration, round by round until the stage's time is over."""
+    group, done = [config, *others], MINIFY_LEAST_ROUNDS
+    runs = blocks.measure_all(phase, first, [group] * done, inputs)
+    while done < rounds and not blocks.budget.over(len(group) * len(inputs) * blocks.typical.seconds):
+        further = min(blocks.runner.slots, rounds - done)
+        runs += blocks.measure_all(phase, first + done, [group] * further, inputs)
+        done += further
     return gather(runs, {c.id: c for c in [config, *others]}, config.id)
 
 
-def _harm(candidate: Candidate | None, objectives: Sequence[str], margin: float) -> tuple[bool, float]:
-    """Whether a removal is shown to cost, and how much it seems to cost in the worst objective."""
+def _harm(
+    candidate: Candidate | None, objectives: Sequence[str], margin: float, confidence: float
+) -> tuple[bool, float]:
+    """Whether a removal is shown to cost, and how much it seems to cost in the worst objective.
+
+    Args:
+        confidence: one-sided, over all objectives (Bonferroni).
+    """
     if candidate is None or candidate.costs(objectives) is None:
         return True, float("inf")
     logs = [[x for group in candidate.logs[m].values() for x in group] for m in objectives]
-    return any(harm_proven(x, margin) for x in logs), max(candidate.costs(objectives) or (0.0,))
+    each = 1 - (1 - confidence) / len(objectives)
+    return any(harm_proven(x, margin, each) for x in logs), max(candidate.costs(objectives) or (0.0,))

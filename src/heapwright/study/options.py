@@ -9,15 +9,19 @@ import msgspec
 
 from heapwright.errors import UsageError
 
+STAGES = ("calibrate", "allocators", "search", "shortlist", "minify", "confirm")
 # Calibration: the first run warms caches and is not counted.
 CALIBRATE_RUNS = 6
 BLOCK = 5  # candidates beside one default
-SHORTLIST = 6  # front members measured again before the picks are chosen
-SHORTLIST_ROUNDS = 4
-MINIFY_ROUNDS = 5
+SHORTLIST = 6  # at most so many candidates are measured again in a round, before the picks are chosen
+SHORTLIST_LEAST = 2  # and at least so many
+SHORTLIST_ROUNDS, SHORTLIST_MOST = 4, 8  # rounds, and how many where the front goes on changing
+MINIFY_ROUNDS, MINIFY_LEAST_ROUNDS = 5, 3
 BLOCKS_APART = 1000  # blocks of a phase begun anew are numbered from the next thousand
 CONFIRM_LOOK = 5  # look at the intervals after every so many further pairs
-SEARCH_SHARE, RACE_SHARE, MINIFY_SHARE = 0.5, 0.6, 0.75  # of a time budget, spent at the end of that phase
+CALIBRATE_SHARE = 0.1  # of a time budget: a long program's default is run less often
+REPLAY_SHARE = 0.7  # of the search's time, for replays; the rest is for their best on the program
+REFERENCES = 3  # at most so many rows of usual advice stand beside the picks
 RACE, RACE_ROUNDS = 10, 2  # members of a front of replays that run on the program, and how often
 
 

@@ -28,6 +28,7 @@ from typing import Any
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
 from heapwright.study.blocks import Candidate, Program
+from heapwright.study.budget import Budget
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Agreement
 from heapwright.trace import record
@@ -72,7 +73,7 @@ def program_values(calibrated: Sequence[StoredRun]) -> Program:
 
 
 def record_inputs(
-    store: Store, workload: Workload, executor: Executor, inputs: Sequence[Input]
+    store: Store, workload: Workload, executor: Executor, inputs: Sequence[Input], budget: Budget
 ) -> tuple[dict[str, Path], dict[str, Any]]:
     """Each input's trace by name, recorded where it is not there yet, and what is to be said of them.
 
@@ -88,7 +89,10 @@ def record_inputs(
         trace = store.traces / f"{hashlib.sha256(input_.name.encode()).hexdigest()[:12]}.hwt"
         if not trace.is_file() or input_.name not in told:
             told[input_.name] = _record(workload, executor, input_, trace)
+            told[input_.name]["charged_s"] = budget.charge()
             store.put({"recorded": told})
+        else:
+            budget.recall(float(told[input_.name].get("charged_s", told[input_.name]["elapsed_s"])))
         traces[input_.name] = trace
     return traces, told
 

@@ -24,6 +24,8 @@ from heapwright.study.store import StoredRun
 if TYPE_CHECKING:
     from heapwright.study.journey import Journey
 
+_LEAST_RUNS = 3  # the search must have time for so many runs of the program, or a recording is not worth its time
+
 
 class Replaying:
     """The search on replays of one journey.
@@ -57,7 +59,8 @@ class Replaying:
             journey.phase("record")
             journey.progress.phase("record", len(journey.workload.train))
             try:
-                traces, told = proxy.record_inputs(store, journey.workload, journey.executor, journey.workload.train)
+                inputs = journey.workload.train
+                traces, _ = proxy.record_inputs(store, journey.workload, journey.executor, inputs, journey.budget)
             except HeapwrightError as error:
                 if self._forced:
                     raise
@@ -67,7 +70,9 @@ class Replaying:
                 journey.progress.note(f"the search is on the program itself: {why}")
             store.put({"proxy": {"used": False, "why": why}})
             return False
-        journey.recording_s += sum(t["elapsed_s"] for t in told.values())
+        budget = journey.budget
+        end_s = budget.limit_s
+        budget.limit_s = budget.spent_s + opt.REPLAY_SHARE * (end_s - budget.spent_s)
         program = proxy.program_values(journey.calibrated)
 
         def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
@@ -76,10 +81,10 @@ class Replaying:
 
         with proxy.Replays(journey.workload, traces, journey.executor.options) as replays:
             runner = journey.machines.for_replays(replays, journey.timed)
-            blocks = Blocks(store, runner, self.options.seed, journey.progress)
+            blocks = Blocks(store, runner, self.options.seed, journey.progress, budget)
             search = journey.search_on(self.space, Ground(proxy.PHASE, blocks, read))
-            journey.replays = blocks
             self._search(search)
+        budget.limit_s = end_s
         store.put(
             {
                 "proxy": {
@@ -101,6 +106,9 @@ class Replaying:
         """Why no replay can stand in; empty: because none is wanted."""
         if self.options.proxy == "none":
             return ""
+        least_s = _LEAST_RUNS * len(self.journey.workload.train) * self.journey.run_s
+        if not self._forced and self.journey.budget.over(least_s):
+            return "there is no time to record it"
         untold = [m for m in self.options.objectives if m not in proxy.TOLD]
         if untold:
             why = f"a replay cannot tell {METRICS[untold[0]].label}"
@@ -116,12 +124,12 @@ class Replaying:
         journey = self.journey
         journey.phase(proxy.PHASE)
         anchors = [c.config for c in self._on_program().values() if not c.failure]
-        journey.progress.phase(proxy.CHECK, len(anchors) or None)
+        search.ground.blocks.phase(proxy.CHECK, len(anchors) or None)
         search.take(anchors)
         self._next_check = len(search.known) + 2 * opt.BLOCK
         if self._holds(search):
             search.go(journey.warm_points(self.space), journey.strategy, lambda: self._holds(search))
-        if not self._why and not self._checks:  # so short a search has not been looked at yet
+        if not self._why and not self._checks:  # so short a search was not checked yet
             self._check(search)
 
     def _on_program(self) -> dict[int, Candidate]:
@@ -141,6 +149,10 @@ class Replaying:
         return not self._why
 
     def _check(self, search: Search) -> None:
+        a_block = (1 + opt.BLOCK) * len(self.journey.workload.train) * self.journey.run_s
+        if self.journey.budget.over(a_block):
+            self._next_check = len(search.known) + proxy.CHECK_EVERY
+            return
         self.measured += self._measure_both(search)
         self._checks += 1
         self._next_check = len(search.known) + proxy.CHECK_EVERY
@@ -175,13 +187,13 @@ class Replaying:
             for _ in range(opt.RACE_ROUNDS)
             for at in range(0, len(entrants), opt.BLOCK)
         ]
-        journey.progress.phase("race", sum(map(len, groups)) * len(journey.workload.train))
+        journey.blocks.phase("race", sum(map(len, groups)) * len(journey.workload.train))
         runs: list[StoredRun] = []
         first = journey.blocks.first_block("race", [journey.default, *entrants]) if entrants else 0
         slots = journey.blocks.runner.slots
         for at in range(0, len(groups), slots):
-            if runs and journey.over(opt.RACE_SHARE):
-                break
             now = groups[at : at + slots]
+            if journey.budget.over(sum(map(len, now)) * len(journey.workload.train) * journey.run_s):
+                break
             runs += journey.blocks.measure_all("race", first + at, now, journey.workload.train)
         return runs

@@ -15,6 +15,7 @@ from heapwright.metrics import METRICS
 from heapwright.search.protocol import Setup, Strategy, Told
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.study.budget import Budget
 from heapwright.study.options import Options
 from heapwright.study.register import Register
 from heapwright.study.store import StoredRun
@@ -44,8 +45,8 @@ class Search:
     """One search; `known` is by configuration, so that no environment is run twice.
 
     Args:
+        budget: its present stage limits the search.
         begun: runs of this ground that count already.
-        over: whether its share of a time budget is spent.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Search:
         register: Register,
         options: Options,
         inputs: Sequence[Input],
-        over: Callable[[], bool],
+        budget: Budget,
         begun: Sequence[StoredRun] = (),
     ) -> None:
         self.space = space
@@ -63,7 +64,7 @@ class Search:
         self.register = register
         self.options = options
         self.inputs = inputs
-        self.over = over
+        self.budget = budget
         self.runs = list(begun)
         self.known: dict[int, Candidate] = {}
         self._block = 0
@@ -85,7 +86,7 @@ class Search:
         options = self.options
         blocks = (opt.BLOCK + 1) / opt.BLOCK
         expected = round(options.evaluations * blocks * len(self.inputs)) if options.evaluations else None
-        self.ground.blocks.progress.phase(self.ground.phase, expected)
+        self.ground.blocks.phase(self.ground.phase, expected)
         known = self._evaluate(begin)
         strategy = make(
             Setup(
@@ -111,8 +112,12 @@ class Search:
 
     def enough(self) -> bool:
         """Whether the search's budget is spent."""
-        budget = self.options.evaluations
-        return self.over() or (bool(budget) and len(self.known) >= budget)
+        evaluations = self.options.evaluations
+        return self._no_time_for(2) or (bool(evaluations) and len(self.known) >= evaluations)
+
+    def _no_time_for(self, runs: int) -> bool:
+        """Whether a block of so many runs of each input would end after the search's time."""
+        return self.budget.over(runs * len(self.inputs) * self.ground.blocks.typical.seconds)
 
     def take(self, configs: Sequence[Config]) -> None:
         """Measures configurations in blocks with the default, as far as the time allows."""
@@ -120,9 +125,9 @@ class Search:
         size = min(opt.BLOCK, math.ceil(len(configs) / slots)) or 1
         groups = [[default, *configs[at : at + size]] for at in range(0, len(configs), size)]
         for start in range(0, len(groups), slots):
-            if self.over():
-                break
             now = groups[start : start + slots]
+            if self._no_time_for(sum(map(len, now))):
+                break
             self.runs += self.ground.blocks.measure_all(self.ground.phase, self._block, now, self.inputs)
             self._block += len(now)
             self._gather()

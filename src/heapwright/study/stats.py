@@ -141,12 +141,12 @@ def narrow_enough(ratio: Ratio, margin: float) -> bool:
     return ratio.half_width <= max(margin, abs(ratio.value - 1) / 4)
 
 
-def harm_proven(logs: Sequence[float], margin: float) -> bool:
-    """Whether a cost beyond the margin shows: the one-sided 90 % lower bound of the mean lies above it."""
+def harm_proven(logs: Sequence[float], margin: float, confidence: float = 0.9) -> bool:
+    """Whether a cost beyond the margin shows: the one-sided lower bound of the mean lies above it."""
     from scipy.stats import t
 
     array = np.asarray(logs, dtype=float)
     if len(array) < 2:
         return True
     error = float(array.std(ddof=1)) / math.sqrt(len(array))
-    return bool(array.mean() - float(t.ppf(0.9, len(array) - 1)) * error > math.log1p(margin))
+    return bool(array.mean() - float(t.ppf(confidence, len(array) - 1)) * error > math.log1p(margin))

@@ -42,11 +42,15 @@ _META: dict[str, Any] = {
     **dict.fromkeys(("created", "version", "phase"), str),
     "reproduce": list[str],
     "spent_s": float,
+    "stopped_s": float | None,
     "warm": list[dict[str, str]],
-    **dict.fromkeys(("identity", "options", "proxy", "cluster"), dict[str, Any]),
+    **dict.fromkeys(("identity", "options", "program", "proxy", "cluster"), dict[str, Any]),
+    "objectives_given": bool,
     **dict.fromkeys(("environment", "not_searched", "method"), dict[str, str]),
-    **dict.fromkeys(("searched", "picks", "shipped"), dict[str, int]),
+    **dict.fromkeys(("searched", "picks", "shipped", "references"), dict[str, int]),
     "unminified": list[int],
+    "unconfirmed": list[str],
+    "too_short": dict[str, float] | None,
     **dict.fromkeys(("spaces", "recorded", "takeover"), dict[str, dict[str, Any]]),
     "host": dict[str, str | int | float | bool | None],
 }
@@ -61,6 +65,7 @@ class _Extra(msgspec.Struct):
     meter: str = ""
     machine: str = ""
     host: str = ""
+    charged_s: float = 0.0
 
 
 @contextmanager
@@ -97,7 +102,8 @@ class StoredRun:
         block: within the phase; runs of one block are compared with each other.
         failure: why it does not count, or empty.
         digest: what stands for its output.
-        extra: threads, mappings, meter, warnings, exit code, kind of machine (host), and which (machine) if elsewhere.
+        extra: threads, mappings, meter, warnings, exit code, kind of machine (host), and which (machine) if elsewhere;
+            seconds of the study's time (charged_s).
     """
 
     phase: str
@@ -110,6 +116,23 @@ class StoredRun:
     metrics: dict[str, float | None]
     extra: dict[str, Any]
     series: dict[str, list[float]] | None = None
+
+    def charged_s(self, slots: int = 1) -> float:
+        """Seconds of the study's time that the run cost (`budget`); of an older study its own time over the slots."""
+        return float(self.extra.get("charged_s", self.elapsed_s / slots))
+
+
+def reference_folder(path: Path) -> Path:
+    """Where the reference outputs of the study at this path are."""
+    return path.with_name(f"{path.name}.reference")
+
+
+def trace_folder(path: Path) -> Path:
+    """Where the traces of the study at this path are."""
+    return path.with_name(f"{path.name}.traces")
+
+
+FOLDERS = (reference_folder, trace_folder)
 
 
 class Store:
@@ -138,12 +161,17 @@ class Store:
     @property
     def references(self) -> Path:
         """The directory beside the study that keeps reference outputs for a comparing command."""
-        return self.path.with_name(f"{self.path.name}.reference")
+        return reference_folder(self.path)
 
     @property
     def traces(self) -> Path:
         """The directory beside the study that keeps the traces replays are made from."""
-        return self.path.with_name(f"{self.path.name}.traces")
+        return trace_folder(self.path)
+
+    def checkpoint(self) -> None:
+        """Moves everything that SQLite keeps beside the file into it."""
+        with self._saving():
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def forget_files(self) -> None:
         """Removes reference outputs and traces: those of a study that was deleted say nothing about a new one."""
@@ -256,10 +284,11 @@ class Store:
             or not _measured(elapsed_s)
         ):
             raise self._damaged("a run is none")
-        self._decoded(extra, _Extra)
+        charged_s = self._decoded(extra, _Extra).charged_s
         figures = self._decoded(metrics, dict[str, float | None])
         course = self._decoded(series, dict[str, list[float]]) if series is not None else None
-        if not all(v is None or _measured(v) for v in figures.values()) or not _is_course(course):
+        seen = [charged_s, *(v for v in figures.values() if v is not None)]
+        if not all(map(_measured, seen)) or not _is_course(course):
             raise self._damaged("a run has a figure that nothing measures")
         return StoredRun(
             phase, block, input_, config, elapsed_s, failure, digest,

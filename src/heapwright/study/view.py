@@ -164,6 +164,32 @@ class Pick:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A row of usual advice (MALLOC_ARENA_MAX=1, jemalloc, …), confirmed beside the picks.
+
+    Attributes:
+        name: for people.
+        config: what it sets.
+        confirmed: metric key → confirmation, objectives first; empty where it failed or there was no time.
+        claim: one sentence, with its interval.
+    """
+
+    name: str
+    config: Config
+    confirmed: dict[str, Confirmation]
+    claim: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage of the study had: its runs of program and replays, and seconds of the study's time."""
+
+    name: str
+    runs: int
+    wall_s: float
+
+
+@dataclass(frozen=True)
 class Series:
     """Memory over time of one run: parallel lists, seconds and bytes."""
 
@@ -285,6 +311,8 @@ class StudyView:
         terrain: of a landscape, its places and their shape; None for a study of `tune`.
         proxy: the replay the search was on; None before that was decided.
         workers: of the cluster, where there was one.
+        references: rows of usual advice, by name.
+        stages: what each stage had, in order.
     """
 
     path: str
@@ -317,6 +345,8 @@ class StudyView:
     terrain: Terrain | None = None
     proxy: Proxy | None = None
     workers: list[Worker] = field(default_factory=list)
+    references: dict[str, Reference] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
 
     def explain(self, config: Config, key: str) -> str:
         """What a setting of this configuration does."""

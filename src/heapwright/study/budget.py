@@ -1,0 +1,167 @@
+"""Shares a study's time budget among its stages, and stops the study at its deadline.
+
+Every second of a session is charged to the run (or the recording) that ends it: the run itself, its set-up, the
+strategy's computing before it. The charge is stored with the run. A study that is resumed reads the charges in the same
+order, so it takes the same decisions and a finished study measures nothing again.
+
+    charged so far (`spent_s`)   decides when a stage ends: from stored figures only
+    the wall clock (`passed`)    decides when the study ends: no run begins after the deadline
+
+When the wall clock ends a study between two runs, the charge it had reached is stored as its stopping point.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_TYPICAL_OF = 12  # the latest runs that say what a run costs now
+_ROUNDING = 1e-6  # sums of seconds are equal up to this share
+
+
+@dataclass(frozen=True)
+class Need:
+    """How many runs of the program a stage can use.
+
+    Attributes:
+        least: with fewer it is of no use.
+        most: more than these it cannot use; infinity for the search.
+        share: of the time that is left when every stage has its least.
+    """
+
+    least: float
+    most: float
+    share: float
+
+
+def allot(left_s: float, run_s: float, needs: Mapping[str, Need]) -> dict[str, float]:
+    """Divide the time that is left among stages.
+
+    Args:
+        left_s: seconds left.
+        run_s: seconds that one run of the program takes.
+        needs: the stages to come, the most important first: it is served first when time is short.
+
+    Returns:
+        Seconds by stage; their sum is at most `left_s`.
+    """
+    given: dict[str, float] = {}
+    for name, need in needs.items():
+        given[name] = min(need.least * run_s, max(0.0, left_s - sum(given.values())))
+    hungry = {name for name, need in needs.items() if need.most > need.least}
+    while hungry and (slack := left_s - sum(given.values())) > 1e-9:
+        shares = sum(needs[name].share for name in hungry)
+        if shares <= 0:
+            break
+        full: set[str] = set()
+        for name in hungry:
+            wish = given[name] + slack * needs[name].share / shares
+            given[name] = min(wish, needs[name].most * run_s)
+            if given[name] < wish:
+                full.add(name)
+        if not full:
+            break
+        hungry -= full
+    return given
+
+
+class Typical:
+    """What one run costs at present: the median charge of the latest runs."""
+
+    def __init__(self) -> None:
+        self._latest: list[float] = []
+
+    def add(self, charged_s: float) -> None:
+        """Take in the charge of a run, in seconds."""
+        self._latest = [*self._latest[-_TYPICAL_OF + 1 :], charged_s]
+
+    @property
+    def seconds(self) -> float:
+        """The median; 0 before the first run."""
+        ordered = sorted(self._latest)
+        return ordered[len(ordered) // 2] if ordered else 0.0
+
+
+class Budget:
+    """The time of one study.
+
+    Args:
+        total_s: seconds for the whole study; 0 for no limit.
+        stopped_s: the charge at which the wall clock ended the study in an earlier session; None if it did not.
+        keep_stop: stores that charge.
+
+    Attributes:
+        spent_s: seconds charged so far.
+        limit_s: the charge at which the present stage ends.
+    """
+
+    def __init__(
+        self, total_s: float = 0.0, stopped_s: float | None = None, keep_stop: Callable[[float], None] = lambda _: None
+    ) -> None:
+        self.total_s = total_s or math.inf
+        self.spent_s = 0.0
+        self.limit_s = self.total_s
+        self._stopped_s = stopped_s
+        self._keep_stop = keep_stop
+        self._since = time.monotonic()
+        self._named: set[str] = set()
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a deadline."""
+        return math.isfinite(self.total_s)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline, by the charges."""
+        return max(0.0, self.total_s - self.spent_s)
+
+    def charge(self, name: str = "") -> float:
+        """Charge the wall time since the last charge to the run that just ended, or to the work of this name.
+
+        Returns:
+            The seconds.
+        """
+        self._named.add(name)
+        now = time.monotonic()
+        seconds, self._since = max(0.0, now - self._since), now
+        self.spent_s += seconds
+        return seconds
+
+    def charge_elsewhere(self, seconds: float) -> float:
+        """Charge a run that another machine made: its own time, shared among the machines that work at once."""
+        self.spent_s += seconds
+        self._since = time.monotonic()
+        return seconds
+
+    def recall(self, seconds: float, name: str = "") -> None:
+        """Count the stored charge of a run, or once that of the work of this name. Looking it up costs nothing."""
+        if not name or name not in self._named:
+            self.spent_s += seconds
+        self._named.add(name)
+        self._since = time.monotonic()
+
+    def set_limit(self, seconds: float) -> None:
+        """Let the present stage spend so many seconds from here."""
+        self.limit_s = min(self.total_s, self.spent_s + seconds)
+
+    def over(self, ahead_s: float = 0.0) -> bool:
+        """Whether the present stage must not begin work that takes `ahead_s` seconds. From stored figures only."""
+        return self.spent_s + ahead_s > self.limit_s * (1 + _ROUNDING) or self.stopped
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the deadline has ended the study: what is not stored is not measured any more."""
+        return self.spent_s >= self.total_s or (self._stopped_s is not None and self.spent_s >= self._stopped_s - 1e-9)
+
+    def passed(self) -> bool:
+        """Whether the deadline is over by the wall clock; asked before each run but the first."""
+        if self.stopped:
+            return True
+        if not self.spent_s or self.spent_s + time.monotonic() - self._since < self.total_s:
+            return False
+        self._stopped_s = self.spent_s
+        self._keep_stop(self.spent_s)
+        return True

@@ -1,0 +1,57 @@
+"""The usual advice, as rows that stand beside the picks in the confirmation.
+
+Most people who tune malloc set MALLOC_ARENA_MAX, or preload jemalloc. A study answers what that would have given: these
+configurations run in the same fresh blocks as the picks.
+
+    the program has a malloc of its own     glibc in its place
+    it has threads                          MALLOC_ARENA_MAX=1, MALLOC_ARENA_MAX=2, jemalloc at its defaults
+    it has one thread                       jemalloc at its defaults
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from heapwright.allocators.registry import Allocator, find_allocators
+from heapwright.study.options import REFERENCES
+from heapwright.study.view import Config
+
+_OWN_VARIABLES = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_CONF")
+
+
+def references(
+    base: Mapping[str, str],
+    threads: bool,
+    own_malloc: bool,
+    works: Callable[[Allocator], Allocator | None],
+    config: Callable[[Allocator, dict[str, str]], Config],
+) -> dict[str, Config]:
+    """The rows of usual advice that apply to a program.
+
+    Args:
+        base: the program's environment; whoever has set its malloc there does not run the program as it comes.
+        threads: whether the program has more than one.
+        own_malloc: whether it is linked to another malloc than the C library's.
+        works: the allocator as it must be preloaded for this program, or None where it does not take over.
+        config: makes a configuration of an allocator and its settings.
+
+    Returns:
+        Name for people → configuration; at most `REFERENCES`.
+    """
+    if any(base.get(name) for name in _OWN_VARIABLES):
+        return {}
+    found = find_allocators()
+    glibc, jemalloc = found.get("glibc"), found.get("jemalloc")
+    rows: dict[str, Config] = {}
+    if glibc is not None and own_malloc:
+        instead = works(glibc)
+        if instead is not None:
+            rows["glibc"] = config(instead, {})
+    elif glibc is not None and threads:
+        for count in ("1", "2"):
+            rows[f"MALLOC_ARENA_MAX={count}"] = config(glibc, {"arena_max": count})
+    if jemalloc is not None and not own_malloc:
+        instead = works(jemalloc)
+        if instead is not None:
+            rows["jemalloc"] = config(instead, {})
+    return dict(list(rows.items())[:REFERENCES])

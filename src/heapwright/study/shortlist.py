@@ -1,0 +1,115 @@
+"""Measures the best candidates again, and chooses the picks from what still stands.
+
+The best of many single runs owes its place partly to luck. So the front is computed again after every round, over all
+candidates, and whoever is on it then is measured in the next: a lucky candidate falls back, and a candidate that it had
+hidden comes up. A candidate that another dominates at the end is not chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from heapwright.metrics import METRICS
+from heapwright.search import pareto
+from heapwright.study import options as opt
+from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.study.store import StoredRun
+from heapwright.study.view import Config, PickName
+from heapwright.workload.model import Input
+
+PHASE = "shortlist"
+
+
+def measure_again(
+    runs: Sequence[StoredRun],
+    blocks: Blocks,
+    configs: Mapping[int, Config],
+    default: Config,
+    inputs: Sequence[Input],
+    objectives: Sequence[str],
+) -> list[Candidate]:
+    """Measure the front again, round by round, as far as the stage's time allows.
+
+    Args:
+        runs: the search's runs of the program.
+        configs: configurations by number.
+        objectives: metric keys.
+
+    Returns:
+        The candidates that may be chosen: measured again, and dominated by none.
+    """
+    again: list[StoredRun] = []
+    costs_of = _costs(gather(runs, configs, default.id), objectives)
+    if not costs_of:
+        return []
+    first = blocks.first_block(PHASE, [default, *(c.config for c in _front(costs_of))])
+    blocks.phase(PHASE, opt.SHORTLIST_ROUNDS * (len(_members(costs_of)) + 1) * len(inputs))
+    for number in range(opt.SHORTLIST_MOST):
+        members, front = _members(costs_of), _front(costs_of)
+        unsure = [c for c in members if c in front and _rounds_of(c, again, inputs) < opt.SHORTLIST_LEAST]
+        if number >= opt.SHORTLIST_ROUNDS and not unsure:
+            break
+        a_run = len(inputs) * blocks.typical.seconds
+        while len(members) > opt.SHORTLIST_LEAST and blocks.budget.over((len(members) + 1) * a_run):
+            members = members[:-1]
+        if blocks.budget.over((len(members) + 1) * a_run):
+            break
+        group = [default, *(c.config for c in members)]
+        again += blocks.measure_all(PHASE, first + number, [group], inputs)
+        costs_of = _costs(gather([*runs, *again], configs, default.id), objectives)
+    sure = [(c, costs) for c, costs in costs_of if _rounds_of(c, again, inputs)]
+    front = _front(costs_of)
+    return [c for c, _ in sure if c in front] or _front(sure) or front
+
+
+Costed = list[tuple[Candidate, tuple[float, ...]]]
+
+
+def _costs(candidates: Mapping[int, Candidate], objectives: Sequence[str]) -> Costed:
+    """The feasible candidates with their costs."""
+    found = ((c, c.costs(objectives)) for c in candidates.values())
+    return [(c, costs) for c, costs in found if costs is not None]
+
+
+def _front(costed: Costed) -> list[Candidate]:
+    """The candidates that no other dominates."""
+    return [costed[i][0] for i in pareto.front([costs for _, costs in costed])]
+
+
+def _members(costed: Costed) -> list[Candidate]:
+    """The candidates of the next round, the most promising first: the front, or if it is small the next best too."""
+    costs = [c for _, c in costed]
+    chosen = pareto.thin_front(costs, pareto.front(costs), opt.SHORTLIST)
+    order = sorted(range(len(costed)), key=lambda i: pareto.weighed(costs[i]))
+    chosen += [i for i in order if i not in chosen][: max(0, opt.SHORTLIST_LEAST - len(chosen))]
+    return [costed[i][0] for i in order if i in chosen]
+
+
+def _rounds_of(candidate: Candidate, again: Sequence[StoredRun], inputs: Sequence[Input]) -> float:
+    """In how many rounds a candidate was measured again."""
+    return sum(r.config == candidate.config.id for r in again) / len(inputs)
+
+
+def choose_picks(candidates: Sequence[Candidate], objectives: Sequence[str]) -> dict[PickName, Candidate]:
+    """Choose the best in the first memory objective, in the first time objective, and in between.
+
+    A pick is left out where the default is better still. The most important pick comes first.
+    """
+    if not candidates:
+        return {}
+    costs = [c.costs(objectives) or (math.inf,) * len(objectives) for c in candidates]
+    members = pareto.front(costs)
+    picks: dict[PickName, Candidate] = {}
+    middle = pareto.balanced(costs, members)
+    kinds: list[tuple[PickName, str]] = [("memory", "memory"), ("time", "time")]
+    for name, kind in kinds:
+        at = next((i for i, m in enumerate(objectives) if METRICS[m].kind == kind), None)
+        if at is None:
+            continue
+        best = min(members, key=lambda i, at=at: (costs[i][at], sum(costs[i])))  # type: ignore[misc]
+        if costs[best][at] < 0:
+            picks[name] = candidates[best]
+    if (len(objectives) > 1 or not picks) and pareto.weighed(costs[middle]) < 0:
+        picks["balanced"] = candidates[middle]
+    return dict(sorted(picks.items(), key=lambda item: pareto.weighed(item[1].costs(objectives) or ())))

@@ -1,0 +1,102 @@
+"""Decides, after the confirmation, which configuration stands under which pick name.
+
+The picks were named by the search. Fresh runs may show otherwise:
+
+    a pick that is worse everywhere than another confirmed row   gives its name to that row
+    a pick that shows no gain in its own objective               loses its name, where it gains elsewhere
+    a pick that shows a loss and no gain                         goes
+    no pick shows a gain, but a row of usual advice does         that row stands for the study
+
+A row of usual advice was chosen before any run, so luck in the search does not favour it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from heapwright.metrics import METRICS
+from heapwright.search.pareto import dominates, weighed
+from heapwright.study.claim import effect, is_proven, losses
+from heapwright.study.view import PICK_NAMES, Evaluation, Pick, PickName, Reference
+
+
+def stand(
+    picks: Mapping[PickName, Pick], references: Mapping[str, Reference], objectives: Sequence[str]
+) -> tuple[dict[PickName, Pick], list[str]]:
+    """The picks that stand after the confirmation, and a sentence about each that does not.
+
+    Args:
+        picks: as named by the search, with their confirmations.
+        references: rows of usual advice, confirmed beside them.
+        objectives: metric keys.
+    """
+    rows = {p.config.id: p for p in picks.values()}
+    rows |= {r.config.id: _as_pick(r) for r in references.values() if r.config.id not in rows}
+    proven = [row for row in rows.values() if is_proven(row, objectives)]
+    standing: dict[PickName, Pick] = {}
+    gone: list[str] = []
+    if not any(is_proven(p, objectives) for p in picks.values()):
+        standing |= _promoted(proven, objectives)
+    for name, pick in picks.items():
+        if name in standing:
+            continue
+        better = [row for row in proven if _dominates(row, pick, objectives)]
+        chosen = min(better, key=lambda row: _key(row, name, objectives), default=pick)
+        why = _why_not(name, chosen, objectives)
+        if why:
+            gone.append(f"There is no {name} pick: {why}.")
+        else:
+            standing[name] = dataclasses.replace(chosen, name=name)
+    return {name: standing[name] for name in PICK_NAMES if name in standing}, gone
+
+
+def _as_pick(reference: Reference) -> Pick:
+    """A row of usual advice as a pick; the search has no evaluation of it, so its number is 0."""
+    ratios = {metric: c.ratio for metric, c in reference.confirmed.items()}
+    searched = Evaluation(0, reference.config, 0, ratios, {}, True, "", False)
+    return Pick("balanced", reference.config, searched, [], dict(reference.confirmed), reference.claim)
+
+
+def _promoted(proven: Sequence[Pick], objectives: Sequence[str]) -> dict[PickName, Pick]:
+    """The best proven row under each name whose objective it improves."""
+    found: dict[PickName, Pick] = {}
+    for name in PICK_NAMES:
+        fit = [row for row in proven if not _why_not(name, row, objectives)]
+        if fit and (name != "balanced" or len(objectives) > 1 or not found):
+            found[name] = dataclasses.replace(min(fit, key=lambda row: _key(row, name, objectives)), name=name)
+    return found
+
+
+def _own(name: PickName, objectives: Sequence[str]) -> str | None:
+    """The objective that a name speaks of; None for 'balanced'."""
+    return next((m for m in objectives if METRICS[m].kind == name), None)
+
+
+def _key(row: Pick, name: PickName, objectives: Sequence[str]) -> tuple[float, float]:
+    """What the best row under a name has least of."""
+    costs = _costs(row, objectives)
+    own = _own(name, objectives)
+    return (costs[objectives.index(own)] if own else weighed(costs)), weighed(costs)
+
+
+def _costs(row: Pick, objectives: Sequence[str]) -> list[float]:
+    """Log ratios; infinite where an objective was not confirmed."""
+    return [math.log(row.confirmed[m].ratio) if m in row.confirmed else math.inf for m in objectives]
+
+
+def _dominates(row: Pick, pick: Pick, objectives: Sequence[str]) -> bool:
+    return bool(pick.confirmed) and dominates(_costs(row, objectives), _costs(pick, objectives))
+
+
+def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:
+    """Why a row cannot stand under a name, or empty. Without any gain it may stay, to be seen, unless it loses."""
+    worse = losses(pick, objectives)
+    if worse:
+        return f"fresh runs proved no gain, and a loss: {'; '.join(map(effect, worse))}"
+    own = _own(name, objectives)
+    found = pick.confirmed.get(own) if own else None
+    if is_proven(pick, objectives) and found is not None and found.verdict != "better":
+        return f"in fresh runs the best candidate's {effect(found)}"
+    return ""
