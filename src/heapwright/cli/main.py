@@ -36,13 +36,14 @@ from heapwright.cli import (
     run,
     synth,
     tune,
+    verify,
     watch,
 )
 from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError, unknown
 from heapwright.shown import say
 
 _VERBS = (
-    *(tune, landscape, compare, bench, measure, apply, run, report, watch),
+    *(tune, verify, landscape, compare, bench, measure, apply, run, report, watch),
     *(record, info, replay, fit, synth, import_, export),
     *(inspect, link),
     plan,

@@ -32,10 +32,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replaces this process by the command; what else the user has set in the same variables stays."""
-    import msgspec
-
-    from heapwright.allocators.space import Param, Space, SpaceFile
     from heapwright.study.choose import chosen_config, kept_choice
+    from heapwright.study.local import local_environment
     from heapwright.study.program import changed_sentence, program_of
     from heapwright.study.store import believed, read_study
     from heapwright.workload.model import check_command
@@ -43,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     command = need_command(args)
     check_command(command[0], Path.cwd())
-    env = dict(os.environ)
+    env, instead = dict(os.environ), ""
     with read_study(args.study) as store, believed(args.study):
         config = kept_choice(store, args.pick)
         if config is None:
@@ -53,12 +51,11 @@ def run(args: argparse.Namespace) -> int:
         identity = program_of(store)
         spaces = store.get("spaces") or {}
         measured = str(((store.get("identity") or {}).get("command") or command)[0])
-        if config.allocator in spaces:  # else it is the program as it is
-            file = msgspec.convert(spaces[config.allocator], SpaceFile)
-            library = config.env.get("LD_PRELOAD", "").partition(":")[0]
-            spec = msgspec.structs.replace(file.allocator, preload=library)
-            params = tuple(Param(p, (), 0) for p in file.param)
-            env |= Space(spec, (), params).environment(config.settings, os.environ)
+        if not config.is_default or config.env:
+            added, instead = local_environment(config.env, config.settings, config.allocator, spaces, os.environ)
+            env |= added
+    if instead:
+        say(f"{config.allocator} is taken from {instead}: the study's library is not here")
     if Path(measured).name != Path(command[0]).name:
         say(f"the study is of another program, {measured}: its claim says nothing of {command[0]}")
     elif identity is not None and (changes := command_changes(identity, command, Path.cwd())):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PLAIN_EVERY_S = 10.0
 _FRONT_LINES = 8  # of the live view
 _ANEW = ("replay", "race", "search")  # phases whose front is their own: what replays foretell is no measurement
-_OPEN_END = ("minify", "confirm")  # phases that end when the data allow
+_OPEN_END = ("minify", "confirm", "verify")  # phases that end when the data allow
 _TITLES = {
     "calibrate": "measuring the default",
     "allocators": "measuring every allocator",
@@ -37,6 +37,7 @@ _TITLES = {
     "bench": "benchmarks",
     "bench.warm": "warming up",
     "confirm": "confirming on fresh runs",
+    "verify": "measuring fresh pairs",
 }
 
 

@@ -163,7 +163,8 @@ def _judged(
         with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
             env = {**allocator.environment(base), **watch_environment(Path(name))}
             failure = ""
-            with suppress(Stopped), _until_bound(allocator, program, Path(name)) as bound:
+            library = allocator.preload or allocator.path or ""
+            with suppress(Stopped), until_bound(library, program, Path(name)) as bound:
                 failure = executor.run(workload.train[0], env, 0, bound).failure
             judged, why = judge(allocator, program, Path(name))
         if why or judged is allocator:
@@ -172,11 +173,29 @@ def _judged(
     return allocator, ""
 
 
+def not_loaded(executor: Executor, env: Mapping[str, str], workload: Workload) -> str:
+    """Why the library that these variables preload does not become the program's malloc, or empty.
+
+    It costs a run of the program, or the first seconds of one.
+    """
+    library, program = env.get("LD_PRELOAD", "").partition(":")[0], workload.program()
+    if not library:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
+        folder = Path(name)
+        with suppress(Stopped), until_bound(library, program, folder) as bound:
+            executor.run(workload.train[0], {**env, **watch_environment(folder)}, 0, bound)
+        return verdict(library, program, bindings(folder))
+
+
 @contextmanager
-def _until_bound(allocator: Allocator, program: str, folder: Path) -> Iterator[threading.Event]:
-    """An event that is set when a long run has shown whose malloc it has, so that it need not run to its end."""
+def until_bound(library: str, program: str, folder: Path) -> Iterator[threading.Event]:
+    """An event that is set when a long run has shown that its malloc is this library's: it need not run to its end.
+
+    Args:
+        folder: where the loader writes its bindings (`watch_environment`).
+    """
     bound, done = threading.Event(), threading.Event()
-    library = allocator.preload or allocator.path
 
     def look() -> None:
         began = time.monotonic()
@@ -184,7 +203,7 @@ def _until_bound(allocator: Allocator, program: str, folder: Path) -> Iterator[t
         while not done.wait(_LOOK_S):
             now = sum(path.stat().st_size for path in folder.glob("bindings.*"))
             settled, size = now == size, now
-            if time.monotonic() - began < _ENOUGH_S or not settled or library is None:
+            if time.monotonic() - began < _ENOUGH_S or not settled or not library:
                 continue
             if not verdict(library, program, bindings(folder)):
                 bound.set()

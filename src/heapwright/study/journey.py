@@ -48,6 +48,22 @@ from heapwright.workload.program import ProgramIdentity, settle
 SERIES_POINTS = 240
 
 
+def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
+    """How a study's runs are measured.
+
+    Args:
+        timeout: seconds a run may take; 0 for any time.
+        series: at most so many points of memory over time.
+    """
+    return MeterOptions(
+        backend=gentlest(options.meter, options.objectives, options.massif),
+        massif=options.massif,
+        series=series,
+        timeout=timeout,
+        callgrind=options.callgrind,
+    )
+
+
 class Journey:
     """One study, from its options and its store to its picks.
 
@@ -176,14 +192,7 @@ class Journey:
         }
 
     def _executor(self, timeout: float) -> Executor:
-        how = MeterOptions(
-            backend=gentlest(self.options.meter, self.options.objectives, self.options.massif),
-            massif=self.options.massif,
-            series=SERIES_POINTS,
-            timeout=timeout,
-            callgrind=self.options.callgrind,
-        )
-        return Executor(self.workload, how, self.store.references)
+        return Executor(self.workload, metering(self.options, timeout, SERIES_POINTS), self.store.references)
 
     # calibrate
 

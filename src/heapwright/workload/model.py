@@ -129,7 +129,23 @@ class Workload:
         """What must agree for two studies to be of the same thing."""
         result: dict[str, Any] = msgspec.to_builtins(self.file)
         result["cwd"] = str(self.cwd)
+        if self.file.input:
+            result["input"] = msgspec.to_builtins(list(self.inputs))  # with absolute paths
         return result
+
+
+def from_identity(identity: dict[str, Any]) -> Workload:
+    """The workload that `Workload.identity` described.
+
+    Raises:
+        UsageError: its directory or its program is not here.
+    """
+    file = msgspec.convert(identity, WorkloadFile)
+    cwd = Path(file.cwd)
+    if not cwd.is_dir():
+        raise UsageError(f"no such directory: {cwd}", "give the command after --, or --workload FILE")
+    check_command(file.command[0], cwd)
+    return Workload(file, cwd, tuple(file.input or [Input("default")]))
 
 
 def from_command(words: list[str], timeout: float = 0.0) -> Workload:

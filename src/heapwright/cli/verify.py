@@ -1,0 +1,210 @@
+"""`heapwright verify`: does a study's gain still hold? For the next build, another machine, a new base image."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heapwright.cli.common import add_output_options, read_workload, seconds, write_json
+from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
+from heapwright.files import write_whole
+from heapwright.shown import console, visible
+
+if TYPE_CHECKING:
+    from heapwright.study.verify import Verification
+    from heapwright.study.view import Config, Pick, StudyView
+    from heapwright.workload.model import Workload
+
+_EPILOG = """\
+examples:
+  heapwright verify solver.study
+  heapwright verify solver.study --max-time 5m --junit verify.xml -- ./solver big.cnf
+  heapwright verify redis.study --workload redis.toml --json -
+
+Exit status: 0 the gain holds, 3 it no longer does, 4 undecided within the time, 1 failed, 2 usage.
+"""
+
+_STATUS = {"holds": 0, "lost": NO_GAIN, "undecided": UNDECIDED}
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "verify",
+        help="check in fresh pairs whether a study's gain still holds",
+        description="Runs the default and a study's setting in fresh interleaved pairs, until it is clear whether the"
+        " gain still holds. It is meant for another build of the program, another machine or another base image.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("study", type=Path, metavar="STUDY")
+    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of the study's command")
+    parser.add_argument("--pick", choices=("memory", "time", "balanced"), help="which (default: the study's claim)")
+    parser.add_argument(
+        "--max-time", type=_time, default=600.0, metavar="TIME", help="at most so long (90s, 10m; default 10m)"
+    )
+    parser.add_argument(
+        "--keep", type=_share, default=0.5, metavar="PCT", help="share of the gain that must be left, in per cent (50)"
+    )
+    parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds a run may take")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for a CI service")
+    add_output_options(parser)
+    parser.set_defaults(run=run, takes_command=True)
+
+
+def _time(text: str) -> float:
+    from heapwright.study.options import parse_budget
+
+    try:
+        _, length = parse_budget(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
+    if not length:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a time (for example 90s, 10m, 1h)")
+    return length
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage from 0 to 100")
+    return value / 100
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb; the exit status is the verdict."""
+    from heapwright.study.choose import chosen_pick
+    from heapwright.study.load import view_of
+    from heapwright.study.program import program_of
+    from heapwright.study.store import believed, read_study
+    from heapwright.workload.model import from_identity
+    from heapwright.workload.program import ProgramIdentity, program_changes
+
+    with read_study(args.study) as store, believed(args.study):
+        view, spaces, identity = view_of(store), store.get("spaces") or {}, program_of(store) or ProgramIdentity()
+    pick = chosen_pick(view, args.pick)
+    if pick is None:
+        raise HeapwrightError(f"{args.study} claims no gain: there is nothing to verify", "see 'heapwright report'")
+    given = args.command is not None or args.workload is not None
+    workload = read_workload(args) if given else from_identity(view.workload)
+    notes = [] if given else program_changes(identity)
+    found, notes = _verified(args, view, pick, spaces, workload, notes)
+    if args.json:
+        write_json(args.json, _as_json(view, pick, found, notes))
+    if args.junit:
+        write_whole(args.junit, _junit(view, found))
+    if not args.quiet and args.json != "-":
+        out = console()
+        for note in notes:
+            out.print(visible(f"note: {note}"), style="yellow", soft_wrap=True)
+        out.print(visible(found.sentence), style="bold", soft_wrap=True)
+    return _STATUS[found.state]
+
+
+def _verified(
+    args: argparse.Namespace, view: StudyView, pick: Pick, spaces: dict[str, Any], workload: Workload, notes: list[str]
+) -> tuple[Verification, list[str]]:
+    """The verdict, and what is to be said of how it came about."""
+    import tempfile
+
+    import msgspec
+
+    from heapwright.measure.host import describe_host, differences
+    from heapwright.report.progress import make_progress
+    from heapwright.study.journey import metering
+    from heapwright.study.local import local_environment
+    from heapwright.study.options import Options
+    from heapwright.study.verify import refused, verify
+    from heapwright.workload.execute import Executor
+
+    options = msgspec.convert(view.options, Options, strict=False)
+    base = {**os.environ, **workload.file.env}
+    notes = [*notes, *(f"another machine than the study's: {text}" for text in differences(view.host, describe_host()))]
+    local: list[Config] = []
+    for config in (view.default, pick.config):
+        env, instead = dict(config.env), ""
+        if env:
+            env, instead = local_environment(config.env, config.settings, config.allocator, spaces, base)
+        notes += [f"{config.allocator} is taken from {instead}"] if instead else []
+        local.append(dataclasses.replace(config, env=env))
+    default, choice = local
+    why = _unreached(choice, spaces, workload, base)
+    if why:
+        return refused(pick, why, options.objectives), notes
+    limit = args.timeout or options.timeout or workload.file.timeout
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder, make_progress(quiet=args.quiet) as progress:
+        executor = Executor(workload, metering(options, limit), Path(folder) / "references")
+        found = verify(pick, (default, choice), workload, options, executor, progress, args.max_time, args.keep)
+    return found, notes
+
+
+def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base: dict[str, str]) -> str:
+    """Why the setting does not take effect here, or empty."""
+    import msgspec
+
+    from heapwright.allocators.effect import effective
+    from heapwright.allocators.space import SpaceFile
+
+    if choice.allocator not in spaces or not choice.settings:
+        return ""
+    spec = msgspec.convert(spaces[choice.allocator], SpaceFile).allocator
+    library = choice.env.get("LD_PRELOAD", "").partition(":")[0]
+    spec = msgspec.structs.replace(spec, preload=library)
+    found = effective(spec, workload.program(), choice.settings, {**base, **choice.env})
+    wrong = [f"{key}={value}" for key, value in choice.settings.items() if found.get(key, value) != value]
+    return f"{', '.join(wrong)} does not take effect here" if wrong else ""
+
+
+def _as_json(view: StudyView, pick: Pick, found: Verification, notes: list[str]) -> dict[str, Any]:
+    then = {m: {"ratio": c.ratio, "low": c.low, "high": c.high} for m, c in found.then.items()}
+    now = {
+        m: {"ratio": c.ratio, "low": c.low, "high": c.high, "verdict": c.verdict, "state": found.states.get(m)}
+        for m, c in found.now.items()
+    }
+    return {
+        "study": view.path,
+        "pick": pick.name,
+        "allocator": pick.config.allocator,
+        "settings": pick.config.settings,
+        "verdict": found.state,
+        "sentence": found.sentence,
+        "then": then,
+        "now": now,
+        "pairs": found.pairs,
+        "wall_s": found.wall_s,
+        "failure": found.failure or None,
+        "notes": notes,
+    }
+
+
+def _junit(view: StudyView, found: Verification) -> str:
+    """One test case an objective: failed where the gain is lost, skipped where it is undecided."""
+    from xml.etree import ElementTree
+
+    from heapwright.metrics import METRICS
+
+    cases = found.states or dict.fromkeys(found.then, found.state)
+    suite = ElementTree.Element(
+        "testsuite",
+        name="heapwright verify",
+        tests=str(len(cases)),
+        failures=str(sum(state == "lost" for state in cases.values())),
+        errors="0",
+        skipped=str(sum(state == "undecided" for state in cases.values())),
+        time=f"{found.wall_s:.3f}",
+    )
+    for metric, state in cases.items():
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=visible(view.path), name=METRICS[metric].label, time=f"{found.wall_s:.3f}"
+        )
+        if state != "holds":
+            kind = "failure" if state == "lost" else "skipped"
+            ElementTree.SubElement(case, kind, message=visible(found.sentence))
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -1,0 +1,58 @@
+"""Renders a study's configuration for the environment and the machine where it is to run now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heapwright.allocators.space import Param, Space, SpaceFile, preloading
+from heapwright.errors import HeapwrightError
+
+
+def local_environment(
+    config_env: Mapping[str, str],
+    settings: Mapping[str, str],
+    allocator: str,
+    spaces: Mapping[str, Any],
+    base: Mapping[str, str],
+) -> tuple[dict[str, str], str]:
+    """The variables that make a configuration so here; what the user has set otherwise in them stays.
+
+    Args:
+        config_env, settings, allocator: of the configuration, as its study has them.
+        spaces: the study's parameter spaces by allocator.
+        base: the environment of the program.
+
+    Returns:
+        The variables, and the library that takes the place of one that is not here, or empty.
+
+    Raises:
+        HeapwrightError: the library is not on this machine, under no name.
+    """
+    library = config_env.get("LD_PRELOAD", "").partition(":")[0]
+    instead = ""
+    if library and not Path(library).is_file():
+        library = instead = _found_here(allocator, library)
+    if allocator in spaces:
+        file = msgspec.convert(spaces[allocator], SpaceFile)
+        spec = msgspec.structs.replace(file.allocator, preload=library)
+        params = tuple(Param(p, (), 0) for p in file.param)
+        return Space(spec, (), params).environment(settings, base), instead
+    return {**config_env, **preloading(library, base)}, instead
+
+
+def _found_here(allocator: str, library: str) -> str:
+    """The library of an allocator on this machine."""
+    from heapwright.allocators.registry import find_allocators
+
+    found = find_allocators().get(allocator)
+    path = (found.preload or found.path) if found else None
+    if path is None or not os.access(path, os.R_OK):
+        raise HeapwrightError(
+            f"{allocator} is not on this machine: there is no {library}", "install it, or copy it there"
+        )
+    return path
