@@ -162,9 +162,8 @@ def library_version(path: str) -> str | None:
     return number[1] if number else None
 
 
-@cache
 def build_id(path: str) -> str | None:
-    """The GNU build id of a library, as hex."""
+    """The GNU build id of a program or library, as hex."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
     from elftools.elf.sections import NoteSection

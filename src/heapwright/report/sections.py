@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from heapwright.report.landscape_svg import heat_svg, landscape_svg
 from heapwright.report.plots import allocators_of, course_svg, describe, memory_svg, search_svg, unseen
 from heapwright.report.progress import title as phase_title
 from heapwright.report.proxy import proxy_section, proxy_svg
-from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.report.terminal import failures, interval, ordered_picks, percent
 from heapwright.shown import visible
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.load import measure_command
-from heapwright.study.view import Config, Evaluation, Pick, StudyView, Worker
+from heapwright.study.view import Config, Confirmation, Evaluation, Pick, Reference, StudyView, Worker
 
 
 def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
@@ -54,6 +54,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     contents = [
         ("paste", "Paste this", pick),
         ("confirmed", "What was confirmed", view.picks),
+        ("advice", "What the usual advice gives", any(row.confirmed for row in view.references.values())),
         ("worth", "Which settings matter", plots["worth"]),
         ("landscape", "The landscape", plots["landscape"]),
         ("search", "The search", plots["search"]),
@@ -76,6 +77,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
         "run": shlex.join(["heapwright", "run", view.path, "--"]) + " COMMAND",
         "picks": [_pick(view, name, pick) for name, pick in ordered_picks(view)],
+        "references": [_reference(view, row) for row in view.references.values() if row.confirmed],
         "confirmed": any(p.confirmed for p in view.picks.values()),
         "plots": plots,
         "unseen": unseen(view),
@@ -93,7 +95,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "elided": elided,
         "searched": len(view.evaluations),
         "left_out": len(view.evaluations) - len(rows),
-        "failed": sum(not e.feasible for e in view.evaluations),
+        "failures": failures(view),
         "host": host_facts(view),
         "workers": [_worker(w) for w in view.workers],
         "facts": facts(view),
@@ -167,11 +169,11 @@ def _whole(text: str) -> Any:
     return Markup(whole.sub(lambda m: f'<span class="nb">{m[0]}</span>', str(escape(text))))
 
 
-def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
-    best = headline(view.picks, view.objectives)
+def _rows(view: StudyView, confirmed: Mapping[str, Confirmation]) -> list[dict[str, Any]]:
+    """The rows of a table of confirmations; metrics that say nothing are left out."""
     rows = []
-    most = max((c.pairs for c in pick.confirmed.values()), default=0)
-    for key, c in pick.confirmed.items():
+    most = max((c.pairs for c in confirmed.values()), default=0)
+    for key, c in confirmed.items():
         metric = METRICS[key]
         if c.pairs < most:
             continue  # a ratio of the few pairs in which neither was zero says nothing
@@ -191,6 +193,20 @@ def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
                 "pairs": c.pairs,
             }
         )
+    return rows
+
+
+def _reference(view: StudyView, row: Reference) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "env": " ".join(f"{k}={shlex.quote(v)}" for k, v in row.config.env.items()),
+        "rows": [r for r in _rows(view, row.confirmed) if r["objective"]],
+    }
+
+
+def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
+    best = headline(view.picks, view.objectives)
+    rows = _rows(view, pick.confirmed)
     names = label.split(" and ")
     same = {2: "Both names stand", 3: "All three names stand"}.get(len(names), "")
     return {

@@ -1,8 +1,9 @@
 """Measures the best candidates again, and chooses the picks from what still stands.
 
 The best of many single runs owes its place partly to luck. So the front is computed again after every round, over all
-candidates, and whoever is on it then is measured in the next: a lucky candidate falls back, and a candidate that it had
-hidden comes up. A candidate that another dominates at the end is not chosen.
+candidates, and the candidates on it are measured in the next round: a lucky candidate falls back, and a candidate that
+it had hidden comes up. From the first new run on, only the new runs of a candidate count, because luck chose the old
+ones. A candidate that another dominates at the end is not chosen.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def measure_again(
             break
         group = [default, *(c.config for c in members)]
         again += blocks.measure_all(PHASE, first + number, [group], inputs)
-        costs_of = _costs(gather([*runs, *again], configs, default.id), objectives)
+        fresh = gather(again, configs, default.id)
+        costs_of = _costs(gather(runs, configs, default.id) | fresh, objectives)
     sure = [(c, costs) for c, costs in costs_of if _rounds_of(c, again, inputs)]
     front = _front(costs_of)
     return [c for c, _ in sure if c in front] or _front(sure) or front

@@ -5,6 +5,7 @@ The picks were named by the search. Fresh runs may show otherwise:
     a pick that is worse everywhere than another confirmed row   gives its name to that row
     a pick that shows no gain in its own objective               loses its name, where it gains elsewhere
     a pick that shows a loss and no gain                         goes
+    a pick that shows nothing, while another shows a gain        goes
     no pick shows a gain, but a row of usual advice does         that row stands for the study
 
 A row of usual advice was chosen before any run, so luck in the search does not favour it.
@@ -45,6 +46,8 @@ def stand(
         better = [row for row in proven if _dominates(row, pick, objectives)]
         chosen = min(better, key=lambda row: _key(row, name, objectives), default=pick)
         why = _why_not(name, chosen, objectives)
+        if not why and proven and not is_proven(chosen, objectives):
+            why = "fresh runs proved no gain"
         if why:
             gone.append(f"There is no {name} pick: {why}.")
         else:
@@ -91,7 +94,7 @@ def _dominates(row: Pick, pick: Pick, objectives: Sequence[str]) -> bool:
 
 
 def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:
-    """Why a row cannot stand under a name, or empty. Without any gain it may stay, to be seen, unless it loses."""
+    """Why a row cannot stand under a name, or empty. A row without any gain may stay to be seen, unless it loses."""
     worse = losses(pick, objectives)
     if worse:
         return f"fresh runs proved no gain, and a loss: {'; '.join(map(effect, worse))}"

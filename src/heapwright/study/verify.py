@@ -38,7 +38,7 @@ from heapwright.workload.model import Workload
 ALPHA = 0.02  # probability of a wrong verdict, over all looks
 KEEP = 0.5  # share of the claimed gain that must be left
 PHASE, _WARM_UP = "verify", "verify.warm-up"
-_LOOKS = (6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200)
+_LOOKS = (8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200)
 
 State = Literal["holds", "lost", "undecided"]
 

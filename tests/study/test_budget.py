@@ -1,0 +1,103 @@
+"""A time budget: how it is divided, what is charged, when a study ends."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.study import budget as module
+from heapwright.study.budget import Budget, Need, Typical, allot
+
+NEEDS = st.builds(
+    lambda least, more, share: Need(least, least + more, share),
+    st.floats(0, 50),
+    st.floats(0, 1000) | st.just(math.inf),
+    st.floats(0, 1),
+)
+
+
+@given(st.floats(0, 1e5), st.floats(1e-3, 100), st.lists(NEEDS, min_size=1, max_size=6))
+def test_what_is_allotted_is_there_and_can_be_used(left: float, run: float, needs: list[Need]) -> None:
+    stages = {str(i): need for i, need in enumerate(needs)}
+    given_ = allot(left, run, stages)
+    assert sum(given_.values()) <= left * (1 + 1e-9)
+    for name, need in stages.items():
+        assert 0 <= given_[name] <= max(need.most, need.least) * run * (1 + 1e-9)
+    if sum(need.least for need in needs) * run <= left:
+        assert all(given_[name] >= need.least * run * (1 - 1e-9) for name, need in stages.items())
+
+
+def test_when_time_is_short_the_first_stages_have_what_they_need() -> None:
+    needs = {"confirm": Need(10, 100, 0.5), "minify": Need(10, 100, 0.5), "search": Need(5, math.inf, 1.0)}
+    assert allot(12, 1, needs) == {"confirm": 10, "minify": 2, "search": 0}
+
+
+def test_what_one_stage_cannot_use_goes_to_the_others() -> None:
+    needs = {"confirm": Need(0, 10, 0.9), "search": Need(0, math.inf, 0.1)}
+    assert allot(100, 1, needs) == pytest.approx({"confirm": 10, "search": 90})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock that the test moves."""
+    now = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now.now))
+    return now
+
+
+def test_every_second_of_a_session_is_charged_once(clock: SimpleNamespace) -> None:
+    budget = Budget(100.0)
+    clock.now = 3.0
+    assert budget.charge() == 3.0
+    clock.now = 4.5
+    assert budget.charge("takeover.x") == 1.5
+    budget.recall(1.5, "takeover.x")
+    assert budget.spent_s == 4.5, "named work counts once"
+    clock.now = 50.0
+    budget.recall(10.0)
+    clock.now = 51.0
+    assert budget.charge() == 1.0, "looking up what is stored costs nothing"
+    assert budget.spent_s == 15.5
+
+
+def test_the_first_run_is_always_made_and_none_begins_after_the_deadline(clock: SimpleNamespace) -> None:
+    kept: list[float] = []
+    budget = Budget(10.0, keep_stop=kept.append)
+    clock.now = 20.0
+    assert not budget.passed()
+    clock.now = 23.0
+    budget.charge()
+    assert budget.passed()
+    budget = Budget(10.0, keep_stop=kept.append)
+    clock.now += 6.0
+    budget.charge()
+    assert not budget.passed()
+    clock.now += 5.0
+    assert budget.passed()
+    assert kept == [6.0], "where the clock ended it between two runs"
+    again = Budget(10.0, stopped_s=6.0)
+    again.recall(6.0)
+    assert again.passed()
+
+
+def test_a_stage_ends_by_what_is_charged(clock: SimpleNamespace) -> None:
+    budget = Budget(100.0)
+    budget.set_limit(10.0)
+    clock.now = 50.0
+    assert not budget.over(10.0), "the wall clock does not decide"
+    assert budget.over(10.1)
+    budget.charge()
+    budget.set_limit(80.0)
+    assert budget.limit_s == 100.0, "no stage outlives the study"
+
+
+def test_what_a_run_costs_now_is_the_median_of_the_latest() -> None:
+    typical = Typical()
+    assert typical.seconds == 0.0
+    for seconds in [1.0] * 12 + [5.0] * 7:
+        typical.add(seconds)
+    assert typical.seconds == 5.0

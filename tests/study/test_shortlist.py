@@ -1,0 +1,69 @@
+"""The shortlist: the front is computed again after every round, and luck does not last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from heapwright.study.blocks import Candidate
+from heapwright.study.shortlist import choose_picks
+from heapwright.study.view import Config
+
+from .conftest import Tuning
+from .fakes import Settings, World
+
+SHORT: dict[str, Any] = {"method": "sobol", "evaluations": 24, "pairs_min": 8, "pairs_max": 8}
+
+
+def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+    return {"cpu_s": 0.95 if settings.get("cache") == "0" else 1.0}
+
+
+def lucky(world: World, settings: Settings, phase_of: Callable[[], bool]) -> None:
+    """Makes one setting look far better than it is while `phase_of` says so."""
+    plain = world.effect
+
+    def shown(found: Settings, input_: str) -> Mapping[str, float]:
+        if phase_of() and all(found.get(k) == v for k, v in settings.items()):
+            return {"cpu_s": 0.5, "peak_rss_bytes": 0.5}
+        return plain(found, input_)
+
+    world.effect = shown
+
+
+def test_a_lucky_single_run_hides_nothing(tuning: Callable[..., Tuning]) -> None:
+    """Settings with trim=1 look twice as good in the search. Then they fall back, and what they hid comes up."""
+    study = tuning(World(effect=effect, noise=0.001), options=SHORT)
+    searching = True
+    lucky(study.world, {"trim": "1"}, lambda: searching)
+    run = study.world.run
+
+    def count(*words: Any) -> Any:
+        nonlocal searching
+        searching = len(study.world.made) < 6 + 29
+        return run(*words)
+
+    study.world.run = count  # type: ignore[assignment, method-assign]
+    view = study.go()
+    again = {r.config for r in study.runs("shortlist")} - {1}
+    assert len(again) >= 2
+    assert view.picks["time"].config.settings == {"cache": "0"}
+
+
+def test_two_candidates_at_least_are_measured_again(tuning: Callable[..., Tuning]) -> None:
+    """One candidate dominates all others."""
+    study = tuning(World(effect=effect), options={**SHORT, "params": ("cache",)})
+    study.go()
+    assert len({r.config for r in study.runs("shortlist")} - {1}) >= 2
+
+
+def candidate(number: int, memory: float, cpu: float) -> Candidate:
+    logs = {"peak_rss_bytes": {"default": [memory]}, "cpu_s": {"default": [cpu]}}
+    return Candidate(Config(number, "toy", {}, {}), "", 1, logs)
+
+
+def test_the_most_important_pick_comes_first() -> None:
+    candidates = [candidate(2, -0.01, 0.0), candidate(3, 0.001, -0.3), candidate(4, -0.3, 0.2)]
+    picks = choose_picks(candidates, ["peak_rss_bytes", "cpu_s"])
+    assert {name: c.config.id for name, c in picks.items()} == {"memory": 4, "time": 3, "balanced": 3}
+    assert next(iter(picks)) in ("time", "balanced")
