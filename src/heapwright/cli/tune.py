@@ -302,6 +302,8 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
         "picks": picks,
         "references": references,
+        "program": view.program or None,
+        "runtime": None,
         "stages": [dataclasses.asdict(stage) for stage in view.stages],
         "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],
         "method": view.method,

@@ -109,11 +109,19 @@ def facts(view: StudyView) -> list[tuple[str, str]]:
         ("time spent in runs", show_seconds(view.wall_s)),
         *([("what each stage had", stages_text(view))] if view.stages else []),
         ("meter", _METERS.get(view.meter, view.meter) or "n/a"),
+        *([("program", _program(view))] if view.program.get("path") else []),
         *(_fact(_WORKLOAD, k, view.workload[k]) for k in _WORKLOAD if view.workload.get(k)),
         ("searched", how_searched(view)),
         *([("front of the search", quality_text(view))] if view.quality else []),
         *(_fact(_OPTIONS, k, v) for k, v in view.options.items()),
     ]
+
+
+def _program(view: StudyView) -> str:
+    """Its path, and what tells this build of it from another."""
+    known = view.program
+    mark = f"build id {known['build_id']}" if known.get("build_id") else f"SHA-256 {known.get('sha256') or 'n/a'}"
+    return f"{known['path']} ({mark})"
 
 
 _METERS = {

@@ -21,6 +21,7 @@ from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.options import STAGES, Options
+from heapwright.study.program import program_of
 from heapwright.study.standing import stand
 from heapwright.study.stats import relative_noise, summarise
 from heapwright.study.store import Store, StoredRun, believed, read_study
@@ -42,6 +43,7 @@ from heapwright.study.view import (
     Worker,
 )
 from heapwright.workload.model import WorkloadFile
+from heapwright.workload.program import program_json
 
 _SEARCHED = ("allocators", "search", proxy.CHECK, "race", "shortlist", "landscape")
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
@@ -131,6 +133,7 @@ def view_of(store: Store) -> StudyView:
         workers=msgspec.convert((store.get("cluster") or {}).get("workers", []), list[Worker]),
         references=usual,
         stages=_stages(store, runs),
+        program=program_json(known) if (known := program_of(store)) is not None else {},
     )
 
 

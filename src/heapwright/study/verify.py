@@ -182,7 +182,7 @@ def refused(pick: Pick, why: str, objectives: Sequence[str]) -> Verification:
 
 def _check_measured(runs: Sequence[StoredRun], bounds: Mapping[str, float]) -> None:
     for metric in bounds:
-        if all(run.metrics.get(metric) is None for run in runs):
+        if runs and all(run.metrics.get(metric) is None for run in runs):
             raise HeapwrightError(
                 f"{METRICS[metric].label} ({metric}) cannot be measured here", "see 'heapwright doctor'"
             )

@@ -313,6 +313,7 @@ class StudyView:
         workers: of the cluster, where there was one.
         references: rows of usual advice, by name.
         stages: what each stage had, in order.
+        program: its `path`, `build_id` and `sha256`; None where they are not known; empty in older studies.
     """
 
     path: str
@@ -347,6 +348,7 @@ class StudyView:
     workers: list[Worker] = field(default_factory=list)
     references: dict[str, Reference] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+    program: dict[str, str | None] = field(default_factory=dict)
 
     def explain(self, config: Config, key: str) -> str:
         """What a setting of this configuration does."""

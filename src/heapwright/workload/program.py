@@ -15,7 +15,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -128,7 +127,7 @@ def settle(identity: ProgramIdentity) -> ProgramIdentity:
     return msgspec.structs.replace(identity, files=kept, settled=True)
 
 
-def program_json(identity: ProgramIdentity) -> dict[str, Any]:
+def program_json(identity: ProgramIdentity) -> dict[str, str | None]:
     """The program as `tune --json` writes it."""
     executable = identity.executable
     return {

@@ -1,0 +1,127 @@
+"""The usual advice: which rows stand beside the picks of which program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from heapwright.allocators.registry import Allocator
+from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.study.budget import Budget
+from heapwright.study.confirm import fitting_rows
+from heapwright.study.options import Options
+from heapwright.study.references import references
+from heapwright.study.view import Config
+from heapwright.workload.model import Input
+
+from .conftest import Tuning
+from .fakes import Settings, World
+
+
+def allocator(name: str) -> Allocator:
+    return Allocator(name, "1", f"/lib/{name}.so", False, "", SpaceFile(AllocatorSpec(name)))
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, dict[str, str]]]:
+    """The rows as name → settings, on a machine with these allocators."""
+
+    def go(
+        threads: bool,
+        own: bool = False,
+        base: Mapping[str, str] | None = None,
+        here: tuple[str, ...] = ("glibc", "jemalloc"),
+    ) -> dict[str, dict[str, str]]:
+        monkeypatch.setattr("heapwright.study.references.find_allocators", lambda: {n: allocator(n) for n in here})
+        found = references(
+            base or {}, threads, own, lambda a: a, lambda a, settings: Config(2, a.name, settings, {"X": a.name})
+        )
+        return {name: {"allocator": c.allocator, **c.settings} for name, c in found.items()}
+
+    return go
+
+
+def test_each_kind_of_program_has_its_advice(rows: Callable[..., dict[str, dict[str, str]]]) -> None:
+    arenas = {f"MALLOC_ARENA_MAX={n}": {"allocator": "glibc", "arena_max": str(n)} for n in (1, 2)}
+    jemalloc = {"jemalloc": {"allocator": "jemalloc"}}
+    assert rows(threads=True) == arenas | jemalloc
+    assert rows(threads=False) == jemalloc
+    assert rows(threads=True, own=True) == {"glibc": {"allocator": "glibc"}}
+    assert rows(threads=True, here=("glibc",)) == arenas
+
+
+@pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_CONF"])
+def test_who_has_set_malloc_needs_no_advice(name: str, rows: Callable[..., dict[str, dict[str, str]]]) -> None:
+    assert rows(threads=True, base={name: "1"}) == {}
+
+
+def advice(monkeypatch: pytest.MonkeyPatch, config: Callable[[Any], Config]) -> None:
+    """Puts one row of advice beside the picks of the toy program."""
+    monkeypatch.setattr("heapwright.study.journey.Journey._references", lambda journey: {"advice": config(journey)})
+
+
+def test_advice_is_confirmed_beside_the_picks(tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same blocks, so that both have the same partners; its figures are in JSON, terminal and report."""
+
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"cpu_s": {"0": 0.8, "7": 0.9}.get(settings.get("cache", ""), 1.0)}
+
+    advice(monkeypatch, lambda j: j.store.config("toy", {"cache": "7"}, {"TOY": "toy.cache=7"}))
+    options = {"method": "sobol", "evaluations": 16, "pairs_min": 10, "pairs_max": 10}
+    study = tuning(World(effect=effect, noise=0.005), options=options)
+    view = study.go()
+    row = view.references["advice"]
+    assert row.confirmed["cpu_s"].verdict == "better"
+    assert row.confirmed["cpu_s"].ratio == pytest.approx(0.9, abs=0.01)
+    assert row.claim.startswith("CPU time 10.")
+    blocks = {r.block for r in study.runs("confirm") if r.config == row.config.id}
+    assert blocks == {r.block for r in study.runs("confirm") if r.config == view.picks["time"].config.id}
+    assert view.picks["time"].config.settings == {"cache": "0"}, "the search did better"
+
+
+def test_advice_that_beats_the_search_stands_for_the_study(
+    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As glibc did in place of redis's own malloc, which a small budget had missed."""
+
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"peak_rss_bytes": 0.92 if settings.get("cache") == "7" else 1.0}
+
+    advice(monkeypatch, lambda j: j.store.config("toy", {"cache": "7"}, {"TOY": "toy.cache=7"}))
+    options = {"method": "sobol", "evaluations": 4, "pairs_min": 10, "pairs_max": 10}
+    view = tuning(World(effect=effect, noise=0.002), options=options).go()
+    assert view.claim.startswith("With toy's cache=7: peak resident memory 8.")
+    assert view.picks["memory"].searched.number == 0
+
+
+@pytest.mark.parametrize(
+    ("runs", "picks", "beside", "pairs"),
+    [
+        (math.inf, 2, 2, 10),  # tests: 4 rows x 2 objectives
+        (60, 2, 2, 10),
+        (45, 2, 2, 9),  # as many as the rank test needs
+        (40, 2, 1, 10),
+        (30, 2, 0, 10),
+        (22, 1, 0, 10),
+        (14, 1, 0, 7),
+        (13, None, None, None),
+    ],
+)
+def test_with_little_time_the_advice_goes_first(
+    runs: float, picks: int | None, beside: int | None, pairs: int | None
+) -> None:
+    """Then the picks but the most important one; what is left has the pairs that a proof needs."""
+    budget = Budget(0.0 if runs == math.inf else runs * 2.0)
+    blocks: Any = SimpleNamespace(budget=budget, typical=SimpleNamespace(seconds=2.0))
+    configs = [Config(number, "toy", {}, {}) for number in range(2, 6)]
+    found = fitting_rows(configs[:2], configs[2:], blocks, [Input("default")], Options())
+    if picks is None:
+        assert found is None
+        return
+    assert found is not None
+    assert (len(found.picks), len(found.references), found.pairs) == (picks, beside, pairs)
+    assert found.picks[0] is configs[0]

@@ -1,0 +1,132 @@
+"""A claim after the study: is it still the program it was made of, and does the gain still hold?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from .conftest import Heapwright
+
+TUNE = ("tune", "--allocators", "glibc", "--params", "mmap_max,trim_threshold", "--budget", "16", "--study", "s.study")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Heapwright:
+    """A directory with a study that claims a gain of ./prog, and ./prog."""
+    heapwright = Heapwright(tmp_path_factory.mktemp("verify"))
+    shutil.copy(program("large_blocks"), heapwright.folder / "prog")
+    done = heapwright(*TUNE, "--json", "t.json", "--exit-code", "--", "./prog")
+    assert done.status == 0, done.err
+    return heapwright
+
+
+@pytest.fixture
+def there(tuned: Heapwright, tmp_path: Path) -> Heapwright:
+    """A copy of it, to be spoilt. The study names the first directory, so `--` names the program."""
+    for name in ("s.study", "prog", "s.html"):
+        shutil.copy2(tuned.folder / name, tmp_path)
+    return Heapwright(tmp_path)
+
+
+def test_a_gain_holds_and_is_lost_on_another_program(tuned: Heapwright) -> None:
+    done = tuned("verify", "s.study", "--json", "v.json", "--junit", "v.xml")
+    assert done.status == 0, done.err
+    assert done.out.startswith("The gain holds: ")
+    found: dict[str, Any] = json.loads((tuned.folder / "v.json").read_text())
+    claimed = json.loads((tuned.folder / "t.json").read_text())
+    assert (found["verdict"], found["study"], found["notes"]) == ("holds", "s.study", [])
+    assert found["now"]["cpu_s"]["verdict"] == "better"
+    assert found["now"]["cpu_s"]["high"] < 1
+    assert found["then"]["cpu_s"]["ratio"] == claimed["picks"][found["pick"]]["confirmed"]["cpu_s"]["ratio"]
+    assert found["pairs"] >= 8
+    suite = ElementTree.parse(tuned.folder / "v.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "0", "0")
+    assert {case.get("name") for case in suite} == {"peak resident memory", "CPU time"}
+
+    done = tuned("verify", "s.study", "--junit", "lost.xml", "--", "perl", "-e", "$x += $_ for 1..300000")
+    assert done.status == 3, done.err
+    assert done.out.startswith("The gain no longer holds: CPU time is not ")
+    suite = ElementTree.parse(tuned.folder / "lost.xml").getroot()
+    assert suite.get("failures") == "1"
+    assert suite.find("testcase/failure") is not None
+
+
+def test_a_rebuilt_program_is_said_by_each_verb_and_tuned_anew(there: Heapwright) -> None:
+    quiet = there("apply", "s.study")
+    assert "has changed" not in quiet.err
+    assert "has changed" not in there("run", "s.study", "--", "./prog").err
+    shutil.copy("/bin/true", there.folder / "prog")
+    done = there("run", "s.study", "--", "./prog")
+    assert "warning: the program has changed since the study was made (" in done.err
+    assert "heapwright verify s.study" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_the_same_command_on_another_build_begins_a_new_study(tuned: Heapwright) -> None:
+    folder = tuned.folder
+    same = tuned(*TUNE, "--json", "again.json", "--", "./prog")
+    assert "kept from before" in same.err
+    shutil.copy(folder / "prog", folder / "prog.kept")
+    try:
+        shutil.copy("/bin/true", folder / "prog")
+        for words in (["apply", "s.study"], ["report", "s.study", "-o", "r.html"]):
+            done = tuned(*words)
+            assert done.status == 0
+            assert "warning: the program has changed since the study was made (" in done.err
+            assert f"{folder}/prog was rebuilt" in done.err
+        going_on = tuned(*TUNE, "--same-program", "--", "./prog")
+        assert (going_on.status, "has changed" in going_on.err) == (0, False)
+        done = tuned(*TUNE, "--json", "other.json", "--exit-code", "--", "./prog")
+        assert "a new study begins, the old one is kept as s.1.study" in done.err
+        assert "kept from before" not in done.err
+        assert done.status == 3, "no gain in /bin/true"
+        new, old = (json.loads((folder / name).read_text()) for name in ("other.json", "t.json"))
+        assert new["program"]["build_id"] != old["program"]["build_id"]
+        assert new["claim"] != old["claim"]
+        assert (folder / "s.1.html").exists()
+        assert "was rebuilt" not in tuned("apply", "s.study").err
+        shutil.copy(folder / "prog.kept", folder / "prog")
+        assert tuned("verify", "s.1.study").status == 0
+    finally:
+        (folder / "prog.kept").replace(folder / "prog")
+        for name in ("s.study", "s.html"):
+            if (folder / name.replace("s.", "s.1.")).exists():
+                (folder / name.replace("s.", "s.1.")).replace(folder / name)
+
+
+def test_what_cannot_be_verified_is_one_line(tuned: Heapwright) -> None:
+    nothing = tuned("tune", "--space", "n.toml", "--study", "n.study", "--", "true")
+    assert nothing.status == 2
+    (tuned.folder / "n.toml").write_text(
+        '[allocator]\nname = "n"\n[[param]]\nkey = "k"\nenv = "NOBODY"\ntype = "bool"\nexplain = "Nothing."\n'
+    )
+    assert tuned("tune", "--space", "n.toml", "--budget", "2", "--study", "n.study", "-q", "--", "true").status == 0
+    for words, status, said in (
+        (["verify", "n.study"], 1, "claims no gain: there is nothing to verify"),
+        (["verify", "none.study"], 1, "no such study"),
+        (["verify", "s.study", "--max-time", "soon"], 2, "neither a count nor a time"),
+        (["verify", "s.study", "--max-time", "12"], 2, "is not a time"),
+        (["verify", "s.study", "--keep", "200"], 2, "percentage from 0 to 100"),
+        (["verify", "s.study", "--", "./nowhere"], 2, "command not found"),
+    ):
+        done = tuned(*words)
+        assert (done.status, done.err.count("\n")) == (status, 1), (words, done.err)
+        assert said in done.err
+
+
+def test_a_program_that_fails_is_no_verdict(tuned: Heapwright) -> None:
+    done = tuned("verify", "s.study", "--", "false")
+    assert done.status == 1
+    assert "the command fails by itself, with nothing changed: exit status 1" in done.err.splitlines()[-1]
+
+
+def test_time_that_is_too_short_leaves_it_undecided(tuned: Heapwright) -> None:
+    done = tuned("verify", "s.study", "--max-time", "0.2s", "--json", "-")
+    assert done.status == 4, done.out
+    assert json.loads(done.out)["verdict"] == "undecided"
