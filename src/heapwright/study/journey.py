@@ -28,7 +28,7 @@ from heapwright.search.protocol import Setup, Strategy, make_strategy
 from heapwright.study import contest, warm
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, Progress
-from heapwright.study.budget import Budget, Need, allot
+from heapwright.study.budget import Budget, allot
 from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
 from heapwright.study.minify import minify, seconds_for
 from heapwright.study.options import Options
@@ -38,6 +38,7 @@ from heapwright.study.replaying import Replaying
 from heapwright.study.runner import Here, Machines
 from heapwright.study.searching import Ground, Search
 from heapwright.study.shortlist import choose_picks, measure_again
+from heapwright.study.stages import needs_from
 from heapwright.study.stats import relative_noise
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import DEFAULT, Config, PickName
@@ -157,39 +158,10 @@ class Journey:
         self.phase(stage)
         if not self.budget.limited:
             return
-        needs = self._needs()
-        done = opt.STAGES[: opt.STAGES.index(stage)]
-        given = allot(self.budget.left_s, self.run_s, {name: n for name, n in needs.items() if name not in done})
-        self.budget.set_limit(given[stage])
-
-    def _needs(self) -> dict[str, Need]:
-        """What each stage can use, in runs of the program; the most important stage first."""
-        options = self.options
-        train, test = len(self.workload.train), len(self.workload.test)
-        several = len(self.allocators) > 1
-        chunks = 1 + 1 / opt.BLOCK
-        entrants = len(self.allocators) if several else 0
-        pairs = min(options.pairs_max, max(options.pairs_min, pairs_needed(test, len(options.objectives))))
-        beside = opt.REFERENCES if several and self.threads else 1 if several else 0
-        return {
-            "confirm": Need(
-                2 * test * (1 + pairs_needed(test, len(options.objectives))),
-                test * (1 + _PICKS + beside) * max(pairs, options.pairs_max / 2),
-                0.25,
-            ),
-            "shortlist": Need(
-                (1 + opt.SHORTLIST_LEAST) * 2 * train, (1 + opt.SHORTLIST) * opt.SHORTLIST_MOST * train, 0.1
-            ),
-            "allocators": Need(
-                entrants * (0.5 + chunks * train), entrants * (1 + contest.ROUNDS * chunks * train), 0.1
-            ),
-            "minify": Need(
-                (_SETTINGS + 3) * opt.MINIFY_LEAST_ROUNDS * train,
-                _PICKS * 3 * _SETTINGS * opt.MINIFY_ROUNDS * train,
-                0.15,
-            ),
-            "search": Need((1 + opt.BLOCK) * train, math.inf, 0.5),
-        }
+        needs = needs_from(
+            stage, self.options, len(self.workload.train), len(self.workload.test), len(self.allocators), self.threads
+        )
+        self.budget.set_limit(allot(self.budget.left_s, self.run_s, needs)[stage])
 
     def _executor(self, timeout: float) -> Executor:
         return Executor(self.workload, metering(self.options, timeout, SERIES_POINTS), self.store.references)
@@ -427,7 +399,3 @@ class Journey:
             return self.register.config(allocator.space(threads=True, expert=True), settings)
 
         return references(base, self.threads, own_malloc, works, config)
-
-
-# What plans reckon with before the search: so many picks that differ, and settings of each.
-_PICKS, _SETTINGS = 2, 4

@@ -1,0 +1,50 @@
+"""Says how many runs each stage of a study can use, so that a time budget can be divided among the stages to come."""
+
+from __future__ import annotations
+
+import math
+
+from heapwright.study import options as opt
+from heapwright.study.budget import Need
+from heapwright.study.confirm import pairs_needed
+from heapwright.study.contest import ROUNDS
+from heapwright.study.options import Options
+
+# Before the search nobody knows how many picks will differ, and how many settings each will have.
+_PICKS, _SETTINGS = 2, 4
+
+
+def needs_from(stage: str, options: Options, train: int, test: int, allocators: int, threads: bool) -> dict[str, Need]:
+    """The needs of a stage and of all that come after it, the most important stage first.
+
+    Args:
+        stage: one of `options.STAGES`.
+        train, test: how many inputs are searched and confirmed on.
+        allocators: how many a study searches.
+        threads: whether the program has more than one.
+    """
+    several = allocators > 1
+    least_pairs = pairs_needed(test, len(options.objectives))
+    pairs = min(options.pairs_max, max(options.pairs_min, least_pairs))
+    beside = 0 if not several else opt.REFERENCES if threads else 1
+    in_blocks = train * (1 + 1 / opt.BLOCK)  # runs of one allocator, with its share of the default's
+    asked = allocators if several else 0
+    needs = {
+        "confirm": Need(
+            2 * test * (1 + least_pairs),
+            test * (1 + _PICKS + beside) * max(pairs, options.pairs_max / 2),
+            share=0.25,
+        ),
+        "shortlist": Need(
+            2 * (1 + opt.SHORTLIST_LEAST) * train, opt.SHORTLIST_MOST * (1 + opt.SHORTLIST) * train, share=0.1
+        ),
+        "allocators": Need(asked * (0.5 + in_blocks), asked * (1 + ROUNDS * in_blocks), share=0.1),
+        "minify": Need(
+            opt.MINIFY_LEAST_ROUNDS * (_SETTINGS + 3) * train,
+            _PICKS * 3 * _SETTINGS * opt.MINIFY_ROUNDS * train,
+            share=0.15,
+        ),
+        "search": Need((1 + opt.BLOCK) * train, math.inf, share=0.5),
+    }
+    to_come = opt.STAGES[opt.STAGES.index(stage) :]
+    return {name: need for name, need in needs.items() if name in to_come}
