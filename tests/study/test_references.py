@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -37,9 +38,11 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, dict[str, s
         here: tuple[str, ...] = ("glibc", "jemalloc"),
     ) -> dict[str, dict[str, str]]:
         monkeypatch.setattr("heapwright.study.references.find_allocators", lambda: {n: allocator(n) for n in here})
-        found = references(
-            base or {}, threads, own, lambda a: a, lambda a, settings: Config(2, a.name, settings, {"X": a.name})
-        )
+
+        def works(found: Allocator) -> Allocator:
+            return dataclasses.replace(found, preload="libc.so.6") if own and found.name == "glibc" else found
+
+        found = references(base or {}, threads, works, lambda a, settings: Config(2, a.name, settings, {"X": a.name}))
         return {name: {"allocator": c.allocator, **c.settings} for name, c in found.items()}
 
     return go

@@ -76,6 +76,12 @@ def _weighed(pick: Pick, objectives: Sequence[str]) -> float:
     return weighed([math.log(c.ratio) for c in shown])
 
 
+def _lacking(too_short: Mapping[str, float]) -> str:
+    if not too_short["searched"]:
+        return f"to search (one run takes about {show_seconds(too_short['run_s'])})"
+    return f"for a confirmation ({too_short['pairs']:.0f} pairs take about {show_seconds(too_short['seconds'])})"
+
+
 def study_claim(
     picks: Mapping[PickName, Pick],
     objectives: Sequence[str],
@@ -86,17 +92,14 @@ def study_claim(
 
     Args:
         confirmed: whether the study is finished.
-        too_short: the least confirmation there was no time for: its `pairs`, and the `seconds` they take.
+        too_short: what there was no time for: `searched` 0 if it was the search, else a confirmation with so many
+            `pairs`, which take so many `seconds`; a run takes `run_s` seconds.
     """
     if not confirmed:
         return "Nothing is proven yet: the study has not been confirmed."
-    if too_short is not None:
-        pairs, seconds = too_short["pairs"], show_seconds(too_short["seconds"])
-        return (
-            f"Nothing is proven: the time budget left no time for a confirmation ({pairs:.0f} pairs take about"
-            f" {seconds}). Give a larger --budget."
-        )
     best = headline(picks, objectives)
+    if best is None and too_short is not None:
+        return f"Nothing is proven: the time budget left no time {_lacking(too_short)}. Give a larger --budget."
     if best is None:
         return NOTHING
     what = ", ".join(f"{k}={v}" for k, v in best.config.settings.items())

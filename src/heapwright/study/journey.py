@@ -376,10 +376,10 @@ class Journey:
                 "references": {name: c.id for name, c in usual.items() if c.id in kept},
             }
         )
-        too_short = rows is None and self.budget.limited and (bool(final) or not searched)
         needed = pairs_needed(len(self.workload.test), len(self.options.objectives))
-        seconds = 2 * needed * len(self.workload.test) * self.run_s
-        self.store.put({"too_short": {"pairs": needed, "seconds": seconds} if too_short else None})
+        lack = {"pairs": needed, "seconds": 2 * needed * len(self.workload.test) * self.run_s, "run_s": self.run_s}
+        too_short = self.budget.limited and ((rows is None and bool(final)) or not searched)
+        self.store.put({"too_short": {**lack, "searched": searched} if too_short else None})
         if rows is None:
             return
         confirm(self.default, rows, self.blocks, self.workload.test, self.options)
@@ -389,7 +389,6 @@ class Journey:
         if len(self.allocators) == 1:
             return {}
         base = self.register.base
-        own_malloc = bool((self.store.get("takeover") or {}).get("glibc", {}).get("preload"))
 
         def works(allocator: Allocator) -> Allocator | None:
             able, _ = contest.take_over(self.store, self.executor, allocator, base, self.workload, self.budget)
@@ -398,4 +397,4 @@ class Journey:
         def config(allocator: Allocator, settings: dict[str, str]) -> Config:
             return self.register.config(allocator.space(threads=True, expert=True), settings)
 
-        return references(base, self.threads, own_malloc, works, config)
+        return references(base, self.threads, works, config)

@@ -22,7 +22,6 @@ _OWN_VARIABLES = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_CO
 def references(
     base: Mapping[str, str],
     threads: bool,
-    own_malloc: bool,
     works: Callable[[Allocator], Allocator | None],
     config: Callable[[Allocator, dict[str, str]], Config],
 ) -> dict[str, Config]:
@@ -31,8 +30,8 @@ def references(
     Args:
         base: the program's environment; whoever has set its malloc there does not run the program as it comes.
         threads: whether the program has more than one.
-        own_malloc: whether it is linked to another malloc than the C library's.
-        works: the allocator as it must be preloaded for this program, or None where it does not take over.
+        works: the allocator as it must be preloaded for this program, or None where it does not take over. Where the
+            system's malloc must be preloaded, the program has a malloc of its own.
         config: makes a configuration of an allocator and its settings.
 
     Returns:
@@ -41,17 +40,14 @@ def references(
     if any(base.get(name) for name in _OWN_VARIABLES):
         return {}
     found = find_allocators()
-    glibc, jemalloc = found.get("glibc"), found.get("jemalloc")
     rows: dict[str, Config] = {}
-    if glibc is not None and own_malloc:
-        instead = works(glibc)
-        if instead is not None:
-            rows["glibc"] = config(instead, {})
-    elif glibc is not None and threads:
+    glibc = works(found["glibc"]) if "glibc" in found else None
+    if glibc is not None and glibc.preload:
+        return {"glibc": config(glibc, {})}
+    if glibc is not None and threads:
         for count in ("1", "2"):
             rows[f"MALLOC_ARENA_MAX={count}"] = config(glibc, {"arena_max": count})
-    if jemalloc is not None and not own_malloc:
-        instead = works(jemalloc)
-        if instead is not None:
-            rows["jemalloc"] = config(instead, {})
+    jemalloc = works(found["jemalloc"]) if "jemalloc" in found else None
+    if jemalloc is not None:
+        rows["jemalloc"] = config(jemalloc, {})
     return dict(list(rows.items())[:REFERENCES])
