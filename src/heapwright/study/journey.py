@@ -379,7 +379,7 @@ class Journey:
         needed = pairs_needed(len(self.workload.test), len(self.options.objectives))
         lack = {"pairs": needed, "seconds": 2 * needed * len(self.workload.test) * self.run_s, "run_s": self.run_s}
         too_short = self.budget.limited and ((rows is None and bool(final)) or not searched)
-        self.store.put({"too_short": {**lack, "searched": searched} if too_short else None})
+        self.store.put({"too_short": {**lack, "searched": float(searched)} if too_short else None})
         if rows is None:
             return
         confirm(self.default, rows, self.blocks, self.workload.test, self.options)
