@@ -49,11 +49,12 @@ class Program:
 
 PROGRAMS = {
     "cpython": Program("CPython's regression tests", ("/usr/bin/python3",), ("/usr/bin/python3 -S -c 1",)),
-    "compilers": Program(
-        "gcc, clang: objects of large sources, LTO",
+    "gcc": Program(
+        "gcc: objects of large sources, LTO",
         ("gcc", "g++"),
-        ("$(gcc -print-prog-name=cc1) --version", "$(gcc -print-prog-name=cc1plus) --version", "clang --version"),
+        ("$(gcc -print-prog-name=cc1) --version", "$(gcc -print-prog-name=cc1plus) --version"),
     ),
+    "clang": Program("clang: objects of large sources", ("clang", "clang++"), ("clang --version",)),
     "perl": Program("Perl over its own library", ("perl",), ("perl -e 1",)),
     "ruby": Program("Ruby: tests of its gems, its library parsed", ("ruby",), ("ruby -e 1",)),
     "perl_core": Program("Perl's own core tests", ("perl",), ("perl -e 1",), source="perl"),
