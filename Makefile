@@ -32,7 +32,7 @@ build/.system:
 	@mkdir -p build
 	@tools/setup build && touch $@
 
-build/.system-test:
+build/.system-test: tools/setup
 	@mkdir -p build
 	@tools/setup test && touch $@
 
@@ -131,10 +131,10 @@ lint: build native
 test: lint native-test unit-test
 
 # Everything under tests/torture in full, and every command in the docs, in two to three hours; its short form is part of `make test`.
-torture: build native
+torture: build native peers
 	@tools/setup torture
 	$(MAKE) sanitize-all analyze
-	$(BIN)/python -m pytest -n 2 --dist worksteal --long tests/torture tests/docs/test_running.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal --long tests/torture tests/docs/test_running.py tests/allocators
 
 format: build
 	$(BIN)/ruff format src tests tools examples
