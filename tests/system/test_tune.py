@@ -185,7 +185,7 @@ def test_a_time_budget_ends_the_search(heapwright: Heapwright, program: Callable
     words = ["tune", "--budget", "3s", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
     found = result(heapwright(*words, "--", str(program("mapping_calls"))))
     assert found["evaluations"] > 0
-    (searched,) = rows(heapwright.folder / "s.study", "SELECT sum(elapsed_s) FROM run WHERE phase = 'search'")[0]
+    (searched,) = rows(heapwright.folder / "s.study", "SELECT total(elapsed_s) FROM run WHERE phase = 'search'")[0]
     assert searched < 3
 
 
