@@ -20,10 +20,10 @@ NOT_UNDER_memory := ^$$
 NOT_UNDER_trap := ^$$
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build run bench docs man test torture lint native native-test sanitize sanitize-all analyze unit-test peers format lock sbom clean help
+.PHONY: build run bench docs man test test-bare torture lint native native-test sanitize sanitize-all analyze unit-test peers format lock sbom clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run bench docs man test torture lint sanitize analyze peers native format lock sbom clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run bench docs man test test-bare torture lint sanitize analyze peers native format lock sbom clean"
 
 build: $(VENV)/.installed
 
@@ -32,7 +32,7 @@ build/.system:
 	@mkdir -p build
 	@tools/setup build && touch $@
 
-build/.system-test:
+build/.system-test: tools/setup
 	@mkdir -p build
 	@tools/setup test && touch $@
 
@@ -130,11 +130,15 @@ lint: build native
 
 test: lint native-test unit-test
 
+# `make test` on HEAD in a new Debian 12 that holds g++, make and python3 and nothing else, in half an hour. Needs root.
+test-bare:
+	@tools/bare
+
 # Everything under tests/torture in full, and every command in the docs, in two to three hours; its short form is part of `make test`.
-torture: build native
+torture: build native peers
 	@tools/setup torture
 	$(MAKE) sanitize-all analyze
-	$(BIN)/python -m pytest -n 2 --dist worksteal --long tests/torture tests/docs/test_running.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal --long tests/torture tests/docs/test_running.py tests/allocators
 
 format: build
 	$(BIN)/ruff format src tests tools examples

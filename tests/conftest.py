@@ -1,16 +1,18 @@
-"""What every test may need: the native meter, and programs of ours built once."""
+"""What every test may need: the native meter, and programs of ours built once; the summary of what was skipped."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+
+from tests import needs
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "tests/programs"
@@ -23,6 +25,43 @@ hypothesis.settings.load_profile("heapwright")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--long`: the whole of tests/torture, up to two hours, rather than its short form."""
     parser.addoption("--long", action="store_true", help="tests/torture in full (make torture)")
+
+
+LONG = pytest.StashKey[int]()  # how many tests the short form leaves to the long one
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LONG] = 0
+    config.addinivalue_line("markers", "long: only in the long form (pytest --long, make torture)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the tests marked `long` to the long form."""
+    if config.getoption("--long"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=long)
+    config.stash[LONG] = len(long)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Lets a worker of pytest-xdist tell its count, which all workers share."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["long"] = session.config.stash[LONG]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes the count of a worker."""
+    node.config.stash[LONG] = getattr(node, "workeroutput", {}).get("long", node.config.stash[LONG])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints one line on what was skipped and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [report.longrepr[2] if isinstance(report.longrepr, tuple) else "" for report in skipped]
+    terminalreporter.write_line(needs.summary(reasons, terminalreporter.config.stash[LONG]))
 
 
 @pytest.fixture(scope="session")
@@ -39,16 +78,13 @@ def meter() -> Path:
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Builds tests/programs/NAME.c or NAME.cpp once, with more compiler options if given."""
-    c, cxx = shutil.which("gcc") or shutil.which("cc"), shutil.which("g++") or shutil.which("c++")
     folder = tmp_path_factory.mktemp("programs")
 
     def build(name: str, *options: str) -> Path:
         path = folder / "".join([name, *options])
         if not path.exists():
             source = next(file for file in (PROGRAMS / f"{name}.c", PROGRAMS / f"{name}.cpp") if file.exists())
-            compiler = c if source.suffix == ".c" else cxx
-            if compiler is None:
-                pytest.skip(f"no compiler for {source.name}")
+            compiler = needs.command("gcc" if source.suffix == ".c" else "g++")
             words = [compiler, *(["-std=c++20"] if source.suffix == ".cpp" else []), "-O1", "-Wall", "-Wextra"]
             subprocess.run([*words, "-Werror", "-pthread", *options, "-o", path, source, "-ldl"], check=True)
         return path

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.conftest import ROOT
 
 NAMES = ("exgen", "reaper", "exgen-secure", "reaper-secure")
@@ -83,7 +84,7 @@ def _under_test() -> list[Malloc]:
     return [Malloc(name, library) for name in NAMES if (library := bundled(name))]
 
 
-_ABSENT = pytest.param(None, id="none", marks=pytest.mark.skip("no bundled allocator is built yet"))
+_ABSENT = pytest.param(None, id="none", marks=needs.not_built_mark("the bundled allocators"))
 
 
 @pytest.fixture(scope="session", params=[pytest.param(one, id=one.name) for one in _under_test()] or [_ABSENT])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.allocator.conftest import FLAGS, GLIBC, Malloc, bundled
 from tests.conftest import PROGRAMS, ROOT
 
@@ -38,7 +39,7 @@ ANY_OF_A_CIRCLE = {"twice-between"}
 def exgen() -> Malloc:
     library = bundled("exgen")
     if library is None:
-        pytest.skip("libexgen.so is not built")
+        needs.not_built("libexgen.so")
     return Malloc("exgen", library)
 
 
@@ -46,7 +47,7 @@ def exgen() -> Malloc:
 def archive() -> Path:
     found = bundled("exgen", "a")
     if found is None:
-        pytest.skip("libexgen.a is not built")
+        needs.not_built("libexgen.a")
     return found
 
 
@@ -101,7 +102,7 @@ def test_a_limit_is_held(limit: int, exgen: Malloc, cases: Path) -> None:
     assert limit / 2 <= got <= limit
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a set-user-ID program of another")
+@needs.only_where(os.geteuid() == 0, "make a set-user-ID program of another user (root only)")
 def test_set_user_id_programs_take_no_options(exgen: Malloc, archive: Path, tmp_path: Path) -> None:
     """Linked with the archive, since the loader drops what is preloaded itself. Owned by one user, run by another."""
     path = build(tmp_path, "gcc", "-O1", "-fno-builtin", PROGRAMS / "exgen_cases.c", archive)
@@ -117,7 +118,7 @@ def test_set_user_id_programs_take_no_options(exgen: Malloc, archive: Path, tmp_
     assert said().startswith(NOT_UNDERSTOOD.encode())
     path.chmod(path.stat().st_mode | stat.S_ISUID)
     if os.statvfs(path).f_flag & os.ST_NOSUID:
-        pytest.skip("the file system ignores set-user-ID bits")
+        needs.machine_cannot("run set-user-ID programs (nosuid)")
     assert said() == b""
 
 

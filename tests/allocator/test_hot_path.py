@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import platform
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.allocator.conftest import bundled
 
 GOLDEN = Path(__file__).with_name("hot_path.golden")
@@ -36,8 +36,8 @@ BARS = {
 LONGEST = 200  # instructions: longer is no hot path but a way that never ends
 
 pytestmark = [
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="the listing is read for x86-64"),
-    pytest.mark.skipif(shutil.which("objdump") is None, reason="there is no objdump (package binutils)"),
+    needs.only_where(platform.machine() == "x86_64", "run x86-64 code, whose listing is read"),
+    needs.with_command("objdump"),
 ]
 
 
@@ -122,7 +122,7 @@ def test_the_hot_path_is_the_golden_one(name: str) -> None:
     allocator, function = name.split(maxsplit=1)
     library = bundled(allocator)
     if library is None:
-        pytest.skip(f"lib{allocator}.so is not built")
+        needs.not_built(f"lib{allocator}.so")
     path = hot_path(library, SYMBOLS[function])
     row = f"{name:23} {' '.join(f'{count:3}' for count in path.counts())}"
     assert path.counts() == golden()[name], (

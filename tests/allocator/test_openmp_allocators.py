@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.allocator.conftest import Malloc, bundled
 from tests.conftest import PROGRAMS
 
@@ -27,7 +28,7 @@ def test_blocks_are_handed_over(allocator: Malloc, example: Path) -> None:
 def test_libgomp_asks_malloc_for_every_block(example: Path) -> None:
     reaper = bundled("reaper")
     if reaper is None:
-        pytest.skip("libreaper.so is not built")
+        needs.not_built("libreaper.so")
     lines = Malloc("reaper", reaper).run(example).stdout.decode().splitlines()
     counted = {name: int(blocks) for name, blocks in (line.split(": ") for line in lines)}
     kinds = {"default", "large-capacity", "high-bandwidth", "thread", "aligned", "pool"}
@@ -40,7 +41,7 @@ def test_libgomp_asks_malloc_for_every_block(example: Path) -> None:
 def test_libomp_cuts_pools_of_its_own(allocator: Malloc, tmp_path: Path) -> None:
     library = find_library("omp")
     if library is None:
-        pytest.skip("libomp is not installed")
+        needs.missing("libomp5")
     ours, source = tmp_path / "example", PROGRAMS / "openmp_allocators.c"
     subprocess.run(["gcc", *FLAGS, "-c", "-o", f"{ours}.o", source], check=True)
     # gcc's calls are libgomp's, which libomp has as well.

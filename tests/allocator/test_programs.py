@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.util
 import random
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.allocator.conftest import GLIBC, Malloc
 from tests.allocator.workloads import WORKLOADS
 from tests.conftest import PROGRAMS
@@ -58,11 +58,9 @@ def reference(printed: Print) -> Callable[[str], bytes]:
 
 def need(name: str) -> None:
     """Skips where a program is missing."""
-    missing = [word for word in WORKLOADS[name].needs if shutil.which(word) is None]
-    if missing:
-        pytest.skip(f"{missing[0]} is not installed")
+    needs.command(*WORKLOADS[name].needs)
     if name == "python-tests" and importlib.util.find_spec("test.test_json") is None:
-        pytest.skip("this Python has no test package")
+        needs.missing("libpython{}.{}-testsuite".format(*sys.version_info))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

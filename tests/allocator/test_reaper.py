@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.allocator.conftest import FLAGS, GLIBC, Malloc, bundled
 from tests.conftest import PROGRAMS, ROOT
 
@@ -44,7 +45,7 @@ MOST_HARDENED = 32 * MIB
 def malloc(request: pytest.FixtureRequest) -> Malloc:
     library = bundled(request.param)
     if library is None:
-        pytest.skip(f"lib{request.param}.so is not built")
+        needs.not_built(f"lib{request.param}.so")
     return Malloc(request.param, library)
 
 
@@ -52,7 +53,7 @@ def malloc(request: pytest.FixtureRequest) -> Malloc:
 def reaper() -> Malloc:
     library = bundled("reaper")
     if library is None:
-        pytest.skip("libreaper.so is not built")
+        needs.not_built("libreaper.so")
     return Malloc("reaper", library)
 
 
@@ -96,7 +97,7 @@ def test_heaps_of_ended_threads_are_used_again(malloc: Malloc, owners: Path) -> 
 def test_a_storm_of_ending_threads_leaves_little(malloc: Malloc) -> None:
     bench = next((one for one in BENCHES if one.is_file()), None)
     if bench is None:
-        pytest.skip("bench-thread-exit is not built")
+        needs.not_built("bench-thread-exit")
     one, all_of_them = (json.loads(malloc.run(bench, *words).stdout) for words in [("count=1", "blocks=1"), ()])
     assert all_of_them["operations"] >= 300 * 2000
     assert all_of_them["rss_bytes"] - one["rss_bytes"] < 1.25 * MIB  # 1.8 MB when classes did not get theirs back
@@ -152,7 +153,7 @@ int main(void) {
 def test_the_archive_and_the_header(static: bool, tmp_path: Path) -> None:
     archive = bundled("reaper", "a")
     if archive is None:
-        pytest.skip("libreaper.a is not built")
+        needs.not_built("libreaper.a")
     source, path = tmp_path / "statistics.c", tmp_path / "statistics"
     source.write_text(STATISTICS)
     include = f"-I{ROOT / 'native/allocator/include'}"
@@ -164,7 +165,7 @@ def test_the_archive_and_the_header(static: bool, tmp_path: Path) -> None:
 def test_fuzz_as_an_archive(tmp_path: Path) -> None:
     archive = bundled("reaper", "a")
     if archive is None:
-        pytest.skip("libreaper.a is not built")
+        needs.not_built("libreaper.a")
     path = tmp_path / "fuzz"
     source = PROGRAMS / "allocator_fuzz.cpp"
     subprocess.run(["g++", "-std=c++20", *FLAGS, "-pthread", source, archive, "-o", path], check=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 
+from tests import needs
 from tests.allocator.conftest import GLIBC, Malloc
 from tests.allocator.threaded_workloads import THREADED
 from tests.conftest import PROGRAMS
@@ -50,9 +50,7 @@ def reference(printed: Print) -> Callable[[str], bytes]:
 
 @pytest.mark.parametrize("name", THREADED)
 def test_prints_the_same(allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]) -> None:
-    for word in THREADED[name].needs:
-        if shutil.which(word) is None:
-            pytest.skip(f"{word} is not installed")
+    needs.command(*THREADED[name].needs)
     if name == "perl-threads" and subprocess.run(["perl", "-Mthreads", "-e1"], capture_output=True).returncode != 0:
-        pytest.skip("this Perl has no threads")
+        needs.machine_cannot("run threads in this Perl")
     assert printed(allocator, name) == reference(name)

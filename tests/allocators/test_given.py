@@ -8,16 +8,12 @@ import re
 import pytest
 
 from heapwright.allocators.given import check_settings, conf_troubles, environment_troubles, tunables_troubles
-from heapwright.allocators.registry import find_allocators, get_allocator, glibc_version
+from heapwright.allocators.registry import get_allocator, glibc_version
 from heapwright.errors import UsageError
 from heapwright.trace.replay import environment
+from tests import needs
 
-HERE = find_allocators()
-needs_glibc = pytest.mark.skipif(glibc_version() is None, reason="the C library is not glibc")
-
-
-def needs(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(name not in HERE, reason=f"{name} is not on this machine")
+needs_glibc = needs.only_where(glibc_version() is not None, "run glibc")
 
 
 # the widely copied recipe, word for word
@@ -48,7 +44,6 @@ def test_slips_of_malloc_conf(text: str, complaint: str) -> None:
     assert re.search(complaint, line)
 
 
-@needs("jemalloc")
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -60,6 +55,7 @@ def test_slips_of_malloc_conf(text: str, complaint: str) -> None:
     ],
 )
 def test_jemalloc_is_asked(text: str, complaint: str) -> None:
+    needs.peer("jemalloc")
     (line,) = environment_troubles({"MALLOC_CONF": text}, [get_allocator("jemalloc")])
     assert line.startswith("MALLOC_CONF: ")
     assert re.search(complaint, line)
@@ -120,7 +116,7 @@ def test_names_that_glibc_does_not_read(env: dict[str, str], complaint: str) -> 
 @pytest.mark.parametrize(
     ("name", "env", "complaint"),
     [
-        ("mimalloc3", {"MIMALLOC_EAGER_COMMIT": "0"}, r"is ignored: mimalloc3 3\S* has no such setting"),
+        needs.long("mimalloc3", {"MIMALLOC_EAGER_COMMIT": "0"}, r"is ignored: mimalloc3 3\S* has no such setting"),
         ("mimalloc2", {"MIMALLOC_PURGEDELAY": "1"}, r"did you mean MIMALLOC_PURGE_DELAY"),
         ("mimalloc2", {"MIMALLOC_PURGE_DELAY": "12x"}, r"mimalloc2 does not take this value|2\.0\S* has no such"),
         ("tcmalloc", {"TCMALLOC_RELEASE_RAT": "1"}, r"did you mean TCMALLOC_RELEASE_RATE"),
@@ -132,8 +128,7 @@ def test_names_that_glibc_does_not_read(env: dict[str, str], complaint: str) -> 
     ],
 )
 def test_each_library_is_asked(name: str, env: dict[str, str], complaint: str) -> None:
-    if name not in HERE:
-        pytest.skip(f"{name} is not on this machine")
+    needs.peer(name)
     (line,) = environment_troubles(env, [get_allocator(name)])
     assert re.search(complaint, line)
     assert "\n" not in line
@@ -146,13 +141,13 @@ def test_each_library_is_asked(name: str, env: dict[str, str], complaint: str) -
         {"PATH": "/bin"},
         {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=0x1000:glibc.malloc.arena_max=2"},
         {"MALLOC_CONF": "narenas:2,dirty_decay_ms:-1"},
-        {"MIMALLOC_PURGE_DELAY": "5", "MIMALLOC_SHOW_STATS": "1", "MIMALLOC_ARENA_RESERVE": "64MiB"},
+        needs.long({"MIMALLOC_PURGE_DELAY": "5", "MIMALLOC_SHOW_STATS": "1", "MIMALLOC_ARENA_RESERVE": "64MiB"}),
         {"TCMALLOC_RELEASE_RATE": "2.5", "EXGEN_OPTIONS": "keep=1048576", "MALLOC_ARENA_MAX": "2"},
     ],
 )
 def test_what_is_well_said_is_passed_over(env: dict[str, str]) -> None:
-    if "MIMALLOC_PURGE_DELAY" in env and "mimalloc3" not in find_allocators():
-        pytest.skip("Debian's mimalloc 2.0 has not all of these")
+    if "MIMALLOC_PURGE_DELAY" in env:
+        needs.peer("mimalloc3")  # Debian's mimalloc 2.0 has not all of these
     assert environment_troubles(env) == []
 
 
@@ -166,14 +161,13 @@ def test_what_is_well_said_is_passed_over(env: dict[str, str]) -> None:
         ("glibc", {"GLIBC_TUNABLES": "glibc.malloc.mxfast=500"}, r"takes 0 to 160"),
         ("jemalloc", {"MALLOC_CONF": "narenas:2,lg_tcache_max=12"}, r"write lg_tcache_max:12"),
         ("jemalloc", {"tcache_max": "128k"}, r"write 131072"),
-        ("mimalloc3", {"abandoned_page_purge": "1"}, r"mimalloc3 does not take it: gone since version 3"),
+        needs.long("mimalloc3", {"abandoned_page_purge": "1"}, r"mimalloc3 does not take it: gone since version 3"),
         ("tcmalloc", {"max_total_thread_cache_bytes": "32m"}, r"write 33554432"),
         ("exgen", {"keep": "much"}, r"not understood"),
     ],
 )
 def test_settings_of_the_command_line(name: str, settings: dict[str, str], complaint: str) -> None:
-    if name not in HERE:
-        pytest.skip(f"{name} is not on this machine")
+    needs.peer(name)
     with pytest.raises(UsageError, match=complaint):
         environment(get_allocator(name), settings, dict(os.environ))
 

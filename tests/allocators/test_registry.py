@@ -13,8 +13,9 @@ from heapwright.allocators.probe import effective_glibc, find_loader, list_tunab
 from heapwright.allocators.registry import bundled_space, find_allocators, get_allocator, glibc_version
 from heapwright.allocators.space import Context, build_space, version_key
 from heapwright.errors import UsageError
+from tests import needs
 
-needs_glibc = pytest.mark.skipif(glibc_version() is None, reason="the C library is not glibc")
+needs_glibc = needs.only_where(glibc_version() is not None, "run glibc")
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def tunables() -> dict[str, int]:
     loader = find_loader(sys.executable)
     found = list_tunables(loader, {}) if loader else {}
     if not found:
-        pytest.skip("this loader has no --list-tunables")
+        needs.machine_cannot("list tunables by its loader")
     return found
 
 
@@ -77,7 +78,7 @@ def test_every_level_is_taken_by_the_loader(tunables: dict[str, int]) -> None:
 
 def test_only_what_is_known_can_be_named() -> None:
     if not find_allocators():
-        pytest.skip("no allocator here")
+        needs.not_built("the bundled allocators")
     assert get_allocator("glibc").version == glibc_version()
     with pytest.raises(UsageError, match="unknown allocator 'glibk'") as caught:
         get_allocator("glibk")

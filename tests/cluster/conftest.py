@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("distributed", reason="heapwright[cluster] is not installed")
-
 from .farm import Farm
 
 

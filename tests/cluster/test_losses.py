@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -29,6 +28,7 @@ from heapwright.measure.meter import MeterOptions
 from heapwright.study.runner import Job, Work
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload, WorkloadFile
+from tests import needs
 
 from ..processes import alive, runs, wait_for
 from .farm import Farm, none_left, pids_in
@@ -141,9 +141,9 @@ def test_the_scheduler_restarted_while_nothing_is_under_way(farm: Farm, tmp_path
 def network() -> Iterator[tuple[str, str, str]]:
     """Another network namespace behind a cable: its name, the cable's end here, our address."""
     name, here, there = f"hw{os.getpid()}", f"hwa{os.getpid() % 100000}", f"hwb{os.getpid() % 100000}"
-    ip = shutil.which("ip")
-    if ip is None or subprocess.run([ip, "netns", "add", name], capture_output=True).returncode:
-        pytest.skip("network namespaces cannot be made here (it takes root and iproute2)")
+    ip = needs.command("ip")
+    if subprocess.run([ip, "netns", "add", name], capture_output=True).returncode:
+        needs.machine_cannot("make network namespaces (root only)")
     net = f"10.{77 + os.getpid() % 100}.3"
     try:
         for words in (
@@ -157,7 +157,7 @@ def network() -> Iterator[tuple[str, str, str]]:
         ):
             done = subprocess.run([ip, *words.split()], capture_output=True, text=True)
             if done.returncode:
-                pytest.skip(f"no cable between network namespaces here: {done.stderr.strip()}")
+                needs.machine_cannot(f"lay a cable between network namespaces: {done.stderr.strip()}")
         yield name, here, f"{net}.1"
     finally:
         subprocess.run([ip, "link", "delete", here], capture_output=True)

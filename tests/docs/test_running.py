@@ -22,6 +22,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
+
+from tests import needs
 
 from .commands import PAGES, ROOT, Command, blocks, commands
 
@@ -131,15 +134,14 @@ def put_what_is_missing(words: list[str], folder: Path) -> None:
             subprocess.run([HEAPWRIGHT, "report", "ready.study", "-o", word], cwd=folder, check=True)
 
 
-def to_run() -> Iterator[tuple[Path, list[Command]]]:
+def to_run() -> Iterator[ParameterSet]:
     for page in RUN:
-        yield page, [c for c in commands(page) if " ".join(c.words) not in LEFT_OUT]
+        lines = [c for c in commands(page) if " ".join(c.words) not in LEFT_OUT]
+        yield needs.long_unless(page.name == "README.md" or page.parent.name == "guides", page, lines)
 
 
 @pytest.mark.parametrize(("page", "lines"), list(to_run()), ids=lambda x: x.stem if isinstance(x, Path) else "")
-def test_commands_run(page: Path, lines: list[Command], folder: Path, request: pytest.FixtureRequest) -> None:
-    if page.name != "README.md" and page.parent.name != "guides" and not request.config.getoption("--long"):
-        pytest.skip("in the long form: pytest --long")
+def test_commands_run(page: Path, lines: list[Command], folder: Path) -> None:
     port = free_port()
     names = iter(FILES.get(page.stem, []))
     for _, language, text, _ in blocks(page):

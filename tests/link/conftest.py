@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import needs
+
 Build = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
 def need_compiler() -> None:
-    if not shutil.which("g++"):
-        pytest.skip("no compiler here")
+    needs.command("g++")
 
 
 def run(*words: str | Path, folder: Path | None = None) -> str:

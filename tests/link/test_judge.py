@@ -9,6 +9,7 @@ import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.link.judge import Judgement, inspect_files, readable, reason
+from tests import needs
 
 from .conftest import Build, run
 
@@ -164,7 +165,7 @@ def test_an_unknown_library_makes_it_unknown(compile_: Build, library: Build, tm
 def test_known_libraries_are_judged_by_function(compile_: Build, tmp_path: Path) -> None:
     zstd = next(Path("/usr/lib").glob("*/libzstd.so.1"), None)
     if zstd is None:
-        pytest.skip("no libzstd here")
+        needs.missing("libzstd1")
     for call, verdict in (("ZSTD_isError(1)", "single"), ("ZSTD_CCtx_setParameter(0,0,0)", "unknown")):
         name = call.split("(")[0]
         main = compile_("m.c", f"int {name}();int main(){{return {call};}}", "-std=gnu11")
@@ -189,7 +190,7 @@ def test_programs_are_judged_each_and_objects_together(compile_: Build) -> None:
 
 def test_other_machines(compile_: Build, tmp_path: Path) -> None:
     if subprocess.run(["gcc", "-m32", "-xc", "-c", "-", "-o", tmp_path / "x.o"], input=b"", check=False).returncode:
-        pytest.skip("no 32-bit compiler here")
+        needs.missing("gcc-multilib")
     source = "extern int puts(const char*);\nextern int pthread_create();\n"
     small = compile_("a.c", source + "int main(void){return pthread_create();}", "-m32", "-std=gnu11")
     assert one(small).verdict == "multi"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,9 @@ import pytest
 from heapwright.errors import HeapwrightError
 from heapwright.measure.callgrind import count_instructions
 from heapwright.measure.meter import MeterOptions, run_metered
+from tests import needs
 
-needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")
+needs_valgrind = needs.with_command("valgrind")
 
 LOOP = """
 #include <stdlib.h>
@@ -32,9 +32,7 @@ int main(int argc, char **argv) {
 @pytest.fixture(scope="module")
 def loop(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A program whose instructions are its turns, times a constant."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    compiler = needs.command("gcc")
     folder = tmp_path_factory.mktemp("loop")
     (folder / "loop.c").write_text(LOOP)
     assert os.spawnl(os.P_WAIT, compiler, compiler, "-O1", "-o", str(folder / "loop"), str(folder / "loop.c")) == 0

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests import needs
+
 from .harness import BACKENDS, EXACT, Meter
 
 Make = Callable[[str], Meter]
@@ -28,7 +30,7 @@ def meter_with(meter: Path, program: Callable[..., Path], tmp_path: Path, works:
 
     def make(backend: str) -> Meter:
         if not works[backend]["works"]:
-            pytest.skip(f"{backend}: {works[backend]['why']}")
+            needs.machine_cannot(f"use {backend}: {works[backend]['why']}")
         return Meter(meter, backend, program("behaviours"), tmp_path)
 
     return make

@@ -5,12 +5,13 @@ different for it, here is checked that the ledger tells what happened.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests import needs
 
 from ..processes import wait_for
 from .harness import MIB, SMALL, Meter
@@ -78,7 +79,7 @@ def test_a_32_bit_child(any_meter: Meter, program: Callable[..., Path]) -> None:
     try:
         small = program("behaviours", "-m32")
     except subprocess.CalledProcessError:
-        pytest.skip("no 32-bit compiler")
+        needs.missing("gcc-multilib")
     ran = any_meter.run("/bin/sh", "-c", f"{small} fork; {small} returns; exit 4")
     assert (ran.status, ran.ledger["exit_code"]) == (0, 4)
     assert 160 * MIB <= ran.ledger["peak_rss_bytes"] <= 160 * MIB + 2 * SMALL
@@ -136,8 +137,7 @@ def test_what_was_given_back_in_rarer_ways(exact_meter: Meter) -> None:
 
 def test_every_mapping_call_is_counted(exact_meter: Meter) -> None:
     """As strace counts them, which sees every call of every process from the exec on."""
-    if shutil.which("strace") is None:
-        pytest.skip("no strace")
+    needs.command("strace")
     log = exact_meter.folder / "strace"
     calls = "trace=mmap,munmap,brk,mremap,mprotect,madvise"
     strace: list[str | Path] = [
@@ -154,7 +154,7 @@ def test_every_mapping_call_is_counted(exact_meter: Meter) -> None:
         "returns-rarely",
     ]
     if subprocess.run(strace, check=False, capture_output=True).returncode != 0:
-        pytest.skip("strace does not work here")
+        needs.machine_cannot("trace with strace")
     assert exact_meter.behave("returns-rarely")["mapping_calls"] == len(log.read_text().splitlines())
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests import needs
 
 from ..processes import alive, wait_for
 
@@ -71,9 +72,7 @@ def run_meter(meter: Path, report: Path, case: Case, path: Path, *options: str) 
 
 def massif_peak(out: Path, case: Case, path: Path) -> int:
     """max(mem_heap_B) over all snapshots of the real Massif; its own 'peak' label can be stale."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        pytest.skip("no valgrind")
+    valgrind = needs.command("valgrind")
     options = ["--tool=massif", "--pages-as-heap=yes", "--peak-inaccuracy=0.0", f"--massif-out-file={out}", "-q"]
     subprocess.run([valgrind, *options, path], env=environment(case), check=True, timeout=240)
     heaps = [int(heap) for heap in re.findall(r"^mem_heap_B=(\d+)$", out.read_text(), re.M)]
@@ -98,7 +97,7 @@ def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[..
     )
     assert by_ptrace["meter"] == "ptrace"
     if by_notify["meter"] != "notify":
-        pytest.skip("no seccomp user notification here")
+        needs.machine_cannot("use seccomp user notification")
     for exact in ("mapping_calls", "processes"):
         assert by_ptrace[exact] == by_notify[exact], exact
     # A page for where in its page the stack begins; what parent and child have mapped at the same time is a race.

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
+
 from .harness import BACKENDS, EXACT, MIB, SMALL, Meter
 
 # Everything a program inherits and could behave differently for.
@@ -119,8 +121,7 @@ def public(any_meter: Meter) -> Iterator[Meter]:
 
 
 def test_it_needs_no_privilege(public: Meter) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("these tests run without privilege already")
+    needs.root("run as another user")
     ran = public.run(public.program, "fork", user=65534, group=65534, extra_groups=[], cwd="/")
     assert (ran.status, ran.err) == (0, "")
     assert 160 * MIB <= ran.ledger["peak_rss_bytes"] <= 160 * MIB + SMALL
@@ -129,8 +130,7 @@ def test_it_needs_no_privilege(public: Meter) -> None:
 
 
 def test_no_process_left_to_start(public: Meter) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs a user of its own")
+    needs.root("run as a user of its own")
 
     def one_process() -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))

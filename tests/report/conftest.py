@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from heapwright.report.html import render_report
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.view import PICK_NAMES, Pick, PickName, StudyView
+from tests import needs
 
 from .views import OBJECTIVES, STATES, confirmation, evaluation, view
 
@@ -120,9 +120,7 @@ def proven_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Headless Chromium; skips where there is none."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("no chromium and chromedriver")
+    chromium, driver = needs.command("chromium"), needs.command("chromedriver")
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from heapwright.errors import HeapwrightError
 from heapwright.report.apply import FORMATS, docker_quote, render, systemd_quote
 from heapwright.study.view import Config
+from tests import needs
 
 from .views import config
 
@@ -112,7 +112,7 @@ def test_other_settings_in_the_same_variable_stay(tmp_path: Path) -> None:
 # slurm
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@needs.with_command("bash")
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_batch_script_exports_and_starts(value: str, tmp_path: Path) -> None:
     srun = tmp_path / "srun"
@@ -168,7 +168,7 @@ def test_a_drop_in_for_a_service() -> None:
     assert body == ["[Service]", 'Environment="GLIBC_TUNABLES=glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0"']
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
+@needs.with_command("systemd-analyze")
 def test_systemd_itself_accepts_it(tmp_path: Path) -> None:
     unit = tmp_path / "toy.service"
     unit.write_text(render(hostile('it\'s 100% "$HOME"'), "systemd", [], CLAIM) + "\nExecStart=/bin/true\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 import heapwright
 from heapwright.errors import HeapwrightError
 from heapwright.study.store import Store, StoredRun, open_study, read_study
+from tests import needs
 
 SRC = Path(heapwright.__file__).parents[1]
 NOW = "2026-01-01T00:00:00.000+00:00"
@@ -210,11 +210,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = shutil.which("mount")
-    if os.geteuid() != 0 or not mount:
-        pytest.skip("mounting a small disk needs root")
+    needs.root("mount a small disk")
+    mount = needs.command("mount")
     if subprocess.run([mount, "-t", "tmpfs", "-o", "size=256k", "small", folder], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("mounting is not allowed here")
+        needs.machine_cannot("mount a small disk")
     yield folder
     subprocess.run(["umount", folder], check=True)
 

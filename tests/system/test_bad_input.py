@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import needs
 
 from .conftest import Heapwright
 
@@ -169,7 +170,7 @@ def small_disk(heapwright: Heapwright) -> Iterator[Path]:
     disk = heapwright.folder / "disk"
     disk.mkdir()
     if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "small", disk]).returncode:
-        pytest.skip("mounting a small disk needs root")
+        needs.machine_cannot("mount a small disk (root only)")
     yield disk
     subprocess.run(["umount", disk], check=True)
 
@@ -226,9 +227,8 @@ def test_no_permission_for_the_meter(heapwright: Heapwright, program: Callable[.
 
 def test_no_permission_to_write(heapwright: Heapwright) -> None:
     """As an unprivileged user in a directory of root's."""
-    setpriv = shutil.which("setpriv")
-    if os.geteuid() != 0 or setpriv is None:
-        pytest.skip("needs root and setpriv")
+    needs.root("run as another user")
+    setpriv = needs.command("setpriv")
     locked = heapwright.folder / "locked"
     locked.mkdir(mode=0o755)
     words: list[str | Path] = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", heapwright.path]
@@ -238,6 +238,6 @@ def test_no_permission_to_write(heapwright: Heapwright) -> None:
             parent.chmod(parent.stat().st_mode | 0o055)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if "Permission denied" in done.stderr and "locked" not in done.stderr:
-        pytest.skip("heapwright itself stands where others may not read")
+        needs.machine_cannot("let another user read heapwright where it stands")
     assert done.returncode == 1
     assert re.search(r"cannot open the study .*locked/s\.study: Permission denied", one_line(done.stderr))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.conftest import PROGRAMS, ROOT
 
 from .conftest import Heapwright, environment
@@ -26,8 +27,7 @@ VERDICTS = {"plain": ("exgen", "single"), "crew": ("reaper", "multi")}
 
 @pytest.fixture(autouse=True)
 def sources(heapwright: Heapwright) -> None:
-    if not shutil.which("g++"):
-        pytest.skip("no compiler here")
+    needs.command("g++")
     (heapwright.folder / "plain.cpp").write_text(PLAIN)
     (heapwright.folder / "crew.cpp").write_text(CREW)
 
@@ -68,10 +68,9 @@ LINKS = [
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 @pytest.mark.parametrize("options", LINKS, ids=" ".join)
 def test_the_verdict_chooses(heapwright: Heapwright, compiler: str, options: list[str]) -> None:
-    if not shutil.which(compiler):
-        pytest.skip(f"no {compiler} here")
+    needs.command(compiler, *[f"ld.{word.partition('=')[2]}" for word in options if word.startswith("-fuse-ld=")])
     if run(heapwright.folder, compiler, *options, "plain.cpp", "-o", "x").returncode:
-        pytest.skip(f"{compiler} {' '.join(options)} does not work here")
+        needs.machine_cannot(f"link with {compiler} {' '.join(options)}")
     for name, (allocator, verdict) in VERDICTS.items():
         done = heapwright("link", "--", compiler, *options, f"{name}.cpp", "-o", name)
         assert done.status == 0, done.err
@@ -169,12 +168,12 @@ def test_other_ways_to_name_compiler_and_linker(heapwright: Heapwright) -> None:
     (folder / "mine").mkdir()
     (folder / "mine/ld").write_text(f'#!/bin/sh\ntouch "{folder}/mine/called"\nexec {real} "$@"\n')
     (folder / "mine/ld").chmod(0o755)
+    needs.command("ccache", "clang++", "tcc")
     ways = [["g++", f"-B{folder}/mine/"], ["ccache", "g++"], ["clang++", f"--ld-path={real}"]]
     for words in ways:
-        if shutil.which(words[0]):
-            done = heapwright("link", "--", *words, "plain.cpp", "-o", "plain")
-            assert done.status == 0, done.err
-            works_with(heapwright, "plain", "exgen")
+        done = heapwright("link", "--", *words, "plain.cpp", "-o", "plain")
+        assert done.status == 0, done.err
+        works_with(heapwright, "plain", "exgen")
     assert (folder / "mine/called").exists()
     asked = run(folder, "gcc", "-###", "plain.o", "-lstdc++", "-o", "plain").stderr.splitlines()
     line = next(line for line in asked if "/collect2" in line)
@@ -184,11 +183,10 @@ def test_other_ways_to_name_compiler_and_linker(heapwright: Heapwright) -> None:
     done = heapwright("link", "--", "ld", *words[1:])
     assert done.status == 0, done.err
     works_with(heapwright, "plain", "exgen")
-    if shutil.which("tcc"):
-        (folder / "a.c").write_text("int main(void){return 0;}")
-        done = heapwright("link", "--", "tcc", "a.c", "-o", "a")
-        assert (done.status, done.err.count("\n")) == (0, 1)
-        assert "did not call its linker" in done.err
+    (folder / "a.c").write_text("int main(void){return 0;}")
+    done = heapwright("link", "--", "tcc", "a.c", "-o", "a")
+    assert (done.status, done.err.count("\n")) == (0, 1)
+    assert "did not call its linker" in done.err
 
 
 def test_response_files(heapwright: Heapwright) -> None:
@@ -212,7 +210,7 @@ def test_where_it_cannot_be_the_link_is_the_plain_one(
 ) -> None:
     (heapwright.folder / "a.cpp").write_text(source)
     if run(heapwright.folder, "g++", *words, "a.cpp", "-o", "plain").returncode:
-        pytest.skip(f"g++ {' '.join(words)} does not work here")
+        needs.machine_cannot(f"link with g++ {' '.join(words)}")
     done = heapwright("link", "--", "g++", *words, "a.cpp", "-o", "a")
     assert done.status == 0
     assert done.err.count("\n") == 1
@@ -223,7 +221,7 @@ def test_where_it_cannot_be_the_link_is_the_plain_one(
 def test_another_machine_is_linked_as_it_is(heapwright: Heapwright) -> None:
     (heapwright.folder / "a.c").write_text("int main(void){return 0;}")
     if run(heapwright.folder, "gcc", "-m32", "a.c", "-o", "x").returncode:
-        pytest.skip("no 32-bit compiler here")
+        needs.missing("gcc-multilib")
     done = heapwright("link", "--", "gcc", "-m32", "a.c", "-o", "a")
     assert done.status == 0
     assert "there is none for 386" in done.err
@@ -280,8 +278,7 @@ CMAKE = [
 )
 def test_a_cmake_project(heapwright: Heapwright, generator: str, options: list[str]) -> None:
     """C, C++, Fortran and OpenMP: find_package(heapwright) from the wheel, and without it by the linker launcher."""
-    if not shutil.which("cmake") or (generator == "Ninja" and not shutil.which("ninja")):
-        pytest.skip("no CMake or Ninja here")
+    needs.command("cmake", "gfortran", *(["ninja"] if generator == "Ninja" else []))
     folder, project = heapwright.folder, PROGRAMS / "link_cmake"
     place = heapwright("link", "--print", "cmake-dir").out.strip()
     launcher = [] if options else [f"-DCMAKE_{lang}_LINKER_LAUNCHER={heapwright.path};link;--" for lang in ("C", "CXX")]
@@ -295,14 +292,13 @@ def test_a_cmake_project(heapwright: Heapwright, generator: str, options: list[s
     named = next((a for a in ("exgen", "reaper") if a in "".join(options)), None)
     for name, allocator in {"table": "exgen", "shapes": "exgen", "crew": "reaper"}.items():
         works_with(heapwright, f"b/{name}", named or allocator)
-    for name, allocator in {"sums": "reaper", "waves": "exgen"}.items():  # if OpenMP and Fortran are here
-        if (folder / "b" / name).exists() and (options or name == "sums"):
+    for name, allocator in {"sums": "reaper", "waves": "exgen"}.items():  # OpenMP and Fortran
+        if options or name == "sums":
             works_with(heapwright, f"b/{name}", named or allocator)
 
 
 def test_pkg_config(heapwright: Heapwright) -> None:
-    if not shutil.which("pkg-config"):
-        pytest.skip("no pkg-config here")
+    needs.command("pkg-config")
     place = heapwright("link", "--print", "pkgconfig-dir").out.strip()
     for name in ("exgen", "reaper"):
         for query in ("--libs", "--variable=shared"):
@@ -319,8 +315,9 @@ def test_pkg_config(heapwright: Heapwright) -> None:
 def test_an_install_tree(heapwright: Heapwright, layout: str) -> None:
     """`cmake --install` of the native build, moved elsewhere: find_package and pkg-config find all from there."""
     build = ROOT / "build/native"
-    if not (build / "native/allocator/libexgen.a").is_file() or not shutil.which("pkg-config"):
-        pytest.skip("no native build, or no pkg-config")
+    needs.command("pkg-config")
+    if not (build / "native/allocator/libexgen.a").is_file():
+        needs.not_built("build/native (make native)")
     folder = heapwright.folder
     tree = folder / "first"
     made = run(folder, "cmake", "-S", str(ROOT), "-B", "b", f"-DCMAKE_INSTALL_LIBDIR={layout}")

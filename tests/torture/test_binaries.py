@@ -17,6 +17,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from tests import needs
 from tests.conftest import ROOT
 
 NATIVE = Path(str(files("heapwright"))) / "_native"
@@ -84,7 +85,7 @@ def wanted(folder: Path) -> Iterator[set[str]]:
 def test_is_compiled_hardened(folder: str) -> None:
     objects = [*wanted(ROOT / "build/native" / folder)]
     if not objects:
-        pytest.skip("build/native is not built (make native)")
+        needs.not_built("build/native (make native)")
     assert sum("__stack_chk_fail" in names for names in objects) >= len(objects) / 2
     # std::__glibcxx_assert_fail: an index beyond a vector's end stops the program.
     assert any("_ZSt21__glibcxx_assert_failPKciS0_S0_" in names for names in objects)
@@ -93,5 +94,5 @@ def test_is_compiled_hardened(folder: str) -> None:
 def test_checked_calls_are_used() -> None:
     objects = [names for folder in CAREFUL for names in wanted(ROOT / "build/native" / folder)]
     if not objects:
-        pytest.skip("build/native is not built (make native)")
+        needs.not_built("build/native (make native)")
     assert {name for names in objects for name in names if name.startswith("__") and name.endswith("_chk")}

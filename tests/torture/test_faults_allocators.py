@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.allocator.conftest import FLAGS, NAMES, Malloc, bundled
 
 HOWS = ("each", "every", "rest")
@@ -40,7 +41,7 @@ def fail_calls(program: Callable[..., Path]) -> Path:
     """What makes calls fail, where it can."""
     path = program("fail_calls")
     if subprocess.run([path, "true"], check=False).returncode == 77:
-        pytest.skip("a seccomp listener is refused here")
+        needs.machine_cannot("have a seccomp listener")
     return path
 
 
@@ -95,7 +96,7 @@ def test_no_mappings_left(malloc: Malloc, faults: Path) -> None:
     """vm.max_map_count is reached, or nearly: unmapping, too, fails then."""
     most = int(Path("/proc/sys/vm/max_map_count").read_text())
     if most > 500_000:
-        pytest.skip(f"{most} mappings allowed")
+        needs.machine_cannot(f"reach vm.max_map_count in a test: {most} mappings are allowed")
     mappings, _ = numbers(malloc, faults, "maps")
     assert mappings > most * 9 // 10
 
@@ -128,7 +129,7 @@ def test_memory_that_is_locked(malloc: Malloc, program: Callable[..., Path]) -> 
     """The kernel gives back nothing of a process that has locked its memory: it must not be taken for zeroes."""
     done = malloc.run(program("locked_memory", *FLAGS))
     if done.returncode == 77:
-        pytest.skip("memory cannot be locked here")
+        needs.machine_cannot("lock memory")
     assert done.returncode == 0, done.stderr.decode()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.files import write_whole
+from tests import needs
 from tests.processes import wait_for
 from tests.system.conftest import Heapwright
 from tests.torture.commands import STUDY, SWEEP, VERBS, Marked, check_whole, outputs_of, words_of
@@ -65,7 +66,7 @@ def mounted(folder: Path, *options: str) -> None:
     folder.mkdir(exist_ok=True)
     words = ["mount", "-t", "tmpfs", "-o", ",".join(["size=64k", *options]), "small", str(folder)]
     if os.geteuid() != 0 or subprocess.run(words, check=False, capture_output=True).returncode:
-        pytest.skip("mounting a small disk needs root")
+        needs.machine_cannot("mount a small disk (root only)")
 
 
 @pytest.fixture
@@ -90,12 +91,12 @@ def one_line(err: str) -> None:
     assert err.splitlines()[-1].startswith("heapwright: "), err
 
 
-@pytest.mark.parametrize("state", ["full", "read-only"])
-@pytest.mark.parametrize("verb", VERBS)
-def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path, prog: Path, long: bool) -> None:
+STATES = [needs.long_unless(s == "full" or v not in SLOW, v, s) for v in VERBS for s in ("full", "read-only")]
+
+
+@pytest.mark.parametrize(("verb", "state"), STATES)
+def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path, prog: Path) -> None:
     """One clear line, and nothing half-written: what was there before is there still."""
-    if not long and verb in SLOW and state != "full":
-        pytest.skip("in the long form")
     kept = [name for name in outputs_of(verb) if not name.endswith(".study")]
     for name in kept:
         (disk / name).write_bytes(BEFORE)
@@ -185,11 +186,9 @@ def test_nobody_listens(closed: str, heapwright: Marked, prog: Path) -> None:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [needs.long_unless(verb not in SLOW, verb) for verb in VERBS])
 def test_killed_at_random(verb: str, heapwright: Marked, prog: Path, long: bool) -> None:
     """Whatever is there is whole; nobody is left; the same command again works, and a study goes on."""
-    if not long and verb in SLOW:
-        pytest.skip("in the long form")
     chance = random.Random(verb)
     began = time.monotonic()
     assert heapwright(*words_of(verb, ".", prog)).status == 0
@@ -208,19 +207,19 @@ def test_killed_at_random(verb: str, heapwright: Marked, prog: Path, long: bool)
     works(verb, heapwright, prog)
 
 
-@pytest.mark.parametrize("verb", ["measure", "fit", "report", "compare"])
+@pytest.mark.parametrize(
+    "verb", [needs.long_unless(verb not in SLOW, verb) for verb in ("measure", "fit", "report", "compare")]
+)
 def test_killed_before_a_file_gets_its_name(
-    verb: str, heapwright: Marked, prog: Path, program: Callable[..., Path], long: bool
+    verb: str, heapwright: Marked, prog: Path, program: Callable[..., Path]
 ) -> None:
     """The worst moment: all is written, and nothing is in its place."""
-    if not long and verb in SLOW:
-        pytest.skip("in the long form")
     for name in outputs_of(verb):
         (heapwright.folder / name).write_bytes(BEFORE)
     words: list[str | Path] = [program("kill_at"), RENAME, "1", heapwright.path, *words_of(verb, ".", prog)]
     done = subprocess.run(words, cwd=heapwright.folder, capture_output=True, check=False)
     if done.returncode == 4:
-        pytest.skip("nothing can be traced here")
+        needs.machine_cannot("trace a process")
     assert done.returncode == 0, "it renames nothing"
     for name in outputs_of(verb):
         assert (heapwright.folder / name).read_bytes() == BEFORE
@@ -324,7 +323,7 @@ def test_clocks_that_began_long_ago(heapwright: Marked, prog: Path) -> None:
     """A time namespace whose clocks are ten years ahead of the machine's."""
     ahead = ["unshare", "-T", "--monotonic", "315360000", "--boottime", "315360000"]
     if subprocess.run([*ahead, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("no time namespace can be made here")
+        needs.machine_cannot("make a time namespace")
     words = ["measure", "--json", "m.json", "-q", "--", str(prog)]
     done = subprocess.run([*ahead, heapwright.path, *words], cwd=heapwright.folder, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.allocator.conftest import FLAGS, NAMES, bundled
 
 # That kernel's first process, and its last. Its files cannot be written to; what it says comes out of the console.
@@ -33,16 +33,13 @@ sleep 60
 """
 SMALL = 64  # MiB
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
-def linux(long: bool) -> str:
+def linux() -> str:
     """The kernel."""
-    if not long:
-        pytest.skip("part of the long form (pytest --long)")
-    path = shutil.which("linux.uml")
-    if path is None:
-        pytest.skip("no user-mode Linux (tools/setup torture)")
-    return path
+    return needs.command("linux.uml")
 
 
 def run(linux: str, folder: Path, command: str, settings: str, before: str = ":", libraries: str = "") -> str:
@@ -63,7 +60,7 @@ def run(linux: str, folder: Path, command: str, settings: str, before: str = ":"
         with contextlib.suppress(ProcessLookupError):
             os.killpg(kernel.pid, signal.SIGKILL)  # its helpers too, where it hangs
     if "status" not in said:
-        pytest.skip(f"user-mode Linux does not work here: {said[-300:]}")
+        needs.machine_cannot(f"run user-mode Linux: {said[-300:]}")
     return said
 
 

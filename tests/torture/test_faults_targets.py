@@ -6,7 +6,6 @@ Under `run`, `measure`, `record` and `tune`: they print and end as they do alone
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.processes import wait_for
 from tests.torture.commands import SECONDS, STUDY, Marked
 
@@ -37,8 +37,8 @@ def stubborn(program: Callable[..., Path]) -> Callable[[str], list[str]]:
     path = str(program("stubborn", "-fno-builtin"))
 
     def command(act: str, status: int = STATUS) -> list[str]:
-        if act in ("drops", "no-proc") and os.geteuid() != 0:
-            pytest.skip("needs root")
+        if act in ("drops", "no-proc"):
+            needs.root(f"run the act '{act}'")
         return [path, act, str(status)]
 
     return command
@@ -48,7 +48,7 @@ def alone(command: list[str], folder: Path) -> tuple[int, str]:
     """What it does without us."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode == 77:
-        pytest.skip("it may not do that here")
+        needs.machine_cannot("let a process do that")
     return done.returncode, done.stdout
 
 
@@ -79,10 +79,8 @@ def test_recorded(act: str, heapwright: Marked, stubborn: Callable[[str], list[s
     assert not list(heapwright.folder.glob(".*")), "it left something behind"
 
 
-@pytest.mark.parametrize("act", ACTS)
-def test_tuned(act: str, heapwright: Marked, stubborn: Callable[..., list[str]], long: bool) -> None:
-    if not long and act != "closes":
-        pytest.skip("in the long form")
+@pytest.mark.parametrize("act", [needs.long_unless(act == "closes", act) for act in ACTS])
+def test_tuned(act: str, heapwright: Marked, stubborn: Callable[..., list[str]]) -> None:
     command = stubborn(act, 0)
     alone(command, heapwright.folder)
     done = heapwright(*TUNE, "--study", "s.study", "--json", "t.json", "--", *command)
@@ -95,11 +93,8 @@ def test_tuned(act: str, heapwright: Marked, stubborn: Callable[..., list[str]],
     assert (ran.status, ran.out) == alone(stubborn(act), heapwright.folder)
 
 
-def test_what_ignores_every_signal_is_ended_in_time(
-    heapwright: Marked, stubborn: Callable[[str], list[str]], long: bool
-) -> None:
-    if not long:
-        pytest.skip("it gets some seconds to end by itself, several times: in the long form")
+@pytest.mark.long  # it gets some seconds to end by itself, several times
+def test_what_ignores_every_signal_is_ended_in_time(heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
     done = heapwright("measure", "--timeout", "1", "--json", "m.json", "-q", "--", *stubborn("endures"))
     assert done.status == 128 + signal.SIGKILL
     (run,) = json.loads((heapwright.folder / "m.json").read_text())["runs"]

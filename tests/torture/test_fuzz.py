@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tests import needs
 
 from .fuzz.targets import TARGETS
 
@@ -84,19 +85,15 @@ def test_python_parsers(name: str, long: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def libfuzzer(long: bool) -> Path:
+def libfuzzer() -> Path:
     """The native harnesses as libFuzzer programs."""
-    if not long:
-        pytest.skip("part of the long form (pytest --long)")
-    clang, cmake = shutil.which("clang++"), shutil.which("cmake")
-    if clang is None or cmake is None:
-        pytest.skip("no clang++ or cmake")
+    clang, cmake = needs.command("clang++"), needs.command("cmake")
     folder = FOLDER.parents[1] / "build/fuzz"
     folder.mkdir(parents=True, exist_ok=True)
     probe = ["-fsanitize=fuzzer,address", "-x", "c++", "-", "-o", str(folder / "probe")]
     empty = b'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
     if subprocess.run([clang, *probe], input=empty, capture_output=True, check=False).returncode:
-        pytest.skip("clang has no libFuzzer (tools/setup torture)")
+        needs.missing("libclang-rt-dev")
     configure: list[str | Path] = [cmake, "-S", FOLDER / "fuzz", "-B", folder, f"-DCMAKE_CXX_COMPILER={clang}"]
     subprocess.run(configure, check=True, capture_output=True)
     build: list[str | Path] = [cmake, "--build", folder, "-j", "2"]
@@ -104,6 +101,7 @@ def libfuzzer(long: bool) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * SECONDS + 600)
 @pytest.mark.parametrize("name", NATIVE)
 def test_native_parsers_and_heaps_by_coverage(name: str, libfuzzer: Path, tmp_path: Path) -> None:
@@ -131,10 +129,8 @@ def test_native_parsers_and_heaps_by_coverage(name: str, libfuzzer: Path, tmp_pa
 
 
 @pytest.fixture(scope="module")
-def atheris(long: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def atheris(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with atheris in it, of the very wheel that the lock file names."""
-    if not long:
-        pytest.skip("part of the long form (pytest --long)")
     folder = tmp_path_factory.mktemp("atheris")
     lock = FOLDER / "fuzz/requirements.lock"
     words: list[str | Path] = [
@@ -151,10 +147,11 @@ def atheris(long: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder,
     ]
     if subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("atheris cannot be had for this Python")
+        needs.missing("atheris")
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * SECONDS + 600)
 @pytest.mark.parametrize("name", TARGETS)
 def test_python_parsers_by_coverage(name: str, atheris: Path, tmp_path: Path) -> None:

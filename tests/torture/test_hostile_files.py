@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.trace.pack import native_program
+from tests import needs
 
 from .fuzz.targets import template
 from .hostile import refused, run
@@ -86,9 +86,7 @@ def test_inspect(case: str, tmp_path: Path) -> None:
 
 def test_link_goes_on_without_us(tmp_path: Path) -> None:
     """What is wrong with an input is the linker's to say: its words, its status."""
-    gcc = shutil.which("gcc")
-    if gcc is None:
-        pytest.skip("no gcc")
+    gcc = needs.command("gcc")
     (tmp_path / "m.c").write_text("int main(void) { return 0; }")
     for name in ("archive, a member of negative size, over itself", "archive, an index of too many"):
         (tmp_path / "x.a").write_bytes(FILES[name])
@@ -347,7 +345,7 @@ def test_plans(verb: str, case: str, tmp_path: Path) -> None:
 
 def test_libraries(tmp_path: Path) -> None:
     """What is given as an allocator and is none: said, and the comparison does not hang or fall."""
-    gcc = shutil.which("gcc")
+    gcc = needs.command("gcc")
     (tmp_path / "text.so").write_text("not ELF\n")
     (tmp_path / "empty.so").write_bytes(b"")
     (tmp_path / "folder.so").mkdir()

@@ -19,6 +19,7 @@ from heapwright.cluster.worker import cache_folder, put_piece
 from heapwright.errors import HeapwrightError
 from heapwright.files import draft_of, write_whole
 from heapwright.trace.pack import native_program
+from tests import needs
 
 from .fuzz.targets import template
 from .hostile import HEAPWRIGHT, environment
@@ -188,9 +189,8 @@ int main(void) { void *volatile p = malloc(100); free(p); printf("%d\\n", p != N
 @pytest.fixture
 def as_nobody(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a set-user-ID copy of a program as an unprivileged user."""
-    setpriv = shutil.which("setpriv")
-    if os.geteuid() != 0 or setpriv is None:
-        pytest.skip("making a set-user-ID program needs root, and setpriv")
+    needs.root("make a set-user-ID program")
+    setpriv = needs.command("setpriv")
     for parent in [tmp_path, *tmp_path.parents]:
         if parent != Path("/") and parent.stat().st_uid == 0:
             parent.chmod(parent.stat().st_mode | 0o055)
@@ -204,15 +204,13 @@ def as_nobody(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
     mark = tmp_path / "mark"
     shutil.copy("/usr/bin/id", mark)
     if run(mark, True).stdout.find("euid=0") < 0:
-        pytest.skip("set-user-ID does nothing here (nosuid)")
+        needs.machine_cannot("run set-user-ID programs (nosuid)")
     return run
 
 
 def linked(folder: Path, *more: str | Path) -> Path:
     """A program with a library of ours in it, as `heapwright link` and a careless packager would have it."""
-    cc = shutil.which("g++")
-    if cc is None:
-        pytest.skip("no compiler")
+    cc = needs.command("g++")
     (folder / "p.c").write_text(READS)
     subprocess.run(
         [cc, "-x", "c", folder / "p.c", "-x", "none", *more, "-o", folder / "p", "-pthread", "-ldl"], check=True

@@ -14,14 +14,16 @@ from pathlib import Path
 import pytest
 
 from heapwright.report.html import write_report
+from tests import needs
 from tests.allocator.conftest import GLIBC, NAMES, Malloc, bundled
 from tests.conftest import ROOT
 from tests.report.views import view
-from tests.torture.whole import PROGRAMS, missing, note, run, source, whose_malloc
+from tests.torture.whole import PROGRAMS, note, run, source, whose_malloc
 
 HARDENED = ("exgen-secure", "reaper-secure")
 # So many lines of a difference are shown.
 SHOWN = 40
+EVERY = [needs.long_unless(not program.long, name) for name, program in PROGRAMS.items()]
 
 
 def mallocs(long: bool) -> list[Malloc]:
@@ -38,31 +40,27 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def need(name: str, long: bool) -> None:
+def need(name: str) -> None:
     """Skips where something is missing."""
-    if PROGRAMS[name].source and not long:
-        pytest.skip("part of the long form (pytest --long)")
-    word = missing(PROGRAMS[name])
-    if word:
-        pytest.skip(f"{word} is not installed")
-    if (
-        name == "cpython"
-        and subprocess.run(["/usr/bin/python3", "-c", "import test.test_json"], capture_output=True).returncode
-    ):
-        pytest.skip("/usr/bin/python3 has no test package (libpython3.11-testsuite)")
+    needs.command(*PROGRAMS[name].needs)
+    if name == "cpython":
+        code = "import sys; print('%d.%d' % sys.version_info[:2]); import test.test_json"
+        done = subprocess.run(["/usr/bin/python3", "-c", code], capture_output=True, text=True)
+        if done.returncode:
+            needs.missing(f"libpython{done.stdout.strip()}-testsuite")
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", EVERY)
 def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) -> None:
-    need(name, long)
+    need(name)
     env = {"PYTHON": sys.executable, "ROOT": str(ROOT), "SIZE": "long" if long else "short"}
     if name == "chromium":
         env["PAGE"] = str(request.getfixturevalue("page"))
     if PROGRAMS[name].source:
         tests = source(PROGRAMS[name])
         if tests is None:
-            pytest.skip("its source package is not to be had")
+            needs.missing(f"the source of {PROGRAMS[name].source}")
         env["SOURCE"] = str(tests)
     plain, seconds = run(name, GLIBC, env, 1500)
     outcome = {"plain": f"{len(plain.splitlines())} lines, {seconds:.0f} s"}
@@ -80,16 +78,15 @@ def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) 
     assert "script: 0" in plain, plain[-2000:]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", EVERY)
 def test_has_our_malloc(name: str, long: bool) -> None:
-    need(name, long)
+    need(name)
     for malloc in mallocs(long)[:2]:
         assert {*whose_malloc(PROGRAMS[name], malloc)} == {PROGRAMS[name].own}
 
 
 def test_a_fault_is_a_difference(program: Callable[..., Path]) -> None:
-    if missing(PROGRAMS["git"]):
-        pytest.skip("git is not installed")
+    need("git")
     faulty = Malloc("faulty", program("allocator_faulty", "-shared", "-fPIC", "-fno-builtin"))
     env = {"PYTHON": sys.executable, "ROOT": str(ROOT), "SIZE": "short"}
     plain, _ = run("git", GLIBC, env, 100)

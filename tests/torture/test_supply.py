@@ -69,10 +69,9 @@ def wheel(source: Path, target: Path) -> Path:
     return next(target.glob("*.whl"))
 
 
+@pytest.mark.long  # it builds the wheel twice
 @pytest.mark.timeout(1500)
-def test_the_wheel_is_the_same_wherever_it_is_built(long: bool, tmp_path: Path) -> None:
-    if not long:
-        pytest.skip("builds the wheel twice: pytest --long")
+def test_the_wheel_is_the_same_wherever_it_is_built(tmp_path: Path) -> None:
     made = []
     for name in ("here", "somewhere/else/with a longer name"):
         source, target = tmp_path / name / "source", tmp_path / name / "wheel"

@@ -38,6 +38,7 @@ class Program:
         engines: command lines whose malloc must be ours; what ends at once is chosen.
         own: why the engines keep a malloc of their own, in the loader's words; empty: they must not.
         source: the source package (in the shell's words) whose tests the script runs, in the long form alone; or none.
+        large: its package is too large, or too much of a service, for the short form.
     """
 
     title: str
@@ -45,15 +46,22 @@ class Program:
     engines: tuple[str, ...]
     own: str = ""
     source: str = ""
+    large: bool = False
+
+    @property
+    def long(self) -> bool:
+        """Whether the long form alone runs it."""
+        return self.large or bool(self.source)
 
 
 PROGRAMS = {
     "cpython": Program("CPython's regression tests", ("/usr/bin/python3",), ("/usr/bin/python3 -S -c 1",)),
-    "compilers": Program(
-        "gcc, clang: objects of large sources, LTO",
+    "gcc": Program(
+        "gcc: objects of large sources, LTO",
         ("gcc", "g++"),
-        ("$(gcc -print-prog-name=cc1) --version", "$(gcc -print-prog-name=cc1plus) --version", "clang --version"),
+        ("$(gcc -print-prog-name=cc1) --version", "$(gcc -print-prog-name=cc1plus) --version"),
     ),
+    "clang": Program("clang: objects of large sources", ("clang", "clang++"), ("clang --version",)),
     "perl": Program("Perl over its own library", ("perl",), ("perl -e 1",)),
     "ruby": Program("Ruby: tests of its gems, its library parsed", ("ruby",), ("ruby -e 1",)),
     "perl_core": Program("Perl's own core tests", ("perl",), ("perl -e 1",), source="perl"),
@@ -69,8 +77,8 @@ PROGRAMS = {
         ("redis-server --version",),
         source="redis",
     ),
-    "postgres": Program("PostgreSQL under pgbench", ("pgbench", "setpriv"), ("psql --version",)),
-    "java": Program("OpenJDK: javac, a job of threads", ("javac", "java"), ("java -version",)),
+    "postgres": Program("PostgreSQL under pgbench", ("pgbench", "setpriv"), ("psql --version",), large=True),
+    "java": Program("OpenJDK: javac, a job of threads", ("java",), ("java -version",)),
     "node": Program("Node.js: worker threads", ("node",), ("node --version",)),
     "git": Program("git gc of a repository, fsck", ("git",), ("git --version",)),
     "chromium": Program(
@@ -80,11 +88,6 @@ PROGRAMS = {
         "not loaded: the program brings its own malloc",
     ),
 }
-
-
-def missing(program: Program) -> str:
-    """A command that is not here, or nothing."""
-    return next((word for word in program.needs if shutil.which(word) is None), "")
 
 
 def source(program: Program) -> Path | None:

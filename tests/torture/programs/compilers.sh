@@ -1,4 +1,5 @@
-# gcc and clang: the objects of big C and C++ sources, with every header of the standard library; linked, with and without LTO.
+# Builds objects of big C and C++ sources, with every header of the standard library, and links them; `CC` and `CXX` name the
+# compilers. gcc.sh and clang.sh read this file.
 functions=10; levels=O2; sources= # g++ in short: tests/allocator/test_programs.py
 [ "$SIZE" = long ] && functions=150 && levels="O0 O2 O3" && sources=$(ls "$ROOT"/native/*/*.cpp)
 "$PYTHON" - "$functions" <<'PYTHON'
@@ -34,20 +35,14 @@ build() { # compiler, name of the outcome, options: the check sum of the object,
   "$1" -frandom-seed=1 "-ffile-prefix-map=$PWD=." $3 -c "$4" -o "$2.o" 2>"$2.messages" || echo "$2: exit status $?"
   cksum <"$2.o" | sed "s/^/$2 /"
 }
-for c in gcc clang; do
-  command -v $c >/dev/null || continue
-  option=; [ $c = clang ] && option=-Qunused-arguments
-  for level in $levels; do build $c $c-$level "$option -g -$level" big.c; done
-  $c $c-O2.o -o $c-c && cksum <$c-c
-done
-[ "$SIZE" = long ] && for c in g++ clang++; do
-  command -v $c >/dev/null || continue
-  option=; [ $c = clang++ ] && option=-Qunused-arguments
-  for level in O0 O2; do build $c $c-$level "$option -std=c++20 -g -$level" big.cpp; done
-  $c $c-O2.o -o $c-cpp && cksum <$c-cpp
+option=; [ "$CC" = clang ] && option=-Qunused-arguments
+for level in $levels; do build "$CC" "$CC-$level" "$option -g -$level" big.c; done
+"$CC" "$CC-O2.o" -o "$CC-c" && cksum <"$CC-c"
+if [ "$SIZE" = long ]; then
+  for level in O0 O2; do build "$CXX" "$CXX-$level" "$option -std=c++20 -g -$level" big.cpp; done
+  "$CXX" "$CXX-O2.o" -o "$CXX-cpp" && cksum <"$CXX-cpp"
   for file in $sources; do
-    build $c "$c-$(basename "$(dirname "$file")")-$(basename "$file")" \
+    build "$CXX" "$CXX-$(basename "$(dirname "$file")")-$(basename "$file")" \
       "$option -std=c++20 -O2 -g -I$ROOT/native -I$(dirname "$file") -I$ROOT/native/recorder -I$ROOT/native/allocator" "$file"
   done
-done
-gcc -O2 -flto=2 -frandom-seed=1 "-ffile-prefix-map=$PWD=." big.c -o lto && cksum <lto
+fi

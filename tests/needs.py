@@ -1,0 +1,183 @@
+"""States what a test needs: every skip goes through here, so that the end of a run counts skips by kind.
+
+A skip is of one of three kinds: a package is missing, this machine (its kernel, its hardware, its user) cannot do it,
+or a part of heapwright is not built. `tools/setup test` installs every package that the short form needs, so on
+Debian 12 no skip is of the first kind. A test of the long form alone is marked `long` and is collected with `--long`
+only: it is no skip. The functions hide themselves from pytest (`__tracebackhide__`), so that a skip is reported where
+the test states its need.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from heapwright.allocators.peers import known_peers
+from heapwright.allocators.registry import find_allocators
+
+# How the reason of a skip begins, by kind.
+PACKAGE = "missing package: "
+MACHINE = "this machine cannot "
+BUILD = "not built: "
+
+# Command → the Debian package that has it.
+PACKAGES = {
+    "7z": "p7zip-full",
+    "awk": "mawk",
+    "bash": "bash",
+    "ccache": "ccache",
+    "chromedriver": "chromium-driver",
+    "chromium": "chromium",
+    "clang": "clang",
+    "clang++": "clang",
+    "cmake": "cmake",
+    "g++": "g++",
+    "gawk": "gawk",
+    "gcc": "g++",
+    "gfortran": "gfortran",
+    "git": "git",
+    "gm": "graphicsmagick",
+    "heaptrack": "heaptrack",
+    "ip": "iproute2",
+    "java": "default-jre-headless",
+    "ld.bfd": "g++",
+    "ld.gold": "g++",
+    "ld.lld": "lld",
+    "ld.mold": "mold",
+    "linux.uml": "user-mode-linux",
+    "make": "make",
+    "memcached": "memcached",
+    "mount": "mount",
+    "ninja": "ninja-build",
+    "node": "nodejs",
+    "objcopy": "g++",
+    "objdump": "g++",
+    "pbzip2": "pbzip2",
+    "perl": "perl",
+    "pgbench": "postgresql",
+    "pigz": "pigz",
+    "pkg-config": "pkgconf",
+    "povray": "povray",
+    "python3": "python3",
+    "redis-benchmark": "redis-server",
+    "redis-cli": "redis-server",
+    "redis-server": "redis-server",
+    "ruby": "ruby",
+    "setpriv": "util-linux",
+    "sort": "coreutils",
+    "sqlite3": "sqlite3",
+    "strace": "strace",
+    "systemd-analyze": "systemd",
+    "tcc": "tcc",
+    "tclsh": "tcl",
+    "valgrind": "valgrind",
+    "xz": "xz-utils",
+    "z3": "z3",
+    "zstd": "zstd",
+}
+
+
+def missing(package: str) -> NoReturn:
+    """Skips the test: this package is not installed."""
+    __tracebackhide__ = True
+    pytest.skip(PACKAGE + package)
+
+
+def machine_cannot(what: str) -> NoReturn:
+    """Skips the test: the kernel, the hardware or the user cannot do this."""
+    __tracebackhide__ = True
+    pytest.skip(MACHINE + what)
+
+
+def not_built(part: str) -> NoReturn:
+    """Skips the test: this part of heapwright, or an allocator that `make peers` builds, is not there."""
+    __tracebackhide__ = True
+    pytest.skip(BUILD + part)
+
+
+def command(*names: str) -> str:
+    """Skips the test where one of the commands is missing.
+
+    Args:
+        names: keys of PACKAGES, or paths whose last part is one.
+
+    Returns:
+        The path of the first command; empty where none is named.
+    """
+    __tracebackhide__ = True
+    for name in names:
+        package = PACKAGES[Path(name).name]
+        if shutil.which(name) is None:
+            missing(package)
+    return (shutil.which(names[0]) or "") if names else ""
+
+
+def with_command(name: str) -> pytest.MarkDecorator:
+    """A mark that skips a test where the command is missing."""
+    return pytest.mark.skipif(shutil.which(name) is None, reason=PACKAGE + PACKAGES[name])
+
+
+def only_where(able: bool, what: str) -> pytest.MarkDecorator:
+    """A mark that skips a test where this machine cannot do something."""
+    return pytest.mark.skipif(not able, reason=MACHINE + what)
+
+
+def not_built_mark(part: str) -> pytest.MarkDecorator:
+    """A mark that skips a test because a part of heapwright is not built."""
+    return pytest.mark.skip(reason=BUILD + part)
+
+
+def long(*values: object) -> ParameterSet:
+    """A set of parameters for the long form alone."""
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
+def long_unless(short: bool, *values: object) -> ParameterSet:
+    """A set of parameters, for the long form alone unless the short form takes it too."""
+    return pytest.param(*values) if short else long(*values)
+
+
+def root(what: str) -> None:
+    """Skips the test where the user is not root."""
+    __tracebackhide__ = True
+    if os.geteuid() != 0:
+        machine_cannot(f"{what} (root only)")
+
+
+def peer(name: str) -> None:
+    """Skips the test where this allocator is not installed."""
+    __tracebackhide__ = True
+    if name not in find_allocators():
+        package = next((spec.package for spec in known_peers() if spec.name == name), "")
+        if package:
+            missing(package)
+        not_built(f"{name} (make peers)")
+
+
+def summary(reasons: Iterable[str], long: int) -> str:
+    """Says in one line how many tests were skipped, by kind.
+
+    Args:
+        reasons: one for each skip, as pytest reports it ('Skipped: ...').
+        long: the number of tests that only the long form collects.
+    """
+    kinds, packages = Counter[str](), Counter[str]()
+    for reason in reasons:
+        text = reason.removeprefix("Skipped: ")
+        kind = next((one for one in (PACKAGE, MACHINE, BUILD) if text.startswith(one)), "")
+        kinds[kind] += 1
+        if kind == PACKAGE:
+            packages[text.removeprefix(PACKAGE)] += 1
+    names = ", ".join(f"{name} {count}" for name, count in sorted(packages.items()))
+    return (
+        f"skipped for a missing package: {kinds[PACKAGE]}{f' ({names})' if names else ''}; "
+        f"because this machine cannot: {kinds[MACHINE]}; because a part is not built: {kinds[BUILD]}; "
+        f"for other reasons: {kinds['']}. Only in the long form (pytest --long): {long}."
+    )

@@ -1,0 +1,3 @@
+# clang and clang++: objects of large sources, linked.
+CC=clang CXX=clang++
+. "$ROOT/tests/torture/programs/compilers.sh"
