@@ -4,6 +4,7 @@
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -139,6 +140,22 @@ std::vector<sock_filter> body(const Architecture& arch, const Number& entry, std
 }
 
 }  // namespace
+
+bool gives_back(const CallArguments& call) {
+  switch (call.call) {
+    case Call::kMunmap:
+    case Call::kBrk:
+      return true;
+    case Call::kMremap:
+      return call.values[2] < call.values[1];
+    case Call::kMmap:
+      return (call.values[3] & MAP_FIXED) != 0;
+    case Call::kMadvise:
+      return call.values[2] == MADV_DONTNEED || call.values[2] == MADV_REMOVE;
+    default:
+      return false;
+  }
+}
 
 Call classify(std::uint32_t arch, std::uint64_t number, std::uint64_t first_argument) {
   for (const auto& architecture : kArchitectures) {

@@ -43,6 +43,9 @@ constexpr bool is_mapping(Call call) { return call >= Call::kMmap && call <= Cal
 // Which watched call this is, if any. `arch` is AUDIT_ARCH_*.
 Call classify(std::uint32_t arch, std::uint64_t number, std::uint64_t first_argument);
 
+// Whether a call may give memory back to the kernel. Any brk may.
+bool gives_back(const CallArguments& call);
+
 // A filter that returns `action` (SECCOMP_RET_USER_NOTIF or SECCOMP_RET_TRACE, with the Call as data) for
 // watched calls and allows all others. New threads are allowed without a stop where the kernel lets us see
 // it.

@@ -1,32 +1,15 @@
 // See counters.h.
 #include "counters.h"
 
-#include <fcntl.h>
 #include <linux/perf_event.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
+
+#include "procfs.h"
 
 namespace heapwright::meter {
-namespace {
-
-std::optional<std::uint64_t> read_number(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) {
-    return std::nullopt;
-  }
-  std::array<char, 32> text{};
-  const ssize_t size = read(file, text.data(), text.size() - 1);
-  close(file);
-  if (size <= 0) {
-    return std::nullopt;
-  }
-  return std::strtoull(text.data(), nullptr, 10);
-}
-
-}  // namespace
 
 InstructionCounter::~InstructionCounter() {
   if (file_ >= 0) {

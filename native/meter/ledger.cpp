@@ -29,8 +29,11 @@ void Ledger::raise_peaks() {
 void Ledger::sample(pid_t process, double time, const Memory& memory) {
   ++samples_;
   const auto [at, fresh] = entries_.try_emplace(process);
+  max_live_ = std::max(max_live_, entries_.size());
   Entry& entry = at->second;
-  if (!fresh) {
+  if (fresh) {
+    changed_ = time;
+  } else {
     const double span = std::max(0.0, time - entry.time);
     const auto before = static_cast<double>(entry.last.rss);
     const auto after = static_cast<double>(memory.rss);
@@ -69,6 +72,7 @@ void Ledger::gone(pid_t process, double time) {
   area_heap_ += span * static_cast<double>(entry.last.heap);
   replace(total_, entry.last, Memory{});
   entries_.erase(at);
+  changed_ = time;
 }
 
 void Ledger::tick(double time) {

@@ -57,7 +57,13 @@ class Ledger {
 
   [[nodiscard]] bool knows(pid_t process) const { return entries_.contains(process); }
   [[nodiscard]] std::size_t live() const { return entries_.size(); }
+  [[nodiscard]] std::size_t max_live() const { return max_live_; }
+  // When a process, or a program image, last came or went.
+  [[nodiscard]] double changed() const { return changed_; }
+  [[nodiscard]] const Memory& total() const { return total_; }
   [[nodiscard]] const Memory& peak() const { return peak_; }
+  // The integral over time up to each process's last reading, in byte seconds.
+  [[nodiscard]] double rss_area() const { return area_rss_; }
   [[nodiscard]] double mean_rss(double end) const { return mean(area_rss_, end); }
   [[nodiscard]] double mean_heap(double end) const { return mean(area_heap_, end); }
   [[nodiscard]] std::uint64_t returned() const { return returned_; }
@@ -79,6 +85,8 @@ class Ledger {
 
   double start_ = 0;
   std::map<pid_t, Entry> entries_;
+  std::size_t max_live_ = 0;
+  double changed_ = 0;
   Memory total_;
   Memory peak_;
   Memory recent_;  // largest totals since the last tick

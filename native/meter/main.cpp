@@ -18,7 +18,7 @@ void RunContext::go() const {
   const double time = now();
   outcome.start = time;
   ledger.start(time);
-  watcher.started(child.pid());
+  watcher.started(child.pid(), time);
   supervisor.started(child.pid(), time);
   child.release();
 }
@@ -101,7 +101,7 @@ int meter(const Options& options) {
     return fail(status, error);
   }
   Ledger ledger(options.series);
-  Watcher watcher(ledger);
+  Watcher watcher(ledger, options.pss);
   InstructionCounter instructions;
   const EnergyCounter energy;
   RunContext context{.options = options,
@@ -119,6 +119,7 @@ int meter(const Options& options) {
     return exec_failure(options, problem);
   }
   ledger.tick(outcome.end);
+  watcher.finish();
   outcome.timed_out = supervisor.timed_out();
   outcome.instructions = instructions.read();
   outcome.energy_j = energy.joules();

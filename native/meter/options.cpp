@@ -32,6 +32,7 @@ enum Flag : std::uint8_t {
   kBackend,
   kInterval,
   kMassif,
+  kPss,
   kSeries,
   kTimeout,
   kGrace,
@@ -59,6 +60,9 @@ bool apply(int flag, const char* text, Options& options) {
       return options.interval_ms > 0;
     case kMassif:
       options.massif = true;
+      return true;
+    case kPss:
+      options.pss = true;
       return true;
     case kSeries:
       if (!parse_number(text, 2, 1e6, number)) {
@@ -100,10 +104,11 @@ const char* backend_name(Backend backend) {
 }
 
 bool parse_options(int argc, char** argv, Options& options, std::string& error) {
-  static const std::array<option, 11> kLong{{{"output", required_argument, nullptr, kOutput},
+  static const std::array<option, 12> kLong{{{"output", required_argument, nullptr, kOutput},
                                              {"backend", required_argument, nullptr, kBackend},
                                              {"interval-ms", required_argument, nullptr, kInterval},
                                              {"massif-compat", no_argument, nullptr, kMassif},
+                                             {"pss", no_argument, nullptr, kPss},
                                              {"series", required_argument, nullptr, kSeries},
                                              {"timeout", required_argument, nullptr, kTimeout},
                                              {"kill-grace", required_argument, nullptr, kGrace},

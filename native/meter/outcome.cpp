@@ -98,6 +98,18 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
     json.null("mapping_calls");
   }
   json.optional("massif_peak_bytes", outcome.massif_peak);
+  const PssSampler* const pss = watcher.pss();
+  if (pss != nullptr && pss->samples() > 0) {
+    json.count("peak_pss_bytes", pss->peak());
+    json.number("mean_pss_bytes", pss->mean(outcome.end, ledger));
+    json.count("pss_samples", pss->samples());
+    json.number("pss_cpu_s", pss->spent());
+  } else {
+    json.null("peak_pss_bytes");
+    json.null("mean_pss_bytes");
+  }
+  json.optional("cgroup_peak_bytes", watcher.cgroup_peak());
+  json.count("max_processes", std::max<std::uint64_t>(1, ledger.max_live()));  // polling may see none
   json.count("processes", static_cast<std::uint64_t>(watcher.processes()));
   json.count("max_threads", static_cast<std::uint64_t>(watcher.max_threads()));
   json.count("max_maps", watcher.max_maps());

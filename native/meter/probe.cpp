@@ -11,6 +11,8 @@
 
 #include "backends.h"
 #include "calls.h"
+#include "cgroup.h"
+#include "procfs.h"
 
 namespace heapwright::meter {
 namespace {
@@ -113,6 +115,11 @@ std::string probe_json() {
   text +=
       entry("rapl", energy.works(), energy.works() ? "" : "no readable /sys/class/powercap/intel-rapl:0") +
       ",\n";
+  const auto rollup = read_rollup(getpid());
+  text += entry("smaps_rollup", rollup.has_value(), rollup ? "" : std::strerror(errno)) + ",\n";
+  const auto group = memory_group(read_proc(getpid(), "cgroup"), read_proc(getpid(), "mountinfo"));
+  const bool charged = group && group_usage(*group);
+  text += entry("cgroup", charged, charged ? "" : "no memory cgroup can be read") + ",\n";
   const bool compares = syscall(SYS_kcmp, getpid(), getpid(), KCMP_VM, 0, 0) == 0;
   text += entry("kcmp", compares, compares ? "" : std::strerror(errno)) + "\n}\n";
   return text;

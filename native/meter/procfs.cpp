@@ -3,11 +3,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>  // NOLINT(modernize-deprecated-headers): clock_gettime is POSIX
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +20,7 @@ namespace heapwright::meter {
 namespace {
 
 constexpr std::uint64_t kForkNoExec = 0x40;  // PF_FORKNOEXEC, include/linux/sched.h
+constexpr std::uint64_t kExiting = 0x04;     // PF_EXITING
 
 std::uint64_t page_size() {
   static const auto size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -44,7 +48,13 @@ std::string slurp(int file) {
   return text;
 }
 
-// The number after "\nName:" in /proc/PID/status; sizes there are in KiB.
+double seconds_of(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// The number after "\nName:" in /proc/PID/status and smaps_rollup; sizes there are in KiB.
 std::uint64_t status_field(const std::string& text, const char* name) {
   const auto at = text.find(name);
   return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + std::strlen(name), nullptr, 10);
@@ -72,7 +82,7 @@ std::optional<Statm> read_statm(int file) {
 }
 
 std::optional<Status> read_status(pid_t pid) {
-  const std::string text = slurp(open_proc(pid, "status"));
+  const std::string text = read_proc(pid, "status");
   if (text.empty()) {
     return std::nullopt;
   }
@@ -84,7 +94,7 @@ std::optional<Status> read_status(pid_t pid) {
 }
 
 std::optional<Stat> read_stat(pid_t pid) {
-  const std::string text = slurp(open_proc(pid, "stat"));
+  const std::string text = read_proc(pid, "stat");
   const auto name_end = text.rfind(')');  // the name may hold anything
   if (name_end == std::string::npos || name_end + 4 >= text.size()) {
     return std::nullopt;
@@ -102,11 +112,22 @@ std::optional<Stat> read_stat(pid_t pid) {
       stat.parent = static_cast<pid_t>(value);
     } else if (field == 9) {
       stat.not_executed = (value & kForkNoExec) != 0;
+      stat.exiting = (value & kExiting) != 0;
     } else if (field == 28) {
       stat.start_stack = value;
     }
   }
   return stat;
+}
+
+std::optional<Rollup> read_rollup(pid_t pid) {
+  errno = 0;
+  const std::string text = read_proc(pid, "smaps_rollup");
+  if (text.empty()) {
+    errno = errno == 0 ? ESRCH : errno;  // before Linux 6.16 a zombie's is empty
+    return std::nullopt;
+  }
+  return Rollup{.rss = status_field(text, "\nRss:") * 1024, .pss = status_field(text, "\nPss:") * 1024};
 }
 
 std::optional<std::uint64_t> count_maps(pid_t pid) {
@@ -148,7 +169,7 @@ std::vector<pid_t> children_of(pid_t pid) {
   for (const pid_t thread : threads_of(pid)) {
     std::array<char, 32> name{};
     (void)std::snprintf(name.data(), name.size(), "task/%d/children", thread);
-    const std::string text = slurp(open_proc(pid, name.data()));
+    const std::string text = read_proc(pid, name.data());
     const char* at = text.c_str();
     char* end = nullptr;
     while (const long child = std::strtol(at, &end, 10)) {
@@ -168,10 +189,56 @@ std::vector<pid_t> descendants_of(pid_t pid) {
   return all;
 }
 
-double now() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+bool descends_from(pid_t pid, pid_t ancestor) {
+  constexpr int kTries = 3;  // a parent may end between two readings; its children then have another
+  for (int tries = 0; tries < kTries; ++tries) {
+    pid_t at = pid;
+    while (at > 1 && at != ancestor) {
+      const auto stat = read_stat(at);
+      if (!stat) {
+        break;
+      }
+      at = stat->parent;
+    }
+    if (at == ancestor || at <= 1) {
+      return at == ancestor;
+    }
+    if (at == pid) {
+      return true;
+    }
+  }
+  return false;
 }
+
+std::string read_text(const std::string& path) { return slurp(open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
+
+std::string read_proc(pid_t pid, const char* name) { return slurp(open_proc(pid, name)); }
+
+std::optional<std::uint64_t> read_number(const std::string& path) {
+  const std::string text = read_text(path);
+  return text.empty() ? std::nullopt : std::optional<std::uint64_t>(std::strtoull(text.c_str(), nullptr, 10));
+}
+
+bool shares_memory(pid_t pid, const Stat& stat) {
+  if (!stat.not_executed || stat.parent <= 0) {
+    return false;
+  }
+  const long order = syscall(SYS_kcmp, pid, stat.parent, KCMP_VM, 0, 0);
+  if (order >= 0) {
+    return order == 0;
+  }
+  // kcmp is forbidden in most containers: the same figures to the page are the same memory.
+  const int own_file = open_statm(pid);
+  const int parent_file = open_statm(stat.parent);
+  const auto own = read_statm(own_file);
+  const auto parent = read_statm(parent_file);
+  close(own_file);
+  close(parent_file);
+  return own && parent && own->vm == parent->vm && own->rss == parent->rss && own->data == parent->data;
+}
+
+double now() { return seconds_of(CLOCK_MONOTONIC); }
+
+double cpu_now() { return seconds_of(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace heapwright::meter

@@ -1,13 +1,12 @@
 // See watcher.h.
 #include "watcher.h"
 
-#include <linux/kcmp.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -21,48 +20,26 @@ constexpr double kScanShare = 100;
 constexpr double kPollScanShare = 25;
 constexpr double kCountShare = 1000;
 constexpr double kRefreshShare = 400;
-
-// Whether a process still runs on its parent's memory.
-bool shares_memory(pid_t process, const Stat& stat) {
-  if (!stat.not_executed || stat.parent <= 0) {
-    return false;
-  }
-  const long order = syscall(SYS_kcmp, process, stat.parent, KCMP_VM, 0, 0);
-  if (order >= 0) {
-    return order == 0;
-  }
-  // kcmp is forbidden in most containers: the same figures to the page are the same memory.
-  const int own_file = open_statm(process);
-  const int parent_file = open_statm(stat.parent);
-  const auto own = read_statm(own_file);
-  const auto parent = read_statm(parent_file);
-  close(own_file);
-  close(parent_file);
-  return own && parent && own->vm == parent->vm && own->rss == parent->rss && own->data == parent->data;
-}
-
-bool gives_back(const CallArguments& call) {
-  switch (call.call) {
-    case Call::kMunmap:
-    case Call::kBrk:
-      return true;
-    case Call::kMremap:
-      return call.values[2] < call.values[1];
-    case Call::kMmap:
-      return (call.values[3] & MAP_FIXED) != 0;
-    case Call::kMadvise:
-      return call.values[2] == MADV_DONTNEED || call.values[2] == MADV_REMOVE;
-    default:
-      return false;
-  }
-}
+constexpr double kGroupShare = 1000;
 
 }  // namespace
+
+Watcher::Watcher(Ledger& ledger, bool pss)
+    : ledger_(ledger), pss_(pss ? std::optional(PssSampler{}) : std::nullopt), group_(getpid()) {}
 
 Watcher::~Watcher() {
   for (const auto& [tid, thread] : threads_) {
     close(thread.statm);
   }
+}
+
+void Watcher::started(pid_t root, double time) {
+  root_ = root;
+  if (pss_) {
+    pss_->start(time);
+  }
+  adopt(root, true);
+  look_at_group(time);
 }
 
 void Watcher::adopt(pid_t process, bool uncounted) {
@@ -228,7 +205,25 @@ void Watcher::called(pid_t thread, const CallArguments& call, double time) {
   if (gives_back(call)) {
     ledger_.releasing(process, thread);
   }
+  read_pss(time, moment_of(process, at->second, call));
   call_effects(process, at->second, call, time);
+}
+
+// What a call means for proportional memory: whether it is the last chance to see what is there.
+PssSampler::Moment Watcher::moment_of(pid_t process, Process& state, const CallArguments& call) const {
+  using Moment = PssSampler::Moment;
+  switch (call.call) {
+    case Call::kExit:
+      return ledger_.live() == 1 && ledger_.knows(process) ? Moment::kEnd : Moment::kReleasing;
+    case Call::kExec:
+      return Moment::kReleasing;
+    case Call::kBrk: {
+      const std::uint64_t before = std::exchange(state.heap_end, call.values[0]);
+      return call.values[0] < before ? Moment::kReleasing : Moment::kOrdinary;
+    }
+    default:
+      return gives_back(call) ? Moment::kReleasing : Moment::kOrdinary;
+  }
 }
 
 void Watcher::call_effects(pid_t process, Process& state, const CallArguments& call, double time) {
@@ -237,6 +232,10 @@ void Watcher::call_effects(pid_t process, Process& state, const CallArguments& c
       if (!state.uncounted && !state.ending) {
         refresh(state);
         count_mappings(state, time);
+      }
+      if (process == root_) {
+        next_group_ = 0;  // its cgroup may go with it
+        look_at_group(time);
       }
       state.ending = true;
       ledger_.gone(process, time);
@@ -334,9 +333,56 @@ std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
   return readings;
 }
 
+// Reads the proportional set sizes of all processes, if it is time for that.
+void Watcher::read_pss(double time, PssSampler::Moment moment) {
+  // A child that has not been looked for yet shares its parent's pages: without it the sum would be too small.
+  const bool complete = !forked_ || moment == PssSampler::Moment::kEnd;
+  if (!pss_ || !complete || !pss_->due(time, ledger_, moment)) {
+    return;
+  }
+  const double began = cpu_now();
+  std::optional<Rollup> sum(Rollup{});
+  for (const auto& [process, state] : processes_) {
+    if (state.uncounted || state.ending) {
+      continue;
+    }
+    const auto one = read_rollup(state.task);
+    if (one && sum) {
+      sum->rss += one->rss;
+      sum->pss += one->pss;
+    } else if (!one && errno != ESRCH && errno != ENOENT) {
+      warnings_.insert(
+          std::string("proportional memory leaves out the time in which a process of another user ran: ") +
+          std::strerror(errno));
+      sum.reset();
+    }
+  }
+  if (sum && sum->rss == 0) {
+    sum.reset();
+  }
+  pss_->read(time, cpu_now() - began, ledger_, sum);
+}
+
+// Looks which memory cgroup the tree is in, and at its figures.
+void Watcher::look_at_group(double time) {
+  if (time < next_group_) {
+    return;
+  }
+  const double began = cpu_now();
+  std::vector<pid_t> tree;
+  for (const auto& [process, state] : processes_) {
+    if (!state.ending) {
+      tree.push_back(process);
+    }
+  }
+  group_.look(root_, tree);
+  next_group_ = time + kGroupShare * (cpu_now() - began);
+}
+
 void Watcher::tick(double time) {
   auto readings = read_all(time);
-  if (time >= next_scan_ || (forked_ && time + kScanEvery >= next_scan_)) {
+  const bool reads_pss = pss_ && pss_->due(time, ledger_, PssSampler::Moment::kOrdinary);
+  if (reads_pss || time >= next_scan_ || (forked_ && time + kScanEvery >= next_scan_)) {
     scan(time, readings);
   }
   const bool refreshing = time >= next_refresh_;
@@ -358,6 +404,8 @@ void Watcher::tick(double time) {
     next_refresh_ = time + kRefreshShare * spent;
   }
   ledger_.tick(time);
+  read_pss(time, PssSampler::Moment::kOrdinary);
+  look_at_group(time);
 }
 
 }  // namespace heapwright::meter

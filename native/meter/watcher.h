@@ -21,21 +21,24 @@
 #include <vector>
 
 #include "calls.h"
+#include "cgroup.h"
 #include "ledger.h"
 #include "procfs.h"
+#include "pss.h"
 #include "stacks.h"
 
 namespace heapwright::meter {
 
 class Watcher {
  public:
-  explicit Watcher(Ledger& ledger) : ledger_(ledger) {}
+  // `pss`: read proportional set sizes too.
+  explicit Watcher(Ledger& ledger, bool pss = false);
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
   ~Watcher();
 
   // Our own child, before its exec.
-  void started(pid_t root) { adopt(root, true); }
+  void started(pid_t root, double time);
   // A new process. `uncounted`: it shares its parent's memory.
   void adopt(pid_t process, bool uncounted);
   // A watched call at its entry. Finds out itself which process the thread belongs to.
@@ -46,6 +49,8 @@ class Watcher {
   void gone(pid_t process, double time);
   // Every 10 ms: readings of all, new processes looked for.
   void tick(double time);
+  // All have ended: the last figures of the cgroup.
+  void finish() { group_.read(); }
   // Nothing to be read any more is in the tree: numbers of children that are not the target's.
   void ignore(pid_t process) { ignored_.insert(process); }
 
@@ -54,6 +59,9 @@ class Watcher {
   [[nodiscard]] int processes() const { return seen_; }
   [[nodiscard]] int max_threads() const { return max_threads_; }
   [[nodiscard]] std::uint64_t max_maps() const { return max_maps_; }
+  // nullptr unless asked for.
+  [[nodiscard]] const PssSampler* pss() const { return pss_ ? &*pss_ : nullptr; }
+  [[nodiscard]] std::optional<std::uint64_t> cgroup_peak() const { return group_.peak(); }
   [[nodiscard]] const std::set<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -65,6 +73,7 @@ class Watcher {
     bool settling = false;      // seen within exec
     std::uint64_t stack = 0;
     std::uint64_t start_stack = 0;
+    std::uint64_t heap_end = 0;  // as last asked for by brk
     ThreadStacks stacks;
   };
   struct Thread {
@@ -83,8 +92,14 @@ class Watcher {
   void count_mappings(const Process& state, double time);
   void scan(double time, std::vector<std::pair<pid_t, Statm>>& readings);
   void forget_threads(pid_t process);
+  PssSampler::Moment moment_of(pid_t process, Process& state, const CallArguments& call) const;
+  void read_pss(double time, PssSampler::Moment moment);
+  void look_at_group(double time);
 
   Ledger& ledger_;
+  std::optional<PssSampler> pss_;
+  TreeGroup group_;
+  pid_t root_ = 0;
   std::map<pid_t, Process> processes_;
   std::map<pid_t, Thread> threads_;  // leaders too
   std::set<pid_t> ignored_;
@@ -98,6 +113,7 @@ class Watcher {
   double next_scan_ = 0;
   double next_count_ = 0;
   double next_refresh_ = 0;
+  double next_group_ = 0;
 };
 
 }  // namespace heapwright::meter

@@ -1,0 +1,69 @@
+// The rules of pss.h.
+#include "pss.h"
+
+#include <algorithm>
+
+namespace heapwright::meter {
+namespace {
+
+constexpr double kFirstAfter = 0.01;  // seconds: until then a program loads its libraries
+constexpr double kRegularShare = 0.005;
+constexpr double kPeakShare = 0.01;
+constexpr double kReleaseShare = 0.02;
+constexpr double kAllowance = 0.001;  // seconds
+constexpr double kRise = 1.02;
+
+}  // namespace
+
+bool PssSampler::due(double time, const Ledger& ledger, Moment moment) const {
+  const double elapsed = time - start_;
+  if (attempts_ == 0) {
+    return moment == Moment::kEnd || elapsed >= kFirstAfter;
+  }
+  const auto rss = static_cast<double>(ledger.total().rss);
+  const bool peak =
+      rss > kRise * static_cast<double>(high_rss_) || rss - surplus() > kRise * static_cast<double>(peak_);
+  const double growth = attempt_rss_ == 0 ? 1 : std::max(1.0, rss / static_cast<double>(attempt_rss_));
+  const double after = spent_ + cost_ * growth;
+  if (moment == Moment::kOrdinary) {
+    return (peak || time >= next_) && after <= kPeakShare * elapsed + kAllowance / 2;
+  }
+  return (peak || moment == Moment::kEnd) && after <= kReleaseShare * elapsed + kAllowance;
+}
+
+void PssSampler::read(double time, double cost, const Ledger& ledger, const std::optional<Rollup>& sum) {
+  ++attempts_;
+  spent_ += cost;
+  cost_ = cost;
+  next_ = time + cost / kRegularShare;
+  attempt_rss_ = ledger.total().rss;
+  high_rss_ = std::max(high_rss_, attempt_rss_);
+  if (!sum) {
+    return;
+  }
+  const double span = time - last_;
+  if (samples_ == 0 || ledger.changed() > last_) {  // from 0 at the start
+    pss_area_ += span * static_cast<double>(sum_.pss + sum->pss) / 2;
+    sum_ = *sum;
+  } else {
+    const double before = surplus();
+    sum_ = *sum;
+    pss_area_ += std::max(0.0, ledger.rss_area() - rss_area_ - span * (before + surplus()) / 2);
+  }
+  rss_area_ = ledger.rss_area();
+  last_ = time;
+  peak_ = std::max(peak_, sum_.pss);
+  ++samples_;
+}
+
+double PssSampler::mean(double end, const Ledger& ledger) const {
+  if (end <= start_ || sum_.rss == 0) {
+    return 0;
+  }
+  // After the last reading processes end, so the surplus falls too: in proportion.
+  const double share = static_cast<double>(sum_.pss) / static_cast<double>(sum_.rss);
+  const double rest = std::max(0.0, ledger.rss_area() - rss_area_) * share;
+  return std::min((pss_area_ + rest) / (end - start_), static_cast<double>(peak_));
+}
+
+}  // namespace heapwright::meter

@@ -1,0 +1,73 @@
+// Decides when the proportional set size (PSS) of the process tree is read, and keeps its peak and mean.
+//
+// PSS divides every shared page among the processes that map it, so a sum over processes counts it once. The
+// kernel computes it by walking the page tables of each process (about 7 ms per GiB), so readings have a
+// budget, counted in CPU time of the meter:
+//
+//   regularly                  200 times its own cost after each reading: 0.5 % of the wall time
+//   at a likely new peak       if all readings together then cost at most 1 % of the wall time
+//   before such a peak ends    if they then cost at most 2 %: at the entry of exit, of exec or of a call that
+//                              gives memory back. Only back ends that see calls get there
+//   before the last exit       the same, peak or not
+//
+// and 1 ms in all on top. A peak is likely if the tree's summed RSS is 2 % above its value at every reading so
+// far, or if RSS less the surplus of the last reading is 2 % above the PSS peak. The surplus is RSS less PSS:
+// what a sum of RSS counts too much.
+//
+// The mean uses RSS, of which the ledger has far more readings. Between two readings, PSS is RSS less the
+// surplus, and the surplus is a straight line. If a process came or went meanwhile, PSS itself is the line.
+//
+// Pure arithmetic: every figure and every time comes from outside, so tests use made-up clocks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ledger.h"
+#include "procfs.h"
+
+namespace heapwright::meter {
+
+class PssSampler {
+ public:
+  enum class Moment : std::uint8_t {
+    kOrdinary,   // a tick, or a call that keeps memory
+    kReleasing,  // memory is about to go
+    kEnd,        // the last process is about to exit
+  };
+
+  void start(double time) { start_ = last_ = time; }
+  // Whether to read now.
+  [[nodiscard]] bool due(double time, const Ledger& ledger, Moment moment) const;
+  // A reading took `cost` seconds of CPU. `sum`: over all live processes, or nullopt if one could not be read.
+  void read(double time, double cost, const Ledger& ledger, const std::optional<Rollup>& sum);
+
+  // How many readings were complete. Without any, there is no peak and no mean.
+  [[nodiscard]] std::uint64_t samples() const { return samples_; }
+  [[nodiscard]] std::uint64_t peak() const { return peak_; }
+  [[nodiscard]] double mean(double end, const Ledger& ledger) const;
+  // Seconds of CPU time that all readings took.
+  [[nodiscard]] double spent() const { return spent_; }
+
+ private:
+  [[nodiscard]] double surplus() const {
+    return static_cast<double>(sum_.rss) - static_cast<double>(sum_.pss);
+  }
+
+  double start_ = 0;
+  double next_ = 0;   // when a regular reading is due
+  double cost_ = 0;   // of the last reading, in seconds
+  double spent_ = 0;  // by all readings
+  std::uint64_t attempts_ = 0;
+  std::uint64_t attempt_rss_ = 0;  // the ledger's sum at the last reading
+  std::uint64_t high_rss_ = 0;     // its largest at any reading
+  // Of complete readings only.
+  std::uint64_t samples_ = 0;
+  double last_ = 0;  // when the last one was
+  Rollup sum_;       // what it found
+  double rss_area_ = 0;
+  double pss_area_ = 0;
+  std::uint64_t peak_ = 0;
+};
+
+}  // namespace heapwright::meter
