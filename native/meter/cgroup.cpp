@@ -153,28 +153,30 @@ void TreeGroup::look_at(const MemoryGroup& group, const std::vector<pid_t>& tree
   }
   if (group_ != group) {
     group_ = group;
-    shared_ = false;
+    seen_ = shared_ = false;
     peak_before_ = group_peak(group);
     peak_ = 0;
     largest_usage_ = 0;
   }
-  shared_ = !is_own(tree);
+  if (const auto members = members_of(group.folder); !members.empty()) {  // else all have just ended
+    seen_ = true;
+    shared_ = !is_own(group, members, tree);
+  }
   read();
 }
 
-bool TreeGroup::is_own(const std::vector<pid_t>& tree) const {
-  const auto members = members_of(group_->folder);
-  const bool only_ours =
-      !members.empty() && std::all_of(members.begin(), members.end(), [this](pid_t member) {
-        return member != 0 && descends_from(member, meter_);
-      });
+bool TreeGroup::is_own(const MemoryGroup& group, const std::vector<pid_t>& members,
+                       const std::vector<pid_t>& tree) const {
+  const bool only_ours = std::all_of(members.begin(), members.end(), [this](pid_t member) {
+    return member != 0 && descends_from(member, meter_);
+  });
   return only_ours && std::all_of(tree.begin(), tree.end(), [&](pid_t process) {
            if (std::find(members.begin(), members.end(), process) != members.end()) {
              return true;
            }
-           const auto group = group_of(process, mountinfo_);  // it may be younger than the list of members
+           const auto other = group_of(process, mountinfo_);  // it may be younger than the list of members
            const auto stat = read_stat(process);
-           return !group || !stat || stat->exiting || is_below(group->folder, group_->folder);
+           return !other || !stat || stat->exiting || is_below(other->folder, group.folder);
          });
 }
 
@@ -187,7 +189,7 @@ void TreeGroup::read() {
 }
 
 std::optional<std::uint64_t> TreeGroup::peak() const {
-  if (!group_ || shared_) {
+  if (!seen_ || shared_) {
     return std::nullopt;
   }
   if (peak_before_ && peak_ > *peak_before_) {

@@ -54,12 +54,14 @@ class TreeGroup {
   [[nodiscard]] std::optional<std::uint64_t> peak() const;
 
  private:
-  [[nodiscard]] bool is_own(const std::vector<pid_t>& tree) const;
+  [[nodiscard]] bool is_own(const MemoryGroup& group, const std::vector<pid_t>& members,
+                            const std::vector<pid_t>& tree) const;
 
   pid_t meter_;
   std::string mountinfo_;
   std::optional<MemoryGroup> group_;
-  bool shared_ = false;
+  bool seen_ = false;    // its members
+  bool shared_ = false;  // with others, for good
   std::optional<std::uint64_t> peak_before_;
   std::uint64_t peak_ = 0;
   std::uint64_t largest_usage_ = 0;

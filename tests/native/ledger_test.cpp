@@ -73,6 +73,26 @@ TEST(Ledger, PeaksAreOfTheSumOverLiveProcesses) {
   EXPECT_EQ(ledger.peak().rss, 160U);
 }
 
+TEST(Ledger, CountsWhoLivesAtOnceAndKnowsWhenThatChanged) {
+  Ledger ledger;
+  ledger.start(0);
+  EXPECT_EQ(ledger.max_live(), 0U);
+  ledger.sample(1, 1, all(100));
+  ledger.sample(2, 2, all(50));
+  EXPECT_DOUBLE_EQ(ledger.changed(), 2);
+  ledger.sample(1, 3, all(70));
+  EXPECT_DOUBLE_EQ(ledger.changed(), 2);
+  EXPECT_EQ(ledger.total().rss, 120U);
+  ledger.gone(1, 4);
+  EXPECT_DOUBLE_EQ(ledger.changed(), 4);
+  ledger.gone(1, 5);  // once more
+  ledger.sample(3, 6, all(70));
+  EXPECT_DOUBLE_EQ(ledger.changed(), 6);
+  EXPECT_EQ(ledger.max_live(), 2U);
+  ledger.sample(4, 7, all(1));
+  EXPECT_EQ(ledger.max_live(), 3U);
+}
+
 TEST(Ledger, ASeriesKeepsEveryPeakAndItsBound) {
   constexpr std::size_t kLimit = 50;
   Ledger ledger(kLimit);

@@ -37,6 +37,7 @@ TEST(Options, DefaultsAreWhatTheHeaderSays) {
   EXPECT_EQ(parsed.options.backend, Backend::kAuto);
   EXPECT_EQ(parsed.options.interval_ms, 10);
   EXPECT_FALSE(parsed.options.massif);
+  EXPECT_FALSE(parsed.options.pss);
   ASSERT_EQ(parsed.options.command.size(), 2U);
   EXPECT_STREQ(parsed.options.command[0], "true");
   EXPECT_EQ(parsed.options.command[1], nullptr);
@@ -52,15 +53,16 @@ TEST(Options, TheParentMayBeNamed) {
 
 TEST(Options, EveryOptionIsTaken) {
   const auto parsed =
-      parse({"--output", "o",    "--backend", "ptrace", "--interval-ms", "5",      "--massif-compat",
-             "--series", "240",  "--timeout", "1.5",    "--kill-grace",  "0",      "--die-with-parent",
-             "--wait",   "root", "--",        "prog",   "--output",      "its own"});
+      parse({"--output", "o",   "--backend", "ptrace",   "--interval-ms", "5", "--massif-compat",   "--pss",
+             "--series", "240", "--timeout", "1.5",      "--kill-grace",  "0", "--die-with-parent", "--wait",
+             "root",     "--",  "prog",      "--output", "its own"});
   ASSERT_TRUE(parsed.good) << parsed.error;
   const auto& options = parsed.options;
   EXPECT_EQ(options.output, "o");
   EXPECT_EQ(options.backend, Backend::kPtrace);
   EXPECT_EQ(options.interval_ms, 5);
   EXPECT_TRUE(options.massif);
+  EXPECT_TRUE(options.pss);
   EXPECT_EQ(options.series, 240U);
   EXPECT_DOUBLE_EQ(options.timeout_s, 1.5);
   EXPECT_DOUBLE_EQ(options.kill_grace_s, 0);

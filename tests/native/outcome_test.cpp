@@ -5,9 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include "child.h"
+#include "procfs.h"
 
 namespace heapwright::meter {
 namespace {
@@ -37,8 +41,49 @@ TEST(Json, WhatABackEndCannotKnowIsNull) {
   EXPECT_NE(text.find("\"instructions\": null"), std::string::npos);
   EXPECT_NE(text.find("\"massif_peak_bytes\": null"), std::string::npos);
   EXPECT_EQ(text.find("\"series\""), std::string::npos);
+  EXPECT_NE(text.find("\"peak_pss_bytes\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"mean_pss_bytes\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"cgroup_peak_bytes\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"max_processes\": 1"),
+            std::string::npos);  // the program itself, though none was seen
   outcome.backend = Backend::kNotify;
   EXPECT_NE(to_json(outcome, ledger, watcher).find("\"mapping_calls\": 0"), std::string::npos);
+}
+
+TEST(Json, AskedForAndNeverReadIsNullToo) {
+  Ledger ledger;
+  const Watcher watcher(ledger, true);
+  Outcome outcome;
+  outcome.backend = Backend::kPoll;
+  const auto text = to_json(outcome, ledger, watcher);
+  EXPECT_NE(text.find("\"peak_pss_bytes\": null"), std::string::npos);
+  EXPECT_EQ(text.find("pss_samples"), std::string::npos);
+}
+
+TEST(Json, ProportionalMemoryOfAProcess) {
+  const Child root([] {});
+  const Child child([] {});
+  Ledger ledger;
+  const double start = now();
+  ledger.start(start);
+  Watcher watcher(ledger, true);
+  watcher.started(root.pid(), start);  // before its exec: not counted
+  watcher.adopt(child.pid(), false);
+  watcher.tick(start + 1);
+  ASSERT_NE(watcher.pss(), nullptr);
+  EXPECT_EQ(watcher.pss()->samples(), 1U);
+  EXPECT_EQ(ledger.max_live(), 1U);
+  Outcome outcome;
+  outcome.backend = Backend::kPoll;
+  outcome.start = start;
+  outcome.end = start + 1;
+  const auto text = to_json(outcome, ledger, watcher);
+  const auto at = text.find("\"peak_pss_bytes\": ");
+  ASSERT_NE(at, std::string::npos);
+  const double peak = std::strtod(text.c_str() + at + 18, nullptr);
+  EXPECT_GT(peak, 0);
+  EXPECT_LE(peak, static_cast<double>(read_rollup(child.pid())->rss));
+  EXPECT_NE(text.find("\"pss_samples\": 1"), std::string::npos);
 }
 
 TEST(Json, WarningsOfAllAreOneList) {

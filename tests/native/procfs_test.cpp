@@ -11,7 +11,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
+
+#include "child.h"
 
 namespace heapwright::meter {
 namespace {
@@ -78,36 +81,6 @@ TEST(Procfs, AChildIsSeenAndItsDeathToo) {
   close(file);
 }
 
-// Runs `what` in a child, which then waits to be killed.
-class Child {
- public:
-  explicit Child(void (*what)()) : pid_(fork()) {
-    if (pid_ == 0) {
-      what();
-      pause();
-      _exit(0);
-    }
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  [[nodiscard]] pid_t pid() const { return pid_; }
-  // Polls until the condition holds; false after far too long.
-  template <class Condition>
-  [[nodiscard]] bool reaches(Condition condition) const {
-    for (int i = 0; i < 10000 && !condition(); ++i) {
-      usleep(1000);
-    }
-    return condition();
-  }
-
- private:
-  pid_t pid_;
-};
-
 TEST(Procfs, ANameMayHoldAnything) {
   std::array<char, 17> before{};
   prctl(PR_GET_NAME, before.data());
@@ -158,6 +131,56 @@ TEST(Procfs, AllDescendantsAreFound) {
   for (const pid_t process : descendants_of(child.pid())) {
     kill(process, SIGKILL);
   }
+}
+
+TEST(Procfs, PagesAreDividedAmongThoseWhoShareThem) {
+  constexpr std::size_t kSize = 64 << 20;
+  const auto before = read_rollup(getpid());
+  ASSERT_TRUE(before) << errno;
+  void* const block = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  std::fill_n(static_cast<char*>(block), kSize, 1);
+  const auto alone = read_rollup(getpid());
+  EXPECT_GE(alone->pss, before->pss + kSize);
+  EXPECT_GE(alone->rss, alone->pss);
+  {
+    const Child child([] {});
+    const auto both = read_rollup(getpid());
+    EXPECT_GE(both->rss, alone->rss);
+    EXPECT_LE(both->pss, alone->pss - kSize / 2);
+    EXPECT_GE(read_rollup(child.pid())->pss, kSize / 2);
+  }
+  EXPECT_GE(read_rollup(getpid())->pss, before->pss + kSize);
+  munmap(block, kSize);
+}
+
+TEST(Procfs, WhoHasGoneHasNoProportionalSize) {
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit(0);
+  }
+  siginfo_t info{};
+  waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+  EXPECT_TRUE(read_stat(child)->exiting);
+  EXPECT_FALSE(read_rollup(child));
+  EXPECT_EQ(errno, ESRCH);
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(read_rollup(child));
+  EXPECT_TRUE(errno == ESRCH || errno == ENOENT) << errno;
+  EXPECT_FALSE(read_stat(getpid())->exiting);
+}
+
+TEST(Procfs, Ancestors) {
+  const Child child([] { fork(); });
+  ASSERT_TRUE(child.reaches([&] { return descendants_of(child.pid()).size() == 1; }));
+  const pid_t grandchild = descendants_of(child.pid()).front();
+  EXPECT_TRUE(descends_from(grandchild, getpid()));
+  EXPECT_TRUE(descends_from(grandchild, child.pid()));
+  EXPECT_TRUE(descends_from(child.pid(), child.pid()));
+  EXPECT_FALSE(descends_from(getpid(), child.pid()));
+  EXPECT_FALSE(descends_from(1, getpid()));
+  EXPECT_FALSE(descends_from(0, getpid()));
+  kill(grandchild, SIGKILL);
+  EXPECT_TRUE(child.reaches([&] { return read_stat(grandchild).value_or(Stat{.dead = true}).dead; }));
 }
 
 TEST(Procfs, NobodyIsNoError) {

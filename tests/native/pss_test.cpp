@@ -1,0 +1,231 @@
+// When proportional set sizes are read, and what peak and mean come of the readings: on a made-up clock.
+#include "pss.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace heapwright::meter {
+namespace {
+
+using Moment = PssSampler::Moment;
+constexpr std::uint64_t kMib = 1U << 20U;
+constexpr double kTick = 0.01;
+constexpr double kPerMib = 7e-6;  // seconds of CPU that a reading takes
+
+Memory resident(std::uint64_t mib) { return {.vm = mib * kMib, .rss = mib * kMib, .heap = mib * kMib}; }
+
+// One process whose memory and cost are given; time goes on tick by tick.
+class Course {
+ public:
+  explicit Course(double per_mib = kPerMib) : per_mib_(per_mib) {
+    ledger.start(0);
+    pss.start(0);
+  }
+
+  // What is resident now; whether it is read at this moment.
+  bool at(std::uint64_t mib, Moment moment = Moment::kOrdinary) {
+    ledger.sample(1, time, resident(mib));
+    if (!pss.due(time, ledger, moment)) {
+      return false;
+    }
+    pss.read(time, static_cast<double>(mib) * per_mib_, ledger, Rollup{.rss = mib * kMib, .pss = mib * kMib});
+    readings.push_back(time);
+    return true;
+  }
+
+  void run(double until, const std::function<std::uint64_t(double)>& mib) {
+    for (; time < until; time += kTick) {
+      at(mib(time));
+    }
+  }
+
+  Ledger ledger;
+  PssSampler pss;
+  double time = 0;
+  std::vector<double> readings;
+
+ private:
+  double per_mib_;
+};
+
+TEST(PssBudget, NothingIsReadWhileAProgramLoadsItsLibraries) {
+  Course course;
+  EXPECT_FALSE(course.at(1));
+  course.time = 0.005;
+  EXPECT_FALSE(course.at(2));
+  course.time = 0.01;
+  EXPECT_TRUE(course.at(2));
+}
+
+TEST(PssBudget, AProgramThatEndsAtOnceIsReadAtItsEnd) {
+  Course course;
+  course.time = 0.001;
+  EXPECT_FALSE(course.at(3, Moment::kReleasing));
+  EXPECT_TRUE(course.at(3, Moment::kEnd));
+  EXPECT_EQ(course.pss.peak(), 3 * kMib);
+}
+
+TEST(PssBudget, AProgramThatStaysAsItIsCostsHalfAPercent) {
+  Course course;
+  course.run(100, [](double) { return 1000; });
+  EXPECT_LE(course.pss.spent(), 0.005 * 100 + 0.007);
+  EXPECT_GE(course.pss.spent(), 0.004 * 100);
+  // Evenly: 7 ms each, so every 1.4 s.
+  for (std::size_t i = 1; i < course.readings.size(); ++i) {
+    EXPECT_NEAR(course.readings[i] - course.readings[i - 1], 1.4, 2 * kTick);
+  }
+}
+
+TEST(PssBudget, ASmallProgramIsReadOften) {
+  Course course;
+  course.run(10, [](double) { return 4; });  // 28 us: every 5.6 ms, which is every tick
+  EXPECT_GT(course.readings.size(), 900U);
+}
+
+TEST(PssBudget, AProgramThatGrowsAllTheTimeCostsNoMoreThanOnePercent) {
+  Course course;
+  double worst = 0;
+  for (; course.time < 100; course.time += kTick) {
+    course.at(static_cast<std::uint64_t>(course.time * 100));
+    worst = std::max(worst, course.pss.spent() - 0.01 * course.time);
+  }
+  EXPECT_LE(worst, 0.0005 + kPerMib);
+  EXPECT_GE(course.pss.spent(), 0.009 * 100);
+}
+
+TEST(PssBudget, ReadingsBeforeMemoryGoesCostTwoPercentAtMost) {
+  Course course;
+  double worst = 0;
+  for (; course.time < 10; course.time += kTick / 10) {
+    course.at(static_cast<std::uint64_t>(1 + course.time * 1000), Moment::kReleasing);
+    worst = std::max(worst, course.pss.spent() - 0.02 * course.time);
+  }
+  EXPECT_LE(worst, 0.001 + kPerMib);
+  EXPECT_GE(course.pss.spent(), 0.015 * 10);  // more than growth at ticks may cost
+}
+
+TEST(PssBudget, AShortPeakLateInALongRunIsRead) {
+  Course course;
+  const auto mib = [](double time) { return time >= 20 && time < 20.05 ? 800 : 100; };
+  course.run(21, mib);
+  EXPECT_EQ(course.pss.peak(), 800 * kMib);
+}
+
+TEST(PssBudget, APeakIsReadAtTheCallThatEndsIt) {
+  Course course;
+  course.run(1, [](double) { return 100; });
+  course.at(160);
+  const std::uint64_t before = course.pss.peak();
+  // Growth by ticks has used up its share; the call at the peak has one of its own.
+  for (std::uint64_t mib = 160; mib < 560; mib += 10) {
+    course.time += 0.0001;
+    course.at(mib);
+  }
+  EXPECT_LT(course.pss.peak(), 550 * kMib);
+  EXPECT_TRUE(course.at(550, Moment::kReleasing));
+  EXPECT_EQ(course.pss.peak(), 550 * kMib);
+  EXPECT_GT(course.pss.peak(), before);
+  EXPECT_FALSE(course.at(555, Moment::kReleasing));  // 1 % more is no new peak
+}
+
+TEST(PssBudget, TheNextReadingIsForeseenToCostMoreWhereThereIsMoreToRead) {
+  Course course(1e-4);
+  course.time = 0.01;
+  EXPECT_TRUE(course.at(1));  // 0.1 ms
+  course.time = 0.1;
+  EXPECT_FALSE(course.at(100, Moment::kReleasing));  // 10 ms in 100
+  EXPECT_TRUE(course.at(20, Moment::kReleasing));    // 2 ms
+}
+
+TEST(PssBudget, AFailedReadingCostsAndLeavesNoFigure) {
+  Ledger ledger;
+  ledger.start(0);
+  ledger.sample(1, 0, resident(100));
+  PssSampler pss;
+  pss.start(0);
+  ASSERT_TRUE(pss.due(1, ledger, Moment::kOrdinary));
+  pss.read(1, 0.5, ledger, std::nullopt);
+  EXPECT_EQ(pss.samples(), 0U);
+  EXPECT_DOUBLE_EQ(pss.spent(), 0.5);
+  EXPECT_FALSE(pss.due(2, ledger, Moment::kOrdinary));
+  EXPECT_TRUE(pss.due(101, ledger, Moment::kOrdinary));
+}
+
+TEST(PssPeak, ASumOfRssThatIsLowerMayStillBeANewPeak) {
+  Ledger ledger;
+  ledger.start(0);
+  PssSampler pss;
+  pss.start(0);
+  // Three processes share 64 MiB.
+  for (const pid_t process : {1, 2, 3}) {
+    ledger.sample(process, 1, resident(64));
+  }
+  pss.read(1, 0.0001, ledger, Rollup{.rss = 192 * kMib, .pss = 64 * kMib});
+  ledger.gone(2, 2);
+  ledger.gone(3, 2);
+  pss.read(2, 0.0001, ledger, Rollup{.rss = 64 * kMib, .pss = 64 * kMib});
+  ledger.sample(1, 2.001, resident(65));
+  EXPECT_FALSE(pss.due(2.001, ledger, Moment::kOrdinary));
+  ledger.sample(1, 2.001, resident(100));
+  EXPECT_TRUE(pss.due(2.001, ledger, Moment::kOrdinary));
+}
+
+TEST(PssMean, IsThatOfRssLessTheSurplus) {
+  Ledger ledger;
+  ledger.start(0);
+  PssSampler pss;
+  pss.start(0);
+  ledger.sample(1, 0, resident(100));
+  pss.read(0, 0, ledger, Rollup{.rss = 100 * kMib, .pss = 90 * kMib});
+  // Between two readings the heap doubles and halves again: the ledger sees that, no reading of PSS does.
+  ledger.sample(1, 1, resident(100));
+  ledger.sample(1, 1, resident(200));
+  ledger.sample(1, 3, resident(200));
+  ledger.sample(1, 4, resident(100));
+  pss.read(4, 0, ledger, Rollup{.rss = 100 * kMib, .pss = 70 * kMib});
+  ledger.gone(1, 4);
+  const double rss = (100 * 1 + 200 * 2 + 100 * 1) / 4.0;
+  const double surplus = (10 + 30) / 2.0;
+  EXPECT_EQ(pss.peak(), 90 * kMib);
+  // No more than the peak, whatever was missed.
+  EXPECT_DOUBLE_EQ(pss.mean(4, ledger), 90.0 * kMib);
+  pss.read(4, 0, ledger, Rollup{.rss = 200 * kMib, .pss = 200 * kMib});
+  EXPECT_DOUBLE_EQ(pss.mean(4, ledger), (rss - surplus) * kMib);
+}
+
+TEST(PssMean, IsALineWhereProcessesCameOrWent) {
+  Ledger ledger;
+  ledger.start(0);
+  PssSampler pss;
+  pss.start(0);
+  ledger.sample(1, 0, resident(100));
+  pss.read(0, 0, ledger, Rollup{.rss = 100 * kMib, .pss = 100 * kMib});
+  ledger.sample(2, 1, resident(100));  // a fork
+  ledger.sample(1, 2, resident(100));
+  ledger.sample(2, 2, resident(100));
+  pss.read(2, 0, ledger, Rollup{.rss = 200 * kMib, .pss = 120 * kMib});
+  // From here on the share of PSS in RSS stays, and the child goes after one of two seconds.
+  ledger.gone(2, 3);
+  ledger.gone(1, 4);
+  EXPECT_DOUBLE_EQ(pss.mean(4, ledger), (2 * 110 + (200 + 100) * 0.6) / 4 * kMib);
+}
+
+TEST(PssMean, OfOneReadingRisesFromNothing) {
+  Ledger ledger;
+  ledger.start(10);
+  PssSampler pss;
+  pss.start(10);
+  EXPECT_DOUBLE_EQ(pss.mean(11, ledger), 0);
+  ledger.sample(1, 11, resident(50));
+  pss.read(11, 0, ledger, Rollup{.rss = 50 * kMib, .pss = 40 * kMib});
+  ledger.gone(1, 11);
+  EXPECT_DOUBLE_EQ(pss.mean(11, ledger), 20.0 * kMib);
+  EXPECT_DOUBLE_EQ(pss.mean(10, ledger), 0);
+}
+
+}  // namespace
+}  // namespace heapwright::meter
