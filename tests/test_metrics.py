@@ -15,7 +15,8 @@ from heapwright.metrics import METRICS, NUMERIC, find_metric, parse_objectives, 
 CONTRACT = {
     "wall_s", "user_s", "sys_s", "cpu_s", "peak_rss_bytes", "mean_rss_bytes", "peak_heap_bytes", "mean_heap_bytes",
     "peak_vm_bytes", "returned_bytes", "returned_lazily_bytes", "release_rate", "massif_peak_bytes", "minor_faults",
-    "major_faults", "mapping_calls", "instructions", "energy_j", "exit_code", "output_sha256",
+    "major_faults", "mapping_calls", "instructions", "energy_j", "exit_code", "output_sha256", "peak_pss_bytes",
+    "mean_pss_bytes", "cgroup_peak_bytes",
 }  # fmt: skip
 
 

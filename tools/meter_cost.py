@@ -1,6 +1,9 @@
 """What the meter costs: five programs bare and metered, in interleaved pairs. Prints a Markdown table.
 
     .venv/bin/python tools/meter_cost.py [--pairs 21] [--backend notify]
+    .venv/bin/python tools/meter_cost.py --pss [--pairs 21] [--backend notify]
+
+With `--pss` it measures what reading proportional memory adds: programs with much memory, metered with and without it.
 
 Both sides are timed from outside, so the meter's own start and end count against it, and so does its CPU time.
 Printed is the median of the pairs' ratios with the 95 % bootstrap interval of that median.
@@ -84,6 +87,54 @@ int main() {
 }
 """
 
+# So many MiB, then so many children (or none) that read all of it, write a tenth, and map and unmap.
+_SHARED = """
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void work(volatile char* block, std::size_t size, std::uint64_t seed) {
+  for (int i = 0; i < 20000000; ++i) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    block[(seed >> 20) % size];
+    if (i % 8 == 0) block[(seed >> 20) % (size / 10)] = char(i);
+    if (i % 20000 == 0) {
+      void* const more = mmap(nullptr, 1 << 18, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      std::memset(more, 1, 1 << 18);
+      munmap(more, 1 << 18);
+    }
+  }
+}
+int main(int, char** argv) {
+  const std::size_t size = std::size_t(std::atoi(argv[1])) << 20;
+  const int children = std::atoi(argv[2]);
+  char* const block = static_cast<char*>(std::malloc(size));
+  std::memset(block, 1, size);
+  for (int i = 0; i < children; ++i) {
+    if (fork() == 0) {
+      work(block, size, i);
+      _exit(0);
+    }
+  }
+  if (children == 0) work(block, size, 1);
+  while (wait(nullptr) > 0) {}
+}
+"""
+
+
+def prepare_large(folder: Path) -> dict[str, list[str]]:
+    """Builds the program with much memory; its commands by name."""
+    (folder / "shared.cpp").write_text(_SHARED)
+    subprocess.run(["g++", "-O2", "-o", folder / "shared", folder / "shared.cpp"], check=True)
+    return {
+        "one process of 64 MiB": [f"{folder}/shared", "64", "0"],
+        "one process of 1 GiB": [f"{folder}/shared", "1024", "0"],
+        "2 children that share 512 MiB": [f"{folder}/shared", "512", "2"],
+        "8 children that share 64 MiB": [f"{folder}/shared", "64", "8"],
+    }
+
 
 def prepare(folder: Path) -> dict[str, list[str]]:
     """Writes and builds what the programs need; their commands by name."""
@@ -123,25 +174,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=21)
     parser.add_argument("--backend", default="notify", choices=("notify", "ptrace", "poll"))
+    parser.add_argument("--pss", action="store_true", help="what proportional memory adds")
     args = parser.parse_args()
     order = random.Random(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ledger = folder / "ledger"
-        meter = [str(meter_path()), "--backend", args.backend, "--output", str(ledger), "--"]
-        print(f"| program | wall time, metered / bare ({args.backend}) | CPU time | bare |")
+        meter = [str(meter_path()), "--backend", args.backend, "--output", str(ledger)]
+        before, after = ([*meter, "--"], [*meter, "--pss", "--"]) if args.pss else ([], [*meter, "--"])
+        titles = ("with / without --pss", "without") if args.pss else ("metered / bare", "bare")
+        print(f"| program | wall time, {titles[0]} ({args.backend}) | CPU time | {titles[1]} |")
         print("|---|---|---|---|")
-        for title, command in prepare(folder).items():
+        for title, command in (prepare_large if args.pss else prepare)(folder).items():
             run(command)
             walls, cpus, bare_walls = [], [], []
             for _ in range(args.pairs):
-                sides = [("bare", command), ("metered", [*meter, *command])]
+                sides = [("before", [*before, *command]), ("after", [*after, *command])]
                 order.shuffle(sides)
-                ledger.unlink(missing_ok=True)  # as in use: some file systems flush when a file is replaced
-                took = {side: run(words) for side, words in sides}
-                walls.append(took["metered"][0] / took["bare"][0])
-                cpus.append(took["metered"][1] / took["bare"][1])
-                bare_walls.append(took["bare"][0])
+                took = {}
+                for side, words in sides:
+                    ledger.unlink(missing_ok=True)  # as in use: some file systems flush when a file is replaced
+                    took[side] = run(words)
+                walls.append(took["after"][0] / took["before"][0])
+                cpus.append(took["after"][1] / took["before"][1])
+                bare_walls.append(took["before"][0])
             print(f"| {title} | {show(walls)} | {show(cpus)} | {np.median(bare_walls):.2f} s |", flush=True)
 
 

@@ -12,6 +12,7 @@ constexpr double kPeakShare = 0.01;
 constexpr double kReleaseShare = 0.02;
 constexpr double kAllowance = 0.001;  // seconds
 constexpr double kRise = 1.02;
+constexpr double kPerByte = 0.01 / (1U << 30U);  // seconds: foreseen for what has come since the last reading
 
 }  // namespace
 
@@ -23,8 +24,8 @@ bool PssSampler::due(double time, const Ledger& ledger, Moment moment) const {
   const auto rss = static_cast<double>(ledger.total().rss);
   const bool peak =
       rss > kRise * static_cast<double>(high_rss_) || rss - surplus() > kRise * static_cast<double>(peak_);
-  const double growth = attempt_rss_ == 0 ? 1 : std::max(1.0, rss / static_cast<double>(attempt_rss_));
-  const double after = spent_ + cost_ * growth;
+  const double growth = std::max(0.0, rss - static_cast<double>(attempt_rss_));
+  const double after = spent_ + cost_ + kPerByte * growth;
   if (moment == Moment::kOrdinary) {
     return (peak || time >= next_) && after <= kPeakShare * elapsed + kAllowance / 2;
   }

@@ -20,7 +20,7 @@ constexpr double kScanShare = 100;
 constexpr double kPollScanShare = 25;
 constexpr double kCountShare = 1000;
 constexpr double kRefreshShare = 400;
-constexpr double kGroupShare = 1000;
+constexpr double kGroupShare = 500;
 
 }  // namespace
 
@@ -352,7 +352,7 @@ void Watcher::read_pss(double time, PssSampler::Moment moment) {
       sum->pss += one->pss;
     } else if (!one && errno != ESRCH && errno != ENOENT) {
       warnings_.insert(
-          std::string("proportional memory leaves out the time in which a process of another user ran: ") +
+          std::string("proportional memory leaves out the time in which a process could not be read: ") +
           std::strerror(errno));
       sum.reset();
     }

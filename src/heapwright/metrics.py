@@ -95,6 +95,7 @@ def _three_digits(value: float) -> str:
 
 
 _METER = "the meter: /proc/PID/statm at every mapping call and every 10 ms"
+_PSS = "the meter: /proc/PID/smaps_rollup of every process, now and then"
 _RUSAGE = "the kernel's rusage of every process of the tree"
 
 _ALL = (
@@ -113,6 +114,32 @@ _ALL = (
         "mean resident memory",
         "Resident memory averaged over wall time: what giving memory back early improves.",
         _METER,
+    ),
+    Metric(
+        "peak_pss_bytes",
+        "B",
+        "memory",
+        "peak proportional memory",
+        "Most proportional memory (PSS) of the process tree at any reading: each shared page is divided among the"
+        " processes that share it, so it counts once in the sum.",
+        _PSS,
+    ),
+    Metric(
+        "mean_pss_bytes",
+        "B",
+        "memory",
+        "mean proportional memory",
+        "Proportional memory (PSS) of the process tree averaged over wall time.",
+        _PSS + "; between readings it follows resident memory",
+    ),
+    Metric(
+        "cgroup_peak_bytes",
+        "B",
+        "memory",
+        "peak memory of the cgroup",
+        "Most memory that the kernel charged to the tree's own memory cgroup, page cache and kernel memory included;"
+        " only where the cgroup holds no other process.",
+        "memory.peak or memory.current of cgroup 2, memory.max_usage_in_bytes or memory.usage_in_bytes of cgroup 1",
     ),
     Metric(
         "peak_heap_bytes",

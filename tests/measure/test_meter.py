@@ -13,7 +13,16 @@ import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure import meter as module
-from heapwright.measure.meter import MeterOptions, Run, gentlest, meter_command, meter_path, probe, run_metered
+from heapwright.measure.meter import (
+    MeterOptions,
+    Run,
+    gentlest,
+    meter_command,
+    meter_path,
+    needs_pss,
+    probe,
+    run_metered,
+)
 from heapwright.metrics import NUMERIC
 
 PLAIN = MeterOptions(timeout=60)
@@ -143,6 +152,20 @@ def test_without_series_there_are_none() -> None:
     assert not sh("true").series
 
 
+def test_proportional_memory_is_read_if_asked_for() -> None:
+    words = [sys.executable, "-c", "import time; x = bytearray(48 << 20); time.sleep(0.2)"]
+    found = run_metered(words, MeterOptions(pss=True)).metrics
+    assert 48 << 20 < (found["peak_pss_bytes"] or 0) <= (found["peak_rss_bytes"] or 0)
+    assert 0 < (found["mean_pss_bytes"] or 0) <= (found["peak_pss_bytes"] or 0)
+    found = run_metered(words, PLAIN).metrics
+    assert (found["peak_pss_bytes"], found["mean_pss_bytes"], found["cgroup_peak_bytes"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(("script", "processes"), [("exec sleep 0.1", 1), ("sleep 0.1; sleep 0.1; :", 2)])
+def test_processes_alive_at_once_are_counted(script: str, processes: int) -> None:
+    assert sh(script).max_processes == processes
+
+
 def test_the_release_rate_is_what_was_given_back_over_time() -> None:
     run = run_metered([sys.executable, "-c", "x = bytearray(32 << 20); del x"], PLAIN)
     returned, wall = run.metrics["returned_bytes"], run.metrics["wall_s"]
@@ -167,11 +190,11 @@ def test_the_json_of_a_run() -> None:
 
 
 def test_the_native_command_line(tmp_path: Path, meter: Path) -> None:
-    options = MeterOptions("ptrace", massif=True, series=9, timeout=1.5)
+    options = MeterOptions("ptrace", massif=True, series=9, timeout=1.5, pss=True)
     words = meter_command(options, tmp_path / "r", ["--", "x"], own=True)
     assert words == [
-        str(meter), "--output", str(tmp_path / "r"), "--backend", "ptrace", "--massif-compat", "--series", "9",
-        "--timeout", "1.5", f"--die-with-parent={os.getpid()}", "--", "--", "x",
+        str(meter), "--output", str(tmp_path / "r"), "--backend", "ptrace", "--massif-compat", "--pss",
+        "--series", "9", "--timeout", "1.5", f"--die-with-parent={os.getpid()}", "--", "--", "x",
     ]  # fmt: skip
     assert len(words) == 1 + len(meter_command(options, tmp_path / "r", ["--", "x"], own=False))
 
@@ -219,5 +242,13 @@ def test_no_file_descriptor_is_left_open() -> None:
 def test_what_the_kernel_counts_is_compared_without_stopping_the_program() -> None:
     assert gentlest("auto", ["peak_rss_bytes", "cpu_s"], massif=False) == "poll"
     assert gentlest("notify", ["peak_rss_bytes", "cpu_s"], massif=False) == "notify"
+    proportional = ["peak_pss_bytes", "mean_pss_bytes", "cgroup_peak_bytes", "cpu_s"]
+    assert gentlest("auto", proportional, massif=False) == "poll"
     assert gentlest("auto", ["peak_heap_bytes", "cpu_s"], massif=False) == "auto"
     assert gentlest("auto", ["cpu_s"], massif=True) == "auto"
+
+
+def test_which_metrics_need_proportional_memory() -> None:
+    assert needs_pss(["cpu_s", "mean_pss_bytes"])
+    assert needs_pss(["peak_pss_bytes"])
+    assert not needs_pss(["peak_rss_bytes", "cgroup_peak_bytes"])

@@ -38,8 +38,12 @@ class Meter:
         done = subprocess.run(
             self.words(command, *options), capture_output=True, text=True, check=False, timeout=60, **more
         )
-        ledger = json.loads(self.report.read_text()) if self.report.exists() else {}
-        return Ran(done.returncode, done.stdout, done.stderr, ledger)
+        return Ran(done.returncode, done.stdout, done.stderr, self.ledger() if self.report.exists() else {})
+
+    def ledger(self) -> dict[str, Any]:
+        """What the last run left."""
+        ledger: dict[str, Any] = json.loads(self.report.read_text())
+        return ledger
 
     def behave(self, *arguments: str, options: Sequence[str] = ()) -> dict[str, Any]:
         """Runs behaviours.c and sees that it found nothing changed."""

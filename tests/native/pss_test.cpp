@@ -21,7 +21,7 @@ Memory resident(std::uint64_t mib) { return {.vm = mib * kMib, .rss = mib * kMib
 // One process whose memory and cost are given; time goes on tick by tick.
 class Course {
  public:
-  explicit Course(double per_mib = kPerMib) : per_mib_(per_mib) {
+  Course() {
     ledger.start(0);
     pss.start(0);
   }
@@ -32,7 +32,7 @@ class Course {
     if (!pss.due(time, ledger, moment)) {
       return false;
     }
-    pss.read(time, static_cast<double>(mib) * per_mib_, ledger, Rollup{.rss = mib * kMib, .pss = mib * kMib});
+    pss.read(time, static_cast<double>(mib) * kPerMib, ledger, Rollup{.rss = mib * kMib, .pss = mib * kMib});
     readings.push_back(time);
     return true;
   }
@@ -47,9 +47,6 @@ class Course {
   PssSampler pss;
   double time = 0;
   std::vector<double> readings;
-
- private:
-  double per_mib_;
 };
 
 TEST(PssBudget, NothingIsReadWhileAProgramLoadsItsLibraries) {
@@ -133,12 +130,23 @@ TEST(PssBudget, APeakIsReadAtTheCallThatEndsIt) {
 }
 
 TEST(PssBudget, TheNextReadingIsForeseenToCostMoreWhereThereIsMoreToRead) {
-  Course course(1e-4);
+  Course course;
   course.time = 0.01;
-  EXPECT_TRUE(course.at(1));  // 0.1 ms
+  EXPECT_TRUE(course.at(1));
   course.time = 0.1;
-  EXPECT_FALSE(course.at(100, Moment::kReleasing));  // 10 ms in 100
-  EXPECT_TRUE(course.at(20, Moment::kReleasing));    // 2 ms
+  EXPECT_FALSE(course.at(1000, Moment::kReleasing));  // 10 ms in 100
+  EXPECT_TRUE(course.at(200, Moment::kReleasing));    // 2 ms
+}
+
+TEST(PssBudget, AFirstReadingOfNextToNothingSaysLittleOfTheNext) {
+  Ledger ledger;
+  ledger.start(0);
+  ledger.sample(1, 0, {.vm = 0, .rss = 4096, .heap = 0});
+  PssSampler pss;
+  pss.start(0);
+  pss.read(0.01, 0.0001, ledger, Rollup{.rss = 4096, .pss = 4096});
+  ledger.sample(1, 0.1, resident(64));
+  EXPECT_TRUE(pss.due(0.1, ledger, Moment::kOrdinary));
 }
 
 TEST(PssBudget, AFailedReadingCostsAndLeavesNoFigure) {

@@ -58,6 +58,44 @@ static int behave_fork(void) {
   return waited(child);
 }
 
+/* `children` children share the parent's 64 MiB for a second; each first writes `written` MiB of them, so has these for itself.
+ * The parent then is alone for `after` ms. */
+static int behave_share(int children, size_t written, long after) {
+  char* block = touched(64 * MIB);
+  pid_t all[8];
+  for (int i = 0; i < children; ++i) {
+    all[i] = fork();
+    if (all[i] == 0) {
+      memset(block, 2, written * MIB);
+      wait_ms(1000);
+      _exit(0);
+    }
+  }
+  int status = 0;
+  for (int i = 0; i < children; ++i) status |= waited(all[i]);
+  wait_ms(after);
+  return status;
+}
+
+/* A vfork child that is in no hurry to call exec. */
+static int behave_vfork_slow(void) {
+  touched(64 * MIB);
+  const pid_t child = vfork();
+  if (child == 0) {
+    wait_ms(500);
+    _exit(0);
+  }
+  return waited(child);
+}
+
+/* 32 MiB in a process that others of its user may not look into. */
+static int behave_hidden(void) {
+  if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return 1;
+  touched(32 * MIB);
+  wait_ms(100);
+  return 0;
+}
+
 /* A vfork child runs on its parent's 64 MiB: they are there once. */
 static int behave_vfork(int rounds, const char* seconds) {
   touched(64 * MIB);
@@ -265,6 +303,9 @@ int main(int argc, char** argv) {
   const char* name = argc > 1 ? argv[1] : "";
   const char* argument = argc > 2 ? argv[2] : NULL;
   if (strcmp(name, "fork") == 0) return behave_fork();
+  if (strcmp(name, "share") == 0 && argc == 5) return behave_share(atoi(argv[2]), (size_t)atoi(argv[3]), atol(argv[4]));
+  if (strcmp(name, "vfork-slow") == 0) return behave_vfork_slow();
+  if (strcmp(name, "hidden") == 0) return behave_hidden();
   if (strcmp(name, "vfork") == 0) return behave_vfork(3, "0.05");
   if (strcmp(name, "vfork-often") == 0) return behave_vfork(300, "0");
   if (strcmp(name, "exec") == 0) return behave_exec(argv[0], argument);

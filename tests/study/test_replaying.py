@@ -18,6 +18,7 @@ from heapwright.study.view import Config
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload
 
+from . import fakes
 from .conftest import Tuning
 from .fakes import Settings, World, read_settings
 
@@ -94,6 +95,25 @@ def test_the_search_is_on_replays_and_its_front_runs_on_the_program(
     assert view.picks["memory"].confirmed["peak_rss_bytes"].verdict == "better"
     assert [e.number for e in view.evaluations if e.replayed]
     assert not any(e.replayed for e in view.evaluations if e.on_front)
+
+
+def test_proportional_memory_is_searched_on_replays_too(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fakes.BASE, "peak_pss_bytes", 9e7)
+
+    def shared(settings: Settings, input_: str) -> dict[str, float]:
+        found = effect(settings, input_)
+        return {"peak_pss_bytes": found["peak_rss_bytes"], "cpu_s": found["cpu_s"]}
+
+    program = World(effect=shared, noise=0.002)
+    replays(quick(World(effect=shared), program))
+    study = tuning(program, options={**SHORT, "objectives": ("peak_pss_bytes", "cpu_s")})
+    view = study.go()
+    assert view.proxy is not None
+    assert view.proxy.used
+    assert {a.metric: a.verdict for a in view.proxy.agreement} == {"peak_pss_bytes": "holds", "cpu_s": "holds"}
+    assert view.picks["memory"].confirmed["peak_pss_bytes"].verdict == "better"
 
 
 def test_a_replay_that_ranks_otherwise_is_given_up(

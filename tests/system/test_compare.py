@@ -44,6 +44,18 @@ def test_each_gets_its_row(heapwright: Heapwright, program: Callable[..., Path],
     assert all(len(line) <= 80 for line in done.out.splitlines())
 
 
+def test_proportional_memory_is_compared_if_asked_for(
+    heapwright: Heapwright, program: Callable[..., Path], bump: str
+) -> None:
+    words = ["compare", "-n", "2", "--allocators", f"glibc,{bump}", "--json", "-"]
+    tree = ["--", str(program("behaviours")), "share", "1", "0", "0"]
+    for metrics, there in (("peak_pss,peak_rss", True), ("peak_rss", False)):
+        found = json.loads(heapwright(*words, "--metrics", metrics, *tree).out)["allocators"]
+        for allocator in found.values():
+            peaks = [run["peak_pss_bytes"] for run in allocator["runs"]]
+            assert all(64 << 20 <= peak <= 72 << 20 for peak in peaks) if there else peaks == [None, None]
+
+
 @pytest.mark.parametrize(("mood", "failure"), [("crash", "killed by SIGABRT"), ("hang", "timed out after 1 s")])
 def test_a_broken_allocator_does_not_stop_the_others(
     mood: str, failure: str, heapwright: Heapwright, program: Callable[..., Path], bump: str

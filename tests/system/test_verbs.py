@@ -92,6 +92,17 @@ def test_measure_gives_every_metric_of_the_contract(heapwright: Heapwright, prog
             assert (summary["min"], summary["max"]) == (min(values), max(values))
 
 
+def test_measure_counts_shared_pages_once(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    tree = [str(program("behaviours")), "share", "2", "0", "0"]
+    found = measured(heapwright, "--", *tree)["summary"]
+    assert 64 << 20 <= found["peak_pss_bytes"]["median"] <= 70 << 20
+    assert found["peak_rss_bytes"]["median"] >= 192 << 20
+    done = heapwright("measure", "--", *tree)
+    assert re.search(r"^peak proportional memory +6\d\.\d MiB$", done.out, re.M), done.out
+    assert re.search(r"^mean proportional memory +\d+\.\d MiB$", done.out, re.M), done.out
+    assert re.search(r"^peak memory of the cgroup +", done.out, re.M), done.out
+
+
 def test_measure_passes_output_and_status_on(heapwright: Heapwright) -> None:
     done = heapwright("measure", "-q", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (done.status, done.out, done.err) == (7, "out\n", "err\n")
@@ -179,7 +190,9 @@ def test_doctor_tells_what_works(heapwright: Heapwright) -> None:
     assert done.status == 0
     assert "glibc" in done.out
     checks = json.loads((heapwright.folder / "d.json").read_text())["checks"]
-    assert {"meter: notify", "meter: ptrace", "meter: poll", "hardware counters"} <= {c["name"] for c in checks}
+    names = {c["name"] for c in checks}
+    assert {"meter: notify", "meter: ptrace", "meter: poll", "hardware counters"} <= names
+    assert {"proportional memory", "memory cgroup"} <= names
     for check in checks:
         assert check["works"] or check["remedy"] or check["detail"], check
 

@@ -121,6 +121,29 @@ def test_mean_memory_is_over_recorded_time(tmp_path: Path) -> None:
     assert 4 * MIB < mean < 12 * MIB  # touching takes tens of milliseconds, under the recorder and without it
 
 
+def test_proportional_memory_follows_resident_memory(tmp_path: Path) -> None:
+    """Twice the heap is as many bytes more of either; and the replaying process shares none of its heap."""
+    found = []
+    for size in (32 * MIB, 64 * MIB):
+        trace = parse(tmp_path, f"0 0 malloc 0 {size}\n900000000 0 free 0\n1000000000 0 malloc 1 8\n")
+        with make_ready(trace) as ready:
+            replayed = replay_once(ready, MeterOptions(backend="poll"), os.environ)
+        assert replayed.report is not None
+        metrics = replayed.metrics()
+        peak, mean = metrics["peak_pss_bytes"], metrics["mean_pss_bytes"]
+        assert peak == metrics["peak_rss_bytes"] == (replayed.run.metrics["peak_rss_bytes"] or 0) - own(replayed.report)
+        assert mean == metrics["mean_rss_bytes"] == replayed.mean_rss_bytes - own(replayed.report)
+        found.append((peak, mean))
+    (peak, mean), (larger_peak, larger_mean) = found
+    assert larger_peak - peak == pytest.approx(32 * MIB, abs=MIB)
+    assert larger_mean - mean == pytest.approx(0.9 * 32 * MIB, rel=0.2)
+
+
+def own(report: Report) -> int:
+    """Memory of the replayer itself, in bytes."""
+    return report.own_rss_bytes
+
+
 def test_a_faster_allocator_shifts_the_mean(tmp_path: Path) -> None:
     """Half of 100 ms is spent allocating; where that takes a tenth, what comes after weighs more."""
 

@@ -69,7 +69,7 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if no allocator but the reference could be measured."""
-    from heapwright.measure.meter import gentlest
+    from heapwright.measure.meter import gentlest, needs_pss
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
     from heapwright.report.progress import make_progress
@@ -81,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
-    options = replace(options, backend=gentlest(options.backend, metrics, options.massif))
+    backend = gentlest(options.backend, metrics, options.massif)
+    options = replace(options, backend=backend, pss=needs_pss(metrics))
     base = {**os.environ, **workload.file.env}
     with (
         make_progress(quiet=args.quiet) as progress,

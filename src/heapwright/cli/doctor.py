@@ -66,6 +66,20 @@ def run(args: argparse.Namespace) -> int:
     )
     rapl = probed.get("rapl", {})
     check("energy (RAPL)", bool(rapl.get("works")), rapl.get("why") or "readable", "without it energy is n/a")
+    rollup = probed.get("smaps_rollup", {})
+    check(
+        "proportional memory",
+        bool(rollup.get("works")),
+        rollup.get("why") or "/proc/PID/smaps_rollup is readable",
+        "without it pages that processes share count once for each of them; it needs Linux 4.14",
+    )
+    group = probed.get("cgroup", {})
+    check(
+        "memory cgroup",
+        bool(group.get("works")),
+        group.get("why") or "readable; measured where a command has one of its own",
+        "without it the peak of the cgroup is n/a",
+    )
     for name, (what, how) in _TOOLS.items():
         path = shutil.which(name)
         check(f"tool: {name}", path is not None, path or f"missing; needed for {what}", how)

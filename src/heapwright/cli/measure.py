@@ -45,6 +45,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    from dataclasses import replace
     from pathlib import Path
 
     from heapwright.measure.meter import Run, run_metered
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     command = need_command(args)
     check_command(command[0], Path.cwd())
     warn_of_settings()
-    options = meter_options(args)
+    options = replace(meter_options(args), pss=True)
     runs: list[Run] = []
     try:
         with Path(os.devnull).open("wb") as nowhere:

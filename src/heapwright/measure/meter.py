@@ -40,6 +40,9 @@ class Ledger(msgspec.Struct):
     warnings: list[str] = []
     peak_rss_bytes: float | None = None
     mean_rss_bytes: float | None = None
+    peak_pss_bytes: float | None = None
+    mean_pss_bytes: float | None = None
+    cgroup_peak_bytes: float | None = None
     peak_heap_bytes: float | None = None
     mean_heap_bytes: float | None = None
     peak_vm_bytes: float | None = None
@@ -52,6 +55,7 @@ class Ledger(msgspec.Struct):
     instructions: float | None = None
     energy_j: float | None = None
     processes: int | None = None
+    max_processes: int | None = None
     max_threads: int | None = None
     max_maps: int | None = None
     samples: int | None = None
@@ -68,6 +72,7 @@ class MeterOptions:
         series: at most this many points of memory over time; 0 for none.
         timeout: seconds until the whole tree is stopped; 0 for none.
         callgrind: count instructions in a second run under callgrind.
+        pss: also read proportional set sizes now and then (see docs/meter.md for the cost).
     """
 
     backend: str = "auto"
@@ -75,11 +80,24 @@ class MeterOptions:
     series: int = 0
     timeout: float = 0.0
     callgrind: bool = False
+    pss: bool = False
 
 
+_PROPORTIONAL = ("peak_pss_bytes", "mean_pss_bytes")
 # What the kernel counts anyway, and what a look every 10 ms is enough for.
 _UNSTOPPED = frozenset(
-    {"peak_rss_bytes", "mean_rss_bytes", "wall_s", "cpu_s", "user_s", "sys_s", "minor_faults", "major_faults"}
+    {
+        *_PROPORTIONAL,
+        "cgroup_peak_bytes",
+        "peak_rss_bytes",
+        "mean_rss_bytes",
+        "wall_s",
+        "cpu_s",
+        "user_s",
+        "sys_s",
+        "minor_faults",
+        "major_faults",
+    }
 )
 
 
@@ -93,6 +111,11 @@ def gentlest(backend: str, metrics: Collection[str], massif: bool) -> str:
     return "poll" if backend == "auto" and not massif and _UNSTOPPED.issuperset(metrics) else backend
 
 
+def needs_pss(metrics: Collection[str]) -> bool:
+    """Whether `MeterOptions.pss` must be set to measure these metrics."""
+    return not set(metrics).isdisjoint(_PROPORTIONAL)
+
+
 @dataclass(frozen=True)
 class Run:
     """One metered run.
@@ -102,6 +125,7 @@ class Run:
         exit_code: 128 + signal for a target that died by one.
         output_sha256: of stdout.
         stderr_tail: the last of stderr where it was captured.
+        max_processes: the largest number of processes with an address space of their own that were alive at once.
     """
 
     metrics: dict[str, float | None]
@@ -114,6 +138,7 @@ class Run:
     max_maps: int | None = None
     series: dict[str, list[float]] | None = None
     stderr_tail: str = ""
+    max_processes: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The run as `measure --json` writes it."""
@@ -156,6 +181,8 @@ def meter_command(options: MeterOptions, report: Path, command: Sequence[str], o
     words = [str(meter_path()), "--output", str(report), "--backend", options.backend]
     if options.massif:
         words.append("--massif-compat")
+    if options.pss:
+        words.append("--pss")
     if options.series:
         words += ["--series", str(options.series)]
     if options.timeout:
@@ -303,4 +330,5 @@ def _as_run(ledger: Ledger, digest: str, stderr: str) -> Run:
         max_maps=ledger.max_maps,
         series=ledger.series,
         stderr_tail=stderr,
+        max_processes=ledger.max_processes,
     )

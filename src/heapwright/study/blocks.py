@@ -311,6 +311,7 @@ def _stored(result: Result, failure: str, charged_s: float) -> StoredRun:
         "meter": run.meter,
         "threads": run.max_threads,
         "maps": run.max_maps,
+        "processes": run.max_processes,
         "warnings": run.warnings,
         "host": result.host or this_host(),
         "charged_s": charged_s,

@@ -41,6 +41,8 @@ TOLD = frozenset(
     {
         "peak_rss_bytes",
         "mean_rss_bytes",
+        "peak_pss_bytes",
+        "mean_pss_bytes",
         "peak_heap_bytes",
         "peak_vm_bytes",
         "wall_s",

@@ -62,6 +62,7 @@ class _Extra(msgspec.Struct):
     warnings: list[str] = []
     maps: int | None = None
     threads: int | None = None
+    processes: int | None = None
     meter: str = ""
     machine: str = ""
     host: str = ""

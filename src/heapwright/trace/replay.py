@@ -227,6 +227,10 @@ class Replayed:
     def metrics(self, own_cpu_s: float = 0.0) -> dict[str, float | None]:
         """The meter's figures as those of the program's allocations: own memory and own CPU time are taken off, and
         mean resident memory is over the program's time, not over the replay's own.
+
+        Proportional memory (PSS) is taken from resident memory. A replay is one process, and the pages of its heap are
+        private to it. So a setting changes both by the same number of bytes, and only such differences are used.
+        Resident memory is exact here, while a replay is too short for more than a few readings of PSS.
         """
         found = dict(self.run.metrics)
         if self.report is None:
@@ -235,6 +239,7 @@ class Replayed:
         found["mean_rss_bytes"] = self.mean_rss_bytes - own
         if found.get("peak_rss_bytes") is not None:
             found["peak_rss_bytes"] = (found["peak_rss_bytes"] or 0.0) - own
+        found["peak_pss_bytes"], found["mean_pss_bytes"] = found.get("peak_rss_bytes"), found["mean_rss_bytes"]
         if found.get("cpu_s") is not None:
             found["cpu_s"] = max(0.0, (found["cpu_s"] or 0.0) - own_cpu_s)
         return found
