@@ -7,8 +7,8 @@ namespace heapwright::meter {
 namespace {
 
 constexpr double kFirstAfter = 0.01;  // seconds: until then a program loads its libraries
-constexpr double kRegularShare = 0.005;
-constexpr double kPeakShare = 0.01;
+constexpr double kRegularShare = 0.01;
+constexpr double kPeakShare = 0.015;
 constexpr double kReleaseShare = 0.02;
 constexpr double kAllowance = 0.001;  // seconds
 constexpr double kRise = 1.02;
@@ -19,7 +19,7 @@ constexpr double kPerByte = 0.01 / (1U << 30U);  // seconds: foreseen for what h
 bool PssSampler::due(double time, const Ledger& ledger, Moment moment) const {
   const double elapsed = time - start_;
   if (attempts_ == 0) {
-    return moment == Moment::kEnd || elapsed >= kFirstAfter;
+    return moment == Moment::kExit || elapsed >= kFirstAfter;
   }
   const auto rss = static_cast<double>(ledger.total().rss);
   const bool peak =
@@ -29,7 +29,7 @@ bool PssSampler::due(double time, const Ledger& ledger, Moment moment) const {
   if (moment == Moment::kOrdinary) {
     return (peak || time >= next_) && after <= kPeakShare * elapsed + kAllowance / 2;
   }
-  return (peak || moment == Moment::kEnd) && after <= kReleaseShare * elapsed + kAllowance;
+  return (peak || moment == Moment::kExit) && after <= kReleaseShare * elapsed + kAllowance;
 }
 
 void PssSampler::read(double time, double cost, const Ledger& ledger, const std::optional<Rollup>& sum) {

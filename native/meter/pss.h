@@ -4,11 +4,11 @@
 // kernel computes it by walking the page tables of each process (about 7 ms per GiB), so readings have a
 // budget, counted in CPU time of the meter:
 //
-//   regularly                  200 times its own cost after each reading: 0.5 % of the wall time
-//   at a likely new peak       if all readings together then cost at most 1 % of the wall time
-//   before such a peak ends    if they then cost at most 2 %: at the entry of exit, of exec or of a call that
-//                              gives memory back. Only back ends that see calls get there
-//   before the last exit       the same, peak or not
+//   regularly                  100 times its own cost after each reading: 1 % of the wall time
+//   at a likely new peak       if all readings together then cost at most 1.5 % of the wall time
+//   before such a peak ends    if they then cost at most 2 %: at the entry of exec or of a call that gives
+//                              memory back. Only back ends that see calls get there
+//   before a process exits     the same, peak or not: what it has copied from shared pages shows in no RSS
 //
 // and 1 ms in all on top. A peak is likely if the tree's summed RSS is 2 % above its value at every reading so
 // far, or if RSS less the surplus of the last reading is 2 % above the PSS peak. The surplus is RSS less PSS:
@@ -33,7 +33,7 @@ class PssSampler {
   enum class Moment : std::uint8_t {
     kOrdinary,   // a tick, or a call that keeps memory
     kReleasing,  // memory is about to go
-    kEnd,        // the last process is about to exit
+    kExit,       // with a process
   };
 
   void start(double time) { start_ = last_ = time; }

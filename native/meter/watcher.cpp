@@ -205,16 +205,16 @@ void Watcher::called(pid_t thread, const CallArguments& call, double time) {
   if (gives_back(call)) {
     ledger_.releasing(process, thread);
   }
-  read_pss(time, moment_of(process, at->second, call));
+  read_pss(time, moment_of(at->second, call));
   call_effects(process, at->second, call, time);
 }
 
 // What a call means for proportional memory: whether it is the last chance to see what is there.
-PssSampler::Moment Watcher::moment_of(pid_t process, Process& state, const CallArguments& call) const {
+PssSampler::Moment Watcher::moment_of(Process& state, const CallArguments& call) {
   using Moment = PssSampler::Moment;
   switch (call.call) {
     case Call::kExit:
-      return ledger_.live() == 1 && ledger_.knows(process) ? Moment::kEnd : Moment::kReleasing;
+      return Moment::kExit;
     case Call::kExec:
       return Moment::kReleasing;
     case Call::kBrk: {
@@ -336,7 +336,7 @@ std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
 // Reads the proportional set sizes of all processes, if it is time for that.
 void Watcher::read_pss(double time, PssSampler::Moment moment) {
   // A child that has not been looked for yet shares its parent's pages: without it the sum would be too small.
-  const bool complete = !forked_ || moment == PssSampler::Moment::kEnd;
+  const bool complete = !forked_ || (ledger_.live() == 1 && moment == PssSampler::Moment::kExit);
   if (!pss_ || !complete || !pss_->due(time, ledger_, moment)) {
     return;
   }

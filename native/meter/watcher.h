@@ -92,7 +92,7 @@ class Watcher {
   void count_mappings(const Process& state, double time);
   void scan(double time, std::vector<std::pair<pid_t, Statm>>& readings);
   void forget_threads(pid_t process);
-  PssSampler::Moment moment_of(pid_t process, Process& state, const CallArguments& call) const;
+  static PssSampler::Moment moment_of(Process& state, const CallArguments& call);
   void read_pss(double time, PssSampler::Moment moment);
   void look_at_group(double time);
 
