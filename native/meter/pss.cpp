@@ -49,7 +49,7 @@ void PssSampler::read(double time, double cost, const Ledger& ledger, const std:
   } else {
     const double before = surplus();
     sum_ = *sum;
-    pss_area_ += std::max(0.0, ledger.rss_area() - rss_area_ - span * (before + surplus()) / 2);
+    pss_area_ += ledger.rss_area() - rss_area_ - span * (before + surplus()) / 2;
   }
   rss_area_ = ledger.rss_area();
   last_ = time;
@@ -64,7 +64,7 @@ double PssSampler::mean(double end, const Ledger& ledger) const {
   // After the last reading processes end, so the surplus falls too: in proportion.
   const double share = static_cast<double>(sum_.pss) / static_cast<double>(sum_.rss);
   const double rest = std::max(0.0, ledger.rss_area() - rss_area_) * share;
-  return std::min((pss_area_ + rest) / (end - start_), static_cast<double>(peak_));
+  return std::clamp((pss_area_ + rest) / (end - start_), 0.0, static_cast<double>(peak_));
 }
 
 }  // namespace heapwright::meter
