@@ -87,7 +87,8 @@ int main() {
 }
 """
 
-# So many MiB, then so many children (or none) that read all of it, write a tenth, and map and unmap.
+# So many MiB, then so many children (or none) that read all of it, write a tenth, and map and unmap. The work is
+# divided among the children.
 _SHARED = """
 #include <cstdint>
 #include <cstdlib>
@@ -95,8 +96,8 @@ _SHARED = """
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-static void work(volatile char* block, std::size_t size, std::uint64_t seed) {
-  for (int i = 0; i < 20000000; ++i) {
+static void work(volatile char* block, std::size_t size, std::uint64_t seed, int times) {
+  for (int i = 0; i < times; ++i) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     block[(seed >> 20) % size];
     if (i % 8 == 0) block[(seed >> 20) % (size / 10)] = char(i);
@@ -114,11 +115,11 @@ int main(int, char** argv) {
   std::memset(block, 1, size);
   for (int i = 0; i < children; ++i) {
     if (fork() == 0) {
-      work(block, size, i);
+      work(block, size, i, 20000000 / children);
       _exit(0);
     }
   }
-  if (children == 0) work(block, size, 1);
+  if (children == 0) work(block, size, 1, 20000000);
   while (wait(nullptr) > 0) {}
 }
 """
