@@ -3,7 +3,7 @@
 // A cgroup is the tree's own if it and the groups below it hold every process of the tree and no other process
 // but the meter. That is so where the meter was started in a fresh scope or container, or where the command
 // moves itself into one (`systemd-run --scope`). The kernel charges a group with everything that its processes
-// use: page cache, page tables and other kernel memory too, and here also the meter's own 1 MiB.
+// use: page cache, page tables and other kernel memory too. A meter in the group adds its own 1 MiB.
 //
 // Version 2 has memory.peak (Linux 5.19) and memory.current, version 1 has memory.max_usage_in_bytes and
 // memory.usage_in_bytes. A peak from before the run does not count: where the kernel's peak has not risen

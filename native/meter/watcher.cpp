@@ -1,12 +1,10 @@
-// See watcher.h.
+// Calls and processes as the watcher sees them. watcher_tick.cpp has what it reads from time to time.
 #include "watcher.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -14,13 +12,6 @@ namespace heapwright::meter {
 namespace {
 
 constexpr std::size_t kMaxThreads = 512;  // descriptors kept open
-constexpr double kScanEvery = 0.1;
-// Looking may cost one part in so many of the time.
-constexpr double kScanShare = 100;
-constexpr double kPollScanShare = 25;
-constexpr double kCountShare = 1000;
-constexpr double kRefreshShare = 400;
-constexpr double kGroupShare = 500;
 
 }  // namespace
 
@@ -218,6 +209,9 @@ PssSampler::Moment Watcher::moment_of(Process& state, const CallArguments& call)
     case Call::kExec:
       return Moment::kReleasing;
     case Call::kBrk: {
+      if (call.values[0] == 0) {  // a question
+        return Moment::kOrdinary;
+      }
       const std::uint64_t before = std::exchange(state.heap_end, call.values[0]);
       return call.values[0] < before ? Moment::kReleasing : Moment::kOrdinary;
     }
@@ -277,135 +271,6 @@ void Watcher::gone(pid_t process, double time) {
   ledger_.gone(process, time);
   forget_threads(process);
   processes_.erase(process);
-}
-
-// Counts the mappings of a process, unless that was done lately: it takes 1 ms for some 3,000 of them.
-void Watcher::count_mappings(const Process& state, double time) {
-  if (time < next_count_) {
-    return;
-  }
-  const double began = now();
-  if (const auto count = count_maps(state.task)) {
-    max_maps_ = std::max(max_maps_, *count);
-  }
-  next_count_ = time + kCountShare * (now() - began);
-}
-
-// Looks for processes that have made no watched call yet, and reads them.
-void Watcher::scan(double time, std::vector<std::pair<pid_t, Statm>>& readings) {
-  const double began = now();
-  for (const pid_t process : descendants_of(getpid())) {
-    if (processes_.contains(process)) {
-      continue;
-    }
-    discover(process);
-    if (const auto at = processes_.find(process); at != processes_.end()) {
-      if (const auto memory = read_process(process, at->second)) {
-        readings.emplace_back(process, *memory);
-      }
-    }
-  }
-  forked_ = false;
-  // Who sees calls has seen most processes already; polling sees them only here.
-  const bool polling = mapping_calls_ == 0;
-  const double spent = now() - began;
-  next_scan_ = time + (polling ? kPollScanShare * spent : std::max(kScanEvery, kScanShare * spent));
-}
-
-// Readings of all known processes; those that have gone leave the ledger at once, so that no total holds both
-// them and what came after them.
-std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
-  std::vector<std::pair<pid_t, Statm>> readings;
-  std::vector<pid_t> dead;
-  for (auto& [process, state] : processes_) {
-    if (const auto memory = read_process(process, state)) {
-      readings.emplace_back(process, *memory);
-      continue;
-    }
-    const auto status = read_status(process);
-    if (!status || status->threads <= 1) {
-      dead.push_back(process);
-    }
-  }
-  for (const pid_t process : dead) {
-    gone(process, time);
-  }
-  return readings;
-}
-
-// Reads the proportional set sizes of all processes, if it is time for that.
-void Watcher::read_pss(double time, PssSampler::Moment moment) {
-  // A child that has not been looked for yet shares its parent's pages: without it the sum would be too small.
-  const bool complete = !forked_ || (ledger_.live() == 1 && moment == PssSampler::Moment::kExit);
-  if (!pss_ || !complete || !pss_->due(time, ledger_, moment)) {
-    return;
-  }
-  const double began = cpu_now();
-  std::optional<Rollup> sum(Rollup{});
-  for (const auto& [process, state] : processes_) {
-    if (state.uncounted || state.ending) {
-      continue;
-    }
-    const auto one = read_rollup(state.task);
-    if (one && sum) {
-      sum->rss += one->rss;
-      sum->pss += one->pss;
-    } else if (!one && errno != ESRCH && errno != ENOENT) {
-      warnings_.insert(
-          std::string("proportional memory leaves out the time in which a process could not be read: ") +
-          std::strerror(errno));
-      sum.reset();
-    }
-  }
-  if (sum && sum->rss == 0) {
-    sum.reset();
-  }
-  pss_->read(time, cpu_now() - began, ledger_, sum);
-}
-
-// Looks which memory cgroup the tree is in, and at its figures.
-void Watcher::look_at_group(double time) {
-  if (time < next_group_) {
-    return;
-  }
-  const double began = cpu_now();
-  std::vector<pid_t> tree;
-  for (const auto& [process, state] : processes_) {
-    if (!state.ending) {
-      tree.push_back(process);
-    }
-  }
-  group_.look(root_, tree);
-  next_group_ = time + kGroupShare * (cpu_now() - began);
-}
-
-void Watcher::tick(double time) {
-  auto readings = read_all(time);
-  const bool reads_pss = pss_ && pss_->due(time, ledger_, PssSampler::Moment::kOrdinary);
-  if (reads_pss || time >= next_scan_ || (forked_ && time + kScanEvery >= next_scan_)) {
-    scan(time, readings);
-  }
-  const bool refreshing = time >= next_refresh_;
-  double spent = 0;
-  for (const auto& [process, memory] : readings) {
-    const auto at = processes_.find(process);
-    if (at == processes_.end() || !sample(process, memory, time) || at->second.uncounted ||
-        at->second.ending) {
-      continue;
-    }
-    if (refreshing) {
-      const double began = now();
-      refresh(at->second);
-      spent += now() - began;
-    }
-    count_mappings(at->second, time);
-  }
-  if (refreshing) {
-    next_refresh_ = time + kRefreshShare * spent;
-  }
-  ledger_.tick(time);
-  read_pss(time, PssSampler::Moment::kOrdinary);
-  look_at_group(time);
 }
 
 }  // namespace heapwright::meter
