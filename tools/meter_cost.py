@@ -4,6 +4,7 @@
     .venv/bin/python tools/meter_cost.py --pss [--pairs 21] [--backend notify]
 
 With `--pss` it measures what reading proportional memory adds: programs with much memory, metered with and without it.
+It then also prints the ratio of the CPU time that the meter reports for the program itself.
 
 Both sides are timed from outside, so the meter's own start and end count against it, and so does its CPU time.
 Printed is the median of the pairs' ratios with the 95 % bootstrap interval of that median.
@@ -12,6 +13,7 @@ Printed is the median of the pairs' ratios with the 95 % bootstrap interval of t
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -163,6 +165,12 @@ def run(command: list[str]) -> tuple[float, float]:
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def own_cpu(ledger: Path) -> float:
+    """CPU seconds that the meter's JSON gives for the program."""
+    found = json.loads(ledger.read_text())
+    return float(found["user_s"] + found["sys_s"])
+
+
 def show(ratios: list[float]) -> str:
     """'1.004 [0.998, 1.011]'."""
     found = bootstrap((np.array(ratios),), np.median, method="percentile", rng=np.random.default_rng(1))
@@ -184,22 +192,26 @@ def main() -> None:
         meter = [str(meter_path()), "--backend", args.backend, "--output", str(ledger)]
         before, after = ([*meter, "--"], [*meter, "--pss", "--"]) if args.pss else ([], [*meter, "--"])
         titles = ("with / without --pss", "without") if args.pss else ("metered / bare", "bare")
-        print(f"| program | wall time, {titles[0]} ({args.backend}) | CPU time | {titles[1]} |")
-        print("|---|---|---|---|")
+        own = " | the program's own CPU time" if args.pss else ""
+        print(f"| program | wall time, {titles[0]} ({args.backend}) | CPU time{own} | {titles[1]} |")
+        print("|---|---|---|---|" + ("---|" if args.pss else ""))
         for title, command in (prepare_large if args.pss else prepare)(folder).items():
             run(command)
-            walls, cpus, bare_walls = [], [], []
+            walls, cpus, owns, bare_walls = [], [], [], []
             for _ in range(args.pairs):
                 sides = [("before", [*before, *command]), ("after", [*after, *command])]
                 order.shuffle(sides)
                 took = {}
                 for side, words in sides:
                     ledger.unlink(missing_ok=True)  # as in use: some file systems flush when a file is replaced
-                    took[side] = run(words)
+                    took[side] = (*run(words), *([own_cpu(ledger)] if args.pss else []))
                 walls.append(took["after"][0] / took["before"][0])
                 cpus.append(took["after"][1] / took["before"][1])
                 bare_walls.append(took["before"][0])
-            print(f"| {title} | {show(walls)} | {show(cpus)} | {np.median(bare_walls):.2f} s |", flush=True)
+                if args.pss:
+                    owns.append(took["after"][2] / took["before"][2])
+            own = f" | {show(owns)}" if args.pss else ""
+            print(f"| {title} | {show(walls)} | {show(cpus)}{own} | {np.median(bare_walls):.2f} s |", flush=True)
 
 
 if __name__ == "__main__":
