@@ -2,15 +2,21 @@
 
     .venv/bin/python tools/coverage.py [--studies 4000] [--before]
 
-A study is a series of pairs: one run of the default beside one of the pick, in random order, on one machine. For each kind
-of noise the table shows, for 10, 20 and 40 pairs and for as many as the confirmation takes (15 to 40, its own
-stopping rule), how many intervals contain the truth; how wide the interval is (its half, in per cent of the ratio,
-median over studies); how many pairs it took; in how many studies the note beside the ratio says that the
-runs are unusual; and how many intervals contain the truth or carry that note. `--before` adds the interval that heapwright
-gave before (a percentile bootstrap widened to Student's t, 10 to 40 pairs).
+A study is a series of pairs: one run of the default beside one of the pick, in random order, on one
+machine. For each kind of noise a row shows
 
-The last rows draw from real runs (tests/study/data/recorded_pairs.csv, which tells how they were recorded): pairs at
-random, and stretches of consecutive pairs as they came.
+    10, 20, 40 pairs    how many intervals contain the truth, and half the interval's width in per
+                        cent of the ratio (median over studies)
+    tune                the same with the confirmation's stopping rule (15 to 40 pairs)
+    pairs               how many pairs that rule took, on average
+    noted               in how many studies the note beside the ratio says that runs are unusual
+    true or noted       how many intervals contain the truth or carry that note
+
+`--before` adds the interval that heapwright gave before: a percentile bootstrap widened to Student's
+t, with 10 to 40 pairs.
+
+The last table draws from real runs (tests/study/data/recorded_pairs.csv, which tells how they were
+recorded): pairs at random, and stretches of consecutive pairs as they came.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def median_gap(
         None where the two agree within the interval's half width plus the margin, or a median is 0.
     """
     medians = [float(np.median([v for group in side.values() for v in group])) for side in (pick, default)]
-    if min(medians) <= 0 or not (0 < ratio.low and ratio.high < math.inf):
+    if min(medians) <= 0 or not (ratio.low > 0 and ratio.high < math.inf):
         return None
     half = math.log(ratio.high / ratio.low) / 2
     gap = medians[0] / medians[1]

@@ -38,8 +38,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         proxy: whether to search on replays of the program's allocations: auto, replay (always), none.
         seed: of every random choice.
         margin: equivalence margin of a ratio (0.005 is half a per cent).
-        pairs_min, pairs_max: of the confirmation, for each input. A group that one run in five falls into is missed by 15
-            pairs in 3.5 % of studies, by 10 pairs in 11 %.
+        pairs_min, pairs_max: of the confirmation, for each input. 15 pairs miss a group that one run
+            in five falls into in 3.5 % of studies, 10 pairs in 11 %.
         params: only these parameters; empty for all.
         warm_start: studies whose good settings are the first to be tried.
         expert: also search settings that can bite.

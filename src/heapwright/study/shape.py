@@ -128,5 +128,6 @@ def _lag_one(rows: Rows) -> Rows:
     """(n_samples,) autocorrelations at lag 1; 0 where nothing varies."""
     off = rows - rows.mean(axis=1, keepdims=True)
     squares = (off * off).sum(axis=1)
-    products: Rows = (off[:, 1:] * off[:, :-1]).sum(axis=1)
-    return np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
+    products = (off[:, 1:] * off[:, :-1]).sum(axis=1)
+    found: Rows = np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
+    return found
