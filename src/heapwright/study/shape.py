@@ -105,9 +105,10 @@ def _gap_scores(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
     """
     samples, n = rows.shape
     ordered = np.sort(rows, axis=1)
-    ordered = ordered - ordered[:, :1]
     gaps = np.diff(ordered, axis=1)
+    ordered = ordered - ordered[:, :1]
     widest = np.argsort(-gaps, axis=1, kind="stable")
+    width = np.take_along_axis(gaps, widest[:, :MAX_GROUPS], axis=1)
     sums = np.concatenate([np.zeros((samples, 1)), np.cumsum(ordered, axis=1)], axis=1)
     squares = (ordered**2).sum(axis=1)
     best, count = np.zeros(samples), np.zeros(samples, dtype=np.int64)
@@ -117,8 +118,8 @@ def _gap_scores(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
         totals = np.diff(np.take_along_axis(sums, edges, axis=1), axis=1)
         within = squares - (totals**2 / np.diff(edges, axis=1)).sum(axis=1)
         deviation = np.sqrt(np.maximum(within, 0) / (n - k - 1))
-        gap = np.take_along_axis(gaps, widest[:, k - 1 : k], axis=1)[:, 0]
-        score = gap / np.maximum(deviation, SAME)
+        distinct = width[:, k - 1] > width[:, k]  # of equal gaps all are cut, or none
+        score = np.where(distinct, width[:, k - 1] / np.maximum(deviation, SAME), 0)
         count = np.where(score > best, k, count)
         best = np.maximum(best, score)
     return best, count

@@ -18,6 +18,7 @@ from heapwright.study.view import Summary, Verdict
 
 RESAMPLES = 4000
 ALPHA = 0.05
+_LARGEST = 700.0  # a logarithm whose exponential is still a number
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def ratio_interval(groups: Mapping[str, Sequence[float]], seed: int, confidence:
         means = np.stack([e.mean + e.error * rng.standard_t(e.freedom, RESAMPLES) for e in errors])
         drawn = rng.integers(0, len(arrays), size=(len(arrays), RESAMPLES))
         low, high = np.quantile(means[drawn, np.arange(RESAMPLES)].mean(axis=0), [tail, 1 - tail])
-    return Ratio(math.exp(estimate), math.exp(low), math.exp(high))
+    return Ratio(math.exp(estimate), math.exp(max(low, -_LARGEST)), math.exp(min(high, _LARGEST)))
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ questions are answered by runs that had no part in raising them:
 
 - Do places differ? The places with the lowest and the highest ratio of the sweep run again, beside
   each other, in eight blocks or more. Places differ if Wilcoxon's signed-rank test shows it (p below
-  2 %) and the median difference exceeds the margin. In a flat landscape the two are alike and their
+  1 %) and the median difference exceeds the margin. In a flat landscape the two are alike and their
   order in a block is random, so each difference is as likely up as down, whatever the noise is like.
   An F test over all places would take one slow run for a place.
-- Is the lowest better than the default? By the tests of a confirmation, in the same blocks.
+- Is the lowest better than the default? By the tests of a confirmation (p again below 1 %), in the
+  same blocks.
 - Is the landscape smooth or rugged? Only asked where places differ.
 
 Smoothness, over all pairs of neighbours i, j along an axis, of the log ratios c with mean m and variance v:
@@ -43,7 +44,9 @@ from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Verdict
 
 FLAT = "flat as far as the noise lets see"
-_SHOWN = 0.02  # p of the test that places differ
+# The p of a signed-rank test that shows something here: of eight pairs all must agree. A landscape makes
+# two claims, and must be wrong in fewer than one sweep of twenty.
+_SHOWN = 0.01
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Fresh:
         ratio: geometric mean, with its 95 % interval.
         median: of the pairs' ratios.
         p: of the two-sided signed-rank test.
-        verdict: as of a confirmation: 'better' is less.
+        verdict: as of a confirmation, at 1 %: 'better' is less.
     """
 
     ratio: Ratio
@@ -229,7 +232,7 @@ def _fresh(candidate: Candidate | None, metric: str, options: Options) -> Fresh 
         return None
     every = [x for group in logs.values() for x in group]
     ratio, p = ratio_interval(logs, options.seed), signed_rank_p(every)
-    return Fresh(ratio, math.exp(median(every)), p, len(every), verdict(ratio, p, options.margin))
+    return Fresh(ratio, math.exp(median(every)), p, len(every), verdict(ratio, p * ALPHA / _SHOWN, options.margin))
 
 
 def _places(
