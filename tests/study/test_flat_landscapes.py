@@ -22,8 +22,8 @@ def test_what_does_nothing_is_flat(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert all(t.repeated == 8 for t in found)
 
 
-def test_a_plane_that_does_nothing_is_flat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seventy places; with three runs of each as well."""
+def test_seventy_places_that_do_nothing_are_flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one run and with three runs of each place."""
     axes = ("size:1:1073741824:0.43",)
     for replicates in (1, 3):
         found = [

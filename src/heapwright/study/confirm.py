@@ -77,8 +77,8 @@ def fitting_rows(
 def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input], options: Options) -> None:
     """Measure blocks of the default and all rows until every objective's interval is narrow enough for every pick.
 
-    There are `rows.pairs` blocks at least and `pairs_max` at most. Whether to go on is decided by the intervals'
-    widths at every fifth block, not by whether they show a gain.
+    There are `rows.pairs` blocks at least and `pairs_max` at most. Whether to go on is decided at every
+    fifth block by the intervals' widths and the pairs' regularity, not by whether they show a gain.
     """
     picks = [default, *rows.picks]
     everything = [*picks, *rows.references]
@@ -116,8 +116,8 @@ def _settled(candidate: Candidate, options: Options) -> bool:
 def settled(groups: Mapping[str, Sequence[float]], options: Options) -> bool:
     """Whether one metric needs no more pairs: the interval is narrow and the pairs are regular.
 
-    Pairs that fall into groups, have outliers or come in spells (`study.shape`) are measured on to the end, unless all
-    lie within the margin: then nothing among them matters.
+    A confirmation goes on while pairs fall into groups, have outliers or come in spells (`study.shape`),
+    unless all pairs lie within the margin: then nothing among them matters.
 
     Args:
         groups: input name → log ratios of its pairs, in the order of measurement.

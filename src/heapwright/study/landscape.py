@@ -55,8 +55,9 @@ def plane(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[Axis
 def with_repeats(order: Sequence[_T]) -> list[list[_T]]:
     """The blocks of a pass that measures every place, and some places again half a pass apart.
 
-    Repeated are a tenth of the places, at least eight, evenly spaced over the order. Fewer than ten places are all
-    measured again, until there are eight repeats. A place and its repeat are never in one block.
+    A tenth of the places, at least eight, is measured again; they are evenly spaced over the order. Fewer
+    than ten places are all measured again, until there are eight repeats. A place and its repeat are
+    never in one block.
     """
     n = len(order)
     if n < 2 * opt.BLOCK:

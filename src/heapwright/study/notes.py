@@ -1,7 +1,7 @@
 """Says in plain sentences what is unusual about the runs behind a confirmed ratio.
 
-A reader who sees '−12.2 %' beside medians that differ by 29 % must learn why: the runs fall into groups, a few are far
-off, or high and low runs come in spells. `note` is empty for a regular sample.
+A reader who sees '−12.2 %' beside medians that differ by 29 % must learn why: the runs fall into groups,
+a few are far off, or high and low runs come in spells. `note` is empty for regular runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def groups_of(values: Sequence[float], show: Callable[[float], str] = "{:.4g}".f
         show: writes a value for people.
 
     Returns:
-        'two groups: 23 of 40 around 1.20 s, 17 of 40 around 1.92 s'; None where there is one group, or fewer than
-        eight values.
+        'two groups: 23 of 40 around 1.20 s, 17 of 40 around 1.92 s'; None where there is one group, or
+        fewer than eight values.
     """
     if not values or min(values) <= 0:
         return None

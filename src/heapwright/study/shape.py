@@ -1,13 +1,15 @@
 """Recognises samples that a mean and a standard deviation describe badly: separate groups, outliers, spells.
 
-Each test looks at many samples at once: `rows` is an array (n_samples, n_values), each row a sample in the order
-it was measured, on a log scale. The thresholds are those that samples of a normal distribution exceed in about one case
-of fifty, at any number of values from 8 on; fewer values are never tested. docs/method.md shows what the tests
-find and miss (tools/coverage.py).
+Each test looks at many samples at once: `rows` is an array (n_samples, n_values), each row a sample in
+the order it was measured, on a log scale. All tests together find something in about one normal
+sample of fifteen, at any number of values from 8 on; fewer values are never tested. docs/method.md
+shows what comes of it (tools/coverage.py).
 
-    groups      the values, sorted, have gaps much wider than the standard deviation between them
-    outliers    the farthest value lies much farther from the median than the median absolute deviation explains
-    spells      a value resembles the value before it (autocorrelation at lag 1), so n values say less than n would
+    groups      the sorted values have gaps much wider than the standard deviation within groups
+    outliers    the farthest value is much farther from the median than the median absolute
+                deviation explains
+    spells      a value resembles the value before it (autocorrelation at lag 1): n such values say
+                less than n independent ones
 """
 
 from __future__ import annotations
@@ -100,8 +102,8 @@ def groups(values: Sequence[float]) -> list[list[int]]:
 def _gap_scores(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
     """The best separation of each sample: (n_samples,) gap over the standard deviation within groups, and the cuts.
 
-    Samples are cut at their k widest gaps, for k from 1 to MAX_GROUPS − 1; the k-th gap is held against the pooled
-    standard deviation of the k + 1 groups, and the k that separates best counts.
+    Each sample is cut at its k widest gaps, for k from 1 to MAX_GROUPS − 1. The score is the k-th gap
+    over the pooled standard deviation of the k + 1 groups; the k with the best score counts.
     """
     samples, n = rows.shape
     ordered = np.sort(rows, axis=1)

@@ -67,9 +67,9 @@ def ratio_interval(groups: Mapping[str, Sequence[float]], seed: int, confidence:
     """The geometric-mean ratio and its interval: Student's t for the mean log ratio (see `mean_errors`).
 
     Args:
-        groups: input name → log ratios of its pairs, in the order of measurement. With several inputs the interval
-            is a hierarchical bootstrap: inputs are drawn with replacement, then each drawn input's mean from
-            its t distribution.
+        groups: input name → log ratios of its pairs, in the order of measurement. With several inputs
+            the interval is a hierarchical bootstrap: inputs are drawn with replacement, then each drawn
+            input's mean from its t distribution.
         seed: of the drawing, so that a report says the same each time.
         confidence: of the interval.
     """
@@ -104,12 +104,13 @@ class MeanErrors:
 def mean_errors(rows: NDArray[np.float64]) -> MeanErrors:
     """Means of samples with honest standard errors.
 
-    For a regular sample the error is the usual one, with n − 1 degrees of freedom. Two things widen it (`study.shape`):
+    For a regular sample the error is the usual one, with n − 1 degrees of freedom. Two things widen it
+    (`study.shape`):
 
     - Spells: n values that resemble their neighbours count as the fewer independent ones they are worth.
-    - Groups or outliers: few values of a rare group say little about its share. As Agresti and Coull (1998) do for a
-      proportion, the error is that of a sample with two more values, as far from the mean as the farthest one is, on
-      either side of it.
+    - Groups or outliers: few values of a rare group say little about its share. As Agresti and Coull
+      (1998) do for a proportion, the error is that of a sample with two more values, one on either side
+      of the mean, as far away as the farthest value.
 
     Args:
         rows: (n_samples, n_values) log ratios, each row in the order of measurement.

@@ -278,7 +278,7 @@ def _runs_each(candidates: dict[int, Candidate], metric: str) -> float:
 def _repeats(candidates: dict[int, Candidate], metric: str) -> list[float]:
     """How far measurements of one place lie apart, for each repeated place: the mean over its pairs of runs.
 
-    Scaled to what means of as many runs as a place has would show, so that differences between places compare.
+    Scaled to the noise of a mean of as many runs as a place has, so that differences between places compare.
     """
     found, scale = [], math.sqrt(_runs_each(candidates, metric))
     for candidate in candidates.values():
