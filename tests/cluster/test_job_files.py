@@ -50,7 +50,7 @@ def test_through_files_as_on_this_machine(shell: Shell, program: Callable[..., P
             done = shell("run-one", "jobs", str(number))
             assert done.returncode == 0, done.stderr
         left = shell.count("collect", "jobs")
-    assert rounds == 3  # the default once, the default again, the places
+    assert rounds == 4  # the default once, the default again, the places, the lowest and the highest again
     assert evaluations(shell.folder / "files.study") == evaluations(shell.folder / "here.study")
     assert [p.name for p in (shell.folder / "jobs").iterdir()] == ["plan.json"]
     assert shell.count("collect", "jobs") == 0

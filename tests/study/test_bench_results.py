@@ -6,10 +6,8 @@ import math
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from heapwright.study.bench_results import Cell, Metrics, compensate, derive, geometric_mean, interval, overall
+from heapwright.study.bench_results import Cell, Metrics, compensate, derive, geometric_mean, overall
 from heapwright.study.suite import BENCHMARKS, Benchmark
 
 REALISTIC = next(b for b in BENCHMARKS if b.name == "realistic")
@@ -89,26 +87,6 @@ def test_noise_larger_than_the_cost_gives_no_ratio() -> None:
     assert "ns_per_pair" not in found.ratios
     assert found.ratios["cpu_s"].value == pytest.approx(0.5**0.5)
     assert found.medians["ns_per_pair"] == pytest.approx(50)
-
-
-def test_one_round_has_a_ratio_and_no_interval() -> None:
-    assert interval([math.log(2)]).value == pytest.approx(2)
-    assert (interval([0.1]).low, interval([0.1]).high) == (0, math.inf)
-
-
-@given(st.lists(st.floats(-5, 5), min_size=2, max_size=9))
-def test_an_interval_holds_its_ratio(logs: list[float]) -> None:
-    found = interval(logs)
-    assert 0 <= found.low <= found.value * (1 + 1e-9)
-    assert found.value <= found.high * (1 + 1e-9)
-    assert math.isfinite(found.high)
-
-
-@given(st.lists(st.floats(-3, 3), min_size=2, max_size=9))
-def test_the_interval_of_the_inverse_is_the_inverse(logs: list[float]) -> None:
-    there, back = interval(logs), interval([-v for v in logs])
-    assert there.value == pytest.approx(1 / back.value)
-    assert there.high == pytest.approx(1 / back.low, rel=1e-6) or there.high > 1e300
 
 
 def test_a_failed_cell_is_no_number() -> None:

@@ -1,13 +1,18 @@
-"""What a confirmation says of metrics that were hardly ever measured."""
+"""What a confirmation says of metrics that were hardly ever measured, and of programs with two speeds."""
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable, Mapping
 
-from heapwright.study.confirm import judge
+from heapwright.study.confirm import judge, settled
 from heapwright.study.options import Options
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config
+
+from .conftest import Tuning
+from .fakes import Settings, World
 
 CONFIGS = {1: Config(1, "glibc", {}, {}), 2: Config(2, "glibc", {"k": "1"}, {"K": "1"})}
 
@@ -28,3 +33,65 @@ def test_a_count_that_is_mostly_zero_has_no_ratio() -> None:
     assert found["peak_rss_bytes"].verdict == "better"
     assert found["cpu_s"].verdict == "same"
     json.dumps([c.high for c in found.values()], allow_nan=False)
+
+
+# programs with two speeds
+
+
+def pairs(slow: int, n: int = 40) -> list[StoredRun]:
+    """The pick is 10 % faster, but of the default's runs the first so many take 60 % longer."""
+    runs = []
+    for block in range(n):
+        wobble = 1 + 0.001 * (block * 7 % 10)
+        runs.append(run(block, 1, peak_rss_bytes=1e8, cpu_s=wobble * (1.6 if block % 5 < slow / 8 else 1.0)))
+        runs.append(run(block, 2, peak_rss_bytes=1e8, cpu_s=0.9))
+    return runs
+
+
+def test_a_confirmation_says_that_runs_fall_into_groups() -> None:
+    found = judge(pairs(slow=16), CONFIGS, 1, Options())[2]
+    assert (
+        "runs of the default fall into two groups: 24 of 40 around 1.00 s, 16 of 40 around 1.61 s"
+        in found["cpu_s"].note
+    )
+    assert found["peak_rss_bytes"].note == ""
+    assert judge(pairs(slow=0), CONFIGS, 1, Options())[2]["cpu_s"].note == ""
+
+
+def test_regular_pairs_settle_and_irregular_ones_go_on() -> None:
+    options = Options()
+    regular = [-0.1 + 0.001 * (i * 7 % 10) for i in range(15)]
+    assert settled({"": regular}, options)
+    assert not settled({"": [*regular[:13], -0.11, -0.14]}, options)  # the interval is narrow, but a pair is far off
+    assert not settled({"": sorted(regular)}, options)  # the pairs drift
+    assert settled({"": [x / 20 for x in sorted(regular)]}, options)  # by less than the margin
+    assert not settled({"": [10 * x + 0.9 for x in regular]}, options)  # the interval is wide
+    assert settled({"a": regular, "b": regular}, options)
+    assert not settled({"a": regular, "b": sorted(regular)}, options)
+
+
+def test_a_program_with_two_speeds_is_measured_to_the_end_and_its_report_says_so(
+    tuning: Callable[..., Tuning],
+) -> None:
+    """Every fifth run of the default takes 60 % longer; the interval would be narrow enough after 15 pairs."""
+    count = itertools.count()
+
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        if settings:
+            return {"cpu_s": 0.4} if settings.get("cache") == "0" else {}
+        return {"cpu_s": 1.6 if next(count) % 5 == 0 else 1.0}
+
+    options = {"method": "sobol", "evaluations": 12, "objectives": ("cpu_s",)}
+    view = tuning(World(effect=effect, noise=0.002), options=options).go()
+    confirmed = view.picks["time"].confirmed["cpu_s"]
+    assert (confirmed.pairs, confirmed.verdict) == (40, "better")
+    (warning,) = (w for w in view.warnings if "groups" in w)
+    assert warning.startswith("CPU time of the time pick: runs of the default fall into two groups: 32 of 40 around")
+
+
+def test_a_steady_program_settles(tuning: Callable[..., Tuning]) -> None:
+    options = {"method": "sobol", "evaluations": 12, "objectives": ("cpu_s",)}
+    effect = {"0": {"cpu_s": 0.4}}
+    view = tuning(World(effect=lambda s, _: effect.get(s.get("cache", ""), {}), noise=0.002), options=options).go()
+    assert view.picks["time"].confirmed["cpu_s"].pairs == Options().pairs_min
+    assert not any("groups" in w for w in view.warnings)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from heapwright.report.landscape import csv_text, landscape_json, lines
 from heapwright.report.progress import Silent
 from heapwright.study.axes import axis_of, axis_text
 from heapwright.study.journey import Journey
-from heapwright.study.landscape import Sweep, plane
+from heapwright.study.landscape import Sweep, plane, with_repeats
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study
@@ -50,13 +52,14 @@ class Sweeping:
     def __init__(self, path: Path, world: World, axes: tuple[str, ...], allocator: Allocator = TOY) -> None:
         self.path, self.world, self.axes, self.allocator = path, world, axes, allocator
 
-    def go(self, journey: type[Journey] = Sweep, **options: Any) -> None:
+    def go(self, journey: type[Journey] = Sweep, metric: str = "", **options: Any) -> None:
         inputs = (Input("default"),)
         workload = Workload(WorkloadFile(command=["true"], input=list(inputs)), self.path.parent, inputs)
         given = {"allocator": "toy", "axes": self.axes, **options}
         store, opts = open_or_begin(self.path, workload, [self.allocator], given, ["heapwright"])
         with store:
-            journey(store, workload, [self.allocator], opts, Silent()).run()
+            found = journey(store, workload, [self.allocator], opts, Silent())
+            found.run(metric) if isinstance(found, Sweep) else found.run()
 
     def terrain(self, metric: str = "") -> Terrain:
         with read_study(self.path) as store:
@@ -87,8 +90,8 @@ def test_a_curve_is_what_was_planted(sweeping: Any) -> None:
     assert terrain.gains
     assert terrain.axes[0].default == 128
     assert terrain.smoothness.verdict.endswith("smooth")
-    text = "\n".join(lines(terrain, 80))
-    assert "best: size=16 B: 82.1 MiB, −13.9%" in text
+    text = " ".join(" ".join(lines(terrain, 80)).split())
+    assert "best: size=16 B: 82.1 MiB, −13.9% [−13.9, −13.9] in 8 fresh pairs with the default" in text
 
 
 def test_a_plane_has_every_pair(sweeping: Any) -> None:
@@ -106,18 +109,22 @@ def test_a_plane_has_every_pair(sweeping: Any) -> None:
     assert found["best"]["settings"] == {"count": "1", "size": "16"}
     assert found["best"]["env"] == {"TOY": "toy.count=1:toy.size=16"}
     assert table[0].startswith("count,size,block,input,failure,peak_rss_bytes,")
-    assert len(table) == 1 + 48 + 10  # a default beside every five
+    assert len(table) == 1 + 48 + 10 + 8 + 2  # eight places twice; a default beside every five
+    assert [found["places_repeated"], sum(p["runs"] == 2 for p in found["places"])] == [8, 8]
+    assert found["best"]["confirmed"]["verdict"] == "better"
+    assert found["best"]["confirmed"]["ratio"] == pytest.approx(found["best"]["ratio"])
+    assert (found["differs"], found["highest_to_lowest"]["pairs"]) == (True, 8)
 
 
 def test_every_place_is_measured_as_often_as_asked_and_more_go_on(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley, noise=0.01), "size:1:1024:1")
     sweep.go(replicates=2)
     before = list(sweep.world.made)
-    assert {p.runs for p in sweep.terrain().places} == {2}
+    assert sorted(p.runs for p in sweep.terrain().places) == [2] * 3 + [3] * 8  # the first time, eight places twice
     coarse = sweep.terrain().error
     sweep.go(replicates=8)
     assert sweep.world.made[: len(before)] == before
-    assert {p.runs for p in sweep.terrain().places} == {8}
+    assert sorted(p.runs for p in sweep.terrain().places) == [8] * 3 + [9] * 8
     assert sweep.terrain().error < coarse
     assert sweep.terrain().error == pytest.approx(math.sqrt(2) * 0.01 / math.sqrt(8), rel=0.35)
 
@@ -164,7 +171,7 @@ def test_noise_alone_is_no_gain(sweeping: Any) -> None:
     sweep.go(replicates=3)
     terrain = sweep.terrain()
     assert not terrain.gains
-    assert "no gain" in "\n".join(lines(terrain, 80))
+    assert "no place is shown to be better than the default" in "\n".join(lines(terrain, 80))
     assert terrain.smoothness.verdict.startswith("flat")
 
 
@@ -184,7 +191,7 @@ def test_the_report_shows_it_and_claims_nothing(axes: tuple[str, ...], sweeping:
     sweep.go()
     view = load_view(sweep.path)
     assert view.claim.startswith("A landscape of peak resident memory over size")
-    assert view.claim.endswith("below the default; seen in the sweep, not confirmed.")
+    assert view.claim.endswith("] in 8 fresh pairs.")
     assert (view.picks, len(view.evaluations)) == ({}, len(sweep.terrain().places))
     write_report([view], tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
@@ -249,22 +256,133 @@ def test_neighbours_are_one_step_apart(shape: list[int]) -> None:
 
 def test_a_slope_is_smooth_and_chance_is_not() -> None:
     rng = random.Random(1)
-    slope = smoothness([k / 100 for k in range(50)], [50], 0.001)
+    slope = smoothness([k / 100 for k in range(50)], [50], 0.001, [0.001] * 8, True)
     assert slope.verdict == "smooth"
     assert slope.autocorrelation == pytest.approx(1, abs=0.1)
     assert slope.step == pytest.approx(0.01)
-    rugged = smoothness([rng.gauss(0, 0.1) for _ in range(400)], [20, 20], 0.001)
+    rugged = smoothness([rng.gauss(0, 0.1) for _ in range(400)], [20, 20], 0.001, [0.001] * 8, True)
     assert rugged.verdict == "rugged"
     assert rugged.autocorrelation == pytest.approx(0, abs=0.15)
 
 
 def test_of_pure_noise_the_step_is_the_noise_step() -> None:
     rng = random.Random(2)
-    found = smoothness([rng.gauss(0, 0.02) for _ in range(2000)], [2000], 0.02)
+    found = smoothness([rng.gauss(0, 0.02) for _ in range(2000)], [2000], 0.02, [], False)
     assert found.step == pytest.approx(found.noise_step, rel=0.05)
     assert found.verdict == "flat as far as the noise lets see"
 
 
 def test_nothing_to_say_of_a_point_and_of_a_plain() -> None:
-    assert smoothness([0.0, None], [2], 0.0).verdict == "too few places"
-    assert smoothness([0.1] * 9, [3, 3], 0.0).verdict == "flat"
+    assert smoothness([0.0, None], [2], 0.0, [], None).verdict == "too few places"
+    assert smoothness([0.1] * 9, [3, 3], 0.0, [], True).verdict == "flat"
+    assert smoothness([0.1, 0.2, 0.3], [3], 0.0, [], None).verdict.startswith("not judged")
+
+
+def test_rugged_is_only_what_repeats_show() -> None:
+    """Neighbours that differ by no more than two runs of one place may be noise around anything."""
+    rng = random.Random(3)
+    logs = [rng.gauss(0, 0.02) + (0.3 if k == 7 else 0) for k in range(40)]
+    repeats = [abs(rng.gauss(0, 0.02 * math.sqrt(2))) for _ in range(8)]
+    assert smoothness(logs, [40], 0.02, repeats, True).verdict.startswith("uneven")
+    assert smoothness(logs, [40], 0.02, [r / 20 for r in repeats], True).verdict == "rugged"
+
+
+def test_noise_does_not_make_a_slope_rugged() -> None:
+    """The autocorrelation that is seen falls below one half; that of the places themselves is near one."""
+    rng = random.Random(4)
+    logs = [0.06 * k / 100 + rng.gauss(0, 0.02) for k in range(100)]
+    found = smoothness(logs, [100], 0.02, [abs(rng.gauss(0, 0.028)) for _ in range(10)], True)
+    assert found.autocorrelation is not None
+    assert found.autocorrelation < 0.5
+    assert found.verdict in ("smooth", "fairly smooth")
+
+
+# repeats
+
+
+@given(st.integers(0, 300))
+def test_repeats_are_spread_over_the_pass(places: int) -> None:
+    blocks = with_repeats(range(places))
+    found = [(place, at) for at, block in enumerate(blocks) for place in block]
+    assert all(len(set(block)) == len(block) <= 5 for block in blocks)
+    assert {place for place, _ in found} == set(range(places))
+    if places:
+        repeats = len(found) - places
+        assert repeats >= max(8, places / 10)
+        assert repeats <= max(16, places / 10 + 1)
+    if places >= 10:
+        first = dict(reversed(found))
+        again = [(place, at) for place, at in found if at > first[place]]
+        assert all(abs(at - first[place] - len(blocks) / 2) <= 1 for place, at in again)
+
+
+def test_the_best_place_is_measured_again_beside_the_default(sweeping: Any) -> None:
+    sweep = sweeping(World(effect=valley), "size:1:1024:1")
+    sweep.go()
+    made = len(sweep.world.made)
+    assert {"size": "16"} in [settings for _, settings, _ in sweep.world.made[-24:]]
+    sweep.go()
+    assert len(sweep.world.made) == made
+    with read_study(sweep.path) as store:
+        fresh = store.runs("ends.peak_rss_bytes")
+        lowest, highest = (
+            next(r.config for r in fresh if store.config_by_id(r.config).settings == {"size": s})
+            for s in ("16", "1024")
+        )
+    assert sorted((r.block, r.config) for r in fresh) == sorted((b, c) for b in range(8) for c in (1, lowest, highest))
+
+
+def test_the_luckiest_run_is_not_called_best(sweeping: Any) -> None:
+    """One run of one place was lucky: the sweep shows a gain, fresh runs do not."""
+    world = World(effect=lucky_once())
+    sweep = sweeping(world, "size:1:1024:1")
+    sweep.go()
+    terrain = sweep.terrain()
+    assert terrain.best is not None
+    assert terrain.best.values == ("16",)
+    assert terrain.best.ratio == pytest.approx(0.9)
+    assert not terrain.gains
+    assert not terrain.differs
+    assert terrain.smoothness.verdict == "flat as far as the noise lets see"
+    text = " ".join("\n".join(lines(terrain, 80)).split())
+    assert (
+        f"no place is shown to be better than the default: the lowest of the sweep, size={terrain.best.values[0]}"
+        in text
+    )
+    assert "had −10.0% there and +0.0% [+0.0, +0.0] in 8 fresh pairs" in text
+    assert "rugged" not in text
+
+
+def lucky_once() -> Any:
+    """An effect that one place has, as often as the sweep measures it."""
+    left = [2]
+
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        lucky = settings.get("size") == "16" and left[0] > 0
+        left[0] -= lucky
+        return {"peak_rss_bytes": 0.9} if lucky else {}
+
+    return effect
+
+
+def test_another_metric_has_its_own_ends(sweeping: Any) -> None:
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {**valley(settings, ""), "cpu_s": 1.5 if settings.get("size") == "2" else 1.0}
+
+    sweep = sweeping(World(effect=effect), "size:1:1024:1")
+    sweep.go()
+    assert (sweep.terrain("cpu_s").gain, sweep.terrain("cpu_s").smoothness.verdict[:10]) == (None, "not judged")
+    made = len(sweep.world.made)
+    sweep.go(metric="cpu_s")
+    assert len(sweep.world.made) == made + 24
+    assert sweep.terrain("cpu_s").differs
+    assert sweep.terrain().gains
+
+
+def test_a_sweep_of_an_older_heapwright_is_refused(sweeping: Any) -> None:
+    sweep = sweeping(World(effect=valley), "size:1:1024:2")
+    sweep.go()
+    with contextlib.closing(sqlite3.connect(sweep.path)) as db, db:
+        db.execute("DELETE FROM meta WHERE key = 'repeats'")
+    with pytest.raises(HeapwrightError, match="measured no place twice"):
+        sweep.go()

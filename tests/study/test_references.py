@@ -121,7 +121,7 @@ def test_with_little_time_the_advice_goes_first(
     budget = Budget(0.0 if runs == math.inf else runs * 2.0)
     blocks: Any = SimpleNamespace(budget=budget, typical=SimpleNamespace(seconds=2.0))
     configs = [Config(number, "toy", {}, {}) for number in range(2, 6)]
-    found = fitting_rows(configs[:2], configs[2:], blocks, [Input("default")], Options())
+    found = fitting_rows(configs[:2], configs[2:], blocks, [Input("default")], Options(pairs_min=10))
     if picks is None:
         assert found is None
         return

@@ -28,16 +28,34 @@ def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     assert found["best"]["ratio"] == min(p["ratio"] for p in found["places"])
     assert found["smoothness"]["step"] > 0
     rows = list(csv.DictReader((heapwright.folder / "l.csv").open()))
-    assert sum(r["mmap_threshold"] == "" for r in rows) == 3  # a default beside every five
-    assert len(rows) == 11 + 3
+    assert sum(r["mmap_threshold"] == "" for r in rows) == 4  # a default beside every five
+    assert len(rows) == 11 + 8 + 4  # eight places are measured twice
+    assert (found["places_repeated"], found["differs"], found["gains"]) == (8, True, found["best"]["ratio"] < 0.99)
+    assert found["highest_to_lowest"]["pairs"] == found["best"]["confirmed"]["pairs"] == 8
     picture = (heapwright.folder / "l.svg").read_text()
     assert picture.startswith("<?xml")
-    assert "best: mmap_threshold=" in done.out
+    assert " fresh pairs with the default" in " ".join(done.out.split())
     assert all(len(line) <= 80 for line in done.out.splitlines())
 
+    made = sum(1 for _ in (heapwright.folder / "l.csv").open())
     again = heapwright(*CURVE, "--metric", "peak_heap", "--json", "-", "--", str(program("mapping_calls")))
     other = json.loads(again.out)
     assert (other["metric"], other["study"]) == ("peak_heap_bytes", found["study"])
+    assert other["best"]["confirmed"] is not None  # its own lowest place was measured again, the sweep was not
+    heapwright(*CURVE, "--metric", "peak_heap", "--csv", "l.csv", "-q", "--", str(program("mapping_calls")))
+    assert sum(1 for _ in (heapwright.folder / "l.csv").open()) == made
+
+
+def test_a_setting_that_does_nothing_is_flat(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    """A program with one thread has one arena."""
+    words = ["landscape", "--param", "arena_max", "--metric", "mapping_calls", "--json", "l.json"]
+    done = heapwright(*words, "--", str(program("mapping_calls")))
+    assert done.status == 0, done.err
+    found = json.loads((heapwright.folder / "l.json").read_text())
+    assert (found["gains"], found["differs"], found["smoothness"]["verdict"][:4]) == (False, False, "flat")
+    text = " ".join(done.out.split())
+    assert "no place is shown to be better than the default: the lowest of the sweep, arena_max=" in text
+    assert "noise: ±" in text
 
 
 def test_killed_it_goes_on(heapwright: Heapwright, program: Callable[..., Path]) -> None:
@@ -54,9 +72,10 @@ def test_killed_it_goes_on(heapwright: Heapwright, program: Callable[..., Path])
     done = heapwright(*words)
     assert done.status == 0, done.err
     found = json.loads(done.out)
-    assert all(p["runs"] == 1 for p in found["places"])
-    places = len(found["places"])
-    expected = 6 + places + -(-places // 5)
+    places, repeated = len(found["places"]), found["places_repeated"]
+    assert sorted(p["runs"] for p in found["places"]) == [1] * (places - repeated) + [2] * repeated
+    ends = 3 if found["highest_to_lowest"] else 2  # the default, the lowest and the highest place
+    expected = 6 + places + repeated + -(-(places + repeated) // 5) + 8 * ends
     assert expected <= len(log.read_text().splitlines()) <= expected + 2
     made = log.read_text()
     assert heapwright(*words).out == done.out

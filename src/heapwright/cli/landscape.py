@@ -166,7 +166,8 @@ def run(args: argparse.Namespace) -> int:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
                 with open_machines(args, workload, [allocator], progress, store) as machines:
-                    Sweep(store, workload, [allocator], options, progress, machines).run()
+                    sweep = Sweep(store, workload, [allocator], options, progress, machines)
+                    sweep.run(metric if args.metric else "")
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; what was measured is in {path}, the same command goes on")

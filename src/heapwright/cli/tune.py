@@ -80,7 +80,7 @@ def add_parser(verbs: Any) -> None:
         "--margin", type=_percent, metavar="PCT", help="differences below this do not matter, in per cent (0.5)"
     )
     proof.add_argument(
-        "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (10:40)"
+        "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (15:40)"
     )
     proof.add_argument(
         "--exit-code",

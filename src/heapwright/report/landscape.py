@@ -1,7 +1,8 @@
 """A landscape as people and programs read it: lines, JSON, CSV, a picture.
 
-The picture of one setting is a curve over a logarithmic axis; of two, a heat map. Both mark the default and the best
-place; arrows show the direction in which it gets better, where the difference is more than noise.
+The picture of one setting is a curve over a logarithmic axis; of two, a heat map. Both mark the
+default and the lowest place, with a filled star where fresh runs show that it is better. Arrows show
+the direction in which it gets better, where places differ by more than noise.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from heapwright.metrics import METRICS, show_bytes
 from heapwright.report.picture import write_picture
 from heapwright.report.terminal import paragraph, percent
 from heapwright.study.axes import Axis
-from heapwright.study.terrain import Place, Terrain
+from heapwright.study.terrain import Fresh, Place, Terrain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,14 +66,41 @@ def lines(terrain: Terrain, width: int) -> list[str]:
         found += _profile(terrain)
     found.append(f"default: {metric.show(terrain.default_median)}")
     if terrain.best is not None and terrain.best.ratio is not None:
-        best = terrain.best
-        found.append(f"best: {place_text(terrain, best)}: {metric.show(best.median)}, {percent(terrain.best.ratio)}")
-        if not terrain.gains:
-            luck = f"{100 * math.expm1(terrain.luck):.1f}%"
-            found.append(f"no gain: the luckiest of so many places would show {luck} without one")
+        found.append(_best_line(terrain, terrain.best))
         found.append(f"shape: {shape_text(terrain)}")
-        found.append("One place of many looks better than it is: 'heapwright tune' confirms on fresh runs.")
+        found.append(noise_text(terrain))
+        found.append("'heapwright tune' searches all settings together and confirms what it finds.")
     return [paragraph(text, width, "  ") for text in found]
+
+
+def _best_line(terrain: Terrain, best: Place) -> str:
+    """What is known of the lowest place: that it is best, or only that it was lowest in the sweep."""
+    place, median = place_text(terrain, best), METRICS[terrain.metric].show(best.median)
+    if terrain.gain is None:
+        return f"lowest: {place}: {median}, {percent(best.ratio or 1.0)}; not measured again"
+    fresh = f"{fresh_text(terrain.gain)} in {terrain.gain.pairs} fresh pairs with the default"
+    if terrain.gains:
+        return f"best: {place}: {median}, {fresh}"
+    return (
+        f"no place is shown to be better than the default: the lowest of the sweep, {place},"
+        f" had {percent(best.ratio or 1.0)} there and {fresh}"
+    )
+
+
+def fresh_text(fresh: Fresh) -> str:
+    """'−13.9% [−14.2, −13.5]'."""
+    low, high = (percent(r).removesuffix("%") for r in (fresh.ratio.low, fresh.ratio.high))
+    return f"{percent(fresh.ratio.value)} [{low}, {high}]"
+
+
+def noise_text(terrain: Terrain) -> str:
+    """By what the differences between places were judged."""
+    text = f"noise: ±{100 * terrain.error:.2f}% for one place, from {terrain.repeated} places that ran more than once"
+    if terrain.contrast is None:
+        return text
+    return (
+        f"{text}; highest against lowest place in {terrain.contrast.pairs} fresh pairs: {fresh_text(terrain.contrast)}"
+    )
 
 
 def shape_text(terrain: Terrain) -> str:
@@ -109,6 +137,14 @@ def landscape_json(store: Store, terrain: Terrain) -> dict[str, Any]:
             "settings": settings, "ratio": p.ratio, "median": p.median, "runs": p.runs, "failure": p.failure or None,
         }  # fmt: skip
 
+    def fresh(f: Fresh | None) -> dict[str, Any] | None:
+        if f is None:
+            return None
+        high = f.ratio.high if math.isfinite(f.ratio.high) else None
+        return {
+            "ratio": f.ratio.value, "low": f.ratio.low, "high": high, "p": f.p, "pairs": f.pairs, "verdict": f.verdict,
+        }  # fmt: skip
+
     return {
         "study": str(store.path),
         "command": (store.get("identity") or {}).get("command", []),
@@ -121,8 +157,13 @@ def landscape_json(store: Store, terrain: Terrain) -> dict[str, Any]:
         ],
         "default": {"median": terrain.default_median},
         "places": [place(p) for p in terrain.places],
-        "best": None if best is None else {**place(best), "env": store.config_by_id(best.config).env},
+        "best": None if best is None else {
+            **place(best), "env": store.config_by_id(best.config).env, "confirmed": fresh(terrain.gain),
+        },
         "gains": terrain.gains,
+        "differs": terrain.differs,
+        "highest_to_lowest": fresh(terrain.contrast),
+        "places_repeated": terrain.repeated,
         "standard_error": terrain.error,
         "gain_by_luck": terrain.luck,
         "smoothness": {
@@ -202,7 +243,7 @@ def _curve(axes: Axes, terrain: Terrain) -> None:
     )  # fmt: skip
     axes.plot(xs, ys, "o-", color="#0a7", markersize=3, linewidth=1.2)
     threshold = max(2 * math.sqrt(2) * terrain.error, 5e-4)
-    for (x0, y0), (x1, y1) in itertools.pairwise(found):
+    for (x0, y0), (x1, y1) in itertools.pairwise(found) if terrain.differs else ():
         if abs(math.log(y1 / y0)) > threshold:
             start, end = ((x0, y0), (x1, y1)) if y1 < y0 else ((x1, y1), (x0, y0))
             axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": "#c50", "lw": 1.1})
@@ -265,7 +306,7 @@ def _arrows(axes: Axes, terrain: Terrain, logs: Any, xs: Any, ys: Any) -> None:
     """Downhill, where the slope over two steps is more than noise; as long everywhere."""
     import numpy as np
 
-    if min(logs.shape) < 3:
+    if min(logs.shape) < 3 or not terrain.differs:
         return
     down = [-g for g in np.gradient(logs)]
     size = np.hypot(*down)
@@ -285,5 +326,11 @@ def _mark_best(axes: Axes, terrain: Terrain) -> None:
         return
     x = terrain.axes[0].at(best.values[0])
     y = best.ratio if len(terrain.axes) == 1 else terrain.axes[1].at(best.values[1])
-    label = f"best: {place_text(terrain, best)} ({percent(best.ratio)})"
-    axes.plot([x], [y], "*", color="#c2185b", markersize=15, markeredgecolor="white", label=label, ls="none", zorder=5)
+    if terrain.gains and terrain.gain is not None:
+        label = f"best: {place_text(terrain, best)} ({fresh_text(terrain.gain)})"
+    else:
+        label = f"lowest: {place_text(terrain, best)} ({percent(best.ratio)}), not shown to be better"
+    look: dict[str, Any] = {"color": "#c2185b", "markeredgecolor": "white"}
+    if not terrain.gains:
+        look = {"color": "none", "markeredgecolor": "#c2185b"}
+    axes.plot([x], [y], "*", markersize=15, label=label, ls="none", zorder=5, **look)

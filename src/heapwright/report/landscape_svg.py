@@ -14,7 +14,7 @@ import numpy as np
 
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import BAD, COLOUR, FRONT, GOOD, TEXT, figure_of, picture
-from heapwright.report.landscape import draw_scale, edges, place_text, shape_text
+from heapwright.report.landscape import draw_scale, edges, fresh_text, place_text, shape_text
 from heapwright.report.terminal import percent
 from heapwright.study.terrain import Place, Terrain
 
@@ -30,8 +30,11 @@ def landscape_svg(view: StudyView, anchor: str) -> str:
     if terrain is None or terrain.best is None or terrain.best.ratio is None:
         return ""
     label = METRICS[terrain.metric].label
-    best = f"{place_text(terrain, terrain.best)}, {percent(terrain.best.ratio)}"
-    text = f"{label} in per cent of change against the default. Best: {best}. {shape_text(terrain)}."
+    place = place_text(terrain, terrain.best)
+    best = f"Lowest: {place}, {percent(terrain.best.ratio)}, not shown to be better."
+    if terrain.gains and terrain.gain is not None:
+        best = f"Best: {place}, {fresh_text(terrain.gain)}."
+    text = f"{label} in per cent of change against the default. {best} {shape_text(terrain)}."
     return picture(lambda narrow: _draw(terrain, narrow), anchor, "landscape", "Landscape", text)
 
 
@@ -82,7 +85,7 @@ def _heat(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
     best = terrain.best
     if best is not None and best.ratio is not None:
         at = [first.at(best.values[0])], [second.at(best.values[1])]
-        axes.plot(*at, "*", color=COLOUR["memory"], markersize=12, ls="none", label="best")
+        axes.plot(*at, "*", color=COLOUR["memory"], markersize=12, ls="none", label=_star(terrain))
     failed = [p.values for p in terrain.places if p.failure]
     if failed:
         places = [first.at(a) for a, _ in failed], [second.at(b) for _, b in failed]
@@ -90,6 +93,11 @@ def _heat(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
     axes.set_title("% change" + ("" if narrow else " against the default (green is better)"), loc="left")
     figure.legend(loc="outside upper left", ncols=2 if narrow else 5)
     return figure, {}
+
+
+def _star(terrain: Terrain) -> str:
+    """What the star marks."""
+    return "best" if terrain.gains else "lowest, not shown to be better"
 
 
 def _shades(changes: list[float]) -> list[float]:
@@ -141,7 +149,9 @@ def _draw(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
         best = terrain.best
         if best is not None and best.ratio is not None:
             at = [axis.at(best.values[number])], [100 * (best.ratio - 1)]
-            axes.plot(*at, "*", color=COLOUR["memory"], markersize=12, ls="none", label=None if number else "best")
+            axes.plot(
+                *at, "*", color=COLOUR["memory"], markersize=12, ls="none", label=None if number else _star(terrain)
+            )
         over = "" if count == 1 else f", best over {terrain.axes[1 - number].key}"
         axes.set_title(f"% change{over}", loc="left")
     figure.legend(loc="outside upper left", ncols=2)

@@ -13,12 +13,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from heapwright.study.stats import ALPHA, Ratio, log_ratio
+from heapwright.study.stats import Ratio, log_ratio, ratio_interval
 from heapwright.study.suite import Benchmark
 
 Metrics = dict[str, float | None]
 _ALWAYS = ("wall_s", "cpu_s", "peak_rss_bytes")
-_MOST = 700.0  # of a logarithm: beyond, exp overflows
 _COMPENSATED = ("ns_per_pair", "wall_ns_per_pair", "cycles_per_pair", "overhead")
 
 
@@ -111,22 +110,7 @@ def ratio_of(cell: Cell, against: Cell, metric: str) -> Ratio | None:
     common = [number for number in cell.runs if number in against.runs]
     logs = [log_ratio(cell.runs[n].get(metric), against.runs[n].get(metric)) for n in common]
     known = [log for log in logs if log is not None]
-    return interval(known) if known and len(known) == len(logs) else None
-
-
-def interval(logs: Sequence[float]) -> Ratio:
-    """The geometric-mean ratio of paired log ratios, with Student's 95 % interval.
-
-    Not the bootstrap of `stats`: a suite has few rounds for each of many cells, and fewer than six values resampled
-    cannot leave their own range, which is then too narrow. Of one round the interval is everything: 0 to infinity.
-    """
-    from scipy.stats import t
-
-    mean = statistics.fmean(logs)
-    if len(logs) < 2:
-        return Ratio(math.exp(mean), 0.0, math.inf)
-    half = float(t.ppf(1 - ALPHA / 2, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return Ratio(math.exp(mean), *(math.exp(min(mean + sign * half, _MOST)) for sign in (-1, 1)))
+    return ratio_interval({"": known}, seed=1) if known and len(known) == len(logs) else None
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:

@@ -7,13 +7,17 @@ nothing to win.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heapwright.metrics import NUMERIC
+import numpy as np
+
+from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.study.notes import note
 from heapwright.study.options import CONFIRM_LOOK, Options
-from heapwright.study.stats import ALPHA, Ratio, holm, narrow_enough, ratio_interval, signed_rank_p, summarise, verdict
+from heapwright.study.shape import shapes
+from heapwright.study.stats import ALPHA, holm, narrow_enough, ratio_interval, signed_rank_p, summarise, verdict
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config, Confirmation
 from heapwright.workload.model import Input
@@ -73,8 +77,8 @@ def fitting_rows(
 def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input], options: Options) -> None:
     """Measure blocks of the default and all rows until every objective's interval is narrow enough for every pick.
 
-    There are `rows.pairs` blocks at least and `pairs_max` at most. Whether to go on is decided by the intervals'
-    widths at every fifth block, not by whether they show a gain.
+    There are `rows.pairs` blocks at least and `pairs_max` at most. Whether to go on is decided at every
+    fifth block by the intervals' widths and the pairs' regularity, not by whether they show a gain.
     """
     picks = [default, *rows.picks]
     everything = [*picks, *rows.references]
@@ -106,10 +110,24 @@ def pairs_needed(inputs: int, tests: int) -> int:
 def _settled(candidate: Candidate, options: Options) -> bool:
     if candidate.failure:
         return True
-    return all(
-        narrow_enough(ratio_interval(candidate.logs[m], options.seed), options.margin)
-        for m in options.objectives
-        if m in candidate.logs
+    return all(settled(candidate.logs[m], options) for m in options.objectives if m in candidate.logs)
+
+
+def settled(groups: Mapping[str, Sequence[float]], options: Options) -> bool:
+    """Whether one metric needs no more pairs: the interval is narrow and the pairs are regular.
+
+    A confirmation goes on while pairs fall into groups, have outliers or come in spells (`study.shape`),
+    unless all pairs lie within the margin: then nothing among them matters.
+
+    Args:
+        groups: input name → log ratios of its pairs, in the order of measurement.
+    """
+    if not narrow_enough(ratio_interval(groups, options.seed), options.margin):
+        return False
+    return not any(
+        max(g) - min(g) > options.margin and shapes(np.asarray(g, dtype=float)[None]).irregular[0]
+        for g in groups.values()
+        if len(g)
     )
 
 
@@ -131,13 +149,7 @@ def judge(
         order = [*options.objectives, *(m for m in NUMERIC if m not in options.objectives)]
         result[id_] = {
             metric: _confirmation(
-                metric,
-                ratio_interval(candidate.logs[metric], options.seed),
-                adjusted.get((id_, metric)),
-                candidate,
-                options.margin,
-                summarise(values[default, metric]).median,
-                summarise(values[id_, metric]).median,
+                metric, candidate, adjusted.get((id_, metric)), values[default, metric], values[id_, metric], options
             )
             for metric in order
             if _enough(candidate, metric)
@@ -151,33 +163,35 @@ def _enough(candidate: Candidate, metric: str) -> bool:
     return min((len(g) for g in groups.values()), default=0) > 1
 
 
-def _values(runs: Sequence[StoredRun]) -> dict[tuple[int, str], list[float]]:
-    values: dict[tuple[int, str], list[float]] = {}
+def _values(runs: Sequence[StoredRun]) -> dict[tuple[int, str], dict[str, list[float]]]:
+    """(configuration, metric) → input → values, in the order of measurement."""
+    values: dict[tuple[int, str], dict[str, list[float]]] = {}
     for run in runs:
         for metric, value in run.metrics.items():
             if value is not None:
-                values.setdefault((run.config, metric), []).append(value)
+                values.setdefault((run.config, metric), {}).setdefault(run.input, []).append(value)
     return values
 
 
 def _confirmation(
     metric: str,
-    ratio: Ratio,
-    p: float | None,
     candidate: Candidate,
-    margin: float,
-    default_median: float,
-    pick_median: float,
+    p: float | None,
+    default: Mapping[str, Sequence[float]],
+    pick: Mapping[str, Sequence[float]],
+    options: Options,
 ) -> Confirmation:
-    pairs = sum(len(g) for g in candidate.logs[metric].values())
+    logs = candidate.logs[metric]
+    ratio = ratio_interval(logs, options.seed)
     return Confirmation(
         metric,
         ratio.value,
         ratio.low,
         ratio.high,
         p,
-        pairs,
-        verdict(ratio, p, margin),
-        default_median,
-        pick_median,
+        sum(len(g) for g in logs.values()),
+        verdict(ratio, p, options.margin),
+        summarise([v for g in default.values() for v in g]).median,
+        summarise([v for g in pick.values() for v in g]).median,
+        note(default, pick, logs, ratio, options.margin, METRICS[metric].show),
     )

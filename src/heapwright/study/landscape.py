@@ -1,8 +1,14 @@
-"""A landscape: one or two settings swept over their whole range, every place against the default beside it.
+"""Sweeps one or two settings over their whole range, every place against the default beside it.
 
-It is a journey with one leg (`study.journey`): calibrate, then every place `replicates` times, in blocks of the
-default and five places. The order of places is drawn anew for each replicate, so that drift of the machine cannot
-look like shape. Stored like any study, so it resumes, and more replicates go on from what is there.
+A sweep is a journey with one leg (`study.journey`): it calibrates, then measures every place
+`replicates` times, in blocks of the default and five places. Each replicate draws a new order of
+places, so that drift of the machine cannot look like shape. The first replicate measures some places
+twice, half a pass apart: how far the two runs of one place lie apart is the noise that differences
+between places are judged by. Last, the places with the lowest and the highest ratio run again beside
+the default, in fresh blocks: only these runs say whether places differ at all and what the best one
+gains (`study.terrain`).
+
+All runs are stored, so a sweep resumes, and more replicates go on from what is there.
 """
 
 from __future__ import annotations
@@ -12,14 +18,22 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
+from typing import TypeVar
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
-from heapwright.errors import UsageError
+from heapwright.errors import HeapwrightError, UsageError
 from heapwright.study import options as opt
 from heapwright.study.axes import MOST_PLACES, Axis, axis_of
+from heapwright.study.blocks import gather
 from heapwright.study.journey import Journey
+from heapwright.study.terrain import ends, ends_phase
 from heapwright.study.view import Config
+
+FEWEST_REPEATS, REPEATED_SHARE = 8, 0.1  # places that the first replicate measures twice
+END_ROUNDS, FURTHER_ROUNDS = 8, 4  # fresh blocks of the lowest and the highest place; more for each further replicate
+
+_T = TypeVar("_T")
 
 
 def plane(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[Axis, ...]]:
@@ -38,17 +52,47 @@ def plane(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[Axis
     return dataclasses.replace(space, params=params), tuple(found[key] for key in keys)
 
 
+def with_repeats(order: Sequence[_T]) -> list[list[_T]]:
+    """The blocks of a pass that measures every place, and some places again half a pass apart.
+
+    A tenth of the places, at least eight, is measured again; they are evenly spaced over the order. Fewer
+    than ten places are all measured again, until there are eight repeats. A place and its repeat are
+    never in one block.
+    """
+    n = len(order)
+    if n < 2 * opt.BLOCK:
+        return _in_blocks(order) * (1 + math.ceil(FEWEST_REPEATS / max(n, 1)))
+    repeats = max(FEWEST_REPEATS, math.ceil(n * REPEATED_SHARE))
+    timed = [(float(at), place) for at, place in enumerate(order)]
+    timed += [((at + n // 2) % n + 0.5, order[at]) for at in (k * n // repeats for k in range(repeats))]
+    return _in_blocks([place for _, place in sorted(timed, key=lambda item: item[0])])
+
+
+def _in_blocks(places: Sequence[_T]) -> list[list[_T]]:
+    return [list(places[at : at + opt.BLOCK]) for at in range(0, len(places), opt.BLOCK)]
+
+
 class Sweep(Journey):
     """The sweep of a landscape: its options have axes, and one allocator."""
 
-    def run(self) -> None:
+    def run(self, metric: str = "") -> None:
         """Measures every place; what is stored already answers at once.
 
+        Args:
+            metric: whose lowest and highest place are measured again; empty for the one the sweep was begun for.
+
         Raises:
-            HeapwrightError: the command does not work by itself, or nothing can be measured or stored.
+            HeapwrightError: the command does not work by itself, nothing can be measured or stored, or an older
+                heapwright began the sweep.
             KeyboardInterrupt: everything measured so far is kept.
         """
         space, axes = plane(self.allocators[0], self.options.axes)
+        if not self.store.get("repeats") and self.store.runs("landscape"):
+            raise HeapwrightError(
+                f"{self.store.path} was begun by an older heapwright, which measured no place twice",
+                "name another file with --study for a new one",
+            )
+        self.store.put({"repeats": True})
         self.phase("calibrate")
         self._calibrate()
         self.phase("landscape")
@@ -57,16 +101,31 @@ class Sweep(Journey):
         ]
         registered = [self.register.config(space, settings) for settings in places]
         configs = list({c.id: c for c in registered if c.id != self.default.id}.values())
-        chunks = math.ceil(len(configs) / opt.BLOCK)
-        runs = self.options.replicates * (len(configs) + chunks) * len(self.workload.inputs)
-        self.progress.phase("landscape", runs)
-        for replicate in range(self.options.replicates):
-            self._pass(replicate, configs, chunks)
+        passes = [self._pass(replicate, configs) for replicate in range(self.options.replicates)]
+        blocks = [block for one in passes for block in one]
+        rounds = END_ROUNDS + FURTHER_ROUNDS * (self.options.replicates - 1)
+        self.progress.phase("landscape", (sum(map(len, blocks)) + 3 * rounds) * len(self.workload.inputs))
+        for replicate, one in enumerate(passes):
+            self.blocks.measure_all("landscape", replicate * len(passes[0]), one, self.workload.inputs)
+        self._measure_ends(metric or self.options.objectives[0], configs, rounds)
         self.store.put({"phase": "done", "spent_s": self.spent_s})
 
-    def _pass(self, replicate: int, configs: list[Config], chunks: int) -> None:
-        """Every place once."""
+    def _pass(self, replicate: int, configs: list[Config]) -> list[list[Config]]:
+        """The blocks of one replicate: every place once, in the first replicate some of them twice."""
         order = list(configs)
         random.Random(f"{self.options.seed}/landscape/{replicate}").shuffle(order)
-        groups = [[self.default, *order[at : at + opt.BLOCK]] for at in range(0, len(order), opt.BLOCK)]
-        self.blocks.measure_all("landscape", replicate * chunks, groups, self.workload.inputs)
+        groups = _in_blocks(order) if replicate else with_repeats(order)
+        return [[self.default, *group] for group in groups]
+
+    def _measure_ends(self, metric: str, configs: Sequence[Config], rounds: int) -> None:
+        """Measures the lowest and the highest place again, beside the default in blocks of their own."""
+        runs = self.store.runs("landscape")
+        found = gather(runs, self.register.configs, self.default.id).values()
+        costs = {c.config.id: cost for c in found if not c.failure and (cost := c.cost(metric)) is not None}
+        ratios = {c.id: math.exp(costs[c.id]) for c in configs if c.id in costs}
+        if not ratios:
+            return
+        members = [self.default, *(self.register.configs[id_] for id_ in ends(ratios))]
+        phase = ends_phase(metric)
+        first = self.blocks.first_block(phase, members)
+        self.blocks.measure_all(phase, first, [members] * rounds, self.workload.inputs)

@@ -378,6 +378,10 @@ def _warnings(
         failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
         if failures:
             found[f"The {name} pick failed in a run: {failures[0]}. Do not use it."] = None
+        for metric in options.objectives:
+            c = pick.confirmed.get(metric)
+            if c is not None and c.note:
+                found[f"{METRICS[metric].label} of the {name} pick: {c.note}."] = None
         if not pick.minified:
             found[f"There was no time to try each setting of the {name} pick: some may do nothing."] = None
     for run in runs:

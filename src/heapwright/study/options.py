@@ -38,7 +38,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         proxy: whether to search on replays of the program's allocations: auto, replay (always), none.
         seed: of every random choice.
         margin: equivalence margin of a ratio (0.005 is half a per cent).
-        pairs_min, pairs_max: of the confirmation, for each input.
+        pairs_min, pairs_max: of the confirmation, for each input. 15 pairs miss a group that one run
+            in five falls into in 3.5 % of studies, 10 pairs in 11 %.
         params: only these parameters; empty for all.
         warm_start: studies whose good settings are the first to be tried.
         expert: also search settings that can bite.
@@ -58,7 +59,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proxy: str = "auto"
     seed: int = 1
     margin: float = 0.005
-    pairs_min: int = 10
+    pairs_min: int = 15
     pairs_max: int = 40
     params: tuple[str, ...] = ()
     warm_start: tuple[str, ...] = ()

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from heapwright.study.shape import shapes
 from heapwright.study.view import Summary, Verdict
 
 RESAMPLES = 4000
 ALPHA = 0.05
+_LARGEST = 700.0  # a logarithm whose exponential is still a number
 
 
 @dataclass(frozen=True)
@@ -62,41 +64,68 @@ def log_ratio(value: float | None, reference: float | None) -> float | None:
 
 
 def ratio_interval(groups: Mapping[str, Sequence[float]], seed: int, confidence: float = 1 - ALPHA) -> Ratio:
-    """Bootstrap interval of the geometric-mean ratio.
+    """The geometric-mean ratio and its interval: Student's t for the mean log ratio (see `mean_errors`).
 
     Args:
-        groups: input name → log ratios of its pairs. With several inputs the bootstrap is hierarchical:
-            inputs are drawn first, then pairs within each.
-        seed: of the resampling, so that a report says the same each time.
+        groups: input name → log ratios of its pairs, in the order of measurement. With several inputs
+            the interval is a hierarchical bootstrap: inputs are drawn with replacement, then each drawn
+            input's mean from its t distribution.
+        seed: of the drawing, so that a report says the same each time.
         confidence: of the interval.
-
-    The percentile interval of a small sample is too narrow; its quantiles are widened to what Student's t
-    would take (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 5.3, the expanded
-    percentile interval).
     """
-    from scipy.stats import norm, t
+    from scipy.stats import t
 
     arrays = [np.asarray(g, dtype=float) for g in groups.values() if len(g)]
     estimate = float(np.mean([a.mean() for a in arrays]))
-    smallest = min(len(a) for a in arrays)
-    if smallest < 2:
+    if min(len(a) for a in arrays) < 2:
         return Ratio(math.exp(estimate), 0.0, math.inf)
-    rng = np.random.default_rng(seed)
-    means = np.stack([_resampled_means(a, rng) for a in arrays])
-    if len(arrays) > 1:
-        drawn = rng.integers(0, len(arrays), size=(len(arrays), RESAMPLES))
-        means = means[drawn, np.arange(RESAMPLES)]
-    resampled = means.mean(axis=0)
     tail = (1 - confidence) / 2
-    wide = float(norm.cdf(t.ppf(tail, smallest - 1) * math.sqrt(smallest / (smallest - 1))))
-    low, high = np.quantile(resampled, [wide, 1 - wide])
-    return Ratio(math.exp(estimate), float(np.exp(low)), float(np.exp(high)))
+    errors = [mean_errors(a[None]) for a in arrays]
+    if len(arrays) == 1:
+        half = float(t.ppf(1 - tail, errors[0].freedom[0]) * errors[0].error[0])
+        low, high = estimate - half, estimate + half
+    else:
+        rng = np.random.default_rng(seed)
+        means = np.stack([e.mean + e.error * rng.standard_t(e.freedom, RESAMPLES) for e in errors])
+        drawn = rng.integers(0, len(arrays), size=(len(arrays), RESAMPLES))
+        low, high = np.quantile(means[drawn, np.arange(RESAMPLES)].mean(axis=0), [tail, 1 - tail])
+    return Ratio(math.exp(estimate), math.exp(max(low, -_LARGEST)), math.exp(min(high, _LARGEST)))
 
 
-def _resampled_means(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    drawn = rng.integers(0, len(values), size=(RESAMPLES, len(values)))
-    means: NDArray[np.float64] = values[drawn].mean(axis=1)
-    return means
+@dataclass(frozen=True)
+class MeanErrors:
+    """Of each of n_samples samples: its mean, the standard error of the mean and that error's degrees of freedom."""
+
+    mean: NDArray[np.float64]
+    error: NDArray[np.float64]
+    freedom: NDArray[np.float64]
+
+
+def mean_errors(rows: NDArray[np.float64]) -> MeanErrors:
+    """Means of samples with honest standard errors.
+
+    For a regular sample the error is the usual one, with n − 1 degrees of freedom. Two things widen it
+    (`study.shape`):
+
+    - Spells: n values that resemble their neighbours count as the fewer independent ones they are worth.
+    - Groups or outliers: few values of a rare group say little about its share. As Agresti and Coull
+      (1998) do for a proportion, the error is that of a sample with two more values, one on either side
+      of the mean, as far away as the farthest value.
+
+    Args:
+        rows: (n_samples, n_values) log ratios, each row in the order of measurement.
+    """
+    n = rows.shape[1]
+    found = shapes(rows)
+    mean = rows.mean(axis=1)
+    off = rows - mean[:, None]
+    squares = (off * off).sum(axis=1)
+    worth = found.independent
+    plain = squares / (n - 1) / worth
+    farthest = (off * off).max(axis=1)
+    guarded = (squares * worth / n + 2 * farthest) / ((worth + 1) * (worth + 2))
+    variance = np.where(found.uneven, np.maximum(plain, guarded), plain)
+    return MeanErrors(mean, np.sqrt(variance), worth - 1)
 
 
 def signed_rank_p(logs: Sequence[float]) -> float:

@@ -85,10 +85,12 @@ class Confirmation:
     """One metric of one pick, confirmed in fresh interleaved pairs.
 
     Attributes:
-        ratio: geometric mean of pick ÷ default; low and high: its 95 % bootstrap interval.
+        ratio: geometric mean of pick ÷ default; low and high: its 95 % interval.
         p: signed-rank p value, Holm-adjusted over picks × objectives; None for a metric not tested
             (not an objective: shown for information, never a claim).
         pairs: how many pairs.
+        note: what is unusual about the runs behind the ratio (groups, outliers, spells, a mean unlike the medians), in
+            words; empty for regular runs.
     """
 
     metric: str
@@ -100,6 +102,7 @@ class Confirmation:
     verdict: Verdict
     default_median: float
     pick_median: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
