@@ -60,6 +60,7 @@ class World:
     interrupt_after: int | None = None
     extra: dict[str, float | None] = field(default_factory=dict)
     threads: int = 1
+    processes: int = 1
     maps: int = 30
     made: list[tuple[str, Settings, int]] = field(default_factory=list)
     clock: float = 0.0
@@ -84,6 +85,7 @@ class World:
         run = Run(
             metrics, 0, False, digest, "fake", [], self.threads, self.maps,
             {"t": [0.0], "rss": [1.0], "heap": [1.0], "vm": [1.0]}, "the last words" if failure else "",
+            max_processes=self.processes,
         )  # fmt: skip
         return Outcome(run, "" if failure else digest, failure)
 

@@ -187,7 +187,7 @@ def test_the_time_a_run_may_take(tuning: Callable[..., Tuning]) -> None:
 def test_a_quick_program_may_take_ten_seconds(tuning: Callable[..., Tuning]) -> None:
     study = tuning(World(extra={"wall_s": 0.01}), options={**SHORT, "evaluations": 1})
     study.go()
-    assert study.world.timeouts == [0.0, 10.0]
+    assert (study.world.timeouts[0], study.world.timeouts[-1]) == (0.0, 10.0)
 
 
 def test_a_noisy_machine_is_said(tuning: Callable[..., Tuning]) -> None:
@@ -203,3 +203,26 @@ def test_many_mappings_are_a_hazard(tuning: Callable[..., Tuning]) -> None:
     if limit is None or limit > 240_000:
         needs.machine_cannot("run out of mappings: its limit is too high")
     assert any("60000 memory mappings" in h for h in study.view().hazards)
+
+
+@pytest.mark.parametrize(("processes", "objective"), [(1, "peak_rss_bytes"), (3, "peak_pss_bytes")])
+def test_memory_of_a_tree_is_proportional_unless_asked_otherwise(
+    processes: int, objective: str, tuning: Callable[..., Tuning]
+) -> None:
+    world = World(effect=faster, processes=processes, extra={"peak_pss_bytes": 5e7})
+    study = tuning(world, options=SHORT)
+    view = study.go()
+    assert view.objectives == [objective, "cpu_s"]
+    assert ("divided among them" in view.objectives_why) == (processes > 1)
+    made = len(world.made)
+    assert study.go().objectives == view.objectives, "the same when it is taken up again"
+    assert len(world.made) == made
+    asked = tuning(world, options={**SHORT, "objectives": ("peak_rss_bytes", "cpu_s")})
+    asked.path = asked.path.with_name("asked.study")
+    assert asked.go().objectives == ["peak_rss_bytes", "cpu_s"]
+
+
+def test_a_tree_whose_proportional_memory_cannot_be_read_has_the_usual_objectives(
+    tuning: Callable[..., Tuning],
+) -> None:
+    assert tuning(World(effect=faster, processes=3), options=SHORT).go().objectives == ["peak_rss_bytes", "cpu_s"]

@@ -297,6 +297,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "claim": view.claim,
         "command": shlex.join(view.command),
         "objectives": view.objectives,
+        "objectives_why": view.objectives_why or None,
         "host": view.host,
         "meter": view.meter,
         "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},

@@ -85,6 +85,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "proxy": proxy_section(view.proxy) if view.proxy else None,
         "replayed": sum(e.replayed for e in view.evaluations),
         "shape": shape_text(view.terrain) if view.terrain else "",
+        "objectives_why": view.objectives_why,
         "hazards": view.hazards,
         "warnings": view.warnings,
         "baseline": baseline,

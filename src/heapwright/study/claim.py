@@ -106,3 +106,11 @@ def study_claim(
     who = f"{best.config.allocator}'s {what}" if what else f"{best.config.allocator} at its defaults"
     claim = best.claim if best.claim.startswith("CPU") else best.claim[:1].lower() + best.claim[1:]
     return f"With {who}: {claim}"
+
+
+def tree_sentence(processes: int) -> str:
+    """Why a study of several processes minimises proportional memory."""
+    return (
+        f"The command ran {processes} processes at once, so its memory is counted as proportional set size: a page that"
+        " several processes share is divided among them. A sum of resident memory would count it once for each."
+    )

@@ -21,7 +21,7 @@ from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import HeapwrightError
-from heapwright.measure.meter import MeterOptions, gentlest
+from heapwright.measure.meter import MeterOptions, gentlest, needs_pss
 from heapwright.metrics import METRICS
 from heapwright.search.auto import choose
 from heapwright.search.protocol import Setup, Strategy, make_strategy
@@ -29,6 +29,7 @@ from heapwright.study import contest, warm
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, Progress
 from heapwright.study.budget import Budget, allot
+from heapwright.study.claim import tree_sentence
 from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
 from heapwright.study.minify import minify, seconds_for
 from heapwright.study.options import Options
@@ -49,6 +50,9 @@ from heapwright.workload.program import ProgramIdentity, settle
 SERIES_POINTS = 240
 
 
+_PROPORTIONAL = {"peak_rss_bytes": "peak_pss_bytes", "mean_rss_bytes": "mean_pss_bytes"}
+
+
 def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
     """How a study's runs are measured.
 
@@ -62,6 +66,7 @@ def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
         series=series,
         timeout=timeout,
         callgrind=options.callgrind,
+        pss=needs_pss(options.objectives),
     )
 
 
@@ -95,7 +100,7 @@ class Journey:
         env = alone.environment(base) if alone else {}
         default = store.config(alone.name if alone else DEFAULT, {}, env)
         self.register = Register(store, default, base, workload.program)
-        self.executor = self._executor(options.timeout or workload.file.timeout)
+        self.executor = self._executor(options.timeout or workload.file.timeout, first=True)
         self.machines = machines or Here()
         self.timed = any(METRICS[m].kind == "time" for m in options.objectives)
         runner = self.machines.for_program(self.executor, self.timed)
@@ -163,8 +168,33 @@ class Journey:
         )
         self.budget.set_limit(allot(self.budget.left_s, self.run_s, needs)[stage])
 
-    def _executor(self, timeout: float) -> Executor:
-        return Executor(self.workload, metering(self.options, timeout, SERIES_POINTS), self.store.references)
+    def _executor(self, timeout: float, first: bool = False) -> Executor:
+        """Runs the program. Its first runs have proportional memory too, which a tree of processes needs."""
+        how = metering(self.options, timeout, SERIES_POINTS)
+        how = replace(how, pss=how.pss or (first and not self._objectives_given))
+        return Executor(self.workload, how, self.store.references)
+
+    @property
+    def _objectives_given(self) -> bool:
+        """Whether the user chose the objectives; studies of before say nothing and keep theirs."""
+        return bool(self.store.get("objectives_given") in (True, None))
+
+    def _choose_objectives(self, runs: Sequence[StoredRun]) -> None:
+        """Of a tree of processes minimise proportional memory, unless the user says otherwise.
+
+        A sum of resident memory counts the pages that processes share once for each of them, so it hides gains.
+        """
+        if self._objectives_given:
+            return
+        processes = max((run.extra.get("processes") or 1 for run in runs), default=1)
+        instead = tuple(_PROPORTIONAL.get(m, m) for m in Options().objectives)
+        if processes < 2 or any(run.metrics.get(m) is None for run in runs for m in instead):
+            return
+        if self.options.objectives != instead:
+            self.options = msgspec.structs.replace(self.options, objectives=instead)
+            self.store.put({"options": msgspec.to_builtins(self.options)})
+        self.store.put({"tree": processes})
+        self.progress.note(tree_sentence(processes))
 
     # calibrate
 
@@ -178,6 +208,9 @@ class Journey:
             runs += self.blocks.measure("calibrate", 0, [self.default], [input_])
             self._check_objectives(runs[-1])
         self._settle_program()
+        self._choose_objectives(runs)
+        self.executor = self._executor(self.executor.options.timeout)
+        self.blocks.runner = self.machines.for_program(self.executor, self.timed)
         for input_ in self.workload.inputs:
             count = counts[input_.name]
             if self.budget.limited:

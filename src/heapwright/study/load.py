@@ -17,7 +17,7 @@ from heapwright.search import pareto
 from heapwright.search.quality import front_quality
 from heapwright.study import proxy
 from heapwright.study.blocks import Candidate, gather
-from heapwright.study.claim import pick_claim, study_claim
+from heapwright.study.claim import pick_claim, study_claim, tree_sentence
 from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.options import STAGES, Options
@@ -133,6 +133,7 @@ def view_of(store: Store) -> StudyView:
         workers=msgspec.convert((store.get("cluster") or {}).get("workers", []), list[Worker]),
         references=usual,
         stages=_stages(store, runs),
+        objectives_why=tree_sentence(processes) if (processes := store.get("tree")) else "",
         program=program_json(known) if (known := program_of(store)) is not None else {},
     )
 

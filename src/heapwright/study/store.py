@@ -46,6 +46,7 @@ _META: dict[str, Any] = {
     "warm": list[dict[str, str]],
     **dict.fromkeys(("identity", "options", "program", "proxy", "cluster"), dict[str, Any]),
     "objectives_given": bool,
+    "tree": int,
     **dict.fromkeys(("environment", "not_searched", "method"), dict[str, str]),
     **dict.fromkeys(("searched", "picks", "shipped", "references"), dict[str, int]),
     "unminified": list[int],

@@ -8,7 +8,8 @@ Every objective has a threshold on its log ratio:
 The gain holds when every interval lies below its threshold. It is lost when one lies above. Otherwise more pairs are
 made, until the time is over. Looking at the pairs again and again would find something by luck, so the confidence of
 each look grows: the error rates of all looks together stay below `ALPHA` (alpha spending, 6/π²k² of it at look k). The
-intervals are Student's t over the blocks' mean log ratios.
+intervals are Student's t over the blocks' mean log ratios, wider where runs fall into groups or come in spells
+(`stats.mean_errors`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from heapwright.study.confirm import judge
 from heapwright.study.contest import not_loaded
 from heapwright.study.options import Options
 from heapwright.study.runner import LocalRunner
-from heapwright.study.stats import log_ratio
+from heapwright.study.stats import log_ratio, mean_errors
 from heapwright.study.store import StoredRun, open_study
 from heapwright.study.view import Config, Confirmation, Pick
 from heapwright.workload.execute import Executor
@@ -93,19 +94,19 @@ def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], loo
         bounds: see `thresholds`.
         look: its number, from 1.
     """
+    import numpy as np
     from scipy.stats import t
 
     alpha = ALPHA * 6 / (math.pi * look) ** 2 / len(bounds)
     states: dict[str, State] = {}
     for metric, bound in bounds.items():
         values = logs.get(metric, ())
-        count = len(values)
-        if count < 2:
+        if len(values) < 2:
             states[metric] = "undecided"
             continue
-        mean = math.fsum(values) / count
-        error = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (count - 1) / count)
-        half = float(t.ppf(1 - alpha / 2, count - 1)) * error
+        found = mean_errors(np.asarray(values, dtype=float)[None])
+        mean = float(found.mean[0])
+        half = float(t.ppf(1 - alpha / 2, found.freedom[0]) * found.error[0])
         states[metric] = "holds" if mean + half < bound else "lost" if mean - half > bound else "undecided"
     return states
 

@@ -316,6 +316,7 @@ class StudyView:
         workers: of the cluster, where there was one.
         references: rows of usual advice, by name.
         stages: what each stage had, in order.
+        objectives_why: why these are the objectives, where the user named none and they are not the usual ones.
         program: its `path`, `build_id` and `sha256`; None where they are not known; empty in older studies.
     """
 
@@ -351,6 +352,7 @@ class StudyView:
     workers: list[Worker] = field(default_factory=list)
     references: dict[str, Reference] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+    objectives_why: str = ""
     program: dict[str, str | None] = field(default_factory=dict)
 
     def explain(self, config: Config, key: str) -> str:
