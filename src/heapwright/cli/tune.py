@@ -203,6 +203,7 @@ def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    from heapwright.measure.host import process_start
     from heapwright.study.choose import keep_choice
     from heapwright.study.claim import headline
     from heapwright.study.journey import Journey
@@ -230,7 +231,7 @@ def run(args: argparse.Namespace) -> int:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
                 with open_machines(args, workload, allocators, progress, store) as machines:
-                    Journey(store, workload, allocators, options, progress, machines).run()
+                    Journey(store, workload, allocators, options, progress, machines, process_start()).run()
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; what was measured is in {path}, the same command goes on")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,12 @@ def this_host() -> str:
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """What of the fingerprint differs, as 'kernel: 6.1 then, 6.8 now'."""
     return [f"{key}: {then.get(key)} then, {now.get(key)} now" for key in FINGERPRINT if then.get(key) != now.get(key)]
+
+
+def process_start() -> float:
+    """When this process was started, in seconds on the monotonic clock; now, where that cannot be read."""
+    stat = _read("/proc/self/stat")
+    if stat is None:
+        return time.monotonic()
+    ticks = int(stat.rpartition(")")[2].split()[19])  # starttime, proc(5)
+    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))

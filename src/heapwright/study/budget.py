@@ -91,6 +91,7 @@ class Budget:
         total_s: seconds for the whole study; 0 for no limit.
         stopped_s: the charge at which the wall clock ended the study in an earlier session; None if it did not.
         keep_stop: stores that charge.
+        began: when the session began, on the monotonic clock; None: now.
 
     Attributes:
         spent_s: seconds charged so far.
@@ -98,14 +99,18 @@ class Budget:
     """
 
     def __init__(
-        self, total_s: float = 0.0, stopped_s: float | None = None, keep_stop: Callable[[float], None] = lambda _: None
+        self,
+        total_s: float = 0.0,
+        stopped_s: float | None = None,
+        keep_stop: Callable[[float], None] = lambda _: None,
+        began: float | None = None,
     ) -> None:
         self.total_s = total_s or math.inf
         self.spent_s = 0.0
         self.limit_s = self.total_s
         self._stopped_s = stopped_s
         self._keep_stop = keep_stop
-        self._since = time.monotonic()
+        self._since = time.monotonic() if began is None else began
         self._named: set[str] = set()
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +79,7 @@ class Journey:
         allocators: those to search. Of a single one only the settings are searched, against its own defaults; of
             several the allocator is searched too, against the program as it is.
         progress: who watches.
+        began: when the session began, on the monotonic clock; the time since then counts. None: now.
         machines: where blocks are run; whether an allocator takes over, and recordings, are a matter of this one.
     """
 
@@ -89,6 +91,7 @@ class Journey:
         options: Options,
         progress: Progress,
         machines: Machines | None = None,
+        began: float | None = None,
     ) -> None:
         self.store = store
         self.workload = workload
@@ -105,15 +108,25 @@ class Journey:
         self.timed = any(METRICS[m].kind == "time" for m in options.objectives)
         runner = self.machines.for_program(self.executor, self.timed)
         self.budget = Budget(
-            0.0 if options.axes else options.budget_s,
+            0.0 if options.axes else max(0.0, options.budget_s - self._report_s(began)),
             store.get("stopped_s"),
             lambda spent_s: store.put({"stopped_s": spent_s}),
+            began,
         )
         self.blocks = Blocks(store, runner, options.seed, progress, self.budget)
         self.blocks.unusable = self.register.unusable
         self.threads = True
         self.noise: tuple[float, ...] = ()
         self.calibrated: list[StoredRun] = []
+
+    def _report_s(self, began: float | None) -> float:
+        """Seconds of a time budget that are kept for the report, by how long this machine took to begin."""
+        kept: float | None = self.store.get("report_s")
+        if kept is None:
+            took = 0.0 if began is None else time.monotonic() - began
+            kept = min(opt.REPORT_SHARE * self.options.budget_s, opt.REPORT_STARTS * took)
+            self.store.put({"report_s": kept})
+        return kept
 
     @property
     def default(self) -> Config:
@@ -383,6 +396,7 @@ class Journey:
                     inputs=self.workload.train,
                     objectives=self.options.objectives,
                     margin=self.options.margin,
+                    noise=self.noise,
                 )
                 if not finished:
                     cut.append(config.id)

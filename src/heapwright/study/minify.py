@@ -7,12 +7,14 @@ The first bar is the higher one because it is held against every setting in ever
 comparison makes good what the first drops wrongly. The confirmation judges what is left, so a wrong drop makes the
 claim smaller, never false.
 
-With little time each comparison has fewer rounds, down to three. With less than that the settings stay, and the study
-says so.
+With little time settings are tried in fewer rounds, down to one; then a cost counts as shown if it exceeds the margin
+by one standard error, as the default's own runs vary. What is left is held against the whole in three rounds at least.
+With less time than that the settings stay, and the study says so.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from heapwright.study.blocks import Blocks, Candidate, gather
@@ -33,6 +35,7 @@ def minify(
     inputs: Sequence[Input],
     objectives: Sequence[str],
     margin: float,
+    noise: Sequence[float],
 ) -> tuple[Config, bool]:
     """Find the smallest setting that is as good as `config` as far as the data show.
 
@@ -40,6 +43,7 @@ def minify(
         phase: the store's name for these runs.
         blocks: its budget's present limit bounds the runs.
         register: makes a configuration from settings.
+        noise: by objective, the standard deviation of one log ratio of the default to itself.
 
     Returns:
         The setting, and whether there was time to try each of its parts.
@@ -49,7 +53,7 @@ def minify(
     settings = dict(config.settings)
     variants = {key: register({k: v for k, v in settings.items() if k != key}) for key in settings}
     rounds = MINIFY_ROUNDS
-    while rounds > MINIFY_LEAST_ROUNDS and blocks.budget.over(seconds_for(config, blocks, inputs, rounds)):
+    while rounds > 1 and blocks.budget.over(seconds_for(config, blocks, inputs, rounds)):
         rounds -= 1
     if blocks.budget.over(seconds_for(config, blocks, inputs, rounds)):
         return config, False
@@ -57,7 +61,8 @@ def minify(
     blocks.phase(phase, most * rounds * len(inputs))
     first = blocks.first_block(phase, [config])
     measured = _measure(phase, first, rounds, config, list(variants.values()), blocks, inputs)
-    harm = {key: _harm(measured.get(v.id), objectives, margin, _SCREEN) for key, v in variants.items()}
+    few = noise if rounds < MINIFY_LEAST_ROUNDS else ()
+    harm = {key: _harm(measured.get(v.id), objectives, margin, _SCREEN, few) for key, v in variants.items()}
     kept = {key for key, (proven, _) in harm.items() if proven}
     by_value = sorted((key for key in settings if key not in kept), key=lambda key: -harm[key][1])
     for attempt in range(1, len(by_value) + 1):
@@ -65,7 +70,7 @@ def minify(
         if blocks.budget.over(2 * MINIFY_LEAST_ROUNDS * len(inputs) * blocks.typical.seconds):
             return config, False
         at = first + attempt * MINIFY_ROUNDS
-        measured = _measure(phase, at, rounds, config, [smaller], blocks, inputs)
+        measured = _measure(phase, at, max(rounds, MINIFY_LEAST_ROUNDS), config, [smaller], blocks, inputs)
         proven, _ = _harm(measured.get(smaller.id), objectives, margin, _WHOLE)
         if not proven:
             return smaller, True
@@ -73,16 +78,19 @@ def minify(
     return config, True
 
 
-def seconds_for(config: Config, blocks: Blocks, inputs: Sequence[Input], rounds: int = MINIFY_LEAST_ROUNDS) -> float:
+def seconds_for(config: Config, blocks: Blocks, inputs: Sequence[Input], rounds: int = 1) -> float:
     """Seconds that it takes to try each setting in so many rounds, and one smaller setting."""
-    return rounds * (len(config.settings) + 3) * len(inputs) * blocks.typical.seconds if config.settings else 0.0
+    if not config.settings:
+        return 0.0
+    runs = rounds * (len(config.settings) + 1) + 2 * max(rounds, MINIFY_LEAST_ROUNDS)
+    return runs * len(inputs) * blocks.typical.seconds
 
 
 def _measure(
     phase: str, first: int, rounds: int, config: Config, others: list[Config], blocks: Blocks, inputs: Sequence[Input]
 ) -> dict[int, Candidate]:
     """Measure the others beside the whole configuration, round by round until the stage's time is over."""
-    group, done = [config, *others], MINIFY_LEAST_ROUNDS
+    group, done = [config, *others], min(rounds, MINIFY_LEAST_ROUNDS)
     runs = blocks.measure_all(phase, first, [group] * done, inputs)
     while done < rounds and not blocks.budget.over(len(group) * len(inputs) * blocks.typical.seconds):
         further = min(blocks.runner.slots, rounds - done)
@@ -92,15 +100,23 @@ def _measure(
 
 
 def _harm(
-    candidate: Candidate | None, objectives: Sequence[str], margin: float, confidence: float
+    candidate: Candidate | None,
+    objectives: Sequence[str],
+    margin: float,
+    confidence: float,
+    noise: Sequence[float] = (),
 ) -> tuple[bool, float]:
     """Whether a removal is shown to cost, and how much it seems to cost in the worst objective.
 
     Args:
         confidence: one-sided, over all objectives (Bonferroni).
+        noise: see `minify`; given, it stands for the spread of too few rounds.
     """
-    if candidate is None or candidate.costs(objectives) is None:
+    if candidate is None or (costs := candidate.costs(objectives)) is None:
         return True, float("inf")
+    if noise:
+        shown = (c - n / candidate.runs**0.5 > math.log1p(margin) for c, n in zip(costs, noise, strict=True))
+        return any(shown), max(costs)
     logs = [[x for group in candidate.logs[m].values() for x in group] for m in objectives]
     each = 1 - (1 - confidence) / len(objectives)
-    return any(harm_proven(x, margin, each) for x in logs), max(candidate.costs(objectives) or (0.0,))
+    return any(harm_proven(x, margin, each) for x in logs), max(costs)

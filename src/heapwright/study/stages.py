@@ -35,14 +35,14 @@ def needs_from(stage: str, options: Options, train: int, test: int, allocators: 
             test * (1 + _PICKS + beside) * max(pairs, options.pairs_max / 2),
             share=0.25,
         ),
-        "shortlist": Need(
-            2 * (1 + opt.SHORTLIST_LEAST) * train, opt.SHORTLIST_MOST * (1 + opt.SHORTLIST) * train, share=0.1
-        ),
-        "allocators": Need(asked * (0.5 + in_blocks), asked * (1 + ROUNDS * in_blocks), share=0.1),
+        "allocators": Need(asked and (1 + opt.BLOCK) * train, asked * (1 + ROUNDS * in_blocks), share=0.15),
         "minify": Need(
-            opt.MINIFY_LEAST_ROUNDS * (_SETTINGS + 3) * train,
+            (_SETTINGS + 1 + 2 * opt.MINIFY_LEAST_ROUNDS) * train,
             _PICKS * 3 * _SETTINGS * opt.MINIFY_ROUNDS * train,
             share=0.15,
+        ),
+        "shortlist": Need(
+            2 * (1 + opt.SHORTLIST_LEAST) * train, opt.SHORTLIST_MOST * (1 + opt.SHORTLIST) * train, share=0.1
         ),
         "search": Need((1 + opt.BLOCK) * train, math.inf, share=0.5),
     }

@@ -42,6 +42,7 @@ _META: dict[str, Any] = {
     **dict.fromkeys(("created", "version", "phase"), str),
     "reproduce": list[str],
     "spent_s": float,
+    "report_s": float,
     "stopped_s": float | None,
     "warm": list[dict[str, str]],
     **dict.fromkeys(("identity", "options", "program", "proxy", "cluster"), dict[str, Any]),
