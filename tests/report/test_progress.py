@@ -44,6 +44,21 @@ def test_lines_at_the_end_of_each_phase(capsys: pytest.CaptureFixture[str], monk
     assert lines[-1] == "heapwright: confirming on fresh runs: 1 runs, 0 s"
 
 
+def test_what_is_left_of_a_phase_that_may_end_early(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("heapwright.report.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    with Plain() as plain:
+        plain.phase("confirm", 160)
+        for _ in range(2):
+            now[0] += 5.9
+            plain.ran(fresh=True)
+    assert capsys.readouterr().err.splitlines()[0] == (
+        "heapwright: confirming on fresh runs: 2 of at most 160 runs, at most 932 s left"
+    )
+
+
 def test_the_front_is_kept_as_settings_come() -> None:
     front = Front()
     front.add(config(2, top_pad="4096"), {"peak_rss_bytes": 0.9, "cpu_s": 1.2})

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -219,24 +220,35 @@ def test_an_unfinished_study_ships_nothing(tuning: Callable[..., Tuning]) -> Non
     assert "give its tune command again" in caught.value.hint
 
 
-def test_the_line_that_measures_a_configuration_by_hand() -> None:
-    assert measure_command(CONFIG, ["./a b", "$x"]) == (
+def test_the_line_that_measures_a_configuration_by_hand(tuning: Callable[..., Tuning]) -> None:
+    view = replace(tuning(World(), options=SHORT).go(), command=["./a b", "$x"], workload={"cwd": "/d"})
+    assert measure_command(CONFIG, view) == (
         "env GLIBC_TUNABLES=glibc.malloc.mxfast=0 heapwright measure -n 10 -- './a b' '$x'"
     )
-    assert measure_command(CONFIGS[1], ["true"], 3) == "heapwright measure -n 3 -- true"
+    plain = replace(view, command=["true"])
+    assert measure_command(CONFIGS[1], plain, 3) == "heapwright measure -n 3 -- true"
 
 
-def test_the_line_of_a_workload_is_of_its_test_input() -> None:
-    small = {"name": "small", "split": "train", "args": ["small"], "stdin": "", "env": {}}
-    large = {"name": "large", "split": "test", "args": ["-l", "a b"], "stdin": "/data/in", "env": {"SIZE": "2"}}
-    workload = {"cwd": "/my data", "env": {"OMP_NUM_THREADS": "2"}, "input": [small, large]}
-    assert measure_command(CONFIG, ["./solve", "{args}", "-v"], workload=workload) == (
-        "cd '/my data' && env OMP_NUM_THREADS=2 SIZE=2 GLIBC_TUNABLES=glibc.malloc.mxfast=0 heapwright measure -n 10"
-        " -- sh -c 'exec \"$@\" <\"$0\"' /data/in ./solve -l 'a b' -v"
+def test_the_line_of_a_workload_file_names_it_and_its_test_input(tuning: Callable[..., Tuning]) -> None:
+    """The settings are the command's alone: `env` before it would set them for set-up and a server's load, too."""
+    small = {"name": "small", "split": "train", "args": ["small"]}
+    large = {"name": "my large", "split": "test", "args": ["-l", "a b"]}
+    view = replace(
+        tuning(World(), options=SHORT).go(),
+        workload={"cwd": "/my data", "env": {"OMP_NUM_THREADS": "2"}, "input": [small, large]},
+        workload_file="/my data/w.toml",
     )
-    assert measure_command(CONFIGS[1], ["./solve"], workload={"input": [small], "cwd": "/d"}) == (
-        "cd /d && heapwright measure -n 10 -- ./solve small"
+    assert measure_command(CONFIG, view) == (
+        "heapwright measure --workload '/my data/w.toml' --input 'my large' -n 10"
+        " --env GLIBC_TUNABLES=glibc.malloc.mxfast=0"
     )
-    assert measure_command(CONFIGS[1], ["./solve"], workload={"cwd": "/d", "input": []}) == (
-        "heapwright measure -n 10 -- ./solve"
-    )
+    only = replace(view, workload={"input": [small]})
+    assert measure_command(CONFIGS[1], only) == ("heapwright measure --workload '/my data/w.toml' --input small -n 10")
+    none = replace(view, workload={"input": [], "server": {"load": ["x"]}})
+    assert measure_command(CONFIGS[1], none) == "heapwright measure --workload '/my data/w.toml' -n 10"
+
+
+def test_a_study_that_does_not_know_its_workload_file_has_no_line(tuning: Callable[..., Tuning]) -> None:
+    view = tuning(World(), options=SHORT).go()
+    for key in ("input", "env", "stdin", "setup", "cleanup", "server"):
+        assert measure_command(CONFIG, replace(view, workload={"cwd": "/d", key: ["x"]})) == ""

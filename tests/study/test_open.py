@@ -118,6 +118,16 @@ def test_a_study_keeps_the_settings_of_the_version_it_searches(begin: Callable[.
         (tmp_path / "s.study").unlink()
 
 
+def test_a_study_remembers_its_workload_file_where_it_stands_now(
+    begin: Callable[..., Options], workload: Workload, tmp_path: Path
+) -> None:
+    """The file may be moved or the study taken up with another copy: its place is no part of what is studied."""
+    for place in ("/first/w.toml", "/second/w.toml"):
+        begin(replace(workload, path=place))
+        with read_study(tmp_path / "s.study") as store:
+            assert store.get("workload_file") == place
+
+
 def refused(message: str, go: Callable[..., Options], *words: Any, **more: Any) -> None:
     with pytest.raises(HeapwrightError) as caught:
         go(*words, **more)

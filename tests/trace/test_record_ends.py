@@ -17,6 +17,8 @@ import pytest
 
 from heapwright.trace.pack import pack
 from heapwright.trace.record import SUFFIX, environment
+from tests import needs
+from tests.conftest import PROGRAMS
 from tests.processes import wait_for
 from tests.trace.recording import HEAPWRIGHT, dump, heapwright_record, record_told, recorded
 
@@ -142,9 +144,81 @@ def test_bad_usage_is_one_line(words: tuple[str, ...], says: str, tmp_path: Path
     assert (tmp_path / "there.hwt").read_text() == "precious"
 
 
+def nothing_left(folder: Path, *command: str | Path, options: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Records what cannot be recorded; the exit status and the one line."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    done = heapwright_record("-o", "t.hwt", *options, "--", *command, folder=folder)
+    said = done.stderr.decode()
+    assert said.count("\n") == 1, said
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    return done.returncode, said
+
+
 def test_a_static_program_cannot_be_recorded(program: Callable[..., Path], tmp_path: Path) -> None:
-    done = heapwright_record("-o", "t.hwt", "--", program("large_blocks", "-static"), folder=tmp_path)
+    status, said = nothing_left(tmp_path, program("large_blocks", "-static"))
+    assert (status, said) == (
+        1,
+        "heapwright: nothing was recorded of large_blocks-static: it is linked statically (link it dynamically)\n",
+    )
+
+
+def test_a_static_program_that_starts_others_can(program: Callable[..., Path], cases: Path, tmp_path: Path) -> None:
+    """As a busybox shell, or a program in Go."""
+    (trace,) = recorded(tmp_path, program("starts_another", "-static"), cases, "calls")
+    assert "malloc 40001" in trace.calls()
+
+
+def test_a_program_with_its_own_malloc_is_not_run(tmp_path: Path) -> None:
+    sources = [PROGRAMS / "mapping_calls.c", PROGRAMS / "bump_malloc.c"]
+    subprocess.run([needs.command("gcc"), "-O1", "-o", tmp_path / "own", *sources], check=True)
+    status, said = nothing_left(tmp_path, "./own")
+    assert (status, said) == (
+        1,
+        "heapwright: own cannot be recorded: it has a malloc of its own"
+        " (link it with the C library's malloc to record it)\n",
+    )
+
+
+def test_a_program_that_allocates_nothing(program: Callable[..., Path], tmp_path: Path) -> None:
+    """It fails with the program's own status, or 1 where that is 0; a trace that --force was to replace stays."""
+    (tmp_path / "t.hwt").write_text("precious")
+    (tmp_path / "quiet.c").write_text("int main(int n, char** a) { (void)a; return n - 1; }\n")
+    subprocess.run([needs.command("gcc"), "-o", tmp_path / "quiet", tmp_path / "quiet.c"], check=True)
+    line = (
+        "heapwright: nothing was recorded of quiet: no call of malloc was seen"
+        " (it may have an allocator of its own, or need none)\n"
+    )
+    assert nothing_left(tmp_path, "./quiet", options=("--force",)) == (1, line)
+    assert nothing_left(tmp_path, "./quiet", "a", "b", options=("--force",)) == (2, line)
+    bare = program("exit_only", "-nostdlib", "-static")
+    assert nothing_left(tmp_path, bare, options=("--force",))[0] == 3
+
+
+def test_a_shell_with_its_own_malloc_that_starts_nothing(tmp_path: Path) -> None:
+    """What its start-up leaves in the recording is no recording of it."""
+    (tmp_path / "start.c").write_text(
+        "#include <dlfcn.h>\n#include <stddef.h>\n"  # another malloc than its own, once, as libraries may ask for
+        "__attribute__((constructor)) static void f(void) {\n"
+        ' void* (*m)(size_t); *(void**)&m = dlsym(RTLD_NEXT, "malloc"); m(40001); }\n'
+    )
+    sources = [PROGRAMS / "mapping_calls.c", PROGRAMS / "bump_malloc.c", tmp_path / "start.c"]
+    subprocess.run([needs.command("gcc"), "-O1", "-D_GNU_SOURCE", "-o", tmp_path / "bash", *sources], check=True)
+    status, said = nothing_left(tmp_path, "./bash")
+    assert (status, said) == (
+        1,
+        "heapwright: nothing was recorded of bash: it has a malloc of its own"
+        " (link it with the C library's malloc to record it)\n",
+    )
+
+
+def test_an_empty_recording_cannot_be_recovered(tmp_path: Path) -> None:
+    (tmp_path / "quiet.c").write_text("int main(void) { return 0; }\n")
+    subprocess.run([needs.command("gcc"), "-o", tmp_path / "quiet", tmp_path / "quiet.c"], check=True)
+    folder = tmp_path / f".t.hwt.x{SUFFIX}"
+    folder.mkdir()
+    subprocess.run([tmp_path / "quiet"], env=environment(folder, None, True, os.environ), check=True)
+    assert list(folder.glob("*.raw")), "the recorder begins a file when the program starts"
+    done = heapwright_record("--recover", folder, "-o", "t.hwt", folder=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.decode().count("\n") == 1
-    assert "is linked statically" in done.stderr.decode()
-    assert not list(tmp_path.iterdir())
+    assert done.stderr.decode().startswith("heapwright: nothing was recorded: no call of malloc was seen")
+    assert not (tmp_path / "t.hwt").exists()

@@ -14,7 +14,7 @@ import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
-from heapwright.workload.execute import Executor, Outcome, pad_environment
+from heapwright.workload.execute import Executor, Outcome, advice, pad_environment
 from heapwright.workload.model import Input, Output, Server, Workload, WorkloadFile
 
 Make = Callable[..., Executor]
@@ -58,13 +58,67 @@ def test_a_good_run(make: Make) -> None:
         ("kill -SEGV $$", "killed by SIGSEGV"),
         ("kill -KILL $$", "killed by SIGKILL"),
         ("exit 255", "killed by signal 127"),
-        ("no-such-command", "exit status 127"),
+        ("exit 127", "exit status 127"),
     ],
 )
 def test_runs_that_do_not_count(script: str, failure: str, make: Make) -> None:
     outcome = run(make(f"echo partial; {script}"))
     assert outcome.failure == failure
     assert outcome.digest == "", "what a failed run printed stands for nothing"
+
+
+@pytest.mark.parametrize(
+    ("script", "failure"),
+    [
+        ("echo one >&2; echo 'no such option: x' >&2; exit 1", "exit status 1: no such option: x"),
+        ("echo 'free(): invalid pointer' >&2; kill -ABRT $$", "killed by SIGABRT: free(): invalid pointer"),
+        ("printf '  last\\n\\n\\n' >&2; exit 2", "exit status 2: last"),
+        ("printf '10%%\\r20%%\\rfailed' >&2; exit 2", "exit status 2: failed"),
+        ("printf '\\033[2Jred' >&2; exit 2", "exit status 2: \u241b[2Jred"),
+        ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 2", "exit status 2: " + 200 * "x"),
+    ],
+)
+def test_a_failure_keeps_the_last_words(script: str, failure: str, make: Make) -> None:
+    """They follow the kind of failure and ': ', so that failures can be counted by kind."""
+    assert run(make(script)).failure == failure
+
+
+def test_what_a_good_run_says_is_no_failure(make: Make) -> None:
+    assert run(make("echo warning: no cache >&2")).failure == ""
+    slow = make("echo waiting >&2; sleep 60", timeout=0.3)
+    assert run(slow).failure == "timed out after 0.3 s", "a run that was stopped has no last words"
+
+
+def test_what_to_tell_of_a_program_that_fails_by_itself(make: Make) -> None:
+    assert advice(run(make("exit 3"))) == "run it by hand first; it must succeed and end"
+    assert advice(run(make("echo why >&2; exit 3"))) == "", "the failure says it"
+    assert advice(run(make("echo why >&2; sleep 60", timeout=0.3))) == "its last words: why"
+
+
+def test_what_a_person_watches_is_passed_on(make: Make, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    executor = make("echo out; echo err >&2; exit 3")
+    with (tmp_path / "seen").open("wb") as seen:
+        executor.forward = seen
+        outcome = run(executor)
+    assert (tmp_path / "seen").read_text() == "out\n"
+    assert capfd.readouterr().err == "err\n"
+    assert outcome.failure == "exit status 3", "its words were passed on"
+    assert outcome.run.output_sha256 == sha("out\n")
+
+
+def test_the_exit_status_of_a_run(make: Make) -> None:
+    def status(executor: Executor) -> int:
+        return executor.exit_status(run(executor))
+
+    assert status(make("exit 0")) == 0
+    assert status(make("exit 7")) == 7
+    assert status(make("exit 7", success=[7])) == 0
+    assert status(make("exit 0", success=[7])) == 1
+    assert status(make("true", output=Output("files", ["none"]))) == 1
+    assert status(make("kill -TERM $$")) == 128 + 15
+    ends_by_term = Server(["true"])
+    assert status(make("exec sleep 60", server=ends_by_term, output=Output("none"))) == 0
+    assert status(make("exec sleep 60", server=Server(["false"]), output=Output("none"))) == 1
 
 
 def test_statuses_that_count_as_success(make: Make) -> None:
@@ -112,6 +166,7 @@ def test_stdin_of_the_input_before_that_of_the_file(make: Make, tmp_path: Path) 
 def test_the_padding_is_a_variable_of_that_length(make: Make) -> None:
     assert run(make("echo ${#HEAPWRIGHT_PAD}"), pad=1234).digest == sha("1234\n")
     assert pad_environment({"A": "1"}, 3) == {"A": "1", "HEAPWRIGHT_PAD": "xxx"}
+    assert pad_environment({"A": "1"}, 0) == {"A": "1"}
 
 
 # set-up and clean-up
@@ -257,6 +312,8 @@ def test_servers_that_fail(make: Make) -> None:
         return run(make(script, timeout, server=server, output=Output("none"))).failure
 
     assert failure("exit 3", Server(["true"], ready=["false"])) == "ended before it was ready"
+    words = "echo 'port 80: permission denied' >&2; exit 3"
+    assert failure(words, Server(["true"], ready=["false"])) == "ended before it was ready: port 80: permission denied"
     never = Server(["true"], ready=["false"], ready_timeout=0.2)
     assert failure("exec sleep 60", never) == "not ready within 0.2 s"
     assert failure("exec sleep 60", Server(["sh", "-c", "exit 4"])) == "the load command failed with status 4"

@@ -4,37 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
+
+from heapwright.allocators.program_file import read_program
 
 
 def find_loader(program: str) -> str | None:
     """The dynamic loader (PT_INTERP) a program starts with; follows `#!`; None for static or unreadable ones."""
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-    from elftools.elf.segments import InterpSegment
-
-    path = shutil.which(program)
-    for _ in range(4):  # a script's interpreter may be a script
-        if path is None:
-            return None
-        try:
-            with Path(path).open("rb") as file:
-                if file.read(2) == b"#!":
-                    words = file.readline(512).decode(errors="replace").split()
-                    target = words[1] if words and Path(words[0]).name == "env" and len(words) > 1 else ""
-                    path = shutil.which(target or (words[0] if words else ""))
-                    continue
-                file.seek(0)
-                for segment in ELFFile(file).iter_segments():
-                    if isinstance(segment, InterpSegment):
-                        return str(segment.get_interp_name())
-        except (OSError, ELFError):
-            return None
-        return None
-    return None
+    found = read_program(program)
+    return (found.loader or None) if found else None
 
 
 def list_tunables(loader: str, env: Mapping[str, str]) -> dict[str, int]:

@@ -33,13 +33,13 @@ def bindings(folder: Path) -> list[set[tuple[str, str]]]:
 
 
 def providers(library: str, pairs: set[tuple[str, str]]) -> set[str]:
-    """Whose malloc the files of a process have, this library's own needs and the loader's aside; real paths.
+    """Whose malloc the files of a process have, those that have their own and the loader's aside; real paths.
 
     A program that is not position-independent lends malloc an address of its own, a stub that jumps to the malloc it is
     itself bound to: who is bound to that stub has what the program has.
     """
     real = {(os.path.realpath(user), os.path.realpath(provider)) for user, provider in pairs if "/ld-" not in user}
-    others = {(user, provider) for user, provider in real if user not in (os.path.realpath(library), provider)}
+    others = {(user, provider) for user, provider in real if user != provider}
     behind = dict(others)
     return {
         provider if provider == os.path.realpath(library) else behind.get(provider, provider) for _, provider in others
@@ -64,18 +64,24 @@ def judge(allocator: Allocator, program: str, folder: Path) -> tuple[Allocator, 
     return (dataclasses.replace(allocator, preload=library) if found and failure else allocator), ""
 
 
+def others_than(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:
+    """Whose malloc the processes have instead of this library's; none if a process has this library's and no other."""
+    real = os.path.realpath(library)
+    seen = [providers(library, pairs) for pairs in found]
+    return [] if {real} in seen else sorted({provider for bound in seen for provider in bound} - {real})
+
+
 def verdict(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:
     """Empty if some process had this library's malloc and no other; else what happened, in a few words."""
-    real = os.path.realpath(library)
-    seen = [bound for pairs in found if (bound := providers(library, pairs))]
-    if {real} in seen:
-        return ""
-    if seen:
-        others = sorted({p for bound in seen for p in bound} - {real})
+    processes = list(found)
+    others = others_than(library, processes)
+    if others:
         own = shutil.which(program)
         if own and os.path.realpath(own) in others:
             return "not loaded: the program brings its own malloc"
         return f"not loaded: malloc is bound to {', '.join(others)}"
+    if any(providers(library, pairs) for pairs in processes):
+        return ""
     path = shutil.which(program)
     if path and Path(path).stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
         return "not loaded: the program is set-user-ID, its loader ignores LD_PRELOAD"

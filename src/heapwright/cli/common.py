@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heapwright.report.progress import Silent
     from heapwright.study.runner import Machines
     from heapwright.study.store import Store
-    from heapwright.workload.model import Workload
+    from heapwright.workload.model import Input, Workload
 
 SCHEMA_VERSION = 1
 
@@ -51,6 +51,17 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Options of every verb that prints results."""
     parser.add_argument("--json", metavar="FILE", help="write one JSON object; '-' is stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no table")
+
+
+def add_workload_option(parser: argparse.ArgumentParser, inputs: str = "") -> None:
+    """The option of every verb that runs a command.
+
+    Args:
+        inputs: what is run where `--input` is not given, for its help; empty: the verb has no such option.
+    """
+    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
+    if inputs:
+        parser.add_argument("--input", metavar="NAME", help=f"which input of the workload (default: {inputs})")
 
 
 def add_cluster_option(parser: argparse.ArgumentParser) -> None:
@@ -155,18 +166,48 @@ def read_workload(args: argparse.Namespace) -> Workload:
     from heapwright.workload.model import from_command, load_workload
 
     if args.workload is None:
+        if getattr(args, "input", None) is not None:
+            raise UsageError("--input names an input of a workload file", "give the file: --workload FILE")
         return from_command(need_command(args))
     if args.command:
         raise UsageError("a command and --workload cannot both be given", "leave one out")
-    return load_workload(args.workload)
+    workload = load_workload(args.workload)
+    if workload.file.server is not None and getattr(args, "instructions", None) == "callgrind":
+        raise UsageError("a server cannot be run under callgrind: nothing loads it there", "leave --instructions out")
+    return workload
 
 
-def warn_of_settings(workload: Workload | None = None, allocators: list[Allocator] | None = None) -> None:
+def read_inputs(args: argparse.Namespace, workload: Workload) -> tuple[Input, ...]:
+    """The input of `--input`, or all.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    return workload.inputs if args.input is None else (workload.input(args.input),)
+
+
+def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
+    """Fails where a look at the program shows that the allocator's settings cannot reach it.
+
+    Raises:
+        HeapwrightError: they cannot; the hint says what to do instead.
+    """
+    from heapwright.allocators.reach import find_barrier
+
+    barrier = find_barrier(workload.program(workload.inputs[0]), allocator.name, allocator.preload)
+    if barrier is not None and barrier.certain:
+        raise HeapwrightError(barrier.why, barrier.instead)
+
+
+def warn_of_settings(
+    workload: Workload | None = None, allocators: list[Allocator] | None = None, env: Mapping[str, str] | None = None
+) -> None:
     """Says on stderr which settings of malloc in the environment will not take effect as they stand.
 
     Args:
         workload: what is run; its own environment and that of its inputs count too.
         allocators: those that will run; default: all found here.
+        env: what is set for the command besides.
     """
     import os
 
@@ -176,7 +217,9 @@ def warn_of_settings(workload: Workload | None = None, allocators: list[Allocato
     inputs = [dict(i.env) for i in workload.inputs] if workload else []
     program = workload.program() if workload else None
     lines = [
-        x for more in inputs or [{}] for x in environment_troubles({**os.environ, **own, **more}, allocators, program)
+        x
+        for more in inputs or [{}]
+        for x in environment_troubles({**os.environ, **own, **more, **(env or {})}, allocators, program)
     ]
     for line in dict.fromkeys(lines):
         warn(line)

@@ -12,6 +12,7 @@ from heapwright.cli.common import (
     add_cluster_option,
     add_measuring_options,
     add_output_options,
+    add_workload_option,
     chosen_allocators,
     meter_options,
     open_machines,
@@ -30,8 +31,11 @@ examples:
   heapwright compare --allocators glibc,jemalloc,./libmine.so -n 20 --plot plot.svg -- ./prog
   heapwright compare --workload redis.toml --markdown table.md
 
-Ratios are to the first allocator (the reference); below 1 is less memory or time.
+Ratios are to the first row (the reference); below 1 is less memory or time. Without --allocators the reference is the
+program as it is: glibc, or a row named 'default' where the program has another malloc, with glibc beside it.
 """
+
+_WIDEST = 10_000  # columns that a table is measured in
 
 
 def add_parser(verbs: Any) -> None:
@@ -43,9 +47,11 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
+    add_workload_option(parser)
     parser.add_argument(
-        "--allocators", metavar="A,B", help="names or paths, the reference first (default: all found, glibc first)"
+        "--allocators",
+        metavar="A,B",
+        help="names or paths, the reference first (default: all found, to the program as it is)",
     )
     parser.add_argument("-n", "--rounds", type=positive, default=10, metavar="ROUNDS", help="rounds (default 10)")
     parser.add_argument("--metrics", metavar="M,N", help="what the table shows (default wall,cpu,peak_rss)")
@@ -88,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
         make_progress(quiet=args.quiet) as progress,
         open_machines(args, workload, allocators, progress) as machines,
     ):
-        found = Comparer(workload, allocators, options, args.seed, progress, base, machines).run(args.rounds)
+        named = bool(args.allocators)
+        found = Comparer(workload, allocators, options, args.seed, progress, base, machines, named).run(args.rounds)
     command = workload.file.command
     if args.csv:
         write_whole(args.csv, csv_text(found))
@@ -99,10 +106,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(args.json, comparison_json(found, command))
     if not args.quiet and args.json != "-":
-        out = console()
-        out.print(table(found, metrics))
+        out, shown = console(), table(found, metrics)
+        if not out.is_terminal:  # a log is as wide as it must be
+            out.width = max(out.width, out.measure(shown, options=out.options.update(width=_WIDEST)).maximum)
+        out.print(shown)
         for text in failures(found):
-            out.print(visible(text), style="yellow")
+            out.print(visible(text), style="yellow", soft_wrap=True)
         for text in found.warnings:
             out.print(visible(f"warning: {text}"), style="yellow")
     return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1

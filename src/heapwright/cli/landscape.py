@@ -14,9 +14,11 @@ from heapwright.cli.common import (
     add_cluster_option,
     add_measuring_options,
     add_output_options,
+    add_workload_option,
     open_machines,
     positive,
     read_workload,
+    refuse_unreached,
     write_json,
 )
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
@@ -57,7 +59,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("-n", "--replicates", type=positive, metavar="N", help="runs of every place (default 1)")
     parser.add_argument("--seed", type=positive, metavar="N", help="of order and padding (default 1)")
     parser.add_argument("--study", type=Path, metavar="FILE", help="where to keep it (default: by the command)")
-    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
+    add_workload_option(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="every run, a line each")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="the landscape as .svg, .png or .pdf")
     add_measuring_options(parser)
@@ -154,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
         given["massif"] = True
     if args.instructions is not None:
         given["callgrind"] = args.instructions == "callgrind"
+    refuse_unreached(workload, allocator)
     path = args.study or _path(workload, given)
     if not path.exists():
         given["objectives"] = (metric,)

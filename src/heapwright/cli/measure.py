@@ -1,30 +1,42 @@
-"""`heapwright measure`: a command under the meter, once or several times."""
+"""`heapwright measure`: a command or a workload under the meter, once or several times."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import (
     add_measuring_options,
     add_output_options,
+    add_workload_option,
     meter_options,
-    need_command,
     positive,
+    read_inputs,
+    read_workload,
     warn_of_settings,
     write_json,
 )
 from heapwright.errors import HeapwrightError
-from heapwright.shown import console, warn
+from heapwright.shown import console, visible, warn
+
+if TYPE_CHECKING:
+    from heapwright.measure.meter import Run
+    from heapwright.study.view import Summary
+    from heapwright.workload.execute import Outcome
+    from heapwright.workload.model import Workload
 
 _EPILOG = """\
-example:
+examples:
   heapwright measure -n 5 -- perl -e 'my %h; $h{$_} = "x$_" for 1..200000'
+  heapwright measure --workload redis.toml -n 5 --env MALLOC_ARENA_MAX=1
 
 What the command prints on stdout is passed on (of the first run only; with --json - not at all); the table
 follows it. The exit status is the command's own.
+
+With --workload every input is run -n times, with the file's set-up and clean-up around each run. A server is started,
+loaded and stopped. The exit status is 0 if every run succeeded by the file's own terms.
 """
 
 
@@ -38,64 +50,114 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="how often (default 1)")
+    add_workload_option(parser, inputs="all")
+    parser.add_argument(
+        "--env",
+        type=_variable,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a variable for the command alone: not for set-up, clean-up and a server's load",
+    )
     add_measuring_options(parser)
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 
 
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE")
+    return name, value
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    import tempfile
     from dataclasses import replace
     from pathlib import Path
 
-    from heapwright.measure.meter import Run, run_metered
-    from heapwright.workload.model import check_command
+    from heapwright.workload.execute import Executor
 
-    command = need_command(args)
-    check_command(command[0], Path.cwd())
-    warn_of_settings()
-    options = replace(meter_options(args), pss=True)
-    runs: list[Run] = []
+    workload = read_workload(args)
+    inputs, env = read_inputs(args, workload), dict(args.env)
+    warn_of_settings(workload, env=env)
+    options = replace(meter_options(args, workload.file.timeout), pss=True)
+    outcomes: dict[str, list[Outcome]] = {}
+    status = 0
     try:
-        with Path(os.devnull).open("wb") as nowhere:
-            for number in range(args.runs):
-                passed_on = number == 0 and args.json != "-"
-                forward = sys.stdout.buffer if passed_on else nowhere
-                runs.append(run_metered(command, options, forward=forward, attended=True))
+        with (
+            Path(os.devnull).open("wb") as nowhere,
+            tempfile.TemporaryDirectory(prefix="heapwright-") as folder,
+        ):
+            executor = Executor(workload, options, Path(folder) / "references")
+            for input_ in inputs:
+                for number in range(args.runs):
+                    passed_on = number == 0 and args.json != "-"
+                    executor.forward = sys.stdout.buffer if passed_on else nowhere
+                    outcome = executor.run(input_, env)
+                    outcomes.setdefault(input_.name, []).append(outcome)
+                    status = status or executor.exit_status(outcome)
     except HeapwrightError as error:
         raise HeapwrightError(error.message, error.hint, min(error.status, 127)) from None
     finally:
-        if runs:
-            _show(args, command, runs)
-    return next((r.exit_code for r in runs if r.exit_code), 0)
+        if outcomes:
+            _show(args, workload, outcomes)
+    return status
 
 
-def _show(args: argparse.Namespace, command: list[str], runs: list[Any]) -> None:
-    import dataclasses
-
-    from heapwright.measure.host import describe_host
+def _summary(runs: list[Run]) -> dict[str, Summary | None]:
     from heapwright.metrics import NUMERIC
     from heapwright.study.stats import summarise
 
     values = {m: [v for r in runs if (v := r.metrics[m]) is not None] for m in NUMERIC}
-    summary = {m: summarise(v) if v else None for m, v in values.items()}
-    for warning in dict.fromkeys(w for r in runs for w in r.warnings):
+    return {m: summarise(v) if v else None for m, v in values.items()}
+
+
+def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list[Outcome]]) -> None:
+    runs = {name: [o.run for o in found] for name, found in outcomes.items()}
+    for warning in dict.fromkeys(w for found in runs.values() for r in found for w in r.warnings):
         warn(warning)
-    if len({r.output_sha256 for r in runs}) > 1:
-        warn("the output differs from run to run")
+    for name, found in outcomes.items():
+        on = f" on input '{name}'" if len(workload.inputs) > 1 else ""
+        if workload.path:  # a bare command's status says it, and its stderr was passed on
+            for failure in dict.fromkeys(o.failure for o in found if o.failure):
+                warn(f"a run{on} failed: {failure}")
+        if len({o.digest for o in found if not o.failure}) > 1:
+            warn(f"the output differs from run to run{on}")
     if args.json:
-        result = {
-            "command": command,
-            "host": describe_host(),
-            "meter": runs[0].meter,
-            "runs": [r.as_json() for r in runs],
-            "summary": {
-                m: {k: v for k, v in dataclasses.asdict(s).items() if k != "n"} if s else None
-                for m, s in summary.items()
-            },
-        }
-        write_json(args.json, result)
+        _write(args.json, workload, runs)
     if not args.quiet and args.json != "-":
         from heapwright.report.terminal import measure_table
 
-        measure_table([r.as_json() for r in runs], {m: s for m, s in summary.items() if s}, console())
+        for name, same in runs.items():
+            if len(runs) > 1:
+                console().print(visible(f"input {name}"), style="bold")
+            measure_table([r.as_json() for r in same], {m: s for m, s in _summary(same).items() if s}, console())
+
+
+def _write(where: str, workload: Workload, runs: dict[str, list[Run]]) -> None:
+    """One JSON object; of a workload each run says its input, and each input has a summary of its own."""
+    import dataclasses
+
+    from heapwright.measure.host import describe_host
+
+    def plain(found: list[Run]) -> dict[str, Any]:
+        return {
+            m: {k: v for k, v in dataclasses.asdict(s).items() if k != "n"} if s else None
+            for m, s in _summary(found).items()
+        }
+
+    commands = {name: workload.command(workload.input(name)) for name in runs}
+    every = [(name, run) for name, found in runs.items() for run in found]
+    result = {
+        "command": next(iter(commands.values())) if len(runs) == 1 else workload.file.command,
+        "host": describe_host(),
+        "meter": every[0][1].meter,
+        "runs": [{**run.as_json(), **({"input": name} if workload.path else {})} for name, run in every],
+        "summary": plain([run for _, run in every]),
+    }
+    if workload.path:
+        result["workload"] = workload.path
+        result["inputs"] = {name: {"command": commands[name], "summary": plain(runs[name])} for name in runs}
+    write_json(where, result)

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.cli.common import add_output_options, need_command, write_json
+from heapwright.cli.common import (
+    add_output_options,
+    add_workload_option,
+    read_inputs,
+    read_workload,
+    write_json,
+)
 from heapwright.errors import UsageError
 from heapwright.shown import say, warn
 
 if TYPE_CHECKING:
-    from heapwright.trace.record import Recorded
+    from heapwright.trace.record import Recorded, Recording
 
 _EPILOG = """\
-example:
+examples:
   heapwright record -o perl.hwt -- perl -e 'my %h; $h{$_} = "x$_" for 1..200000'
+  heapwright record -o redis.hwt --workload redis.toml
 
 The command's input, output and exit status are its own. One trace a process: the busiest becomes TRACE, the others
-TRACE.PID.hwt beside it. Programs that are linked statically or set-user-ID cannot be recorded.
+TRACE.PID.hwt beside it. Programs that are linked statically or set-user-ID, or have a malloc of their own, cannot be
+recorded. A recording without any allocation is a failure, and leaves nothing.
+
+With --workload one input is recorded, with the file's set-up and clean-up around it. A server is started, loaded and
+stopped; the exit status is 0 if it ended by its stop signal.
 """
 
 _SHOWN = 12
@@ -39,6 +52,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--allocator", metavar="A", help="record on top of this allocator (default: what the command has)"
     )
+    add_workload_option(parser, inputs="the first")
     parser.add_argument("--no-children", action="store_true", help="only the command itself, not what it starts")
     parser.add_argument("--force", action="store_true", help="overwrite TRACE")
     parser.add_argument("--recover", type=Path, metavar="DIR", help="pack what an interrupted recording left in DIR")
@@ -48,24 +62,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Records; the command's own exit status."""
-    from heapwright.trace.record import Recording, check_target, record, recover
-
-    if args.recover is not None:
-        if args.command:
-            raise UsageError("a command and --recover cannot both be given", "leave one out")
-        if args.output is None:
-            raise UsageError("--recover needs a trace to write", "-o TRACE")
-        check_target(args.output, args.force)
-        recording = Recording(0, recover(args.recover, args.output))
-    else:
-        from heapwright.allocators.registry import get_allocator
-        from heapwright.workload.model import check_command
-
-        command = need_command(args)
-        check_command(command[0], Path.cwd())
-        allocator = get_allocator(args.allocator) if args.allocator else None
-        trace = args.output or Path(f"{Path(command[0]).name}.hwt")
-        recording = record(command, trace, allocator, not args.no_children, args.force)
+    recording = _recover(args) if args.recover is not None else _record(args)
     if args.json:
         write_json(args.json, {"exit_code": recording.status, "processes": [_as_json(p) for p in recording.processes]})
     if not args.quiet:
@@ -74,10 +71,43 @@ def run(args: argparse.Namespace) -> int:
         more = len(recording.processes) - _SHOWN
         if more > 0:
             say(f"… and {more} processes with fewer events")
+    if recording.failure:
+        warn(f"the run failed: {recording.failure}")
     for process in recording.processes:
         if process.warning and (process.packed.lost_events or process.packed.lost_bytes):
             warn(f"{process.trace}: {process.warning}")
     return recording.status
+
+
+def _recover(args: argparse.Namespace) -> Recording:
+    from heapwright.trace.record import Recording, check_target, recover
+
+    if args.command or args.workload:
+        raise UsageError("a command and --recover cannot both be given", "leave one out")
+    if args.output is None:
+        raise UsageError("--recover needs a trace to write", "-o TRACE")
+    check_target(args.output, args.force)
+    return Recording(0, recover(args.recover, args.output))
+
+
+def _record(args: argparse.Namespace) -> Recording:
+    """Runs the command with our own stdin, stdout and stderr; an input of a workload with the file's stdin."""
+    from heapwright.allocators.registry import get_allocator
+    from heapwright.measure.meter import MeterOptions
+    from heapwright.trace.record import record, record_workload
+    from heapwright.workload.execute import Executor
+
+    workload = read_workload(args)
+    input_ = read_inputs(args, workload)[0]
+    trace = args.output or Path(f"{Path(workload.program(input_)).name}.hwt")
+    allocator = get_allocator(args.allocator) if args.allocator else None
+    how = (trace, allocator, not args.no_children, args.force)
+    if not workload.path:
+        return record(workload.command(input_), *how)
+    options = MeterOptions(backend="poll", timeout=workload.file.timeout)
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+        executor = Executor(workload, options, Path(folder) / "references", forward=sys.stdout.buffer)
+        return record_workload(executor, input_, *how)
 
 
 def _as_json(process: Recorded) -> dict[str, Any]:

@@ -7,12 +7,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from heapwright.cli.common import need_command
+from heapwright.cli.common import add_workload_option, read_inputs, read_workload
 from heapwright.shown import say, warn
 
 _EPILOG = """\
-example:
+examples:
   heapwright run heapwright-perl-1a2b3c.study --pick time -- perl report.pl access.log
+  heapwright run redis.study --workload redis.toml
+
+The command takes our place. With --workload it is the file's, in the file's directory and environment, with the stdin
+and arguments of one input. Set-up, clean-up and a server's load are not run.
 """
 
 
@@ -26,22 +30,24 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", type=Path, metavar="STUDY")
+    add_workload_option(parser, inputs="the first")
     parser.add_argument("--pick", choices=("memory", "time", "balanced"), help="which (default: the study's claim)")
     parser.set_defaults(run=run, takes_command=True)
 
 
 def run(args: argparse.Namespace) -> int:
     """Replaces this process by the command; what else the user has set in the same variables stays."""
+    from heapwright.allocators.reach import find_barrier
     from heapwright.study.choose import chosen_config, kept_choice
     from heapwright.study.local import local_environment
     from heapwright.study.program import changed_sentence, program_of
     from heapwright.study.store import believed, read_study
-    from heapwright.workload.model import check_command
     from heapwright.workload.program import command_changes
 
-    command = need_command(args)
-    check_command(command[0], Path.cwd())
-    env, instead = dict(os.environ), ""
+    workload = read_workload(args)
+    input_ = read_inputs(args, workload)[0]
+    command, program = workload.command(input_), workload.program(input_)
+    env, instead = {**os.environ, **workload.file.env, **input_.env}, ""
     with read_study(args.study) as store, believed(args.study):
         config = kept_choice(store, args.pick)
         if config is None:
@@ -52,12 +58,20 @@ def run(args: argparse.Namespace) -> int:
         spaces = store.get("spaces") or {}
         measured = str(((store.get("identity") or {}).get("command") or command)[0])
         if not config.is_default or config.env:
-            added, instead = local_environment(config.env, config.settings, config.allocator, spaces, os.environ)
+            added, instead = local_environment(config.env, config.settings, config.allocator, spaces, env)
             env |= added
     if instead:
         say(f"{config.allocator} is taken from {instead}: the study's library is not here")
     if Path(measured).name != Path(command[0]).name:
         say(f"the study is of another program, {measured}: its claim says nothing of {command[0]}")
-    elif identity is not None and (changes := command_changes(identity, command, Path.cwd())):
+    elif identity is not None and (changes := command_changes(identity, [program, *command[1:]], workload.cwd)):
         warn(f"{changed_sentence(changes)}; 'heapwright verify {args.study}' tells whether its gain still holds")
+    library = instead or config.env.get("LD_PRELOAD", "").partition(":")[0]
+    barrier = None if config.is_default else find_barrier(program, config.allocator, library)
+    if barrier is not None:
+        warn(str(barrier))
+    stdin = input_.stdin or workload.file.stdin
+    if stdin:
+        os.dup2(os.open(stdin, os.O_RDONLY), 0)
+    os.chdir(workload.cwd)
     os.execvpe(command[0], command, env)

@@ -16,6 +16,7 @@ from heapwright.cli.common import (
     open_machines,
     positive,
     read_workload,
+    refuse_unreached,
     warn_of_settings,
     write_json,
 )
@@ -218,6 +219,8 @@ def run(args: argparse.Namespace) -> int:
     if (args.space or args.preset) and not path.exists():
         given = {"proxy": "none", **given}  # settings may be the program's own; the papers ran the program
     _check(given, allocators)
+    if len(allocators) == 1:
+        refuse_unreached(workload, allocators[0])
     warn_of_settings(workload, allocators)
     if args.warm_start and not path.exists():
         good_settings([Path(p) for p in args.warm_start], [a.name for a in allocators], 1)

@@ -223,7 +223,7 @@ def _read_segments(elf: Any, image: Image, raw: _Raw) -> None:
         elif segment["p_type"] == "PT_DYNAMIC" and image.kind != "object":
             started = _read_dynamic(segment, image, raw)
         elif segment["p_type"] == "PT_NOTE":
-            _read_notes(raw.content[segment["p_offset"] : segment["p_offset"] + segment["p_filesz"]], image)
+            add_notes(raw.content[segment["p_offset"] : segment["p_offset"] + segment["p_filesz"]], image)
     # A program that may be loaded anywhere has the type of a library; and a library may have a loader, to be run.
     if image.kind == "library" and started:
         image.kind = "program"
@@ -267,7 +267,7 @@ def _read_sections(elf: Any, image: Image, raw: _Raw) -> None:
         image.symbols = raw.symbols(number)
     for number in raw.of_type("SHT_NOTE"):
         if image.kind == "object":
-            _read_notes(raw.data(number), image)
+            add_notes(raw.data(number), image)
     if image.kind != "object":
         return
     for number, name in enumerate(image.sections):
@@ -302,7 +302,8 @@ def _read_dynamic_symbols(elf: Any, image: Image, raw: _Raw, number: int) -> Non
             image.imports.append(symbol._replace(version=version, library=library))
 
 
-def _read_notes(data: bytes, image: Image) -> None:
+def add_notes(data: bytes, image: Image) -> None:
+    """Adds the notes of a PT_NOTE segment or a note section to the image's."""
     order = ">" if image._big else "<"
     at = 0
     while at + 12 <= len(data):

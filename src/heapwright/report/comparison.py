@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,20 +16,29 @@ from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.picture import write_picture
 from heapwright.shown import visible
 from heapwright.study.compare import Comparison, Row
+from heapwright.study.stats import Ratio
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 def _ratio(row: Row, metric: str) -> str:
-    """'0.913 [0.905, 0.921]'."""
+    """'0.913 [0.905, 0.921]'; of a single round '0.913'."""
     found = row.ratios.get(metric)
-    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]" if found else "n/a"
+    if found is None:
+        return "n/a"
+    return f"{found.value:.3f}" + ("" if math.isnan(found.low) else f" [{found.low:.3f}, {found.high:.3f}]")
+
+
+def _label(row: Row) -> str:
+    """'jemalloc', 'default (libjemalloc.so.2)'."""
+    return f"{row.allocator.name} ({row.malloc})" if row.malloc else row.allocator.name
 
 
 def _versions(found: Comparison) -> str:
     """'glibc 2.36, jemalloc 5.3.0-1'; n/a where a version cannot be told."""
-    names = (f"{row.allocator.name} {row.allocator.version or 'n/a'}" for row in found.rows)
+    known = [row for row in found.rows if row.allocator.version or not row.malloc]
+    names = (f"{row.malloc or row.allocator.name} {row.allocator.version or 'n/a'}" for row in known)
     return ", ".join(dict.fromkeys(names))
 
 
@@ -36,7 +46,7 @@ def _cells(found: Comparison, metrics: Sequence[str]) -> list[list[str]]:
     """Rows of text: the reference's medians, the others' ratios or why there are none."""
     rows = []
     for row in found.rows:
-        name = row.allocator.name
+        name = _label(row)
         if row.failure:
             rows.append([name, row.failure])
         elif row is found.reference:
@@ -48,9 +58,12 @@ def _cells(found: Comparison, metrics: Sequence[str]) -> list[list[str]]:
 
 
 def _title(found: Comparison) -> str:
+    name, how = found.reference.allocator.name, f"{found.rounds} interleaved rounds"
+    what = "ratios to it with 95% intervals"
+    if found.rounds == 1:
+        how, what = "1 round", "ratios to it; one round has no interval"
     return (
-        f"{found.rounds} interleaved rounds; {found.reference.allocator.name}: medians; others: ratios to it with 95% "
-        f"intervals, below 1 is less; THP {found.host['thp'] or 'n/a'}; {_versions(found)}"
+        f"{how}; {name}: medians; others: {what}, below 1 is less; THP {found.host['thp'] or 'n/a'}; {_versions(found)}"
     )
 
 
@@ -108,6 +121,10 @@ def csv_text(found: Comparison) -> str:
     return text.getvalue()
 
 
+def _plain(ratio: Ratio) -> dict[str, float | None]:
+    return {k: None if math.isnan(v) else v for k, v in dataclasses.asdict(ratio).items()}
+
+
 def comparison_json(found: Comparison, command: Sequence[str]) -> dict[str, Any]:
     """As the contract has it."""
     allocators = {}
@@ -117,11 +134,12 @@ def comparison_json(found: Comparison, command: Sequence[str]) -> dict[str, Any]
             "version": row.allocator.version,
             "path": path,
             "build_id": build_id(path) if path else None,
+            **({"malloc": row.malloc} if row.malloc else {}),
             "env": row.allocator.env,
             "failure": row.failure or None,
             "runs": [{"round": n + 1, "input": i, **run.as_json()} for (n, i), run in row.runs.items()],
             "summary": {m: dataclasses.asdict(s) for m, s in row.summary.items()},
-            "ratio": {m: dataclasses.asdict(r) for m, r in row.ratios.items()},
+            "ratio": {m: _plain(r) for m, r in row.ratios.items()},
         }
     return {
         "command": list(command),

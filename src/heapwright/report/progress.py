@@ -33,6 +33,7 @@ _TITLES = {
     "shortlist": "measuring the best again",
     "landscape": "sweeping",
     "minify": "dropping what does nothing",
+    "compare.warm": "warming up",
     "compare": "comparing",
     "bench": "benchmarks",
     "bench.warm": "warming up",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     state = "swept" if view.terrain and view.phase == "done" else state
     rows = listed(view)
     command = shlex.join(view.command)
-    elided = len(command) > LONG_COMMAND
+    elided = len(command) > LONG_COMMAND and not view.workload_file
     # The pictures are our own SVG with everything from outside escaped (plots._svg).
     draw = {
         "forest": forest_svg,
@@ -66,7 +67,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     ]
     return {
         "anchor": anchor,
-        "title": (command[:LONG_COMMAND] + " …" if elided else command) or "study",
+        "title": (command[:LONG_COMMAND] + " …" if len(command) > LONG_COMMAND else command) or "study",
         "contents": [(id_, name) for id_, name, there in contents if there],
         "state": state,
         "state_text": _STATES["trade" if trade else state],
@@ -102,8 +103,8 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "facts": facts(view),
         "reproduce": shlex.join(view.reproduce),
         "report": shlex.join(["heapwright", "report", view.path]),
-        "default_command": measure_command(view.default, view.command, workload=view.workload),
-        "cwd": view.workload.get("cwd", ""),
+        "default_command": measure_command(view.default, view),
+        "cwd": "" if view.workload_file else view.workload.get("cwd", ""),
         "phase_text": phase_title(view.phase),
         "margin": _margin(view),
     }
@@ -223,7 +224,7 @@ def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
         "minified": pick.minified,
         "dropped": [{"key": d.key, "value": d.value} for d in pick.dropped],
         "number": pick.searched.number,
-        "command": measure_command(pick.config, view.command, workload=view.workload),
+        "command": measure_command(pick.config, view),
     }
 
 
@@ -284,12 +285,12 @@ def _worker(w: Worker) -> dict[str, str]:
 
 
 def _evaluation(view: StudyView, e: Evaluation, elided: bool) -> dict[str, Any]:
-    command = measure_command(e.config, [] if elided else view.command, workload=None if elided else view.workload)
+    command = measure_command(e.config, replace(view, command=[]) if elided else view)
     return {
         "number": e.number,
         "settings": describe(e.config, view.default),
         "ratios": [percent(e.ratios[k]) if k in e.ratios and e.feasible else "n/a" for k in view.objectives],
         "runs": e.runs,
         "state": e.reason if not e.feasible else "Pareto front" if e.on_front else "foretold" if e.replayed else "",
-        "command": f"{command} …" if elided else command,
+        "command": f"{command} …" if command and elided else command,
     }

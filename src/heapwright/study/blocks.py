@@ -22,7 +22,7 @@ from heapwright.study.runner import TRIES, Job, Result, Runner, Work
 from heapwright.study.stats import log_ratio
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import DEFAULT_ID, Config
-from heapwright.workload.execute import Outcome
+from heapwright.workload.execute import Outcome, advice
 from heapwright.workload.model import Input
 
 _PAD = 4096  # a page: covers every alignment of the stack
@@ -250,11 +250,10 @@ class Blocks:
         for failure in result.retried:
             self.progress.note(f"the default failed ({failure}); trying again")
         if default and outcome.failure:
-            last = outcome.run.stderr_tail.strip().splitlines()[-1:]
             on = f" on input '{job.input.name}'" if job.input.name != "default" else ""
             raise HeapwrightError(
                 f"the command fails by itself{on}, with nothing changed: {outcome.failure}",
-                f"its last words: {last[0][:200]}" if last else "run it by hand first; it must succeed and end",
+                advice(outcome),
             )
         failure = outcome.failure or ("" if default else self._changed_output(job.input, outcome))
         if self.runner.elsewhere:

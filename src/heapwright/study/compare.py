@@ -2,21 +2,29 @@
 
 Every allocator's first run is its warm-up and is not counted. In it the loader is asked whether the allocator took
 over. What crashes, hangs, changes the output or is not loaded keeps its row, with the reason, and the others go on.
+
+The first row is the reference. Where the user named none, and the program has another malloc than the system's, that
+is the program as it is: a row of its own, named 'default', beside glibc's.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from heapwright.allocators.peers import library_version
+from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.takeover import judge, watch_environment
+from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.allocators.takeover import bindings, judge, others_than, watch_environment
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
@@ -24,10 +32,11 @@ from heapwright.metrics import NUMERIC
 from heapwright.study.blocks import Progress
 from heapwright.study.runner import Here, Job, Machines, Result, Work
 from heapwright.study.stats import Ratio, log_ratio, ratio_interval, summarise
-from heapwright.study.view import Summary
-from heapwright.workload.execute import Executor, Outcome
+from heapwright.study.view import DEFAULT, Summary
+from heapwright.workload.execute import Executor, Outcome, advice
 from heapwright.workload.model import Input, Workload
 
+_OWN = "its own malloc"
 _PAD = 4096  # a page: covers every alignment of the stack
 _TIMEOUT_FACTOR, _TIMEOUT_LEAST = 10.0, 10.0
 
@@ -40,7 +49,8 @@ class Row:
         failure: why it does not count (from then on it was not run any more), or empty.
         runs: by round and input; the warm-up is not among them.
         summary: metric → of all its runs.
-        ratios: metric → ratio to the reference with its 95 % interval.
+        ratios: metric → ratio to the reference with its 95 % interval; of one round there is none.
+        malloc: of the program as it is: what its malloc is, 'libjemalloc.so.2'; else empty.
     """
 
     allocator: Allocator
@@ -48,6 +58,7 @@ class Row:
     runs: dict[tuple[int, str], Run] = field(default_factory=dict)
     summary: dict[str, Summary] = field(default_factory=dict)
     ratios: dict[str, Ratio] = field(default_factory=dict)
+    malloc: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,7 @@ class Comparer:
 
     Args:
         allocators: the reference first.
+        named: the user named that reference; else it is the program as it is, if its malloc is not the system's.
         options: how to measure; a timeout of 0 becomes ten times the reference's warm-up.
         seed: of order, padding and resampling.
         machines: where rounds are run; warm-ups are here.
@@ -84,9 +96,11 @@ class Comparer:
         progress: Progress,
         base: dict[str, str],
         machines: Machines | None = None,
+        named: bool = True,
     ) -> None:
         self.workload = workload
         self.rows = [Row(a) for a in allocators]
+        self.named = named
         self.options = options
         self.seed = seed
         self.progress = progress
@@ -94,6 +108,7 @@ class Comparer:
         self.machines = machines or Here()
         self._digests: dict[str, str] = {}
         self._unstable: set[str] = set()
+        self._warmed: set[tuple[str, str]] = set()
 
     def run(self, rounds: int) -> Comparison:
         """Warm-up, then the rounds.
@@ -103,9 +118,13 @@ class Comparer:
         """
         with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
             self._executor = Executor(self.workload, self.options, Path(folder) / "references")
-            self.progress.phase("compare", (rounds + 1) * len(self.rows) * len(self.workload.inputs))
+            self.progress.phase("compare.warm", len(self.rows) * len(self.workload.inputs))
+            if not self.named:
+                self._find_reference()
             for row in self.rows:
                 self._warm_up(row)
+            able = sum(not row.failure for row in self.rows)
+            self.progress.phase("compare", rounds * able * len(self.workload.inputs))
             runner = self.machines.for_program(self._executor, timed=True)
             for start in range(0, rounds, runner.slots):
                 for number in range(start, min(start + runner.slots, rounds)):
@@ -114,15 +133,50 @@ class Comparer:
                     for result in results:
                         self._measured(result)
         for row in self.rows:
-            self._judge(row)
+            self._judge(row, rounds)
         return Comparison(self.rows, rounds, self._warnings(), self.machines.host or describe_host())
 
     def _environment(self, row: Row) -> dict[str, str]:
         return row.allocator.environment(self.base)
 
+    def _find_reference(self) -> None:
+        """Runs the program as it is; where its malloc is not that of the first row, it becomes the reference."""
+        system = self.rows[0].allocator
+        if system.preload or not system.path:
+            return
+        row = Row(Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT))))
+        self.rows.insert(0, row)
+        input_ = self.workload.inputs[0]
+        with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
+            self._warm(row, input_, watch_environment(Path(name)))
+            found = bindings(Path(name))
+        others, program = others_than(system.path, found), read_program(self.workload.program(input_))
+        if not others and (found or program is None or not program.static or program.tunables):
+            self.rows.remove(row)
+            self._warmed.add((system.name, input_.name))
+            return
+        self.rows[1].allocator = dataclasses.replace(system, preload=system.path)  # or it would not take over
+        if program is not None and (not others or str(program.path.resolve()) in others):
+            row.malloc = program.linked or program.family or _OWN
+        else:
+            row.malloc = Path(others[0]).name
+            row.allocator = dataclasses.replace(row.allocator, version=library_version(others[0]), path=others[0])
+
+    def _warm(self, row: Row, input_: Input, more: dict[str, str]) -> None:
+        """A run that is not counted, with these variables besides."""
+        outcome = self._executor.run(input_, {**self._environment(row), **more})
+        self.progress.ran(True)
+        self._warmed.add((row.allocator.name, input_.name))
+        self._learn(row, input_, outcome)
+
     def _warm_up(self, row: Row) -> None:
         for input_ in self.workload.inputs:
-            self._check_takeover(row, input_)
+            if (row.allocator.name, input_.name) in self._warmed:
+                continue
+            if row.malloc:  # the program as it is: there is nothing to take over
+                self._warm(row, input_, {})
+            else:
+                self._check_takeover(row, input_)
             if row.failure:
                 return
         if row is self.rows[0] and not self.options.timeout:
@@ -131,10 +185,7 @@ class Comparer:
     def _check_takeover(self, row: Row, input_: Input) -> None:
         """A run in which the loader tells who got malloc."""
         with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-            environment = {**self._environment(row), **watch_environment(Path(name))}
-            outcome = self._executor.run(input_, environment)
-            self.progress.ran(True)
-            self._learn(row, input_, outcome)
+            self._warm(row, input_, watch_environment(Path(name)))
             if row.failure:
                 return
             before = row.allocator
@@ -156,11 +207,8 @@ class Comparer:
         """Takes an outcome's success and output; the reference's own failure ends the comparison."""
         reference = row is self.rows[0]
         if outcome.failure and reference:
-            last = outcome.run.stderr_tail.strip().splitlines()[-1:]
-            hint = f"its last words: {last[0][:200]}" if last else "run it by hand first; it must succeed and end"
-            raise HeapwrightError(
-                f"the command fails under {row.allocator.name}, the reference: {outcome.failure}", hint
-            )
+            how = "by itself" if row.allocator.name == DEFAULT else f"under {row.allocator.name}, the reference"
+            raise HeapwrightError(f"the command fails {how}: {outcome.failure}", advice(outcome))
         row.failure = row.failure or outcome.failure
         if row.failure:
             return
@@ -196,7 +244,7 @@ class Comparer:
         if not row.failure:
             row.runs[job.block, job.input.name] = result.outcome.run
 
-    def _judge(self, row: Row) -> None:
+    def _judge(self, row: Row, rounds: int) -> None:
         reference = self.rows[0]
         for metric in NUMERIC:
             values = [v for run in row.runs.values() if (v := run.metrics.get(metric)) is not None]
@@ -210,6 +258,9 @@ class Comparer:
                     logs.setdefault(name, []).append(ratio)
             if logs and min(len(group) for group in logs.values()) > 1:
                 row.ratios[metric] = ratio_interval(logs, self.seed)
+            elif logs and rounds == 1:
+                value = math.exp(fmean(fmean(group) for group in logs.values()))
+                row.ratios[metric] = Ratio(value, math.nan, math.nan)
 
     def _warnings(self) -> list[str]:
         found: dict[str, None] = {}

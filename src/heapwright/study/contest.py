@@ -11,6 +11,7 @@ those that the stage's time does not reach are not searched.
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 import threading
 import time
@@ -22,9 +23,11 @@ from typing import Any
 
 import msgspec
 
-from heapwright.allocators.registry import Allocator
+from heapwright.allocators.program_file import read_program
+from heapwright.allocators.reach import find_barrier, has_allocator
+from heapwright.allocators.registry import Allocator, find_allocators
 from heapwright.allocators.space import Space
-from heapwright.allocators.takeover import bindings, judge, verdict, watch_environment
+from heapwright.allocators.takeover import bindings, judge, others_than, verdict, watch_environment
 from heapwright.measure.meter import Stopped
 from heapwright.study.blocks import Blocks, Candidate, gather
 from heapwright.study.budget import Budget
@@ -33,7 +36,7 @@ from heapwright.study.register import Register
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Config
 from heapwright.workload.execute import Executor
-from heapwright.workload.model import Workload
+from heapwright.workload.model import Input, Workload
 
 ROUNDS = 2
 PHASE = "allocators"
@@ -145,6 +148,44 @@ def take_over(
         store.put({"takeover": kept})
     found = kept[allocator.name]
     return (None, found["why"]) if found["why"] else (_preloading(allocator, found["preload"]), "")
+
+
+def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str], program: str, input_: Input) -> str:
+    """Why an allocator's settings do not reach the program, and what to do, in one line; empty if they do.
+
+    The program's file is looked at first. Where that shows nothing for certain, one run, or the first seconds of a
+    long one, tells whose malloc its processes have. A run that fails tells nothing: what is wrong with the program is
+    better said by its own failure.
+
+    Args:
+        allocator: whose settings are to be searched, as it would be run.
+        base: the environment before any setting.
+        program: see `Workload.program`.
+    """
+    barrier = find_barrier(program, allocator.name, allocator.preload)
+    if barrier is not None and barrier.certain:
+        return str(barrier)
+    library = allocator.preload or allocator.path
+    if not library or has_allocator(program, allocator.name):
+        return ""
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
+        env, failure = {**allocator.environment(base), **watch_environment(Path(name))}, ""
+        with suppress(Stopped), until_bound(library, program, Path(name)) as bound:
+            failure = executor.run(input_, env, 0, bound).failure
+        found = bindings(Path(name))
+    if failure:
+        return ""
+    if not found:
+        return str(barrier) if barrier is not None else ""
+    others = others_than(library, found)
+    if not others:
+        return ""
+    known = {os.path.realpath(a.path): a.name for a in reversed(find_allocators().values()) if a.path}
+    who, instead = Path(others[0]).name, f"the malloc it has can be used: --allocator {known.get(others[0], others[0])}"
+    itself = read_program(others[0])
+    if itself is not None and itself.loader:
+        who, instead = "a program", "'heapwright compare' shows which allocators can be used"
+    return f"{allocator.name}'s settings do not reach {Path(program).name}: its malloc is that of {who} ({instead})"
 
 
 def _preloading(allocator: Allocator, library: str) -> Allocator:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 import statistics
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,7 @@ from heapwright.workload.model import WorkloadFile
 from heapwright.workload.program import program_json
 
 _SEARCHED = ("allocators", "search", proxy.CHECK, "race", "shortlist", "landscape")
+_ONLY_IN_FILES = ("input", "env", "stdin", "setup", "cleanup", "server")
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
 
@@ -99,6 +99,7 @@ def view_of(store: Store) -> StudyView:
         version=meta["version"] or "",
         command=(meta["identity"] or {}).get("command", []),
         workload=meta["identity"] or {},
+        workload_file=store.get("workload_file") or "",
         reproduce=meta["reproduce"] or [],
         options=msgspec.to_builtins(options),
         host=host,
@@ -391,25 +392,20 @@ def _warnings(
     return list(found)
 
 
-def measure_command(
-    config: Config, command: list[str], runs: int = 10, workload: Mapping[str, Any] | None = None
-) -> str:
-    """The shell line that measures a configuration by hand.
+def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
+    """The shell line that measures a configuration by hand, as it stands; empty where there can be none.
 
-    Args:
-        workload: the identity of a workload file's study; then the line is of its first test input, else of its
-            first input, in its directory and environment.
+    That of a workload file is of its first test input, else of its first. Its settings are for the command alone, as
+    they were in the study: set-up and a server's load run without them, and they win over what the file itself sets.
     """
-    given = workload or {}
-    inputs = [i for i in given.get("input", []) if i.get("split") == "test"] or given.get("input") or [{}]
-    words, args = list(command), inputs[0].get("args", [])
-    at = words.index("{args}") if "{args}" in words else len(words)
-    words[at : at + 1] = args
-    stdin = inputs[0].get("stdin") or given.get("stdin")
-    if stdin:
-        words = ["sh", "-c", 'exec "$@" <"$0"', stdin, *words]
-    env = {**given.get("env", {}), **inputs[0].get("env", {}), **config.env}
-    start = ["env", *(f"{k}={v}" for k, v in env.items())] if env else []
-    line = shlex.join([*start, "heapwright", "measure", "-n", str(runs), "--", *words])
-    elsewhere = any(given.get(key) for key in ("input", "env", "stdin", "setup", "server"))
-    return f"cd {shlex.quote(given['cwd'])} && {line}" if elsewhere and given.get("cwd") else line
+    words = ["heapwright", "measure"]
+    if not view.workload_file:
+        if any(view.workload.get(key) for key in _ONLY_IN_FILES):  # a study of before the file was remembered
+            return ""
+        start = ["env", *(f"{k}={v}" for k, v in config.env.items())] if config.env else []
+        return shlex.join([*start, *words, "-n", str(runs), "--", *view.command])
+    inputs = view.workload.get("input", [])
+    name = next((i["name"] for i in inputs if i.get("split") == "test"), inputs[0]["name"] if inputs else "")
+    words += ["--workload", view.workload_file, *(["--input", name] if name else [])]
+    settings = [word for k, v in config.env.items() for word in ("--env", f"{k}={v}")]
+    return shlex.join([*words, "-n", str(runs), *settings])

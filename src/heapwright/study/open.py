@@ -73,6 +73,7 @@ def open_or_begin(
                     "created": datetime.now(UTC).isoformat(timespec="seconds"),
                     "version": __version__,
                     "identity": workload.identity(),
+                    "workload_file": workload.path,
                     "spaces": _spaces(allocators),
                     "host": describe_host(),
                     "environment": _environment(allocators),
@@ -158,7 +159,7 @@ def _resume(
             other,
         )
     options = _with_budget(msgspec.structs.replace(stored, **given), given)
-    store.put({"options": msgspec.to_builtins(options)})
+    store.put({"options": msgspec.to_builtins(options), "workload_file": workload.path})
     if options.budget_s != stored.budget_s:
         store.put({"stopped_s": None})  # the deadline that ended the study is another now
     return options

@@ -100,16 +100,15 @@ def record_inputs(
 
 
 def _record(workload: Workload, executor: Executor, input_: Input, trace: Path) -> dict[str, Any]:
-    base = {**os.environ, **workload.file.env, **input_.env}
     folder = Path(tempfile.mkdtemp(prefix=".", suffix=record.SUFFIX, dir=trace.parent))
     began = time.monotonic()
     try:
-        outcome = executor.run(input_, record.environment(folder, None, True, base))
+        outcome = record.run_recorded(executor, input_, folder)
         if outcome.failure:
             raise HeapwrightError(f"it does not run while it is recorded: {outcome.failure}")
         if not any(folder.glob("*.raw")):
-            raise HeapwrightError(record.why_not_recorded(workload.program()))
-        processes = record.recover(folder, trace)
+            raise record.nothing_recorded(workload.program(input_))
+        processes = record.recover(folder, trace, workload.program(input_))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for other in processes[1:]:

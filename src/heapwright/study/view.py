@@ -318,6 +318,7 @@ class StudyView:
         stages: what each stage had, in order.
         objectives_why: why these are the objectives, where the user named none and they are not the usual ones.
         program: its `path`, `build_id` and `sha256`; None where they are not known; empty in older studies.
+        workload_file: the absolute path of the workload file; empty for a bare command.
     """
 
     path: str
@@ -354,6 +355,7 @@ class StudyView:
     stages: list[Stage] = field(default_factory=list)
     objectives_why: str = ""
     program: dict[str, str | None] = field(default_factory=dict)
+    workload_file: str = ""
 
     def explain(self, config: Config, key: str) -> str:
         """What a setting of this configuration does."""

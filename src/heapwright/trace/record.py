@@ -8,21 +8,29 @@ other one gets a name of its own beside it. The folder goes when everything is p
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import os
 import shutil
 import signal
 import struct
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+import msgspec
+
+from heapwright.allocators.program_file import read_program
+from heapwright.allocators.reach import find_barrier
 from heapwright.allocators.registry import Allocator, library_folder
 from heapwright.allocators.space import preloading
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.pack import Packed, pack
+from heapwright.workload.execute import Executor, Outcome
+from heapwright.workload.model import Input
 
 SUFFIX = ".recording"
 # raw_format.h: magic, version, block_bytes, clock, page_size, pid, parent … allocator at 128, executable at 640.
@@ -54,10 +62,17 @@ class Recorded:
 
 @dataclass
 class Recording:
-    """What became of a command: its exit status (128 + signal), and its processes, the busiest first."""
+    """What became of a command.
+
+    Attributes:
+        status: its exit status (128 + signal).
+        processes: the busiest first.
+        failure: of a workload, why the run does not count, or empty.
+    """
 
     status: int
     processes: list[Recorded] = field(default_factory=list)
+    failure: str = ""
 
 
 def recorder() -> Path:
@@ -123,26 +138,83 @@ def record(
     Raises:
         HeapwrightError: it could not be started, was not recorded, or could not be packed; the hint says what is left.
     """
+
+    def run(folder: Path) -> tuple[int, str]:
+        return _run(command, environment(folder, allocator, children, os.environ)), ""
+
+    return _recorded(command[0], trace, force, run)
+
+
+def record_workload(
+    executor: Executor,
+    input_: Input,
+    trace: Path,
+    allocator: Allocator | None = None,
+    children: bool = True,
+    force: bool = False,
+) -> Recording:
+    """Runs one input of a workload and records it; a server is started, loaded and stopped.
+
+    The other arguments and what is raised are those of `record`. The status is 0 where the run succeeded by the
+    workload's own terms: a server that was stopped by its signal has not failed.
+    """
+
+    def run(folder: Path) -> tuple[int, str]:
+        outcome = run_recorded(executor, input_, folder, allocator, children)
+        return executor.exit_status(outcome), outcome.failure
+
+    return _recorded(executor.workload.program(input_), trace, force, run)
+
+
+def run_recorded(
+    executor: Executor, input_: Input, folder: Path, allocator: Allocator | None = None, children: bool = True
+) -> Outcome:
+    """One run of a workload's input that leaves raw files in a folder. See `Executor.run`.
+
+    A server is started by a shell of ours, and the meter stands between us and any program. So the recorder is switched
+    on by one more shell, for the program that this one becomes.
+    """
+    workload = executor.workload
+    env = environment(folder, allocator, True, {**os.environ, **workload.file.env, **input_.env})
+    only = "" if children else "export HEAPWRIGHT_RECORD_PARENT=$PPID; "
+    start = ["/bin/sh", "-c", f'{only}export HEAPWRIGHT_RECORD="$0"; exec "$@"', env.pop("HEAPWRIGHT_RECORD")]
+    recording = copy.copy(executor)
+    file = msgspec.structs.replace(workload.file, command=[*start, *workload.file.command])
+    recording.workload = dataclasses.replace(workload, file=file)
+    return recording.run(input_, env)
+
+
+def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tuple[int, str]]) -> Recording:
+    """Lets `run` fill a folder with raw files and packs them; the status and failure that it returns are passed on."""
     check_target(trace, force)
+    barrier = find_barrier(program)
+    if barrier is not None and barrier.certain:
+        raise HeapwrightError(barrier.why, barrier.instead)
     folder = Path(tempfile.mkdtemp(prefix=f".{trace.name}.", suffix=SUFFIX, dir=trace.parent))
     try:
-        status = _run(command, environment(folder, allocator, children, os.environ))
+        status, failure = run(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     if not any(folder.glob("*.raw")):
         shutil.rmtree(folder, ignore_errors=True)
-        raise HeapwrightError(why_not_recorded(command[0]), status=status or 1)
-    return Recording(status, recover(folder, trace))
+        raise nothing_recorded(program, status)
+    return Recording(status, recover(folder, trace, program, status), failure)
 
 
-def recover(folder: Path, trace: Path) -> list[Recorded]:
+def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> list[Recorded]:
     """Packs what is in a folder of raw files, and removes it.
 
+    Args:
+        program: what was recorded, for the reason why nothing was.
+        status: the program's exit status; that of the error, where nothing was recorded.
+
     Raises:
-        HeapwrightError: a file could not be packed; all raw files are left.
+        HeapwrightError: no process allocated anything, and nothing is left; or a file could not be packed, and all raw
+            files are left.
     """
     raws = sorted(folder.glob("*.raw"))
+    own = _with_own_malloc(program)
     if not raws:
         raise UsageError(
             f"there are no recordings in {folder}", f"it is called .TRACE.*{SUFFIX}, beside the trace to be"
@@ -150,34 +222,34 @@ def recover(folder: Path, trace: Path) -> list[Recorded]:
     try:
         drafts = [(raw, *pack(raw, raw.with_suffix(".hwt"))) for raw in raws]
         drafts.sort(key=lambda draft: -draft[1].events)
-        result = [_place(*draft, trace if number == 0 else None, trace) for number, draft in enumerate(drafts)]
+        empty = not any(packed.allocations for raw, packed, _ in drafts if _executable(raw) != own)
+        kept = [] if empty else drafts
+        result = [_place(*draft, trace if number == 0 else None, trace) for number, draft in enumerate(kept)]
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         what = error.message if isinstance(error, HeapwrightError) else str(error) or "interrupted"
         how = f"what was recorded is kept: heapwright record --recover {folder} -o {trace}"
         raise HeapwrightError(f"the recordings could not be packed: {what}", how) from None
     shutil.rmtree(folder, ignore_errors=True)
+    if empty:
+        raise nothing_recorded(program, status)
     return result
 
 
-def why_not_recorded(program: str) -> str:
-    """Why nothing was recorded of a program that ran."""
-    path = Path(shutil.which(program) or program)
-    if path.exists() and path.stat().st_mode & 0o6000:
-        return f"nothing was recorded: {program} runs set-user-ID or set-group-ID, and nothing is preloaded then"
-    if _is_static(path):
-        return f"nothing was recorded: {program} is linked statically, so nothing can be preloaded into it"
-    return f"nothing was recorded: the recorder was not loaded into {program}"
+def _with_own_malloc(program: str) -> str:
+    """The real path of a program with a malloc of its own, of which only the start-up is recorded; else empty."""
+    found = read_program(program)
+    return str(found.path.resolve()) if found is not None and found.own_malloc else ""
 
 
-def _is_static(path: Path) -> bool:
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-
-    try:
-        with path.open("rb") as file:
-            return not any(segment["p_type"] == "PT_INTERP" for segment in ELFFile(file).iter_segments())
-    except (OSError, ELFError):
-        return False
+def nothing_recorded(program: str, status: int = 0) -> HeapwrightError:
+    """Why nothing was recorded of a program that ran, as an error with its exit status, or 1."""
+    barrier = find_barrier(program)
+    if barrier is not None:
+        why, hint = barrier.reason, barrier.instead
+    else:
+        why, hint = "no call of malloc was seen", "it may have an allocator of its own, or need none"
+    of = f" of {Path(program).name}" if program else ""
+    return HeapwrightError(f"nothing was recorded{of}: {why}", hint, status or 1)
 
 
 def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
@@ -207,11 +279,18 @@ def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
     return status if status >= 0 else 128 - status
 
 
+def _start(raw: Path) -> bytes:
+    with raw.open("rb") as file:
+        return file.read(_RAW_EXECUTABLE.stop)
+
+
+def _executable(raw: Path) -> str:
+    return _start(raw)[_RAW_EXECUTABLE].split(b"\0", 1)[0].decode(errors="replace")
+
+
 def _place(raw: Path, packed: Packed, warning: str, name: Path | None, trace: Path) -> Recorded:
     """Puts a packed trace under its name."""
-    start = raw.open("rb").read(_RAW_EXECUTABLE.stop)
-    pid, parent = _RAW_START.unpack_from(start)[5:7]
-    executable = start[_RAW_EXECUTABLE].split(b"\0", 1)[0].decode(errors="replace")
+    pid, parent = _RAW_START.unpack_from(_start(raw))[5:7]
     if name is None:
         stem = raw.stem.removesuffix("-0")
         name = trace.with_name(f"{trace.stem}.{stem}.hwt")
@@ -219,6 +298,6 @@ def _place(raw: Path, packed: Packed, warning: str, name: Path | None, trace: Pa
         while name.exists():
             again += 1
             name = trace.with_name(f"{trace.stem}.{stem}.{again}.hwt")
-    raw_bytes = raw.stat().st_size
+    raw_bytes, executable = raw.stat().st_size, _executable(raw)
     raw.with_suffix(".hwt").replace(name)
     return Recorded(name, raw_bytes, pid, parent, executable, packed, warning.removeprefix(f"{raw}: "))

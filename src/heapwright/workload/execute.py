@@ -15,13 +15,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypedDict
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
+from heapwright.shown import visible
 from heapwright.workload.model import Input, Server, Workload
 
 _LAST_WORDS = 4096  # bytes of what a helper said, to look for its last line in
+_LONGEST_WORDS = 200  # characters of a last line that are kept
+_ENDED_EARLY = "ended before it was ready"
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Outcome:
     Attributes:
         run: what was measured.
         digest: what stands for the output in comparisons; empty where nothing is compared.
-        failure: why the run does not count ('exit status 3', 'timed out after 5 s'), or empty.
+        failure: why the run does not count ('timed out after 5 s', 'exit status 3: no such config'), or empty. The part
+            before ': ' is the kind of failure; what follows are the program's last words.
         output: what it printed, where that is kept.
     """
 
@@ -42,11 +46,11 @@ class Outcome:
 
 
 def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
-    """Adds a variable of this length: stack offsets bias timings, so every run gets another one.
+    """Adds a variable of this length, none for 0: stack offsets bias timings, so every run gets another one.
 
     Source: Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009.
     """
-    return {**env, "HEAPWRIGHT_PAD": "x" * length}
+    return {**env, "HEAPWRIGHT_PAD": "x" * length} if length else env
 
 
 def ending(status: int) -> str:
@@ -55,6 +59,20 @@ def ending(status: int) -> str:
         return f"exit status {status}"
     number = status - 128
     return f"killed by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"
+
+
+def last_words(text: str) -> str:
+    """The last line that a program wrote, cut to a length and fit to be shown; empty if it wrote none."""
+    lines = [line for line in text.strip().splitlines() if not line.startswith("heapwright-meter: ")]
+    return visible(lines[-1].strip()[:_LONGEST_WORDS]) if lines else ""
+
+
+def advice(outcome: Outcome) -> str:
+    """What to tell of a program that fails by itself, beyond its failure: its last words, or what to do."""
+    words = last_words(outcome.run.stderr_tail)
+    if not words:
+        return "run it by hand first; it must succeed and end"
+    return "" if outcome.failure.endswith(words) else f"its last words: {words}"
 
 
 class Executor:
@@ -66,6 +84,8 @@ class Executor:
         references: a directory that keeps each input's reference stdout for `compare = "command"`.
         environ: the environment under the workload's own; None for ours.
         keep_output: outcomes have what was printed, all of it.
+        forward: where the command's stdout goes on to as it comes; its stderr is then left alone, and Ctrl-C at the
+            terminal reaches it. None where nobody watches.
     """
 
     def __init__(
@@ -75,12 +95,14 @@ class Executor:
         references: Path,
         environ: Mapping[str, str] | None = None,
         keep_output: bool = False,
+        forward: IO[bytes] | None = None,
     ) -> None:
         self.workload = workload
         self.options = options
         self.references = references
         self.environ = environ
         self.keep_output = keep_output
+        self.forward = forward
 
     def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
         """One run of one input with these variables on top of ours and the workload's.
@@ -110,25 +132,34 @@ class Executor:
         stdin = Path(input_.stdin or file.stdin) if input_.stdin or file.stdin else None
         with tempfile.TemporaryFile() as output:
             keep = output if self.keep_output or file.output.compare == "command" else None
+            how = Metered(env=env, cwd=self.workload.cwd, keep=keep, forward=self.forward)
             if file.server is not None:
-                run, trouble = _run_server(command, self.options, env, plain, self.workload.cwd, file.server, keep)
+                run, trouble = _run_server(command, self.options, how, plain, file.server)
             else:
-                cwd = self.workload.cwd
-                run = run_metered(command, self.options, env=env, cwd=cwd, stdin=stdin, keep=keep, stop=stop)
+                attended = self.forward is not None
+                run = run_metered(command, self.options, **how, stdin=stdin, stop=stop, attended=attended)
                 trouble = ""
-            failure = trouble or self._failure(run) or self._missing()
+            failure = self._failure(run, trouble) or self._missing()
             digest = "" if failure else self._digest(input_, run, output)
             output.seek(0)
             printed = output.read().decode(errors="replace") if self.keep_output else ""
         return Outcome(run, digest, failure, printed)
 
-    def _failure(self, run: Run) -> str:
-        if run.timed_out:
+    def _failure(self, run: Run, trouble: str) -> str:
+        """Why the run does not count; `trouble` is what went wrong with a server, or empty."""
+        if run.timed_out and not trouble:
             return f"timed out after {self.options.timeout:g} s"
-        stopped = self.workload.file.server is not None and run.exit_code == self._stop_status()
-        if run.exit_code in self.workload.file.success or stopped:
+        if trouble not in ("", _ENDED_EARLY):
+            return trouble
+        if not trouble and run.exit_code in (*self.workload.file.success, self._stop_status()):
             return ""
-        return ending(run.exit_code)
+        words = last_words(run.stderr_tail)
+        return (trouble or ending(run.exit_code)) + (f": {words}" if words else "")
+
+    def exit_status(self, outcome: Outcome) -> int:
+        """What stands for the run as an exit status: 0 if it succeeded, else the command's own if it says so, or 1."""
+        code = outcome.run.exit_code if outcome.failure else 0
+        return int(bool(outcome.failure)) if code in (0, self._stop_status()) else code
 
     def _stop_status(self) -> int:
         server = self.workload.file.server
@@ -208,18 +239,21 @@ class Executor:
                 raise HeapwrightError(f"the {what} command does not start: {error}") from None
             if done.returncode:
                 said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_WORDS))
-                last = said.read().decode(errors="replace").strip().splitlines()[-1:]
-                raise HeapwrightError(f"the {what} command failed with status {done.returncode}: {' '.join(last)}")
+                last = last_words(said.read().decode(errors="replace"))
+                raise HeapwrightError(f"the {what} command failed with status {done.returncode}: {last}")
+
+
+class Metered(TypedDict):
+    """What `run_metered` is given for a command and for a server alike."""
+
+    env: dict[str, str]
+    cwd: Path
+    keep: IO[bytes] | None
+    forward: IO[bytes] | None
 
 
 def _run_server(
-    command: list[str],
-    options: MeterOptions,
-    env: dict[str, str],
-    plain: dict[str, str],
-    cwd: Path,
-    server: Server,
-    keep: IO[bytes] | None,
+    command: list[str], options: MeterOptions, how: Metered, plain: dict[str, str], server: Server
 ) -> tuple[Run, str]:
     """Starts the server under the meter, waits until it is ready, loads it, stops it.
 
@@ -228,6 +262,7 @@ def _run_server(
     """
     import dataclasses
 
+    cwd = how["cwd"]
     if server.ready_port and _listening(server.ready_port):
         raise HeapwrightError(
             f"port {server.ready_port} already answers before the server is started",
@@ -240,7 +275,7 @@ def _run_server(
 
     def serve() -> None:
         try:
-            result.append(run_metered(wrapper, options, env=env, cwd=cwd, keep=keep))
+            result.append(run_metered(wrapper, options, **how))
         except BaseException as error:  # handed to the caller's thread
             result.append(error)
 
@@ -249,9 +284,7 @@ def _run_server(
     trouble, load_s = "", None
     try:
         if not _wait_ready(server, thread, cwd, plain):
-            trouble = (
-                f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else "ended before it was ready"
-            )
+            trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else _ENDED_EARLY
         else:
             began = time.monotonic()
             try:

@@ -37,7 +37,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from heapwright.errors import UsageError
+from heapwright.errors import UsageError, unknown
 from heapwright.tomlfile import key_line, load_toml_and_text
 
 
@@ -94,11 +94,13 @@ class Workload:
         file: the definition.
         cwd: the directory the command runs in.
         inputs: all of them; a bare command has one, named 'default'.
+        path: the workload file, absolute; empty for a bare command. Not part of the identity.
     """
 
     file: WorkloadFile
     cwd: Path
     inputs: tuple[Input, ...]
+    path: str = ""
 
     @property
     def train(self) -> tuple[Input, ...]:
@@ -118,9 +120,24 @@ class Workload:
             return [*words[:at], *input_.args, *words[at + 1 :]]
         return [*words, *input_.args]
 
-    def program(self) -> str:
-        """What is started: a path from our own working directory, or a name on PATH; empty where inputs say it."""
-        word = self.file.command[0]
+    def input(self, name: str) -> Input:
+        """The input of this name.
+
+        Raises:
+            UsageError: there is none.
+        """
+        found = next((i for i in self.inputs if i.name == name), None)
+        if found is None:
+            raise unknown("input", name, [i.name for i in self.inputs])
+        return found
+
+    def program(self, input_: Input | None = None) -> str:
+        """What is started: a path from our own working directory, or a name on PATH.
+
+        Args:
+            input_: for this input; without one empty where it depends on the input.
+        """
+        word = self.file.command[0] if input_ is None else (*self.command(input_), "")[0]
         if word == "{args}":
             return ""
         return str(self.cwd / word) if "/" in word else word
@@ -236,4 +253,4 @@ def load_workload(path: Path) -> Workload:
     )
     if file.stdin:
         file = msgspec.structs.replace(file, stdin=str((path.parent / file.stdin).resolve()))
-    return Workload(file, cwd, inputs)
+    return Workload(file, cwd, inputs, str(path.absolute()))

@@ -1,0 +1,168 @@
+"""Reads what a program's file says of its malloc: its loader, its machine, what is linked in; without running it.
+
+Only the header, the segments and one symbol table are read, with `struct`: `heapwright run` does this before each
+program it starts, and pyelftools or link.elf take longer to import than this takes to run. Programs for another kind
+of machine are recognised by their header and not read further.
+"""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import struct
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+_HEADER = struct.Struct("<HHIQQQIHHHHHH")  # what follows e_ident
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_PT_INTERP, _PT_NOTE = 3, 4
+_SHT_DYNSYM = 11
+_MACHINES = {3: "i386", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
+_MOST_SCRIPTS = 4  # an interpreter may be a script itself
+
+
+class ProgramFile(NamedTuple):
+    """What a program's file shows.
+
+    Attributes:
+        path: the program that is loaded; of a script its interpreter.
+        script: whether that is a script's interpreter.
+        machine: 'x86-64', 'aarch64' …; `foreign` if it is another one than ours.
+        loader: its dynamic loader (PT_INTERP); empty if it is linked statically.
+        linked: the allocator that `heapwright link` linked in, or empty; `linked_shared`: as a shared library.
+        own_malloc: whether the program itself defines malloc. Always False for a static program, which has to.
+        family: whose malloc that is ('jemalloc', 'mimalloc', 'tcmalloc'), or empty where that cannot be told.
+        tunables: whether it is a static program with glibc's tunables in it.
+        go: whether it was made by the Go compiler.
+    """
+
+    path: Path
+    script: bool
+    machine: str
+    foreign: bool = False
+    loader: str = ""
+    linked: str = ""
+    linked_shared: bool = False
+    own_malloc: bool = False
+    family: str = ""
+    tunables: bool = False
+    go: bool = False
+
+    @property
+    def static(self) -> bool:
+        """Whether it is linked statically, so that nothing can be preloaded into it."""
+        return not self.loader and not self.foreign
+
+
+# The variable that an allocator reads its settings from, as it stands in a program that has it linked in.
+_FAMILIES = {"jemalloc": b"\0MALLOC_CONF\0", "mimalloc": b"mimalloc_", "tcmalloc": b"TCMALLOC_"}
+
+
+def read_program(program: str) -> ProgramFile | None:
+    """Reads a program, or the interpreter of a script; None if it cannot be found or read, or is no program.
+
+    Args:
+        program: a path, or a name on PATH.
+    """
+    found = shutil.which(program)
+    for number in range(_MOST_SCRIPTS):
+        if found is None:
+            return None
+        try:
+            with Path(found).open("rb") as file:
+                start = file.read(512)
+                if start[:2] == b"#!":
+                    found = shutil.which(_interpreter(start))
+                    continue
+                if start[:4] != b"\x7fELF":
+                    return None
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                    return _read(Path(found), number > 0, data)
+        except (OSError, ValueError, OverflowError, IndexError, struct.error):
+            return None
+    return None
+
+
+def _interpreter(start: bytes) -> str:
+    """The program of a '#!' line; behind `env` the one that env starts."""
+    words = start[2:].split(b"\n", 1)[0].decode(errors="replace").split()
+    if words and Path(words[0]).name == "env":
+        return next((w for w in words[1:] if not w.startswith("-") and "=" not in w), words[0])
+    return words[0] if words else ""
+
+
+@cache
+def _own_kind() -> tuple[bytes, int]:
+    """Class and byte order, and machine, of the Python that runs us: heapwright's libraries are of the same kind."""
+    with Path("/proc/self/exe").open("rb") as file:
+        start = file.read(20)
+    return start[4:6], struct.unpack_from("<H", start, 18)[0]
+
+
+def _read(path: Path, script: bool, data: mmap.mmap) -> ProgramFile:
+    order = ">" if data[5] == 2 else "<"
+    (number,) = struct.unpack_from(order + "H", data, 18)
+    machine = _MACHINES.get(number, f"machine {number}")
+    if (data[4:6], number) != _own_kind():
+        return ProgramFile(path, script, machine, foreign=True)
+    header = _HEADER.unpack_from(data, 16)
+    program_at, section_at, program_size, programs, section_size, sections = (*header[4:6], *header[8:12])
+    loader, notes = "", list[bytes]()
+    for at in range(program_at, program_at + programs * program_size, program_size):
+        kind, _, offset, _, _, size, _, _ = _SEGMENT.unpack_from(data, at)
+        if kind == _PT_INTERP:
+            loader = data[offset : offset + size].rstrip(b"\0").decode(errors="replace")
+        elif kind == _PT_NOTE:
+            notes.append(data[offset : offset + size])
+    linked, how = _linked(notes)
+    headers = [_SECTION.unpack_from(data, section_at + i * section_size) for i in range(sections)]
+    own = bool(loader) and _defines_malloc(data, headers)
+    return ProgramFile(
+        path,
+        script,
+        machine,
+        loader=loader,
+        linked=linked if how else "",
+        linked_shared=how == "shared",
+        own_malloc=own,
+        family=next((name for name, text in _FAMILIES.items() if own and data.find(text) >= 0), ""),
+        tunables=not loader and data.find(b"glibc.malloc.") >= 0,
+        go=any(b"Go\0\0" in note for note in notes),
+    )
+
+
+def _linked(notes: list[bytes]) -> tuple[str, str]:
+    """The allocator that `heapwright link` linked in, and how: 'static' or 'shared'; empty if there is none."""
+    if not any(b"heapwright\0" in note for note in notes):
+        return "", ""
+    from heapwright.link.elf import Image, add_notes
+    from heapwright.link.note import read_note
+
+    image = Image("", "program", "", 64)
+    for data in notes:
+        add_notes(data, image)
+    note = read_note(image)
+    return (note.allocator, note.how) if note else ("", "")
+
+
+def _defines_malloc(data: mmap.mmap, headers: list[tuple[int, ...]]) -> bool:
+    """Whether the dynamic symbol table defines malloc.
+
+    A program's own malloc is always in there: the linker exports what a library defines, too, so that all use one.
+    """
+    for header in headers:
+        if header[1] != _SHT_DYNSYM:
+            continue
+        strings = headers[header[6]]
+        names = data[strings[4] : strings[4] + strings[5]]
+        places, at = set(), -1
+        while (at := names.find(b"malloc\0", at + 1)) >= 0:  # linkers let one name end another: 'malloc' in 'xmalloc'
+            places.add(at)
+        table = data[header[4] : header[4] + header[5]] if places else b""
+        for name, _, _, section, _, _ in _SYMBOL.iter_unpack(table[: len(table) - len(table) % _SYMBOL.size]):
+            if section and name in places:
+                return True
+    return False

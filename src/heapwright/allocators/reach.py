@@ -1,0 +1,155 @@
+"""Says, before anything is run, why an allocator, its settings or the recorder cannot reach a program.
+
+It looks at the program's file only. A look at a file cannot tell what the program starts, or what a plugin brings: a
+program that is linked statically, or a shell with a malloc of its own, may start others that can be reached. Such a
+barrier is not `certain`, and the run must decide (`takeover.judge`, `contest.check_reach`, an empty recording).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from heapwright.allocators.program_file import ProgramFile, read_program
+
+_SHELLS = frozenset({"ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "sh", "toybox", "zsh"})
+GLIBC = "glibc"
+
+
+class Barrier(NamedTuple):
+    """Why a program cannot be reached.
+
+    Attributes:
+        reason: 'exgen is linked into it'.
+        instead: what to do.
+        certain: False where programs that it starts may still be reached.
+        what: 'glibc's settings do not reach ./prog'.
+    """
+
+    reason: str
+    instead: str
+    certain: bool = True
+    what: str = ""
+
+    @property
+    def why(self) -> str:
+        """What does not work, and why."""
+        return f"{self.what}: {self.reason}"
+
+    def __str__(self) -> str:
+        return f"{self.why} ({self.instead})"
+
+
+def find_barrier(program: str, allocator: str = "", preload: str = "") -> Barrier | None:
+    """What keeps an allocator and its settings, or the recorder, from a program; None if its file shows nothing.
+
+    Args:
+        program: a path, or a name on PATH.
+        allocator: its registry name; empty: the recorder is meant.
+        preload: the library that LD_PRELOAD gets; empty for the malloc that the program has.
+    """
+    if allocator and not preload and allocator != GLIBC:  # a file of the user's own describes what the program reads
+        return None
+    found = read_program(program)
+    if found is None:
+        return None
+    it, name = f"its interpreter {found.path}" if found.script else "it", Path(program).name
+    what = (
+        f"{name} cannot be recorded"
+        if not allocator
+        else f"{allocator} cannot be loaded into {name}"
+        if preload
+        else f"{allocator}'s settings do not reach {name}"
+    )
+    for look in (_privileged, _foreign, _linked, _own, _static, _other_libc):
+        barrier = look(found, it, allocator, preload)
+        if barrier is not None:
+            return barrier._replace(what=what)
+    return None
+
+
+def has_allocator(program: str, allocator: str) -> bool:
+    """Whether this very allocator is linked into a program, so that its settings reach it without preloading."""
+    found = read_program(program)
+    return found is not None and _has(found, allocator)
+
+
+def _has(found: ProgramFile, allocator: str) -> bool:
+    own = found.linked.removesuffix("-secure") or found.family
+    return bool(own) and own == allocator.removesuffix("-secure").rstrip("23")
+
+
+def _privileged(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:  # noqa: ARG001
+    """The loader ignores LD_PRELOAD and malloc's variables where a program starts with more rights than its caller."""
+    about = found.path.stat()
+    if about.st_mode & stat.S_ISUID and about.st_uid != os.getuid():
+        kind = "set-user-ID"
+    elif about.st_mode & stat.S_ISGID and about.st_mode & stat.S_IXGRP and about.st_gid != os.getgid():
+        kind = "set-group-ID"
+    elif os.getuid() != 0 and _capabilities(found.path):
+        kind = "with file capabilities"
+    else:
+        return None
+    return Barrier(f"{it} runs {kind}, so its loader ignores the environment", "use a copy of it without that right")
+
+
+def _capabilities(path: Path) -> bool:
+    try:
+        return bool(os.getxattr(path, "security.capability"))
+    except OSError:
+        return False
+
+
+def _foreign(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:
+    if not found.foreign or (allocator and not preload):  # another machine's glibc reads the same variables
+        return None
+    return Barrier(f"{it} is a program for another machine ({found.machine})", "use heapwright on that machine")
+
+
+def _linked(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:
+    """`heapwright link` left a note. A shared library that it linked gives way to one that is preloaded."""
+    if not found.linked or _has(found, allocator):
+        return None
+    if found.linked_shared and (preload or not allocator):
+        return None
+    instead = (
+        f"the allocator it has can be used: --allocator {found.linked}"
+        if allocator
+        else "link it without 'heapwright link' to record it"
+    )
+    return Barrier(f"{found.linked} is linked into {it}", instead)
+
+
+def _own(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:  # noqa: ARG001
+    if not found.own_malloc or found.linked or _has(found, allocator):
+        return None
+    whose = f"{it} has a malloc of its own" + (f" ({found.family})" if found.family else "")
+    instead = (
+        "link it with the C library's malloc to record it"
+        if not allocator
+        else f"the malloc it has can be used: --allocator {found.family}"
+        if found.family
+        else "link it without that malloc, or describe its settings in a file: 'tune --space FILE'"
+    )
+    return Barrier(whose, instead, certain=found.path.name not in _SHELLS)
+
+
+def _static(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:
+    if not found.static or re.match(r"ld[-.]", found.path.name):  # a loader that is given a program
+        return None
+    if found.linked or (allocator == GLIBC and not preload and found.tunables):
+        return None
+    if found.go:
+        return Barrier(f"{it} is a Go program, which does not use malloc", "set GOGC and GOMEMLIMIT", certain=False)
+    instead = "link it dynamically" + (", or with 'heapwright link'" if allocator else "")
+    return Barrier(f"{it} is linked statically", instead, certain=False)
+
+
+def _other_libc(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:  # noqa: ARG001
+    if "musl" not in Path(found.loader).name:
+        return None
+    return Barrier(f"the C library of {'its interpreter' if found.script else 'it'} is musl",
+                   "use a build of the program for glibc", certain=False)  # fmt: skip

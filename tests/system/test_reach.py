@@ -1,0 +1,75 @@
+"""A program that an allocator's settings or the recorder cannot reach: every verb says so in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import needs
+from tests.conftest import PROGRAMS
+
+from .conftest import Heapwright
+
+SWEEP = ["landscape", "--param", "mmap_threshold", "--step", "4"]
+INSTEAD = "the allocator it has can be used: --allocator exgen"
+EXGEN = f"glibc's settings do not reach exgen-in: exgen is linked into it ({INSTEAD})"
+
+
+@pytest.fixture
+def linked(heapwright: Heapwright) -> Path:
+    """A program with exgen linked in."""
+    cc, path = needs.command("gcc"), heapwright.folder / "exgen-in"
+    done = heapwright("link", "--allocator", "exgen", "--", cc, "-o", str(path), str(PROGRAMS / "mapping_calls.c"))
+    assert done.status == 0, done.err
+    return path
+
+
+@pytest.mark.parametrize("words", [SWEEP, ["tune", "--allocators", "glibc"], ["tune", "--preset", "greenmalloc"]])
+def test_settings_that_cannot_reach(words: list[str], linked: Path, heapwright: Heapwright) -> None:
+    done = heapwright(*words, "--", f"./{linked.name}")
+    assert (done.status, done.out, done.err) == (1, "", f"heapwright: {EXGEN}\n")
+    assert list(heapwright.folder.iterdir()) == [linked]
+
+
+def test_the_allocator_it_has_can_be_swept(linked: Path, heapwright: Heapwright) -> None:
+    """What the line says to do works, and the setting is seen by the program."""
+    words = ["landscape", "--allocator", "exgen", "--param", "front", "--step", "4", "--json", "-"]
+    done = heapwright(*words, "--", str(linked))
+    assert done.status == 0, done.err
+    places = json.loads(done.out)["places"]
+    assert len(places) > 1
+    assert all(not p["failure"] for p in places)
+
+
+def test_tune_without_a_named_allocator_says_it_of_each(linked: Path, heapwright: Heapwright) -> None:
+    done = heapwright("tune", "--budget", "4", "--", str(linked))
+    assert done.status == 1
+    assert done.err.count("the program brings its own malloc") > 1
+
+
+def test_recording(linked: Path, heapwright: Heapwright) -> None:
+    """It said '1 events', and that all was well."""
+    done = heapwright("record", "-o", "t.hwt", "--", f"./{linked.name}")
+    what = "exgen-in cannot be recorded: exgen is linked into it (link it without 'heapwright link' to record it)"
+    assert (done.status, done.out, done.err) == (1, "", f"heapwright: {what}\n")
+    assert list(heapwright.folder.iterdir()) == [linked]
+
+
+def test_run_warns_and_goes_on(linked: Path, heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    words = ["--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
+    tuned = Path(shutil.copy(program("mapping_calls"), heapwright.folder / "exgen-out"))
+    done = heapwright("tune", "--study", "s.study", *words, "--", str(tuned))
+    assert done.status == 0, done.err
+    plain = heapwright("run", "s.study", "--", str(tuned))
+    assert (plain.status, plain.err) == (0, "")
+    tuned.unlink()
+    shutil.copy(linked, tuned)  # built again, with exgen
+    done = heapwright("run", "s.study", "--", str(tuned))
+    assert (done.status, done.out) == (0, subprocess.run([linked], capture_output=True, text=True, check=True).stdout)
+    warning = EXGEN.replace("exgen-in", "exgen-out")
+    assert f"heapwright: warning: {warning}\n" in done.err

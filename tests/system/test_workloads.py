@@ -1,0 +1,228 @@
+"""measure, record and run with a workload file: its inputs, its server, its terms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Heapwright
+from .workloads import free_port, log_of, write_inputs, write_server
+
+ONE = "line of one|a b last|me||7|data|made\n"
+TWO = "line of two|2 last|me|9|7|data|made\n"
+
+
+@pytest.fixture
+def inputs(heapwright: Heapwright) -> str:
+    return str(write_inputs(heapwright.folder))
+
+
+@pytest.fixture
+def server(heapwright: Heapwright) -> str:
+    return str(write_server(heapwright.folder, free_port()))
+
+
+def setups(heapwright: Heapwright) -> int:
+    """How many set-ups were made, and every one cleaned up after."""
+    assert not (heapwright.folder / "data/made").exists()
+    return len((heapwright.folder / "setups").read_text().splitlines())
+
+
+# measure
+
+
+def test_measure_runs_every_input(inputs: str, heapwright: Heapwright) -> None:
+    done = heapwright("measure", "--workload", inputs, "-n", "3", "--json", "m.json")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(ONE + TWO), "the first run's output of each"
+    assert [line for line in done.out.splitlines() if line.startswith("input ")] == ["input one", "input the second"]
+    assert done.out.count("peak resident memory ") == 2
+    assert setups(heapwright) == 6
+    found = json.loads((heapwright.folder / "m.json").read_text())
+    assert [r["input"] for r in found["runs"]] == ["one"] * 3 + ["the second"] * 3
+    assert found["summary"]["peak_rss_bytes"]["median"] > 0
+    assert found["workload"] == inputs
+    assert list(found["inputs"]) == ["one", "the second"]
+    assert found["inputs"]["the second"]["command"][-2:] == ["2", "last"]
+    for name, one in found["inputs"].items():
+        rss = [r["peak_rss_bytes"] for r in found["runs"] if r["input"] == name]
+        assert (one["summary"]["peak_rss_bytes"]["min"], one["summary"]["peak_rss_bytes"]["max"]) == (
+            min(rss),
+            max(rss),
+        )
+
+
+def test_measure_of_one_input(inputs: str, heapwright: Heapwright) -> None:
+    done = heapwright("measure", "--workload", inputs, "--input", "the second")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(TWO + "metric ")
+    assert setups(heapwright) == 1
+
+
+def test_a_variable_for_the_command_alone(inputs: str, server: str, heapwright: Heapwright) -> None:
+    """It wins over what the file sets, as a setting of a study does, and neither set-up nor load sees it."""
+    words = ["--env", "MALLOC_ARENA_MAX=3", "--env", "WHO=you=me"]
+    done = heapwright("measure", "-q", "--workload", inputs, "--input", "one", *words)
+    assert done.out == ONE.replace("|me|", "|you=me|").replace("|7|", "|3|")
+    assert (heapwright.folder / "setups").read_text() == "me\n"
+    done = heapwright("measure", "-q", "--workload", server, "--env", "GLIBC_TUNABLES=glibc.malloc.arena_max=1")
+    assert (done.status, done.err) == (0, "")
+    assert log_of(heapwright.folder) == [["serve", "glibc.malloc.arena_max=1", "me"], ["load", "-", "me"]]
+
+
+def test_a_static_program_follows_glibcs_tunables(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    """Which is why they are no barrier (allocators/reach.py)."""
+    words = ["measure", "--json", "-", "--env", "GLIBC_TUNABLES=glibc.malloc.top_pad=67108864"]
+    heaps = [
+        json.loads(heapwright(*some, "--", str(program("mapping_calls", "-static"))).out)["runs"][0]["peak_heap_bytes"]
+        for some in (words, words[:3])
+    ]
+    assert heaps[0] > heaps[1] + (48 << 20)
+
+
+def test_measure_loads_a_server_and_stops_it(server: str, heapwright: Heapwright) -> None:
+    done = heapwright("measure", "--workload", server, "-n", "2", "--json", "m.json")
+    assert (done.status, done.err) == (0, ""), "ended by its stop signal, it has not failed"
+    assert [who for who, *_ in log_of(heapwright.folder)] == ["serve", "load", "serve", "load"]
+    found = json.loads((heapwright.folder / "m.json").read_text())
+    assert [r["exit_code"] for r in found["runs"]] == [128 + 15] * 2
+    assert "input default" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "failure"),
+    [
+        (('"5"]', '"5"]\nstop = "SIGKILL"'), 0, ""),
+        (('"load"', '"laod"'), 1, "the load command failed with status 1"),
+        (("tiny_server.py", "no_server.py"), 2, "ended before it was ready"),
+    ],
+)
+def test_a_server_that_fails(
+    change: tuple[str, str], status: int, failure: str, server: str, heapwright: Heapwright
+) -> None:
+    text = Path(server).read_text()
+    if change[0] == '"load"':  # the load alone
+        head, tail = text.split("load = ")
+        text = head + "load = " + tail.replace(*change).replace('"5"', '"x"')
+    else:
+        text = text.replace(*change)
+    Path(server).write_text(text)
+    done = heapwright("measure", "-q", "--workload", server)
+    assert done.status == status, done.err
+    assert (f"heapwright: warning: a run failed: {failure}" in done.err) == bool(failure)
+
+
+def test_the_files_own_terms(heapwright: Heapwright) -> None:
+    (heapwright.folder / "w.toml").write_text(
+        'command = ["sh", "-c", "echo why >&2; exit $WITH"]\nsuccess = [3]\n'
+        '[[input]]\nname = "good"\nenv = { WITH = "3" }\n[[input]]\nname = "bad"\nenv = { WITH = "4" }\n'
+    )
+    done = heapwright("measure", "-q", "--workload", "w.toml", "--input", "good")
+    assert (done.status, done.err) == (0, "why\n")
+    done = heapwright("measure", "-q", "--workload", "w.toml", "-n", "2")
+    assert done.status == 4
+    assert done.err.splitlines()[-1] == "heapwright: warning: a run on input 'bad' failed: exit status 4"
+
+
+@pytest.mark.parametrize("verb", ["measure", "record", "run"])
+def test_mistakes(verb: str, inputs: str, server: str, heapwright: Heapwright) -> None:
+    start = [verb, "s.study"] if verb == "run" else [verb]
+    cases = [
+        (["--workload", inputs, "--", "true"], "a command and --workload cannot both be given (leave one out)"),
+        (["--workload", inputs, "--input", "thr"], "unknown input 'thr' (known: one, the second)"),
+        (
+            ["--input", "one", "--", "true"],
+            "--input names an input of a workload file (give the file: --workload FILE)",
+        ),
+        (["--workload", "none.toml"], "cannot read none.toml: No such file or directory"),
+        ([], "there is no command to run (put it after --, for example: -- ./prog args)"),
+    ]
+    if verb == "measure":
+        cases += [
+            (
+                ["--env", "NAME", "--", "true"],
+                "argument --env: 'NAME' is not NAME=VALUE (see 'heapwright measure --help')",
+            ),
+            (
+                ["--workload", server, "--instructions", "callgrind"],
+                "a server cannot be run under callgrind: nothing loads it there (leave --instructions out)",
+            ),
+        ]
+    for words, message in cases:
+        done = heapwright(*start, *words)
+        assert (done.status, done.out, done.err) == (2, "", f"heapwright: {message}\n")
+
+
+# record
+
+
+def test_record_of_the_first_input(inputs: str, heapwright: Heapwright) -> None:
+    done = heapwright("record", "-o", "t.hwt", "--workload", inputs, "--json", "t.json", "-q")
+    assert (done.status, done.out, done.err) == (0, ONE, "")
+    assert setups(heapwright) == 1
+    found = json.loads((heapwright.folder / "t.json").read_text())
+    assert found["exit_code"] == 0
+    assert found["processes"][0]["allocations"] > 0
+    assert not list(heapwright.folder.glob(".*"))
+
+
+def test_record_of_another_input_without_children(inputs: str, heapwright: Heapwright) -> None:
+    words = ["--workload", inputs, "--input", "the second", "-q"]
+    counts = []
+    for number, more in enumerate(([], ["--no-children"])):
+        done = heapwright("record", "-o", f"t{number}.hwt", *words, *more, "--json", "t.json")
+        assert (done.status, done.out, done.err) == (0, TWO, "")
+        counts.append(len({p["pid"] for p in json.loads((heapwright.folder / "t.json").read_text())["processes"]}))
+    assert counts == [3, 1], "the shell, basename and cat; the shell alone"
+
+
+def test_record_of_a_server(server: str, heapwright: Heapwright) -> None:
+    """Neither our shell before it nor its load is in the recording."""
+    done = heapwright("record", "-o", "t.hwt", "--workload", server, "--json", "t.json")
+    assert done.status == 0, done.err
+    found = json.loads((heapwright.folder / "t.json").read_text())
+    assert [Path(p["executable"]).name.startswith("python") for p in found["processes"]] == [True]
+    assert found["processes"][0]["allocations"] > 100
+    assert [who for who, *_ in log_of(heapwright.folder)] == ["serve", "load"]
+
+
+def test_record_of_a_run_that_fails(server: str, heapwright: Heapwright) -> None:
+    Path(server).write_text(Path(server).read_text().replace('"load", "5"', '"load", "x"'))
+    done = heapwright("record", "-o", "t.hwt", "--workload", server)
+    assert done.status == 1
+    assert "heapwright: warning: the run failed: the load command failed with status 1\n" in done.err
+    assert (heapwright.folder / "t.hwt").exists(), "what was recorded is kept, as that of a command that fails"
+
+
+# run
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> str:
+    """A finished study with one setting that certainly helps."""
+    heapwright = Heapwright(tmp_path_factory.mktemp("study"))
+    words = ["--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
+    done = heapwright("tune", "--study", "s.study", *words, "--", str(program("mapping_calls")))
+    assert done.status == 0, done.err
+    return str(heapwright.folder / "s.study")
+
+
+def test_run_takes_the_place_of_the_file(inputs: str, study: str, heapwright: Heapwright) -> None:
+    """The command, its directory, its variables and its stdin; no set-up."""
+    (heapwright.folder / "data/made").write_text("made\n")
+    for name, said in ((None, ONE), ("the second", TWO)):
+        done = heapwright("run", study, "--workload", inputs, *(["--input", name] if name else []))
+        assert (done.status, done.out) == (0, said)
+        assert done.err.startswith("heapwright: the study is of another program")
+    assert not (heapwright.folder / "setups").exists()
+
+
+def test_run_keeps_what_the_file_sets_beside_the_setting(study: str, heapwright: Heapwright) -> None:
+    (heapwright.folder / "w.toml").write_text(
+        'command = ["sh", "-c", "echo $GLIBC_TUNABLES"]\n[env]\nGLIBC_TUNABLES = "glibc.malloc.arena_max=1"\n'
+    )
+    out = heapwright("run", study, "--workload", "w.toml").out
+    assert out.startswith("glibc.malloc.arena_max=1:glibc.malloc.top_pad=")
