@@ -147,7 +147,7 @@ def group() -> Iterator[Path]:
     try:
         folder.mkdir()
     except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
+        needs.machine_cannot(f"make a cgroup ({error.strerror})")
 
     def removed() -> bool:
         try:
@@ -158,7 +158,7 @@ def group() -> Iterator[Path]:
 
     try:
         if not any((folder / file).exists() for file in ("memory.current", "memory.usage_in_bytes")):
-            pytest.skip("cgroups have no memory controller here")
+            needs.machine_cannot("limit memory by a cgroup (no memory controller)")
         yield folder
     finally:
         wait_for(removed)

@@ -13,7 +13,7 @@ import pytest
 
 from heapwright.allocators.registry import get_allocator
 from heapwright.measure.meter import MeterOptions
-from heapwright.study.contest import check_reach
+from heapwright.study.reach import check_reach
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload, WorkloadFile
 from tests import needs
@@ -55,10 +55,11 @@ def build(path: Path, *words: str | Path) -> Path:
 
 
 def test_it_reaches(check: Callable[..., tuple[str, int]], program: Callable[..., Path]) -> None:
+    """The loader tells, so the program need not run."""
     for name in ("glibc", "exgen"):
-        assert check(name, program("mapping_calls")) == ("", 1)
-        assert check(name, sys.executable, "-c", "pass") == ("", 1)
-        assert check(name, "sh", "-c", f"{program('mapping_calls')}; true") == ("", 1)
+        assert check(name, program("mapping_calls")) == ("", 0)
+        assert check(name, sys.executable, "-c", "pass") == ("", 0)
+        assert check(name, "sh", "-c", f"{program('mapping_calls')}; true") == ("", 0)
 
 
 def test_a_malloc_in_the_program_takes_no_run(check: Callable[..., tuple[str, int]], tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_library_with_another_malloc(
         f" (the malloc it has can be used: --allocator {bump})",
         1,
     )
-    assert check("exgen", linked) == ("", 1)
+    assert check("exgen", linked) == ("", 0)
 
 
 def test_the_hint_names_an_allocator_that_is_known(check: Callable[..., tuple[str, int]], tmp_path: Path) -> None:
@@ -125,4 +126,4 @@ def test_exgen_linked_in_reads_its_settings(
 
 
 def test_a_program_that_fails_says_so_itself(check: Callable[..., tuple[str, int]]) -> None:
-    assert check("glibc", "false") == ("", 1)
+    assert check("glibc", "false")[0] == ""

@@ -181,12 +181,17 @@ def test_a_server_is_started_loaded_and_stopped(heapwright: Heapwright) -> None:
     assert {f for (f,) in rows(heapwright.folder / "s.study", "SELECT DISTINCT failure FROM run")} == {""}
 
 
-def test_a_time_budget_ends_the_search(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+def test_no_run_begins_after_the_deadline(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    """How far the study comes depends on the machine; when it stops does not."""
     words = ["tune", "--budget", "20s", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
     found = result(heapwright(*words, "--", str(program("mapping_calls"))))
-    assert found["evaluations"] > 0
-    (searched,) = rows(heapwright.folder / "s.study", "SELECT total(elapsed_s) FROM run WHERE phase = 'search'")[0]
-    assert searched < 20
+    assert found["baseline"]["wall_s"]["median"] > 0
+    extras = [
+        json.loads(extra) for (extra,) in rows(heapwright.folder / "s.study", "SELECT extra FROM run ORDER BY id")
+    ]
+    charges = [extra["charged_s"] for extra in extras]
+    assert len(charges) > 2
+    assert sum(charges[:-1]) < 20
 
 
 def test_the_json_keeps_its_contract(heapwright: Heapwright, program: Callable[..., Path]) -> None:

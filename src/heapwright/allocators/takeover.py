@@ -21,13 +21,16 @@ from heapwright.allocators.registry import Allocator
 _BINDING = re.compile(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'")
 
 
+Bindings = list[set[tuple[str, str]]]  # for each process: (file, whose malloc it was bound to)
+
+
 def watch_environment(folder: Path) -> dict[str, str]:
     """What makes the loader write its bindings into this folder, one file a process."""
     return {"LD_DEBUG": "bindings", "LD_BIND_NOW": "1", "LD_DEBUG_OUTPUT": str(folder / "bindings")}
 
 
-def bindings(folder: Path) -> list[set[tuple[str, str]]]:
-    """For each process that wrote: (file, whose malloc it was bound to)."""
+def bindings(folder: Path) -> Bindings:
+    """What the loader wrote into a folder, of each process that wrote."""
     found = (set(_BINDING.findall(path.read_text(errors="replace"))) for path in sorted(folder.glob("bindings.*")))
     return [pairs for pairs in found if pairs]
 
@@ -46,8 +49,8 @@ def providers(library: str, pairs: set[tuple[str, str]]) -> set[str]:
     }
 
 
-def judge(allocator: Allocator, program: str, folder: Path) -> tuple[Allocator, str]:
-    """What the loader wrote into `folder` in a run under an allocator.
+def judge(allocator: Allocator, program: str, found: Bindings) -> tuple[Allocator, str]:
+    """Whether an allocator takes over, by whose malloc a program had under it.
 
     Returns:
         The allocator as it must be run, and why it is not loaded or empty. The system malloc, which needs no
@@ -57,7 +60,6 @@ def judge(allocator: Allocator, program: str, folder: Path) -> tuple[Allocator, 
     library = allocator.preload or allocator.path
     if not library:
         return allocator, ""
-    found = bindings(folder)
     failure = verdict(library, program, found)
     if allocator.preload:
         return allocator, failure

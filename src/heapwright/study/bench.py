@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.takeover import judge, watch_environment
+from heapwright.allocators.takeover import bindings, judge, watch_environment
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
@@ -215,7 +215,7 @@ class Bencher:
             if outcome.run.timed_out:
                 self._hung(allocator.name)
             elif not failure:
-                self._allocators[at], failure = judge(allocator, words[0], Path(name))
+                self._allocators[at], failure = judge(allocator, words[0], bindings(Path(name)))
             else:
                 return  # what fails here is shown by the measured runs
         for cell in cells:

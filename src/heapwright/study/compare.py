@@ -189,7 +189,7 @@ class Comparer:
             if row.failure:
                 return
             before = row.allocator
-            row.allocator, row.failure = judge(before, self.workload.command(input_)[0], Path(name))
+            row.allocator, row.failure = judge(before, self.workload.command(input_)[0], bindings(Path(name)))
         if row.allocator is not before:
             self._check_takeover(row, input_)
 

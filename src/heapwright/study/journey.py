@@ -32,8 +32,9 @@ from heapwright.study.blocks import Blocks, Candidate, Progress
 from heapwright.study.budget import Budget, allot
 from heapwright.study.claim import tree_sentence
 from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
-from heapwright.study.minify import minify, seconds_for
+from heapwright.study.minify import minify_each
 from heapwright.study.options import Options
+from heapwright.study.reach import check_reach, take_over
 from heapwright.study.references import references
 from heapwright.study.register import Register
 from heapwright.study.replaying import Replaying
@@ -213,6 +214,7 @@ class Journey:
 
     def _calibrate(self) -> bool:
         """Whether the program has threads. Runs the default alone: does it work, is its output stable, how noisy?"""
+        self._check_reach()
         train = {i.name for i in self.workload.train}
         counts = {i.name: opt.CALIBRATE_RUNS if i.name in train else 2 for i in self.workload.inputs}
         self.progress.phase("calibrate", sum(counts.values()))
@@ -246,6 +248,21 @@ class Journey:
                 self.progress.note(f"{label} varies by {noise:.0%} between runs of the default: a noisy machine")
         self.noise = tuple(noises)
         return threads
+
+    def _check_reach(self) -> None:
+        """Of a single allocator: its settings must reach the program. Asked once."""
+        if len(self.allocators) > 1:
+            return
+        charged: float | None = self.store.get("reach_s")
+        if charged is not None:
+            self.budget.recall(charged, "reach")
+            return
+        first = self.workload.train[0]
+        program = self.workload.program(first)
+        why = check_reach(self.executor, self.allocators[0], self.register.base, program, first)
+        if why:
+            raise HeapwrightError(why)
+        self.store.put({"reach_s": self.budget.charge("reach")})
 
     def _settle_program(self) -> None:
         """Leave the files that the program itself writes out of its identity, once it has run."""
@@ -374,37 +391,22 @@ class Journey:
     # minify, confirm
 
     def _minify(self, space: Space, picks: dict[PickName, Candidate]) -> dict[PickName, Config]:
-        """The picks without settings that do nothing. Each has an even share of the time, or what it needs at least."""
-        final: dict[PickName, Config] = {}
-        done: dict[int, Config] = {}
-        cut: list[int] = []  # searched configurations that there was no time to try setting by setting
-        end_s = self.budget.limit_s
-        open_ = len({c.config.id for c in picks.values()})
-        for name, candidate in picks.items():
-            config = candidate.config
-            if config.id not in done:
-                share = max((end_s - self.spent_s) / open_, seconds_for(config, self.blocks, self.workload.train))
-                self.budget.limit_s = min(end_s, self.spent_s + share)
-                open_ -= 1
-                done[config.id], finished = minify(
-                    config,
-                    phase=f"minify.{name}",
-                    blocks=self.blocks,
-                    register=lambda settings, who=config.allocator: self.register.config(  # type: ignore[misc]
-                        space, {ALLOCATOR: who, **settings} if isinstance(space, JointSpace) else settings
-                    ),
-                    inputs=self.workload.train,
-                    objectives=self.options.objectives,
-                    margin=self.options.margin,
-                    noise=self.noise,
-                )
-                if not finished:
-                    cut.append(config.id)
-                    self.progress.note(f"{name} pick: no time was left to drop settings that do nothing")
-            if not done[config.id].is_default:
-                final[name] = done[config.id]
-        self.store.put({"unminified": cut})
-        return final
+        """The picks without settings that do nothing; picks of which nothing is left are dropped."""
+        smaller, cut = minify_each(
+            {name: candidate.config for name, candidate in picks.items()},
+            blocks=self.blocks,
+            register=lambda who, settings: self.register.config(
+                space, {ALLOCATOR: who, **settings} if isinstance(space, JointSpace) else settings
+            ),
+            inputs=self.workload.train,
+            objectives=self.options.objectives,
+            margin=self.options.margin,
+            noise=self.noise,
+        )
+        for name in cut:
+            self.progress.note(f"{name} pick: no time was left to drop settings that do nothing")
+        self.store.put({"unminified": sorted({picks[name].config.id for name in cut})})
+        return {name: config for name, config in smaller.items() if not config.is_default}
 
     def _confirm(self, final: dict[PickName, Config], searched: bool) -> None:
         """Confirm the picks beside the usual advice; picks that there is no time to confirm are dropped.
@@ -438,7 +440,7 @@ class Journey:
         base = self.register.base
 
         def works(allocator: Allocator) -> Allocator | None:
-            able, _ = contest.take_over(self.store, self.executor, allocator, base, self.workload, self.budget)
+            able, _ = take_over(self.store, self.executor, allocator, base, self.workload, self.budget)
             return able
 
         def config(allocator: Allocator, settings: dict[str, str]) -> Config:

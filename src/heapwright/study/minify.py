@@ -14,13 +14,14 @@ With less time than that the settings stay, and the study says so.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from heapwright.study.blocks import Blocks, Candidate, gather
 from heapwright.study.options import MINIFY_LEAST_ROUNDS, MINIFY_ROUNDS
 from heapwright.study.stats import harm_proven
-from heapwright.study.view import Config
+from heapwright.study.view import Config, PickName
 from heapwright.workload.model import Input
 
 _SCREEN, _WHOLE = 0.98, 0.9  # one-sided confidence that a removal costs something: of one setting, of several
@@ -76,6 +77,47 @@ def minify(
             return smaller, True
         kept.add(by_value[attempt - 1])
     return config, True
+
+
+def minify_each(
+    picks: Mapping[PickName, Config],
+    *,
+    blocks: Blocks,
+    register: Callable[[str, dict[str, str]], Config],
+    inputs: Sequence[Input],
+    objectives: Sequence[str],
+    margin: float,
+    noise: Sequence[float],
+) -> tuple[dict[PickName, Config], list[PickName]]:
+    """The smallest setting of each pick. Each has an even share of the stage's time, or what it needs at least.
+
+    Args:
+        register: makes a configuration from an allocator's name and settings.
+
+    Returns:
+        The settings, and the picks that there was no time to try setting by setting.
+    """
+    budget, end_s = blocks.budget, blocks.budget.limit_s
+    done: dict[int, tuple[Config, bool]] = {}
+    open_ = len({config.id for config in picks.values()})
+    for name, config in picks.items():
+        if config.id in done:
+            continue
+        share = max((end_s - budget.spent_s) / open_, seconds_for(config, blocks, inputs))
+        budget.limit_s = min(end_s, budget.spent_s + share)
+        open_ -= 1
+        done[config.id] = minify(
+            config,
+            phase=f"minify.{name}",
+            blocks=blocks,
+            register=functools.partial(register, config.allocator),
+            inputs=inputs,
+            objectives=objectives,
+            margin=margin,
+            noise=noise,
+        )
+    smaller = {name: done[config.id][0] for name, config in picks.items()}
+    return smaller, [name for name, config in picks.items() if not done[config.id][1]]
 
 
 def seconds_for(config: Config, blocks: Blocks, inputs: Sequence[Input], rounds: int = 1) -> float:

@@ -27,8 +27,8 @@ from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.blocks import Blocks, Progress
 from heapwright.study.budget import Budget
 from heapwright.study.confirm import judge
-from heapwright.study.contest import not_loaded
 from heapwright.study.options import Options
+from heapwright.study.reach import not_loaded
 from heapwright.study.runner import LocalRunner
 from heapwright.study.stats import log_ratio, mean_errors
 from heapwright.study.store import StoredRun, open_study

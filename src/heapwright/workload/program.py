@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from heapwright.allocators.peers import build_id
-from heapwright.allocators.probe import find_loader
+from heapwright.allocators.program_file import ProgramFile, read_program
 from heapwright.workload.model import Workload
 
 _WHOLE_BYTES = 64 << 20
@@ -68,12 +68,12 @@ def identify_program(workload: Workload) -> ProgramIdentity:
     path = _executable(workload)
     if path is None:
         return ProgramIdentity(files=_named_files(workload))
-    interpreter = _interpreter(path)
-    binary = interpreter or path
+    found = read_program(str(path))
+    interpreter = found.path if found is not None and found.script else None
     return ProgramIdentity(
         _identify(path, whole=True),
         _identify(interpreter) if interpreter else None,
-        [found for library in _libraries(binary, workload.file.env) if (found := _identify(library)) is not None],
+        [file for library in _libraries(found, workload.file.env) if (file := _identify(library)) is not None],
         _named_files(workload, {path}),
     )
 
@@ -145,30 +145,13 @@ def _executable(workload: Workload) -> Path | None:
     return Path(os.path.abspath(found)) if found else None  # noqa: PTH100 (links stay: they may be moved)
 
 
-def _interpreter(path: Path) -> Path | None:
-    """The program that runs a script; None for a binary."""
-    try:
-        with path.open("rb") as file:
-            if file.read(2) != b"#!":
-                return None
-            words = file.readline(512).decode(errors="replace").split()
-    except OSError:
-        return None
-    name = words[0] if words else ""
-    if Path(name).name == "env":
-        name = next((w for w in words[1:] if not w.startswith("-") and "=" not in w), "")
-    found = shutil.which(name) if name else None
-    return Path(found) if found else None
-
-
-def _libraries(binary: Path, env: Mapping[str, str]) -> list[Path]:
+def _libraries(program: ProgramFile | None, env: Mapping[str, str]) -> list[Path]:
     """What the loader would load with a program. The loader only lists: nothing of the program runs."""
-    loader = find_loader(str(binary))
-    if loader is None:
+    if program is None or not program.loader:
         return []
     try:
         done = subprocess.run(
-            [loader, "--list", str(binary)],
+            [program.loader, "--list", str(program.path)],
             env={k: v for k, v in {**os.environ, **env}.items() if k != "LD_PRELOAD"},
             capture_output=True,
             text=True,

@@ -1,0 +1,52 @@
+"""Asks the dynamic loader which malloc a program would get, without running the program.
+
+    LD_TRACE_LOADED_OBJECTS=1 LD_WARN=yes LD_BIND_NOW=1 LD_DEBUG=bindings  LOADER PROGRAM
+
+makes glibc's loader load a program's libraries, bind every symbol, write the bindings, and stop before the first
+instruction of the program. It takes milliseconds. The bindings are those of the start: a library that is loaded later
+may bring a malloc of its own, and the program may start others, which only a run can show.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from heapwright.allocators.program_file import read_program
+from heapwright.allocators.takeover import Bindings, bindings, watch_environment
+
+_SECONDS = 20.0
+
+
+def trace_bindings(program: str, env: Mapping[str, str], folder: Path) -> Bindings:
+    """Whose malloc the files of a program are bound to when it starts.
+
+    Args:
+        program: a path, or a name on PATH; of a script its interpreter is asked.
+        env: the whole environment that the program would have, the library to preload included.
+        folder: an empty one, for what the loader writes.
+
+    Returns:
+        One process, or none where the loader cannot tell: static and set-user-ID programs, C libraries other than
+        glibc, programs for another machine.
+    """
+    found = read_program(program)
+    if found is None or not found.loader or found.path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return []
+    asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", **watch_environment(folder)}
+    try:
+        subprocess.run(
+            [found.loader, os.path.realpath(found.path)],
+            env={**env, **asked},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return bindings(folder)
