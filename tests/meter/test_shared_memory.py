@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
+
 from ..processes import wait_for
 from .harness import MIB, SMALL, Meter
 from .test_surroundings import public as public

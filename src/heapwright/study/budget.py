@@ -68,7 +68,7 @@ def allot(left_s: float, run_s: float, needs: Mapping[str, Need]) -> dict[str, f
 
 
 class Typical:
-    """What one run costs at present: the median charge of the latest runs."""
+    """What one run costs at present: the median charge of the latest runs; of two the lower, for the first is cold."""
 
     def __init__(self) -> None:
         self._latest: list[float] = []
@@ -81,7 +81,7 @@ class Typical:
     def seconds(self) -> float:
         """The median; 0 before the first run."""
         ordered = sorted(self._latest)
-        return ordered[len(ordered) // 2] if ordered else 0.0
+        return ordered[(len(ordered) - 1) // 2] if ordered else 0.0
 
 
 class Budget:

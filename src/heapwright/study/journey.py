@@ -210,10 +210,23 @@ class Journey:
         self.store.put({"tree": processes})
         self.progress.note(tree_sentence(processes))
 
+    def _charge(self, work: str) -> None:
+        """Charge work that is no run: the time since the last charge. It is kept, as are the charges of runs."""
+        self.store.put({"charged": {**(self.store.get("charged") or {}), work: self.budget.charge(work)}})
+
+    def _charged(self, work: str) -> bool:
+        """Whether this work was done in an earlier session; then its charge counts as it did there."""
+        charge: float | None = (self.store.get("charged") or {}).get(work)
+        if charge is not None:
+            self.budget.recall(charge, work)
+        return charge is not None
+
     # calibrate
 
     def _calibrate(self) -> bool:
         """Whether the program has threads. Runs the default alone: does it work, is its output stable, how noisy?"""
+        if not self._charged("start"):
+            self._charge("start")
         self._check_reach()
         train = {i.name for i in self.workload.train}
         counts = {i.name: opt.CALIBRATE_RUNS if i.name in train else 2 for i in self.workload.inputs}
@@ -251,18 +264,14 @@ class Journey:
 
     def _check_reach(self) -> None:
         """Of a single allocator: its settings must reach the program. Asked once."""
-        if len(self.allocators) > 1:
-            return
-        charged: float | None = self.store.get("reach_s")
-        if charged is not None:
-            self.budget.recall(charged, "reach")
+        if len(self.allocators) > 1 or self._charged("reach"):
             return
         first = self.workload.train[0]
         program = self.workload.program(first)
         why = check_reach(self.executor, self.allocators[0], self.register.base, program, first)
         if why:
             raise HeapwrightError(why)
-        self.store.put({"reach_s": self.budget.charge("reach")})
+        self._charge("reach")
 
     def _settle_program(self) -> None:
         """Leave the files that the program itself writes out of its identity, once it has run."""
