@@ -23,6 +23,7 @@ from heapwright.study.view import Config, Confirmation
 from heapwright.workload.model import Input
 
 PHASE = "confirm"
+SPARE = 1.2  # pairs there must be time for, over those that a proof needs
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def fitting_rows(
 ) -> Rows | None:
     """The rows that the time left can prove something of; None where it cannot for a single pick.
 
-    With little time the references go first, then the picks but the most important one. Fewer rows need fewer pairs.
+    With little time go all references but one, the picks but the most important one, and last the reference. Fewer
+    rows need fewer pairs. There must be time for some pairs more than a proof needs: runs may turn out slower.
     """
     in_time = math.inf
     a_run = len(inputs) * blocks.typical.seconds
@@ -58,7 +60,7 @@ def fitting_rows(
     for chosen, beside in (
         (picks, references),
         (picks, references[:1]),
-        (picks, ()),
+        (picks[:2], references[:1]),
         (picks[:1], references[:1]),
         (picks[:1], ()),
     ):
@@ -67,7 +69,7 @@ def fitting_rows(
         if not rows or (beside and needed > options.pairs_max):
             continue
         fits = in_time / (1 + len(rows))
-        if fits >= min(needed, options.pairs_max):
+        if fits >= SPARE * min(needed, options.pairs_max):
             others = tuple(c for c in beside if c.id not in {p.id for p in chosen})
             pairs = min(max(options.pairs_min, needed), options.pairs_max)
             return Rows(tuple(chosen), others, min(pairs, math.floor(fits)) if math.isfinite(fits) else pairs)

@@ -6,7 +6,7 @@ import math
 
 from heapwright.study import options as opt
 from heapwright.study.budget import Need
-from heapwright.study.confirm import pairs_needed
+from heapwright.study.confirm import SPARE, pairs_needed
 from heapwright.study.contest import ROUNDS
 from heapwright.study.options import Options
 
@@ -24,14 +24,15 @@ def needs_from(stage: str, options: Options, train: int, test: int, allocators: 
         threads: whether the program has more than one.
     """
     several = allocators > 1
-    least_pairs = pairs_needed(test, len(options.objectives))
-    pairs = min(options.pairs_max, max(options.pairs_min, least_pairs))
     beside = 0 if not several else opt.REFERENCES if threads else 1
+    least_rows = 1 + min(beside, 1)
+    least_pairs = pairs_needed(test, least_rows * len(options.objectives))
+    pairs = min(options.pairs_max, max(options.pairs_min, least_pairs))
     in_blocks = train * (1 + 1 / opt.BLOCK)  # runs of one allocator, with its share of the default's
     asked = allocators if several else 0
     needs = {
         "confirm": Need(
-            2 * test * (1 + least_pairs),
+            test * (1 + least_rows) * math.ceil(SPARE * least_pairs),
             test * (1 + _PICKS + beside) * max(pairs, options.pairs_max / 2),
             share=0.25,
         ),
