@@ -182,11 +182,12 @@ def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confir
 
     Args:
         rows: label and confirmations.
-        what: the heading of the labels.
+        what: the heading of the labels. Advice has long ones, so the default's medians are left to the picks' table.
     """
     from rich.text import Text
 
-    table = _table(what, "metric", "default", "with it", "change", "95% interval", "verdict")
+    medians = ["with it"] if what == "advice" else ["default", "with it"]
+    table = _table(what, "metric", *medians, "change", "95% interval", "verdict")
     for column in table.columns[2:]:  # names give way before figures do
         column.no_wrap = True
         column.justify = "right" if column.header != "verdict" else "left"
@@ -198,7 +199,7 @@ def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confir
                 continue
             metric, style = METRICS[key], _STYLES[c.verdict]
             verdict = Text(c.verdict, style)
-            values = (metric.show(c.default_median), metric.show(c.pick_median))
+            values = [metric.show(c.default_median), metric.show(c.pick_median)][-len(medians) :]
             table.add_row(label, metric.short, *values, percent(c.ratio), interval(c), verdict)
             label = ""
     return table
