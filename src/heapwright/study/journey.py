@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from heapwright.study.replaying import Replaying
 from heapwright.study.runner import Here, Machines
 from heapwright.study.searching import Ground, Search
 from heapwright.study.shortlist import choose_picks, measure_again
-from heapwright.study.stages import needs_from
+from heapwright.study.stages import SETTINGS, needs_from
 from heapwright.study.stats import relative_noise
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import DEFAULT, Config, PickName
@@ -152,7 +152,7 @@ class Journey:
         searched = {name: c.config.id for name, c in picks.items()}
         if searched != self.store.get("searched"):
             self.store.put({"searched": searched, "picks": {}})
-        self._begin("minify")
+        self._begin("minify", {c.config.id: len(c.config.settings) for c in picks.values()}.values())
         final = self._minify(space, picks)
         self._begin("confirm")
         self._confirm(final, bool(runs))
@@ -172,14 +172,17 @@ class Journey:
         """Seconds that one run of the program costs at present."""
         return self.blocks.typical.seconds
 
-    def _begin(self, stage: str) -> None:
-        """Note a stage, and set what it may spend: every later stage keeps the time it needs."""
+    def _begin(self, stage: str, settings: Collection[int] = ()) -> None:
+        """Note a stage, and set what it may spend: every later stage keeps the time it needs.
+
+        Args:
+            settings: how many each pick has, once that is known.
+        """
         self.phase(stage)
         if not self.budget.limited:
             return
-        needs = needs_from(
-            stage, self.options, len(self.workload.train), len(self.workload.test), len(self.allocators), self.threads
-        )
+        counts = (len(self.workload.train), len(self.workload.test), len(self.allocators))
+        needs = needs_from(stage, self.options, *counts, self.threads, tuple(settings) or SETTINGS)
         self.budget.set_limit(allot(self.budget.left_s, self.run_s, needs)[stage])
 
     def _executor(self, timeout: float, first: bool = False) -> Executor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from heapwright.study import options as opt
 from heapwright.study.budget import Need
@@ -10,11 +11,19 @@ from heapwright.study.confirm import SPARE, pairs_needed
 from heapwright.study.contest import ROUNDS
 from heapwright.study.options import Options
 
-# Before the search nobody knows how many picks will differ, and how many settings each will have.
-_PICKS, _SETTINGS = 2, 4
+# Before the shortlist nobody knows how many picks will differ, and how many settings each will have.
+SETTINGS = (4, 4)
 
 
-def needs_from(stage: str, options: Options, train: int, test: int, allocators: int, threads: bool) -> dict[str, Need]:
+def needs_from(
+    stage: str,
+    options: Options,
+    train: int,
+    test: int,
+    allocators: int,
+    threads: bool,
+    settings: Sequence[int] = SETTINGS,
+) -> dict[str, Need]:
     """The needs of a stage and of all that come after it, the most important stage first.
 
     Args:
@@ -22,6 +31,7 @@ def needs_from(stage: str, options: Options, train: int, test: int, allocators: 
         train, test: how many inputs are searched and confirmed on.
         allocators: how many a study searches.
         threads: whether the program has more than one.
+        settings: how many each pick has.
     """
     several = allocators > 1
     beside = 0 if not several else opt.REFERENCES if threads else 1
@@ -33,13 +43,13 @@ def needs_from(stage: str, options: Options, train: int, test: int, allocators: 
     needs = {
         "confirm": Need(
             test * (1 + least_rows) * math.ceil(SPARE * least_pairs),
-            test * (1 + _PICKS + beside) * max(pairs, options.pairs_max / 2),
+            test * (1 + len(settings) + beside) * max(pairs, options.pairs_max / 2),
             share=0.25,
         ),
         "allocators": Need(asked and (1 + opt.BLOCK) * train, asked * (1 + ROUNDS * in_blocks), share=0.15),
         "minify": Need(
-            (_SETTINGS + 1 + 2 * opt.MINIFY_LEAST_ROUNDS) * train,
-            _PICKS * 3 * _SETTINGS * opt.MINIFY_ROUNDS * train,
+            sum(n + 1 + 2 * opt.MINIFY_LEAST_ROUNDS for n in settings if n) * train,
+            sum(3 * n for n in settings) * opt.MINIFY_ROUNDS * train,
             share=0.15,
         ),
         "shortlist": Need(

@@ -1,0 +1,150 @@
+"""How often `verify` is wrong on a busy machine: ten studies with a gain that is there, ten with one that is not.
+
+    .venv/bin/python tools/verify_trial.py [--folder out/verify] [--studies 10] [--max-time 2m]
+
+Tunes the programs of tools/programs.py until enough studies claim a gain. Each study is verified twice: on the program
+it was made of, and on a program of the same kind to which malloc is nothing (the gain is not there). What is true is
+told by pairs of the tool's own, counted by the kernel (wait4): the geometric mean of their CPU time and peak resident
+memory, on both programs. Where that lies close to the threshold no verdict would be wrong: such a case is listed as
+borderline. During the verifications two loads take turns with the processors. Prints a Markdown table; what is in the
+folder is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from programs import HEAPWRIGHT, PROGRAMS, make_inputs
+
+# Programs to which malloc is nothing; those that are installed are taken.
+NOTHING = [
+    ["perl", "-e", "my $s = 0; $s += $_ * $_ for 1..4000000; print $s"],
+    ["mawk", "BEGIN { for (i = 0; i < 6000000; i++) s += i * i; print s }"],
+    ["python3", "-S", "-c", "s = 0\nfor i in range(3000000): s ^= i\nprint(s)"],
+    ["lua5.4", "-e", "local s = 0 for i = 1, 30000000 do s = s + i % 7 end print(s)"],
+    ["gawk", "BEGIN { for (i = 0; i < 4000000; i++) s += i % 7; print s }"],
+    ["ruby", "--disable-gems", "-e", "s = 0; i = 0; while i < 6000000; s ^= i; i += 1; end; puts s"],
+    ["sh", "-c", "i=0; while [ $i -lt 400000 ]; do i=$((i + 1)); done; echo $i"],
+    ["tclsh", "nothing.tcl"],
+    ["bash", "-c", "for ((i = 0; i < 200000; i++)); do ((s += i)); done; echo $s"],
+    ["gzip", "-c", "-9", "words.txt"],
+]
+METRICS = {"cpu_s": "CPU time", "peak_rss_bytes": "peak resident memory"}
+LOAD = "while :; do timeout 4 sh -c 'while :; do :; done'; sleep 2; done"
+NEAR = 0.25  # borderline: nearer to the threshold than this share of the claimed gain
+TRUE_PAIRS = 15
+VERDICTS = (0, 3, 4)  # exit statuses of verify: holds, lost, undecided
+
+
+def usage(command: Sequence[str], env: Mapping[str, str], folder: Path) -> dict[str, float]:
+    """CPU seconds and peak resident bytes of one run, of the process and those it waited for."""
+    process = subprocess.Popen(
+        command, cwd=folder, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, _, used = os.wait4(process.pid, 0)
+    process.returncode = 0
+    return {"cpu_s": used.ru_utime + used.ru_stime, "peak_rss_bytes": used.ru_maxrss * 1024.0}
+
+
+def true_ratios(command: Sequence[str], env: Mapping[str, str], folder: Path) -> dict[str, float]:
+    """Geometric means of the ratios of interleaved pairs, with the setting to without."""
+    logs: dict[str, list[float]] = {metric: [] for metric in METRICS}
+    for pair in range(-1, TRUE_PAIRS):
+        order = ({}, env) if pair % 2 else (env, {})
+        first, second = (usage(command, e, folder) for e in order)
+        default, chosen = (first, second) if order[1] is env else (second, first)
+        for metric in METRICS if pair >= 0 else ():
+            logs[metric].append(math.log(chosen[metric] / default[metric]))
+    return {metric: math.exp(fmean(values)) for metric, values in logs.items()}
+
+
+def truth(true: Mapping[str, float], then: Mapping[str, Mapping[str, Any]], keep: float = 0.5) -> str:
+    """'holds', 'lost' or 'borderline': half of each claimed gain is there, and it costs as little as then."""
+    gains = {m: math.log(c["ratio"]) for m, c in then.items() if c["verdict"] == "better"}
+    most = max(-gain for gain in gains.values())
+    margins = []
+    for metric, c in then.items():
+        bound = keep * gains[metric] if metric in gains else max(math.log(c["high"]), 0.0) + (1 - keep) * most
+        margins.append((bound - math.log(true[metric])) / most)
+    least = min(margins)
+    return "holds" if least > NEAR else "lost" if least < -NEAR else "borderline"
+
+
+def claimed(name: str, folder: Path) -> dict[str, Any] | None:
+    """The pick that a program's study claims a gain of (`tune --json`), tuned first where it is not yet; or None."""
+    result, study = folder / f"{name}.json", f"{name}.study"
+    if not result.exists():
+        words = ["tune", "-q", "--budget", "90s", "--study", study, "--json", result.name, "--exit-code"]
+        subprocess.run([HEAPWRIGHT, *words, "--", *PROGRAMS[name]], cwd=folder, check=False, capture_output=True)
+    found: dict[str, Any] = json.loads(result.read_text())
+    shown = subprocess.run(
+        [HEAPWRIGHT, "apply", study, "--format", "json"], cwd=folder, capture_output=True, check=True
+    )
+    pick: dict[str, Any] | None = found["picks"].get(json.loads(shown.stdout)["pick"])
+    return pick and {**pick, "confirmed": {m: pick["confirmed"][m] for m in METRICS}}
+
+
+def verified(name: str, command: Sequence[str], out: Path, max_time: str) -> dict[str, Any]:
+    """What `verify` says of a study on a command."""
+    if not out.exists():
+        words = ["verify", "-q", f"{name}.study", "--max-time", max_time, "--json", out.name, "--", *command]
+        done = subprocess.run([HEAPWRIGHT, *words], cwd=out.parent, check=False, capture_output=True, text=True)
+        if done.returncode not in VERDICTS:
+            raise SystemExit(f"{name}: {done.stderr}")
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def main() -> None:
+    """Tunes, measures what is true, verifies under load, prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("out/verify"))
+    parser.add_argument("--studies", type=int, default=10)
+    parser.add_argument("--max-time", default="2m")
+    args = parser.parse_args()
+    folder: Path = args.folder.resolve()
+    make_inputs(folder)
+    (folder / "nothing.tcl").write_text("set s 0; for {set i 0} {$i < 3000000} {incr i} {incr s $i}; puts $s\n")
+    nothing = [command for command in NOTHING if shutil.which(command[0])]
+    studies: dict[str, dict[str, Any]] = {}
+    for name in (name for name, command in PROGRAMS.items() if shutil.which(command[0])):
+        if len(studies) < args.studies and (pick := claimed(name, folder)) is not None:
+            studies[name] = pick
+    cases: list[tuple[str, list[str], dict[str, float], Path]] = []
+    for number, (name, pick) in enumerate(studies.items()):
+        for kind, command in (("same", PROGRAMS[name]), ("other", nothing[number % len(nothing)])):
+            kept = folder / f"{name}.{kind}.true.json"
+            if not kept.exists():
+                kept.write_text(json.dumps(true_ratios(command, pick["env"], folder)))
+            cases.append((name, command, json.loads(kept.read_text()), folder / f"{name}.{kind}.verify.json"))
+    loads = [subprocess.Popen(["sh", "-c", LOAD], start_new_session=True) for _ in range(os.cpu_count() or 2)]
+    wrong = undecided = 0
+    print("| study | program | claimed | true | gain | verify | pairs |\n|---|---|---|---|---|---|---|")
+    try:
+        for name, command, true, out in cases:
+            state, then = verified(name, command, out, args.max_time), studies[name]["confirmed"]
+            really = truth(true, then)
+            wrong += really != "borderline" and state["verdict"] not in {really, "undecided"}
+            undecided += state["verdict"] == "undecided"
+            was = "; ".join(f"{METRICS[m]} {100 * (c['ratio'] - 1):+.1f} %" for m, c in then.items())
+            now = "; ".join(f"{METRICS[m]} {100 * (true[m] - 1):+.1f} %" for m in then)
+            cells = (name, command[0], was, now, really, state["verdict"], state["pairs"])
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    finally:
+        for load in loads:
+            os.killpg(load.pid, signal.SIGKILL)
+    print(f"\n{len(cases)} verifications: {wrong} wrong, {undecided} undecided")
+
+
+if __name__ == "__main__":
+    main()
