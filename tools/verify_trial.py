@@ -90,7 +90,8 @@ def claimed(name: str, folder: Path) -> dict[str, Any] | None:
     shown = subprocess.run(
         [HEAPWRIGHT, "apply", study, "--format", "json"], cwd=folder, capture_output=True, check=True
     )
-    pick: dict[str, Any] | None = found["picks"].get(json.loads(shown.stdout)["pick"])
+    env = json.loads(shown.stdout)["env"]
+    pick: dict[str, Any] | None = next((p for p in found["picks"].values() if p["env"] == env), None)
     return pick and {**pick, "confirmed": {m: pick["confirmed"][m] for m in METRICS}}
 
 
