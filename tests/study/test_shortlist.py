@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from heapwright.study.blocks import Candidate
+from heapwright.study.policy import Aims
 from heapwright.study.shortlist import choose_picks
 from heapwright.study.view import Config
 
@@ -64,6 +65,6 @@ def candidate(number: int, memory: float, cpu: float) -> Candidate:
 
 def test_the_most_important_pick_comes_first() -> None:
     candidates = [candidate(2, -0.01, 0.0), candidate(3, 0.001, -0.3), candidate(4, -0.3, 0.2)]
-    picks = choose_picks(candidates, ["peak_rss_bytes", "cpu_s"])
+    picks = choose_picks(candidates, Aims(("peak_rss_bytes", "cpu_s")))
     assert {name: c.config.id for name, c in picks.items()} == {"memory": 4, "time": 3, "balanced": 3}
     assert next(iter(picks)) in ("time", "balanced")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from heapwright.study.claim import headline
+from heapwright.study.policy import Aims
 from heapwright.study.standing import stand
 from heapwright.study.view import Config, Confirmation, Evaluation, Pick, PickName, Reference, Verdict
 
 OBJECTIVES = ["peak_rss_bytes", "cpu_s"]
+AIMS = Aims(tuple(OBJECTIVES))
 
 
 def confirmed(memory: float, cpu: float) -> dict[str, Confirmation]:
@@ -14,7 +16,7 @@ def confirmed(memory: float, cpu: float) -> dict[str, Confirmation]:
 
     def one(metric: str, ratio: float) -> Confirmation:
         verdict: Verdict = "better" if ratio < 0.99 else "worse" if ratio > 1.01 else "unproven"
-        return Confirmation(metric, ratio, ratio - 0.01, ratio + 0.01, 0.01, 10, verdict, 1.0, ratio)
+        return Confirmation(metric, ratio, ratio - 0.01, ratio + 0.01, 0.01, 10, verdict, 1e8, 1e8 * ratio)
 
     return {m: one(m, ratio) for m, ratio in zip(OBJECTIVES, (memory, cpu), strict=True)}
 
@@ -32,7 +34,7 @@ def advice(number: int, memory: float, cpu: float) -> dict[str, Reference]:
 
 def test_a_dominated_pick_gives_its_name_to_what_dominates_it() -> None:
     worse, better = pick("time", 2, 0.928, 0.889), pick("memory", 3, 0.920, 0.837)
-    found, gone = stand({"memory": better, "time": worse, "balanced": worse}, {}, OBJECTIVES)
+    found, gone = stand({"memory": better, "time": worse, "balanced": worse}, {}, AIMS)
     assert {name: p.config.id for name, p in found.items()} == {"memory": 3, "time": 3, "balanced": 3}
     assert all(p.name == name for name, p in found.items())
     assert gone == []
@@ -40,31 +42,31 @@ def test_a_dominated_pick_gives_its_name_to_what_dominates_it() -> None:
 
 def test_a_trade_off_leaves_both_picks() -> None:
     small, fast = pick("memory", 2, 0.8, 1.1), pick("time", 3, 1.1, 0.8)
-    found, _ = stand({"memory": small, "time": fast}, {}, OBJECTIVES)
+    found, _ = stand({"memory": small, "time": fast}, {}, AIMS)
     assert {name: p.config.id for name, p in found.items()} == {"memory": 2, "time": 3}
 
 
 def test_a_time_pick_that_shows_no_gain_of_time_is_none() -> None:
-    found, gone = stand({"time": pick("time", 2, 0.9, 0.995)}, {}, OBJECTIVES)
+    found, gone = stand({"time": pick("time", 2, 0.9, 0.995)}, {}, AIMS)
     assert found == {}
     (why,) = gone
     assert why.startswith("There is no time pick: in fresh runs the best candidate's CPU time not shown to change")
 
 
 def test_where_nothing_is_shown_the_picks_stay_to_be_seen() -> None:
-    found, gone = stand({"time": pick("time", 2, 1.0, 0.995)}, {}, OBJECTIVES)
+    found, gone = stand({"time": pick("time", 2, 1.0, 0.995)}, {}, AIMS)
     assert list(found) == ["time"]
     assert gone == []
 
 
 def test_a_pick_that_only_loses_goes() -> None:
-    found, gone = stand({"memory": pick("memory", 2, 1.0, 1.2)}, {}, OBJECTIVES)
+    found, gone = stand({"memory": pick("memory", 2, 1.0, 1.2)}, {}, AIMS)
     assert found == {}
     assert "proved no gain, and a loss: CPU time 20.0% higher" in gone[0]
 
 
 def test_usual_advice_stands_where_the_search_found_nothing() -> None:
-    found, gone = stand({"time": pick("time", 2, 1.0, 0.995)}, advice(5, 0.92, 1.0), OBJECTIVES)
+    found, gone = stand({"time": pick("time", 2, 1.0, 0.995)}, advice(5, 0.92, 1.0), AIMS)
     assert {name: p.config.id for name, p in found.items()} == {"memory": 5, "balanced": 5}
     assert found["memory"].config.env == {"A": "1"}
     assert gone == ["There is no time pick: fresh runs proved no gain."]
@@ -74,11 +76,11 @@ def test_usual_advice_stands_where_the_search_found_nothing() -> None:
 
 
 def test_usual_advice_that_dominates_a_pick_takes_its_place() -> None:
-    found, _ = stand({"memory": pick("memory", 2, 0.95, 1.05)}, advice(5, 0.92, 1.0), OBJECTIVES)
+    found, _ = stand({"memory": pick("memory", 2, 0.95, 1.05)}, advice(5, 0.92, 1.0), AIMS)
     assert found["memory"].config.id == 5
 
 
 def test_usual_advice_that_is_worse_changes_nothing() -> None:
     mine = pick("memory", 2, 0.90, 1.0)
-    found, _ = stand({"memory": mine}, advice(5, 0.92, 1.0), OBJECTIVES)
-    assert found == {"memory": mine}
+    found, _ = stand({"memory": mine}, advice(5, 0.92, 1.0), AIMS)
+    assert found["memory"].config is mine.config

@@ -84,6 +84,16 @@ def add_parser(verbs: Any) -> None:
         "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (15:40)"
     )
     proof.add_argument(
+        "--limit",
+        metavar="M=PCT",
+        help="advise nothing that costs more than this: cpu=+2%% (a metric, memory or time; several with commas)",
+    )
+    proof.add_argument(
+        "--price",
+        metavar="A:B=X:Y",
+        help="X%% of A is worth Y%% of B, as in memory:cpu=1:2 (default: a loss weighs three times a gain)",
+    )
+    proof.add_argument(
         "--exit-code",
         action="store_true",
         help="tell by the exit status: 0 a gain is proven, 3 none is, 4 there was no time to prove anything",
@@ -116,6 +126,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
     from heapwright.metrics import parse_objectives
     from heapwright.search.protocol import METHODS
     from heapwright.study.options import parse_budget
+    from heapwright.study.policy import parse_limits, parse_prices
 
     given: dict[str, Any] = {"allocator": allocator}
     if args.preset is not None:
@@ -136,6 +147,10 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         given["params"] = tuple(p.strip() for p in args.params.split(",") if p.strip())
     if args.warm_start is not None:
         given["warm_start"] = tuple(args.warm_start)
+    if args.limit is not None:
+        given["limits"] = parse_limits(args.limit)
+    if args.price is not None:
+        given["prices"] = parse_prices(args.price)
     if args.pairs is not None:
         given["pairs_min"], given["pairs_max"] = args.pairs
     if args.instructions is not None:

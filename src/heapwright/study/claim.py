@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from heapwright.metrics import METRICS, show_seconds
-from heapwright.search.pareto import weighed
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
 
 NOTHING = "No proven improvement: keep the default."
@@ -62,18 +60,13 @@ def losses(pick: Pick, objectives: Sequence[str]) -> list[Confirmation]:
 
 
 def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick | None:
-    """The pick a study speaks for: of those with a proven gain, the one whose gains most outweigh its losses.
+    """The pick a study speaks for: of those with a proven gain that are good advice, the one with the best score.
 
-    Counted are the objectives' log ratios that were shown to differ; of equals the balanced pick comes first.
+    Of equals the balanced pick comes first.
     """
     order: list[PickName] = ["balanced", *(n for n in PICK_NAMES if n != "balanced")]
     proven = [picks[n] for n in order if n in picks and is_proven(picks[n], objectives)]
-    return min(proven, key=lambda pick: _weighed(pick, objectives), default=None)
-
-
-def _weighed(pick: Pick, objectives: Sequence[str]) -> float:
-    shown = [c for m in objectives if (c := pick.confirmed.get(m)) and c.verdict in ("better", "worse")]
-    return weighed([math.log(c.ratio) for c in shown])
+    return min((pick for pick in proven if not pick.objection), key=lambda pick: pick.score, default=None)
 
 
 def _lacking(too_short: Mapping[str, float]) -> str:
@@ -98,6 +91,10 @@ def study_claim(
     if not confirmed:
         return "Nothing is proven yet: the study has not been confirmed."
     best = headline(picks, objectives)
+    objected = [pick for pick in picks.values() if pick.objection]
+    if best is None and objected:
+        pick = min(objected, key=lambda pick: pick.score)
+        return f"Keep the default: {pick.objection}. 'heapwright apply --pick {pick.name}' ships it all the same."
     if best is None and too_short is not None:
         return f"Nothing is proven: the time budget left no time {_lacking(too_short)}. Give a larger --budget."
     if best is None:

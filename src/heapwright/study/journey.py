@@ -34,6 +34,7 @@ from heapwright.study.claim import tree_sentence
 from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
 from heapwright.study.minify import minify_each
 from heapwright.study.options import Options
+from heapwright.study.policy import aims_of
 from heapwright.study.reach import check_reach, take_over
 from heapwright.study.references import references
 from heapwright.study.register import Register
@@ -396,9 +397,9 @@ class Journey:
             self.register.configs,
             self.default,
             self.workload.train,
-            self.options.objectives,
+            aims_of(self.options),
         )
-        return choose_picks(candidates, self.options.objectives)
+        return choose_picks(candidates, aims_of(self.options))
 
     # minify, confirm
 

@@ -20,6 +20,7 @@ from heapwright.study.claim import pick_claim, study_claim, tree_sentence
 from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.options import STAGES, Options
+from heapwright.study.policy import aims_of
 from heapwright.study.program import program_of
 from heapwright.study.standing import stand
 from heapwright.study.stats import relative_noise, summarise
@@ -90,7 +91,7 @@ def view_of(store: Store) -> StudyView:
     usual = _references(store, confirmed, options, _test_inputs(meta["identity"]))
     gone: list[str] = []
     if meta["phase"] == "done":
-        picks, gone = stand(picks, usual, options.objectives)
+        picks, gone = stand(picks, usual, aims_of(options))
     picks = with_evidence(picks, store, runs, fresh, options)
     host = meta["host"] or {}
     return StudyView(

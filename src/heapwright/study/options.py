@@ -49,6 +49,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         timeout: seconds a run may take; 0: ten times the default's, at least ten seconds.
         axes: of a landscape, KEY:LOW:HIGH:STEP each (`study.landscape`); empty for a study of `tune`.
         replicates: how often a landscape measures every place.
+        limits, prices: see `study.policy`.
     """
 
     allocator: str = "glibc"
@@ -71,10 +72,12 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout: float = 0.0
     axes: tuple[str, ...] = ()
     replicates: int = 1
+    limits: dict[str, float] = {}
+    prices: dict[str, float] = {}
 
 
-# May differ when a study is resumed: they change how long it goes on, not what was measured.
-EXTENSIBLE = ("evaluations", "budget_s", "pairs_max", "replicates")
+# May differ when a study is resumed: they change how long it goes on and what it advises, not what was measured.
+EXTENSIBLE = ("evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices")
 
 
 def parse_budget(text: str) -> tuple[int, float]:

@@ -17,6 +17,7 @@ from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, gather
 from heapwright.study.budget import Budget
 from heapwright.study.options import Options
+from heapwright.study.policy import aims_of
 from heapwright.study.register import Register
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config
@@ -156,9 +157,9 @@ class Search:
             if costs is not None:
                 ratios = {key: math.exp(cost) for key, cost in zip(options.objectives, costs, strict=True)}
                 self.ground.blocks.progress.tried(config, ratios)
-        zero = (0.0,) * len(options.objectives)
+        zero, aims = (0.0,) * len(options.objectives), aims_of(options)
         return [
-            Told(p, zero if c.id == default.id else self.known[c.id].costs(options.objectives))
+            Told(p, zero if c.id == default.id else aims.costs(self.known[c.id]))
             for p, c in zip(points, asked, strict=True)
             if c.id in self.known or c.id == default.id
         ]

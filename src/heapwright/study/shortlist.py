@@ -15,6 +15,7 @@ from heapwright.metrics import METRICS
 from heapwright.search import pareto
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.study.policy import Aims
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config, PickName
 from heapwright.workload.model import Input
@@ -28,26 +29,26 @@ def measure_again(
     configs: Mapping[int, Config],
     default: Config,
     inputs: Sequence[Input],
-    objectives: Sequence[str],
+    aims: Aims,
 ) -> list[Candidate]:
     """Measure the front again, round by round, as far as the stage's time allows.
 
     Args:
         runs: the search's runs of the program.
         configs: configurations by number.
-        objectives: metric keys.
+        aims: what is minimised, and which trade-offs are good advice.
 
     Returns:
         The candidates that may be chosen: measured again, and dominated by none.
     """
     again: list[StoredRun] = []
-    costs_of = _costs(gather(runs, configs, default.id), objectives)
+    costs_of = _costs(gather(runs, configs, default.id), aims)
     if not costs_of:
         return []
     first = blocks.first_block(PHASE, [default, *(c.config for c in _front(costs_of))])
-    blocks.phase(PHASE, opt.SHORTLIST_ROUNDS * (len(_members(costs_of)) + 1) * len(inputs))
+    blocks.phase(PHASE, opt.SHORTLIST_ROUNDS * (len(_members(costs_of, aims)) + 1) * len(inputs))
     for number in range(opt.SHORTLIST_MOST):
-        members, front = _members(costs_of), _front(costs_of)
+        members, front = _members(costs_of, aims), _front(costs_of)
         unsure = [c for c in members if c in front and _rounds_of(c, again, inputs) < opt.SHORTLIST_LEAST]
         if number >= opt.SHORTLIST_ROUNDS and not unsure:
             break
@@ -59,7 +60,7 @@ def measure_again(
         group = [default, *(c.config for c in members)]
         again += blocks.measure_all(PHASE, first + number, [group], inputs)
         fresh = gather(again, configs, default.id)
-        costs_of = _costs(gather(runs, configs, default.id) | fresh, objectives)
+        costs_of = _costs(gather(runs, configs, default.id) | fresh, aims)
     sure = [(c, costs) for c, costs in costs_of if _rounds_of(c, again, inputs)]
     front = _front(costs_of)
     return [c for c, _ in sure if c in front] or _front(sure) or front
@@ -68,9 +69,9 @@ def measure_again(
 Costed = list[tuple[Candidate, tuple[float, ...]]]
 
 
-def _costs(candidates: Mapping[int, Candidate], objectives: Sequence[str]) -> Costed:
+def _costs(candidates: Mapping[int, Candidate], aims: Aims) -> Costed:
     """The feasible candidates with their costs."""
-    found = ((c, c.costs(objectives)) for c in candidates.values())
+    found = ((c, aims.costs(c)) for c in candidates.values())
     return [(c, costs) for c, costs in found if costs is not None]
 
 
@@ -79,11 +80,11 @@ def _front(costed: Costed) -> list[Candidate]:
     return [costed[i][0] for i in pareto.front([costs for _, costs in costed])]
 
 
-def _members(costed: Costed) -> list[Candidate]:
+def _members(costed: Costed, aims: Aims) -> list[Candidate]:
     """The candidates of the next round, the most promising first: the front, or if it is small the next best too."""
     costs = [c for _, c in costed]
     chosen = pareto.thin_front(costs, pareto.front(costs), opt.SHORTLIST)
-    order = sorted(range(len(costed)), key=lambda i: pareto.weighed(costs[i]))
+    order = sorted(range(len(costed)), key=lambda i: aims.score(costs[i]))
     chosen += [i for i in order if i not in chosen][: max(0, opt.SHORTLIST_LEAST - len(chosen))]
     return [costed[i][0] for i in order if i in chosen]
 
@@ -93,17 +94,19 @@ def _rounds_of(candidate: Candidate, again: Sequence[StoredRun], inputs: Sequenc
     return sum(r.config == candidate.config.id for r in again) / len(inputs)
 
 
-def choose_picks(candidates: Sequence[Candidate], objectives: Sequence[str]) -> dict[PickName, Candidate]:
+def choose_picks(candidates: Sequence[Candidate], aims: Aims) -> dict[PickName, Candidate]:
     """Choose the best in the first memory objective, in the first time objective, and in between.
 
     A pick is left out where the default is better still. The most important pick comes first.
     """
     if not candidates:
         return {}
-    costs = [c.costs(objectives) or (math.inf,) * len(objectives) for c in candidates]
+    objectives = aims.objectives
+    costs = [aims.costs(c) or (math.inf,) * len(objectives) for c in candidates]
+    scores = [aims.score(c) for c in costs]
     members = pareto.front(costs)
     picks: dict[PickName, Candidate] = {}
-    middle = pareto.balanced(costs, members)
+    middle = min(members, key=lambda i: (scores[i], sum(costs[i]), i))
     kinds: list[tuple[PickName, str]] = [("memory", "memory"), ("time", "time")]
     for name, kind in kinds:
         at = next((i for i, m in enumerate(objectives) if METRICS[m].kind == kind), None)
@@ -112,6 +115,7 @@ def choose_picks(candidates: Sequence[Candidate], objectives: Sequence[str]) -> 
         best = min(members, key=lambda i, at=at: (costs[i][at], sum(costs[i])))  # type: ignore[misc]
         if costs[best][at] < 0:
             picks[name] = candidates[best]
-    if (len(objectives) > 1 or not picks) and pareto.weighed(costs[middle]) < 0:
+    if (len(objectives) > 1 or not picks) and scores[middle] < 0:
         picks["balanced"] = candidates[middle]
-    return dict(sorted(picks.items(), key=lambda item: pareto.weighed(item[1].costs(objectives) or ())))
+    by_candidate = dict(zip(map(id, candidates), scores, strict=True))
+    return dict(sorted(picks.items(), key=lambda item: by_candidate[id(item[1])]))

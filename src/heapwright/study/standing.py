@@ -6,7 +6,7 @@ The picks were named by the search. Fresh runs may show otherwise:
     a pick that shows no gain in its own objective               loses its name, where it gains elsewhere
     a pick that shows a loss and no gain                         goes
     a pick that shows nothing, while another shows a gain        goes
-    no pick shows a gain, but a row of usual advice does         that row stands for the study
+    no pick is good advice, but a row of usual advice is         that row stands for the study
 
 A row of usual advice was chosen before any run, so luck in the search does not favour it.
 """
@@ -18,27 +18,33 @@ import math
 from collections.abc import Mapping, Sequence
 
 from heapwright.metrics import METRICS
-from heapwright.search.pareto import dominates, weighed
+from heapwright.search.pareto import dominates
 from heapwright.study.claim import effect, is_proven, losses
+from heapwright.study.policy import Aims, Policy
 from heapwright.study.view import PICK_NAMES, Evaluation, Pick, PickName, Reference
 
 
 def stand(
-    picks: Mapping[PickName, Pick], references: Mapping[str, Reference], objectives: Sequence[str]
+    picks: Mapping[PickName, Pick],
+    references: Mapping[str, Reference],
+    aims: Aims,
 ) -> tuple[dict[PickName, Pick], list[str]]:
     """The picks that stand after the confirmation, and a sentence about each that does not.
 
     Args:
         picks: as named by the search, with their confirmations.
         references: rows of usual advice, confirmed beside them.
-        objectives: metric keys.
+        aims: what is minimised, and which trade-offs are good advice.
     """
+    objectives, policy = aims
+    picks = {name: _assessed(pick, objectives, policy) for name, pick in picks.items()}
     rows = {p.config.id: p for p in picks.values()}
-    rows |= {r.config.id: _as_pick(r) for r in references.values() if r.config.id not in rows}
+    for r in references.values():
+        rows.setdefault(r.config.id, _assessed(_as_pick(r), objectives, policy))
     proven = [row for row in rows.values() if is_proven(row, objectives)]
     standing: dict[PickName, Pick] = {}
     gone: list[str] = []
-    if not any(is_proven(p, objectives) for p in picks.values()):
+    if not any(is_proven(p, objectives) and not p.objection for p in picks.values()):
         standing |= _promoted(proven, objectives)
     for name, pick in picks.items():
         if name in standing:
@@ -55,6 +61,14 @@ def stand(
     return {name: standing[name] for name in PICK_NAMES if name in standing}, gone
 
 
+def _assessed(pick: Pick, objectives: Sequence[str], policy: Policy) -> Pick:
+    """The pick with what the policy says of it."""
+    tested = {m: c for m in objectives if (c := pick.confirmed.get(m)) is not None}
+    shown = {m: math.log(c.ratio) for m, c in tested.items() if c.verdict in ("better", "worse")}
+    objection = policy.objection(pick.confirmed, objectives) if is_proven(pick, objectives) else ""
+    return dataclasses.replace(pick, objection=objection, score=policy.score(shown))
+
+
 def _as_pick(reference: Reference) -> Pick:
     """A row of usual advice as a pick; the search has no evaluation of it, so its number is 0."""
     ratios = {metric: c.ratio for metric, c in reference.confirmed.items()}
@@ -66,7 +80,7 @@ def _promoted(proven: Sequence[Pick], objectives: Sequence[str]) -> dict[PickNam
     """The best proven row under each name whose objective it improves."""
     found: dict[PickName, Pick] = {}
     for name in PICK_NAMES:
-        fit = [row for row in proven if not _why_not(name, row, objectives)]
+        fit = [row for row in proven if not row.objection and not _why_not(name, row, objectives)]
         if fit and (name != "balanced" or len(objectives) > 1 or not found):
             found[name] = dataclasses.replace(min(fit, key=lambda row: _key(row, name, objectives)), name=name)
     return found
@@ -81,7 +95,7 @@ def _key(row: Pick, name: PickName, objectives: Sequence[str]) -> tuple[float, f
     """What the best row under a name has least of."""
     costs = _costs(row, objectives)
     own = _own(name, objectives)
-    return (costs[objectives.index(own)] if own else weighed(costs)), weighed(costs)
+    return (costs[objectives.index(own)] if own else row.score), row.score
 
 
 def _costs(row: Pick, objectives: Sequence[str]) -> list[float]:

@@ -153,6 +153,8 @@ class Pick:
         removals: what each of the searched settings is worth alone; empty before the minify phase.
         pairs: the confirmation, pair by pair.
         minified: whether there was time to try each setting for being of use.
+        objection: why it is no good advice although a gain is proven (`study.policy`); empty if it is.
+        score: what its trade-off costs on balance, by what fresh runs show; below 0 it gains.
     """
 
     name: PickName
@@ -164,6 +166,8 @@ class Pick:
     removals: list[Removal] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     minified: bool = True
+    objection: str = ""
+    score: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,159 @@
+"""Says which trade-offs are good advice: how much a setting must gain, and what it may cost.
+
+    gain     at least 1 % and 1 MiB of memory, or 1 % of time (or of another count)
+    price    a loss weighs three times a gain; with prices of the user's own, as much as they say
+    limit    no metric may grow beyond its limit; only the user sets limits
+
+A setting that is proven but not good advice is shown, and shipped only by its name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from heapwright.errors import UsageError
+from heapwright.metrics import METRICS, find_metric, show_bytes
+from heapwright.search.pareto import weighed
+from heapwright.study.blocks import Candidate
+from heapwright.study.options import Options
+from heapwright.study.view import Confirmation
+
+LEAST_GAIN = 0.01  # of a ratio
+LEAST_BYTES = 1 << 20
+_KINDS = ("memory", "time")
+_BEYOND = 10.0  # how much worse the search sees a candidate for each unit of log ratio beyond a limit
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What the user says of trade-offs.
+
+    Attributes:
+        limits: metric, or 'memory' or 'time' → the highest ratio to the default.
+        prices: likewise → what one per cent is worth; empty: a loss weighs three times a gain.
+    """
+
+    limits: dict[str, float] = {}
+    prices: dict[str, float] = {}
+
+    def score(self, costs: Mapping[str, float]) -> float:
+        """What a trade-off costs on balance; below 0 it gains.
+
+        Args:
+            costs: objective → log ratio to the default.
+        """
+        if not self.prices:
+            return weighed(tuple(costs.values()))
+        return sum(cost * self._find(self.prices, metric, 1.0) for metric, cost in costs.items())
+
+    def excess(self, costs: Mapping[str, float]) -> dict[str, float]:
+        """Metric → how far its log ratio lies beyond its limit; those within are left out."""
+        found = {m: cost - math.log(self._find(self.limits, m, math.inf)) for m, cost in costs.items()}
+        return {m: beyond for m, beyond in found.items() if beyond > 0}
+
+    def steer(self, costs: Sequence[float], objectives: Sequence[str]) -> tuple[float, ...]:
+        """The costs as a search is told them: worse in every objective where a limit is exceeded."""
+        beyond = sum(self.excess(dict(zip(objectives, costs, strict=True))).values())
+        return tuple(cost + _BEYOND * beyond for cost in costs)
+
+    def objection(self, confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
+        """Why a proven setting is no good advice, in one clause; empty if it is.
+
+        Args:
+            confirmed: metric → confirmation; limits hold for metrics that are no objectives too.
+        """
+        beyond = self.excess({m: math.log(c.ratio) for m, c in confirmed.items()})
+        for metric in beyond:
+            limit, ratio = self._find(self.limits, metric, math.inf), confirmed[metric].ratio
+            return f"{METRICS[metric].label} {_change(ratio)} is beyond the limit of {_change(limit)}"
+        tested = [confirmed[m] for m in objectives if m in confirmed]
+        gains = [c for c in tested if c.verdict == "better"]
+        if gains and not any(map(_matters, gains)):
+            sizes = (
+                f"{METRICS[c.metric].label} {_change(c.ratio)}"
+                + (f", {show_bytes(c.default_median * (1 - c.ratio))}" if METRICS[c.metric].unit == "B" else "")
+                for c in gains
+            )
+            return f"the gain is too small to matter ({'; '.join(sizes)})"
+        shown = {c.metric: math.log(c.ratio) for c in tested if c.verdict in ("better", "worse")}
+        if gains and self.score(shown) >= 0:
+            losses = [c for c in tested if c.verdict == "worse"]
+            cost = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in losses)
+            gain = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in gains)
+            return f"{cost} is a steep price for {gain}"
+        return ""
+
+    @staticmethod
+    def _find(values: Mapping[str, float], metric: str, otherwise: float) -> float:
+        return values.get(metric, values.get(METRICS[metric].kind, otherwise))
+
+
+class Aims(NamedTuple):
+    """What a study minimises, and which trade-offs are good advice."""
+
+    objectives: tuple[str, ...]
+    policy: Policy = Policy()
+
+    def costs(self, candidate: Candidate) -> tuple[float, ...] | None:
+        """A candidate's costs, worse than measured where a limit is exceeded; None if it cannot be chosen."""
+        costs = candidate.costs(self.objectives)
+        return None if costs is None else self.policy.steer(costs, self.objectives)
+
+    def score(self, costs: Sequence[float]) -> float:
+        """What these costs amount to; below 0 they gain."""
+        return self.policy.score(dict(zip(self.objectives, costs, strict=True)))
+
+
+def aims_of(options: Options) -> Aims:
+    """The aims of a study."""
+    return Aims(options.objectives, Policy(options.limits, options.prices))
+
+
+def _matters(c: Confirmation) -> bool:
+    """Whether a gain is large enough to act on."""
+    saved = c.default_median * (1 - c.ratio)
+    return c.ratio <= 1 - LEAST_GAIN and (METRICS[c.metric].unit != "B" or saved >= LEAST_BYTES)
+
+
+def _change(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}%".replace("-", "−")
+
+
+def parse_limits(text: str) -> dict[str, float]:
+    """'cpu=+2%,memory=0' → metric or kind → highest ratio.
+
+    Raises:
+        UsageError: no such metric, or no percentage.
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (word.strip() for word in text.split(","))):
+        name, _, value = part.partition("=")
+        match = re.fullmatch(r"\+?(\d{1,6}(?:\.\d{1,6})?)\s*%?", value.strip())
+        if match is None:
+            raise UsageError(f"--limit '{part}' is not METRIC=PERCENT", "for example --limit cpu=+2%")
+        found[_named(name.strip())] = 1 + float(match[1]) / 100
+    return found
+
+
+def parse_prices(text: str) -> dict[str, float]:
+    """'memory:cpu=1:2' (one per cent of memory is worth two of CPU time) → metric or kind → worth.
+
+    Raises:
+        UsageError: no such metric, or no two positive numbers.
+    """
+    names, _, values = text.partition("=")
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?):(\d{1,6}(?:\.\d{1,6})?)", values.strip())
+    first, colon, second = names.partition(":")
+    if match is None or not colon or min(float(match[1]), float(match[2])) <= 0:
+        raise UsageError(f"--price '{text}' is not A:B=X:Y", "for example --price memory:cpu=1:2")
+    # X per cent of A are worth as much as Y per cent of B.
+    return {_named(first.strip()): 1.0, _named(second.strip()): float(match[1]) / float(match[2])}
+
+
+def _named(name: str) -> str:
+    """A kind ('memory', 'time') as it is, or the key of a metric."""
+    return name if name in _KINDS else find_metric(name).key
