@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
-from heapwright.metrics import METRICS
+from heapwright.metrics import METRICS, show_seconds
 from heapwright.shown import console, say, visible
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ class Silent:
 
     def limit(self, seconds: float) -> None:
         """It takes so many seconds at most."""
+
+    def left(self, seconds: float) -> None:
+        """The whole study takes about so many seconds from now."""
 
     def ran(self, fresh: bool) -> None:
         """A run ended."""
@@ -128,6 +131,7 @@ class Plain(Silent):
         self._best = ""
         self._open_end = False
         self._most_s = math.inf  # seconds that the phase may take
+        self._study_end = math.inf  # on the monotonic clock, as foreseen
 
     def __exit__(self, *_: object) -> None:
         self._end()
@@ -144,13 +148,17 @@ class Plain(Silent):
         """Bounds what is said to be left."""
         self._most_s = seconds
 
+    def left(self, seconds: float) -> None:
+        """Counts down from here."""
+        self._study_end = time.monotonic() + seconds
+
     def ran(self, fresh: bool) -> None:
         """Counts, and says so now and then."""
         self._done += 1
         self._kept += not fresh
         if time.monotonic() - self._spoke >= _PLAIN_EVERY_S:
             self._spoke = time.monotonic()
-            self._say(f"{self._title}: {self._done}{self._of()} runs{self._eta()}")
+            self._say(f"{self._title}: {self._done}{self._of()} runs{self._eta()}{self._study_eta()}")
 
     def best(self, text: str) -> None:
         """Kept for the end of the phase."""
@@ -174,6 +182,12 @@ class Plain(Silent):
         left = max(0.0, min(by_runs, self._most_s - took))
         at_most = self._open_end or left < by_runs
         return f", {'at most' if at_most else 'about'} {left:.0f} s left"
+
+    def _study_eta(self) -> str:
+        """What is left of the whole study; empty where that is not known."""
+        if not math.isfinite(self._study_end):
+            return ""
+        return f"; the study: about {show_seconds(max(0.0, round(self._study_end - time.monotonic())))}"
 
     def _end(self) -> None:
         if self._title and self._done:

@@ -39,6 +39,10 @@ class Progress(Protocol):
         """The phase that has begun takes so many seconds at most."""
         ...
 
+    def left(self, seconds: float) -> None:
+        """The whole study takes about so many seconds from now."""
+        ...
+
     def ran(self, fresh: bool) -> None:
         """A run ended (or was found in the store: not fresh)."""
         ...

@@ -29,11 +29,13 @@ class Need:
         least: with fewer it is of no use.
         most: more than these it cannot use; infinity for the search.
         share: of the time that is left when every stage has its least.
+        usual: what it commonly uses, where time does not limit it.
     """
 
     least: float
     most: float
     share: float
+    usual: float = 0.0
 
 
 def allot(left_s: float, run_s: float, needs: Mapping[str, Need]) -> dict[str, float]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from heapwright.metrics import METRICS, show_seconds
-from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
+from heapwright.study.options import ENOUGH_EVALUATIONS, LEAST_GAIN
+from heapwright.study.view import PICK_NAMES, Config, Confirmation, Pick, PickName
 
 NOTHING = "No proven improvement: keep the default."
 _WORTH_SAYING = 1.0  # per cent: a smaller possible loss is in the interval for who looks
@@ -69,10 +70,19 @@ def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick 
     return min((pick for pick in proven if not pick.objection), key=lambda pick: pick.score, default=None)
 
 
-def _lacking(too_short: Mapping[str, float]) -> str:
-    if not too_short["searched"]:
-        return f"to search (one run takes about {show_seconds(too_short['run_s'])})"
-    return f"for a confirmation ({too_short['pairs']:.0f} pairs take about {show_seconds(too_short['seconds'])})"
+def _unproven(too_short: Mapping[str, float], predicted: str) -> str:
+    """Why nothing is proven, and what it takes."""
+    searched = too_short["searched"]
+    if predicted:
+        return f"Nothing is proven. Replays of the recorded allocations predict {predicted}. Give a larger --budget."
+    if not searched:
+        lack = f"to search (one run takes about {show_seconds(too_short['run_s'])})"
+        return f"Nothing is proven: the time budget left no time {lack}. Give a larger --budget."
+    pairs = f"{too_short['pairs']:.0f} pairs take about {show_seconds(too_short['seconds'])}"
+    if searched < ENOUGH_EVALUATIONS:
+        tried = f"{searched:.0f} setting{'s were' if searched > 1 else ' was'} tried, none was confirmed"
+        return f"Not enough was measured to say anything: {tried} ({pairs}). Give a larger --budget."
+    return f"Nothing is proven: the time budget left no time for a confirmation ({pairs}). Give a larger --budget."
 
 
 def study_claim(
@@ -80,6 +90,7 @@ def study_claim(
     objectives: Sequence[str],
     confirmed: bool,
     too_short: Mapping[str, float] | None = None,
+    predicted: str = "",
 ) -> str:
     """The study's one sentence; before the confirmation ended it says that nothing is proven yet.
 
@@ -87,6 +98,7 @@ def study_claim(
         confirmed: whether the study is finished.
         too_short: what there was no time for: `searched` 0 if it was the search, else a confirmation with so many
             `pairs`, which take so many `seconds`; a run takes `run_s` seconds.
+        predicted: what replays predict where no proof was possible, as a phrase.
     """
     if not confirmed:
         return "Nothing is proven yet: the study has not been confirmed."
@@ -96,13 +108,26 @@ def study_claim(
         pick = min(objected, key=lambda pick: pick.score)
         return f"Keep the default: {pick.objection}. 'heapwright apply --pick {pick.name}' ships it all the same."
     if best is None and too_short is not None:
-        return f"Nothing is proven: the time budget left no time {_lacking(too_short)}. Give a larger --budget."
+        return _unproven(too_short, predicted)
     if best is None:
         return NOTHING
-    what = ", ".join(f"{k}={v}" for k, v in best.config.settings.items())
-    who = f"{best.config.allocator}'s {what}" if what else f"{best.config.allocator} at its defaults"
+    who = named(best.config)
     claim = best.claim if best.claim.startswith("CPU") else best.claim[:1].lower() + best.claim[1:]
     return f"With {who}: {claim}"
+
+
+def named(config: Config) -> str:
+    """'exgen at its defaults', 'glibc's mxfast=0'."""
+    what = ", ".join(f"{k}={v}" for k, v in config.settings.items())
+    return f"{config.allocator}'s {what}" if what else f"{config.allocator} at its defaults"
+
+
+def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:
+    """'peak resident memory −8.0%, CPU time −3.1% with exgen at its defaults'; or that there is no gain to speak of."""
+    if min(ratios.values(), default=1.0) > 1 - LEAST_GAIN:
+        return f"no gain of {100 * LEAST_GAIN:g}% or more"
+    changes = ", ".join(f"{METRICS[m].label} {100 * (ratio - 1):+.1f}%" for m, ratio in ratios.items())
+    return f"{changes} with {named(config)}".replace("-", "−")
 
 
 def tree_sentence(processes: int) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,11 +29,12 @@ from heapwright.search.protocol import Setup, Strategy, make_strategy
 from heapwright.study import contest, warm
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, Progress
-from heapwright.study.budget import Budget, allot
+from heapwright.study.budget import Budget, Need, allot
 from heapwright.study.claim import tree_sentence
 from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
 from heapwright.study.minify import minify_each
 from heapwright.study.options import Options
+from heapwright.study.plan import Plan, make_plan
 from heapwright.study.policy import aims_of
 from heapwright.study.reach import check_reach, take_over
 from heapwright.study.references import references
@@ -118,6 +119,7 @@ class Journey:
         self.blocks = Blocks(store, runner, options.seed, progress, self.budget)
         self.blocks.unusable = self.register.unusable
         self.threads = True
+        self.proof, self.predicts = True, False
         self.noise: tuple[float, ...] = ()
         self.calibrated: list[StoredRun] = []
 
@@ -146,6 +148,9 @@ class Journey:
             raise HeapwrightError(f"{self.store.path} is a landscape", "name another file with --study for a new one")
         self.phase("calibrate")
         self.threads = self._calibrate()
+        if not self.proof:
+            self._predict()
+            return
         space, begun = self._space(self.threads)
         runs = self._search(space, begun)
         self._begin("shortlist")
@@ -156,7 +161,7 @@ class Journey:
         self._begin("minify", {c.config.id: len(c.config.settings) for c in picks.values()}.values())
         final = self._minify(space, picks)
         self._begin("confirm")
-        self._confirm(final, bool(runs))
+        self._confirm(final, len({run.config for run in runs} - {self.default.id}))
         self.phase("done")
 
     def phase(self, name: str) -> None:
@@ -180,11 +185,27 @@ class Journey:
             settings: how many each pick has, once that is known.
         """
         self.phase(stage)
-        if not self.budget.limited:
-            return
+        needs = self._needs(stage, settings)
+        self.progress.left(self._foresee(needs).total_s)
+        if self.budget.limited:
+            self.budget.set_limit(allot(self.budget.left_s, self.run_s, needs)[stage])
+
+    def _needs(self, stage: str, settings: Collection[int] = ()) -> dict[str, Need]:
+        """What this stage and later ones can use of the time."""
         counts = (len(self.workload.train), len(self.workload.test), len(self.allocators))
-        needs = needs_from(stage, self.options, *counts, self.threads, tuple(settings) or SETTINGS)
-        self.budget.set_limit(allot(self.budget.left_s, self.run_s, needs)[stage])
+        left = self.budget.left_s / self.run_s if self.run_s else math.inf
+        needs = needs_from(stage, self.options, *counts, self.threads, tuple(settings) or SETTINGS, left)
+        return needs if self.proof else {name: need for name, need in needs.items() if name == "search"}
+
+    def _foresee(self, needs: Mapping[str, Need]) -> Plan:
+        return make_plan(needs, self.run_s, self.budget.left_s, self.options.budget_s or math.inf)
+
+    def _plan(self) -> None:
+        """Say after the first runs what the study will do; whether it can prove anything."""
+        plan = self._foresee(self._needs("allocators"))
+        self.proof, self.predicts = plan.proof, plan.predicts
+        self.progress.note(plan.sentence())
+        self.store.put({"plan": {"total_s": plan.total_s, "enough_s": plan.enough_s, "proof": float(plan.proof)}})
 
     def _executor(self, timeout: float, first: bool = False) -> Executor:
         """Runs the program. Its first runs have proportional memory too, which a tree of processes needs."""
@@ -243,18 +264,21 @@ class Journey:
         self._choose_objectives(runs)
         self.executor = self._executor(self.executor.options.timeout)
         self.blocks.runner = self.machines.for_program(self.executor, self.timed)
+        self._plan()
+        if not self.proof:
+            counts = dict.fromkeys(counts, 1)
         for input_ in self.workload.inputs:
             count = counts[input_.name]
             if self.budget.limited:
                 in_time = opt.CALIBRATE_SHARE * self.budget.total_s / len(counts) / max(self.run_s, 1e-3)
-                count = max(2, min(count, math.floor(in_time)))
+                count = max(min(2, count), min(count, math.floor(in_time)))
             runs += self.blocks.measure_all("calibrate", 1, [[self.default]] * (count - 1), [input_])
         walls = [r.metrics["wall_s"] or 0.0 for r in runs]
         timeout = self.options.timeout or self.workload.file.timeout or max(10.0, 10 * max(walls))
         self.executor = self._executor(timeout)
         self.blocks.runner = self.machines.for_program(self.executor, self.timed)
         threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
-        self.calibrated = [r for r in runs if r.block > 0]  # each input's first warms caches
+        self.calibrated = [r for r in runs if r.block > 0] or runs  # each input's first warms caches
         noises = []
         for objective in self.options.objectives:
             counted = [r.metrics.get(objective) for r in runs if r.block > 0]
@@ -332,6 +356,30 @@ class Journey:
                     "massif_peak_bytes": "it needs --massif-compat",
                 }.get(key, "'heapwright doctor' tells why; choose another with --minimize")
                 raise HeapwrightError(f"{METRICS[key].label} ({key}) cannot be measured here", hint)
+
+    def _predict(self) -> None:
+        """Without time for a proof: what replays of the recorded allocations predict, if there is time for that."""
+        best = None
+        if self.predicts:
+            best = Replaying(self, self._loaded(), []).predict()
+        predicted = None
+        if best is not None:
+            ratios = {m: math.exp(best.cost(m) or 0.0) for m in self.options.objectives}
+            predicted = {"config": best.config.id, "ratios": ratios}
+        self.store.put({"predicted": predicted, "picks": {}, "too_short": {"run_s": self.run_s, "searched": 0.0}})
+        self.phase("done")
+
+    def _loaded(self) -> Space:
+        """The space of the allocators that become this program's malloc; none of them is measured."""
+        if len(self.allocators) == 1:
+            return self._space(self.threads)[0]
+        asked = {a.name: take_over(self.store, self.executor, a, self.register.base, self.workload, self.budget)
+                 for a in self.allocators}  # fmt: skip
+        self.store.put({"not_searched": {name: why for name, (able, why) in asked.items() if able is None}})
+        able = [self._space_of(a, self.threads) for a, _ in asked.values() if a is not None]
+        if not able:
+            raise HeapwrightError("no allocator can be searched in this program", "'heapwright compare' shows each")
+        return join(able)
 
     # search
 
@@ -421,11 +469,11 @@ class Journey:
         self.store.put({"unminified": sorted({picks[name].config.id for name in cut})})
         return {name: config for name, config in smaller.items() if not config.is_default}
 
-    def _confirm(self, final: dict[PickName, Config], searched: bool) -> None:
+    def _confirm(self, final: dict[PickName, Config], searched: int) -> None:
         """Confirm the picks beside the usual advice; picks that there is no time to confirm are dropped.
 
         Args:
-            searched: whether anything but the default ran.
+            searched: how many settings ran.
         """
         configs = list({c.id: c for c in final.values()}.values())
         usual = {name: c for name, c in self._references().items() if not c.is_default}
@@ -441,7 +489,8 @@ class Journey:
         needed = pairs_needed(len(self.workload.test), len(self.options.objectives))
         lack = {"pairs": needed, "seconds": 2 * needed * len(self.workload.test) * self.run_s, "run_s": self.run_s}
         too_short = self.budget.limited and ((rows is None and bool(final)) or not searched)
-        self.store.put({"too_short": {**lack, "searched": float(searched)} if too_short else None})
+        few = rows is None and 0 < searched < opt.ENOUGH_EVALUATIONS and self.options.method != "grid"
+        self.store.put({"too_short": {**lack, "searched": float(searched)} if too_short or few else None})
         if rows is None:
             return
         confirm(self.default, rows, self.blocks, self.workload.test, self.options)

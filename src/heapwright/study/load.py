@@ -16,7 +16,7 @@ from heapwright.search import pareto
 from heapwright.search.quality import front_quality
 from heapwright.study import proxy
 from heapwright.study.blocks import Candidate, gather
-from heapwright.study.claim import pick_claim, study_claim, tree_sentence
+from heapwright.study.claim import pick_claim, predicted_effect, study_claim, tree_sentence
 from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.options import STAGES, Options
@@ -114,7 +114,9 @@ def view_of(store: Store) -> StudyView:
         picks=picks,
         claim=terrain_claim(terrain)
         if terrain
-        else study_claim(picks, options.objectives, meta["phase"] == "done", store.get("too_short")),
+        else study_claim(
+            picks, options.objectives, meta["phase"] == "done", store.get("too_short"), _predicted_text(store)
+        ),
         series=_series(runs, default, picks),
         hazards=_hazards(picks, params, runs, host),
         warnings=[
@@ -138,6 +140,14 @@ def view_of(store: Store) -> StudyView:
         objectives_why=tree_sentence(processes) if (processes := store.get("tree")) else "",
         program=program_json(known) if (known := program_of(store)) is not None else {},
     )
+
+
+def _predicted_text(store: Store) -> str:
+    """What replays predict where no proof was possible; empty where one was."""
+    kept: dict[str, Any] = store.get("predicted") or {}
+    if not kept:
+        return ""
+    return predicted_effect(store.config_by_id(kept["config"]), msgspec.convert(kept["ratios"], dict[str, float]))
 
 
 _STAGE_OF = {proxy.PHASE: "search", proxy.CHECK: "search", "race": "search"}

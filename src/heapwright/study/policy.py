@@ -20,10 +20,9 @@ from heapwright.errors import UsageError
 from heapwright.metrics import METRICS, find_metric, show_bytes
 from heapwright.search.pareto import weighed
 from heapwright.study.blocks import Candidate
-from heapwright.study.options import Options
+from heapwright.study.options import LEAST_GAIN, Options
 from heapwright.study.view import Confirmation
 
-LEAST_GAIN = 0.01  # of a ratio
 LEAST_BYTES = 1 << 20
 _KINDS = ("memory", "time")
 _BEYOND = 10.0  # how much worse the search sees a candidate for each unit of log ratio beyond a limit

@@ -17,7 +17,9 @@ from heapwright.search import pareto
 from heapwright.study import options as opt
 from heapwright.study import proxy
 from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.study.policy import aims_of
 from heapwright.study.searching import Ground, Search
+from heapwright.study.shortlist import choose_picks
 from heapwright.study.stats import summarise
 from heapwright.study.store import StoredRun
 
@@ -46,6 +48,17 @@ class Replaying:
         self._why = ""  # the replay does not do
         self._checks = 0
         self._next_check = 0
+        self._alone = False  # there is no time for runs of the program beside the recording
+        self._search_done: Search | None = None
+
+    def predict(self) -> Candidate | None:
+        """The best setting as far as replays tell, where nothing can be run on the program; None if none is better."""
+        self._alone = True
+        self.run()
+        if self._search_done is None or self._why:
+            return None
+        picks = choose_picks(self._search_done.feasible(), aims_of(self.options))
+        return next(iter(picks.values()), None)
 
     def run(self) -> bool:
         """Whether the search is done. What is stored already answers at once.
@@ -72,7 +85,7 @@ class Replaying:
             return False
         budget = journey.budget
         end_s = budget.limit_s
-        budget.limit_s = budget.spent_s + opt.REPLAY_SHARE * (end_s - budget.spent_s)
+        budget.limit_s = budget.spent_s + (1.0 if self._alone else opt.REPLAY_SHARE) * (end_s - budget.spent_s)
         program = proxy.program_values(journey.calibrated)
 
         def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
@@ -84,6 +97,7 @@ class Replaying:
             blocks = Blocks(store, runner, self.options.seed, journey.progress, budget)
             search = journey.search_on(self.space, Ground(proxy.PHASE, blocks, read))
             self._search(search)
+        self._search_done = search
         budget.limit_s = end_s
         store.put(
             {
@@ -99,7 +113,7 @@ class Replaying:
         if self._why:
             journey.progress.note(f"the search goes on with the program itself: {self._why}")
             return False
-        self.measured += self._race(search)
+        self.measured += [] if self._alone else self._race(search)
         return True
 
     def _cannot(self) -> str | None:
@@ -107,7 +121,7 @@ class Replaying:
         if self.options.proxy == "none":
             return ""
         least_s = _LEAST_RUNS * len(self.journey.workload.train) * self.journey.run_s
-        if not self._forced and self.journey.budget.over(least_s):
+        if not self._forced and not self._alone and self.journey.budget.over(least_s):
             return "there is no time to record it"
         untold = [m for m in self.options.objectives if m not in proxy.TOLD]
         if untold:
@@ -149,6 +163,8 @@ class Replaying:
         return not self._why
 
     def _check(self, search: Search) -> None:
+        if self._alone:
+            return
         a_block = (1 + opt.BLOCK) * len(self.journey.workload.train) * self.journey.run_s
         if self.journey.budget.over(a_block):
             self._next_check = len(search.known) + proxy.CHECK_EVERY

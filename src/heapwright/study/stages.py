@@ -11,6 +11,8 @@ from heapwright.study.confirm import SPARE, pairs_needed
 from heapwright.study.contest import ROUNDS
 from heapwright.study.options import Options
 
+# How much of a search runs on the program where replays may stand in, as a share of its evaluations.
+_ON_PROGRAM = 0.6
 # Before the shortlist nobody knows how many picks will differ, and how many settings each will have.
 SETTINGS = (4, 4)
 
@@ -23,6 +25,7 @@ def needs_from(
     allocators: int,
     threads: bool,
     settings: Sequence[int] = SETTINGS,
+    left_runs: float = math.inf,
 ) -> dict[str, Need]:
     """The needs of a stage and of all that come after it, the most important stage first.
 
@@ -32,30 +35,53 @@ def needs_from(
         allocators: how many a study searches.
         threads: whether the program has more than one.
         settings: how many each pick has.
+        left_runs: how many runs there is time for. Where they do not hold a reference row beside a pick, the
+            confirmation needs only the pick.
     """
     several = allocators > 1
     beside = 0 if not several else opt.REFERENCES if threads else 1
-    least_rows = 1 + min(beside, 1)
-    least_pairs = pairs_needed(test, least_rows * len(options.objectives))
+
+    def least_confirmation(rows: int) -> int:
+        return test * (1 + rows) * math.ceil(SPARE * pairs_needed(test, rows * len(options.objectives)))
+
+    least_confirm = least_confirmation(1 + min(beside, 1))
+    if least_confirm > left_runs:
+        least_confirm = least_confirmation(1)
+    least_pairs = pairs_needed(test, len(options.objectives))
     pairs = min(options.pairs_max, max(options.pairs_min, least_pairs))
     in_blocks = train * (1 + 1 / opt.BLOCK)  # runs of one allocator, with its share of the default's
     asked = allocators if several else 0
     needs = {
         "confirm": Need(
-            test * (1 + least_rows) * math.ceil(SPARE * least_pairs),
+            least_confirm,
             test * (1 + len(settings) + beside) * max(pairs, options.pairs_max / 2),
             share=0.25,
+            usual=test * ((1 + len(settings)) * (pairs + options.pairs_max) / 2 + beside * pairs),
         ),
-        "allocators": Need(asked and (1 + opt.BLOCK) * train, asked * (1 + ROUNDS * in_blocks), share=0.15),
+        "allocators": Need(
+            asked and (1 + opt.BLOCK) * train,
+            asked * (1 + ROUNDS * in_blocks),
+            share=0.15,
+            usual=asked * ROUNDS * in_blocks,
+        ),
         "minify": Need(
             sum(n + 1 + 2 * opt.MINIFY_LEAST_ROUNDS for n in settings if n) * train,
             sum(3 * n for n in settings) * opt.MINIFY_ROUNDS * train,
             share=0.15,
+            usual=sum(n + 3 for n in settings if n) * opt.MINIFY_ROUNDS * train,
         ),
         "shortlist": Need(
-            2 * (1 + opt.SHORTLIST_LEAST) * train, opt.SHORTLIST_MOST * (1 + opt.SHORTLIST) * train, share=0.1
+            2 * (1 + opt.SHORTLIST_LEAST) * train,
+            opt.SHORTLIST_MOST * (1 + opt.SHORTLIST) * train,
+            share=0.1,
+            usual=opt.SHORTLIST_ROUNDS * opt.SHORTLIST * train,
         ),
-        "search": Need((1 + opt.BLOCK) * train, math.inf, share=0.5),
+        "search": Need(
+            (1 + opt.BLOCK) * train,
+            math.inf,
+            share=0.5,
+            usual=(options.evaluations or math.inf) * in_blocks * (1.0 if options.proxy == "none" else _ON_PROGRAM),
+        ),
     }
     to_come = opt.STAGES[opt.STAGES.index(stage) :]
     return {name: need for name, need in needs.items() if name in to_come}

@@ -53,6 +53,10 @@ _META: dict[str, Any] = {
     "unminified": list[int],
     "unconfirmed": list[str],
     "too_short": dict[str, float] | None,
+    "charged": dict[str, float],
+    "plan": dict[str, float],
+    "predicted": dict[str, Any] | None,
+    "workload_file": str,
     **dict.fromkeys(("spaces", "recorded", "takeover"), dict[str, dict[str, Any]]),
     "host": dict[str, str | int | float | bool | None],
 }

@@ -1,0 +1,116 @@
+"""Foresees what a study will do and how long it will take, from the time of its first run.
+
+    the budget holds a confirmation     the plan names its stages, their runs and the whole time
+    it does not                         nothing can be proven: the study searches replays and says what they predict,
+                                        or ends at once where a recording does not fit either
+
+The estimate of each stage is what the stage usually uses, or its share of a time budget where that is less. It is made
+again at the beginning of every stage (`left_s`), from what a run costs by then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heapwright.metrics import show_seconds
+from heapwright.study import options as opt
+from heapwright.study.budget import Need, allot
+
+_RECORDING = 1.5  # times a run that recording takes, at most; then a search of some length
+_LEAST_REPLAYS = 2.0
+_ROUND = (60, 120, 180, 300, 600, 900, 1200, 1800, 2700, 3600)  # budgets that are advised, in seconds; then hours
+_STAGES = {
+    "calibrate": "of the program as it is",
+    "allocators": "to compare allocators",
+    "search": "to search settings",
+    "shortlist": "to measure the best again",
+    "minify": "to drop settings that do nothing",
+    "confirm": "to confirm",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study as it is foreseen.
+
+    Attributes:
+        run_s: seconds that a run of every input takes, set-up and all.
+        stages: seconds by stage to come.
+        budget_s: seconds of the time budget; infinite if there is none.
+        proof: whether a confirmation fits.
+        predicts: whether, without one, a search on replays fits.
+        enough_s: a time budget with which a proof fits, in seconds.
+    """
+
+    run_s: float
+    stages: Mapping[str, float]
+    budget_s: float
+    proof: bool
+    predicts: bool
+    enough_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Seconds to come."""
+        return sum(self.stages.values())
+
+    def sentence(self) -> str:
+        """The plan for people."""
+        one = f"One run takes {show_seconds(self.run_s)}."
+        if self.proof:
+            runs = ", ".join(
+                f"{max(1, round(seconds / self.run_s))} {_STAGES[name]}"
+                for name, seconds in self.stages.items()
+                if seconds >= self.run_s / 2
+            )
+            return f"{one} The study takes about {_about(self.total_s)}: some {runs} (in runs or their time)."
+        holds = math.floor(self.budget_s / self.run_s)
+        least = f"{_about(self.budget_s)} hold {holds}; a proof needs --budget {_shown(self.enough_s)}."
+        if self.predicts:
+            return (
+                f"{one} {least} Without it heapwright records the program once and searches on replays: a prediction."
+            )
+        return f"{one} {least}"
+
+
+def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: float) -> Plan:
+    """Foresee what is left of a study.
+
+    Args:
+        needs: of the stages to come (`stages.needs_from`).
+        run_s: seconds that one run costs at present.
+        left_s: seconds left of the time budget; infinite if there is none.
+        budget_s: the time budget; infinite if there is none.
+    """
+    order = [name for name in opt.STAGES if name in needs]
+    usual = {name: needs[name].usual * run_s for name in order}
+    given = allot(left_s, run_s, needs) if math.isfinite(left_s) else usual
+    least = sum(need.least for name, need in needs.items() if name != "minify") * run_s
+    confirm = needs["confirm"].least * run_s if "confirm" in needs else 0.0
+    return Plan(
+        run_s,
+        {name: min(usual[name], given[name]) for name in order},
+        budget_s,
+        proof=confirm <= left_s,
+        predicts=(_RECORDING + _LEAST_REPLAYS) * run_s <= left_s,
+        enough_s=_advised((budget_s - left_s if math.isfinite(left_s) else 0.0) + 1.5 * least),
+    )
+
+
+def _advised(seconds: float) -> float:
+    """The next budget that a person would write."""
+    return next((s for s in _ROUND if s >= seconds), 3600.0 * math.ceil(seconds / 3600))
+
+
+def _shown(seconds: float) -> str:
+    """As --budget takes it."""
+    return f"{seconds / 3600:g}h" if seconds >= 7200 or seconds % 3600 == 0 else f"{seconds / 60:g}m"
+
+
+def _about(seconds: float) -> str:
+    """Two digits are enough of an estimate."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
