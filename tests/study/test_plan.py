@@ -1,0 +1,73 @@
+"""What a study foresees after its first run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from heapwright.study.options import Options
+from heapwright.study.plan import make_plan
+from heapwright.study.stages import needs_from
+
+from .conftest import Tuning
+from .fakes import World
+
+
+def plan_for(run_s: float, budget_s: float = 600.0, **options: object) -> tuple[bool, bool, float, str]:
+    """Whether a study of seven allocators can prove, whether it can predict, its length, and its sentence."""
+    given = Options(budget_s=budget_s, **options)  # type: ignore[arg-type]
+    total_s = budget_s or math.inf
+    left_s = total_s - run_s
+    needs = needs_from("allocators", given, 1, 1, 7, False, left_runs=left_s / run_s)
+    plan = make_plan(needs, run_s, left_s, total_s)
+    return plan.proof, plan.predicts, plan.total_s, plan.sentence()
+
+
+def test_a_short_program_needs_less_than_the_budget() -> None:
+    proof, _, total_s, sentence = plan_for(0.2)
+    assert proof
+    assert 20 < total_s < 120
+    assert sentence.startswith("One run takes 200.0 ms. The study takes about ")
+
+
+def test_a_longer_program_fills_the_budget() -> None:
+    proof, _, total_s, _ = plan_for(5.0)
+    assert proof
+    assert total_s == pytest.approx(595.0, rel=0.2)
+
+
+def test_a_long_program_gets_a_prediction_and_the_budget_for_a_proof() -> None:
+    proof, predicts, _, sentence = plan_for(95.0)
+    assert (proof, predicts) == (False, True)
+    assert "10 min hold 6; a proof needs --budget " in sentence
+    advised = sentence.partition("--budget ")[2].partition(".")[0]
+    hours = float(advised.removesuffix("h").removesuffix("m")) / (1 if advised.endswith("h") else 60)
+    assert plan_for(95.0, hours * 3600)[0], "the advised budget holds a proof"
+
+
+def test_where_not_even_a_recording_fits() -> None:
+    assert plan_for(400.0)[:2] == (False, False)
+
+
+def test_a_count_without_a_time_is_foreseen_too() -> None:
+    proof, _, total_s, _ = plan_for(2.0, budget_s=0.0, evaluations=12)
+    assert proof
+    assert math.isfinite(total_s)
+
+
+def test_a_study_without_time_for_a_proof_ends_at_once(tuning: Callable[..., Tuning]) -> None:
+    """It does not spend the budget on runs that prove nothing."""
+    world = World(seconds=100.0)
+    view = tuning(world, options={"budget_s": 600.0, "proxy": "none"}).go()
+    assert len(world.made) == 1
+    assert view.claim.startswith("Nothing is proven: the time budget left no time to search (one run takes about 100")
+    assert view.phase == "done"
+
+
+def test_few_settings_prove_nothing(tuning: Callable[..., Tuning]) -> None:
+    """Two settings that are no better are no reason to say that nothing is."""
+    view = tuning(World(effect=lambda s, _: {"cpu_s": 1.1} if s else {}), options={"evaluations": 2}).go()
+    assert view.picks == {}
+    assert view.claim.startswith("Not enough was measured to say anything: 2 settings were tried, none was confirmed")
