@@ -61,11 +61,11 @@ class Plan:
         one = f"One run takes {show_seconds(self.run_s)}."
         if self.proof:
             runs = ", ".join(
-                f"{max(1, round(seconds / self.run_s))} {_STAGES[name]}"
+                f"{max(1, round(seconds / self.run_s))} runs {_STAGES[name]}"
                 for name, seconds in self.stages.items()
                 if seconds >= self.run_s / 2
             )
-            return f"{one} The study takes about {_about(self.total_s)}: some {runs} (in runs or their time)."
+            return f"{one} The study takes about {_about(self.total_s)}: {runs}."
         holds = math.floor(self.budget_s / self.run_s)
         least = f"{_about(self.budget_s)} hold {holds}; a proof needs --budget {_shown(self.enough_s)}."
         if self.predicts:
