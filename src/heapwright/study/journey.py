@@ -205,7 +205,8 @@ class Journey:
         plan = self._foresee(self._needs("allocators"))
         self.proof, self.predicts = plan.proof, plan.predicts
         self.progress.note(plan.sentence())
-        self.store.put({"plan": {"total_s": plan.total_s, "enough_s": plan.enough_s, "proof": float(plan.proof)}})
+        kept = {"total_s": plan.total_s, "enough_s": plan.enough_s, "began_s": self.spent_s, "proof": float(plan.proof)}
+        self.store.put({"plan": kept})
 
     def _executor(self, timeout: float, first: bool = False) -> Executor:
         """Runs the program. Its first runs have proportional memory too, which a tree of processes needs."""
