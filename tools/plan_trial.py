@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/plan_trial.py [--budget 3m] [--load 4] [--folder out/plan]
 
-Tunes a program of ten lengths, from some 0.05 to 100 seconds a run, beside so many busy loops. *Foreseen* is what the plan
-said after the first run; *took* is from the first run to the end of the study, the report left out.
+Tunes a program of ten lengths, from some 0.05 to 100 seconds a run, beside so many busy loops. *Foreseen* is what the
+plan said after the first run; *took* is from the first run to the end of the study, the report left out.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ LOOP = "while :; do :; done"
 
 def calibrated() -> float:
     """Rounds of the program a second, here and now."""
-    began = time.process_time()
+    before = os.times()
     subprocess.run(["perl", "-e", PROGRAM, "1000000"], check=True)
-    used = os.times()
-    return 1_000_000 / max(used.children_user + used.children_system - began, 0.01)
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return 1_000_000 / max(used, 0.01)
 
 
 def stored(study: Path, key: str) -> Any:
