@@ -300,6 +300,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         name: {
             **config(pick.config),
             "claim": pick.claim,
+            "objection": pick.objection or None,
             "dropped": {d.key: d.value for d in pick.dropped},
             "search": {"number": pick.searched.number, "ratios": pick.searched.ratios},
             "confirmed": _confirmed(pick.confirmed),

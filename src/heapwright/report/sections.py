@@ -35,6 +35,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     trade = pick is not None and any(c.verdict == "worse" for k, c in pick.confirmed.items() if k in view.objectives)
     state = "proven" if pick else "none" if view.phase == "done" else "open"
     state = "swept" if view.terrain and view.phase == "done" else state
+    objected = any(p.objection for p in view.picks.values())
     rows = listed(view)
     command = shlex.join(view.command)
     elided = len(command) > LONG_COMMAND and not view.workload_file
@@ -70,9 +71,10 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "title": (command[:LONG_COMMAND] + " …" if len(command) > LONG_COMMAND else command) or "study",
         "contents": [(id_, name) for id_, name, there in contents if there],
         "state": state,
-        "state_text": _STATES["trade" if trade else state],
+        "state_text": _STATES["trade" if trade else "objection" if objected and not pick else state],
         "claim": _whole(view.claim),
         "trade": trade,
+        "objected": objected,
         "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
         "paste_pick": next((n for n, p in ordered_picks(view) if pick and p.config.id == pick.config.id), ""),
         "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
@@ -153,6 +155,7 @@ _MANIFOLD = 10  # from this ratio on a change is written as a factor
 _STATES = {
     "proven": "Proven on fresh runs",
     "trade": "Proven on fresh runs: a gain that costs something",
+    "objection": "Proven on fresh runs, and no good advice",
     "none": "Searched, and nothing proven",
     "open": "Unfinished: nothing is proven yet",
     "swept": "Swept, not searched: to be looked at",
@@ -217,6 +220,7 @@ def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
         "same": same and f"{same} for the same setting: it is the best found for {_list(names)}.",
         "headline": view.phase == "done" and best is not None and best.config.id == pick.config.id,
         "claim": _whole(pick.claim),
+        "objection": pick.objection and f"No good advice: {pick.objection}.",
         "rows": rows,
         "objectives": sum(r["objective"] for r in rows),
         "allocator": pick.config.allocator,
