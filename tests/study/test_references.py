@@ -116,9 +116,7 @@ def test_advice_that_beats_the_search_stands_for_the_study(
         (16, None, None, None),
     ],
 )
-def test_with_little_time_rows_go(
-    runs: float, picks: int | None, beside: int | None, pairs: int | None
-) -> None:
+def test_with_little_time_rows_go(runs: float, picks: int | None, beside: int | None, pairs: int | None) -> None:
     """What is left has the pairs that a proof needs, and some to spare; the most important pick stays."""
     budget = Budget(0.0 if runs == math.inf else runs * 2.0)
     blocks: Any = SimpleNamespace(budget=budget, typical=SimpleNamespace(seconds=2.0))
