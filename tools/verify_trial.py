@@ -148,13 +148,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("out/verify"))
     parser.add_argument("--studies", type=int, default=10)
     parser.add_argument("--max-time", default="2m")
+    parser.add_argument(
+        "--programs", default=",".join(TRIED), help="those to tune, with commas, until there are enough"
+    )
     args = parser.parse_args()
     folder: Path = args.folder.resolve()
     make_inputs(folder)
     (folder / "nothing.tcl").write_text("set s 0; for {set i 0} {$i < 3000000} {incr i} {incr s $i}; puts $s\n")
     nothing = [command for command in NOTHING if shutil.which(command[0])]
     studies: dict[str, dict[str, Any]] = {}
-    for name in (name for name, command in TRIED.items() if shutil.which(command[0])):
+    for name in (name for name in args.programs.split(",") if shutil.which(TRIED[name][0])):
         if len(studies) < args.studies and (pick := claimed(name, folder)) is not None:
             studies[name] = pick
     cases: list[tuple[str, list[str], dict[str, float], Path]] = []
