@@ -111,7 +111,7 @@ def truth(true: Mapping[str, float], then: Mapping[str, Mapping[str, Any]], keep
     margins = []
     for metric, c in then.items():
         bound = keep * gains[metric] if metric in gains else max(math.log(c["high"]), 0.0) + (1 - keep) * most
-        margins.append((bound - math.log(true[metric])) / most)
+        margins.append((bound - math.log(true[metric])) / -gains.get(metric, -most))
     least = min(margins)
     return "holds" if least > NEAR else "lost" if least < -NEAR else "borderline"
 
