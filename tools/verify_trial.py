@@ -39,6 +39,33 @@ NOTHING = [
     ["bash", "-c", "for ((i = 0; i < 200000; i++)); do ((s += i)); done; echo $s"],
     ["gzip", "-c", "-9", "words.txt"],
 ]
+TRIED = {
+    **PROGRAMS,
+    "perl-sort": ["perl", "-e", 'my @a = sort map { "x" x ($_ * 7 % 50) } 1..300000; print scalar @a'],
+    "perl-lists": ["perl", "-e", 'push @{$h{$_ % 5000}}, {k => $_, v => "v$_"} for 1..120000; print scalar keys %h'],
+    "perl-join": ["perl", "-e", 'my @p = split /,/, join ",", 1..700000; print scalar @p'],
+    "gawk-join": ["gawk", "BEGIN { for (i = 0; i < 300000; i++) a[i % 5000] = a[i % 5000] i; print length(a) }"],
+    "mawk-join": ["mawk", "BEGIN { for (i = 0; i < 300000; i++) a[i % 5000] = a[i % 5000] i; print length(a) }"],
+    "bash-strings": ["bash", "-c", "for i in {1..60000}; do a[i % 3000]=x$i$i; done; echo ${#a[@]}"],
+    "bash-words": ["bash", "-c", "x=({1..150000}); y=(${x[@]/1/one}); echo ${#y[@]}"],
+    "python3-lists": [
+        "env",
+        "PYTHONMALLOC=malloc",
+        "python3",
+        "-S",
+        "-c",
+        "print(len([str(i) for i in range(600000)]))",
+    ],
+    "python3-dicts": [
+        "env",
+        "PYTHONMALLOC=malloc",
+        "python3",
+        "-S",
+        "-c",
+        "print(len([{i: (i,)} for i in range(200000)]))",
+    ],
+}
+TUNED = ["--allocators", "glibc,exgen,reaper,jemalloc", "--budget", "8", "--proxy", "none", "--pairs", "12:20"]
 METRICS = {"cpu_s": "CPU time", "peak_rss_bytes": "peak resident memory"}
 LOAD = "while :; do timeout 4 sh -c 'while :; do :; done'; sleep 2; done"
 NEAR = 0.25  # borderline: nearer to the threshold than this share of the claimed gain
@@ -47,13 +74,22 @@ VERDICTS = (0, 3, 4)  # exit statuses of verify: holds, lost, undecided
 
 
 def usage(command: Sequence[str], env: Mapping[str, str], folder: Path) -> dict[str, float]:
-    """CPU seconds and peak resident bytes of one run, of the process and those it waited for."""
-    process = subprocess.Popen(
-        command, cwd=folder, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    _, _, used = os.wait4(process.pid, 0)
-    process.returncode = 0
-    return {"cpu_s": used.ru_utime + used.ru_stime, "peak_rss_bytes": used.ru_maxrss * 1024.0}
+    """CPU seconds and peak resident bytes of one run, as the kernel counts them.
+
+    The meter starts it: the peak of a process that Python forks begins at Python's own size.
+    """
+    words = [
+        "measure",
+        "-q",
+        "--meter",
+        "poll",
+        "--json",
+        "-",
+        *(w for k, v in env.items() for w in ("--env", f"{k}={v}")),
+    ]
+    done = subprocess.run([HEAPWRIGHT, *words, "--", *command], cwd=folder, capture_output=True, check=True)
+    (run,) = json.loads(done.stdout)["runs"]
+    return {metric: run[metric] for metric in METRICS}
 
 
 def true_ratios(command: Sequence[str], env: Mapping[str, str], folder: Path) -> dict[str, float]:
@@ -75,7 +111,7 @@ def truth(true: Mapping[str, float], then: Mapping[str, Mapping[str, Any]], keep
     margins = []
     for metric, c in then.items():
         bound = keep * gains[metric] if metric in gains else max(math.log(c["high"]), 0.0) + (1 - keep) * most
-        margins.append((bound - math.log(true[metric])) / most)
+        margins.append((bound - math.log(true[metric])) / -gains.get(metric, -most))
     least = min(margins)
     return "holds" if least > NEAR else "lost" if least < -NEAR else "borderline"
 
@@ -84,8 +120,8 @@ def claimed(name: str, folder: Path) -> dict[str, Any] | None:
     """The pick that a program's study claims a gain of (`tune --json`), tuned first where it is not yet; or None."""
     result, study = folder / f"{name}.json", f"{name}.study"
     if not result.exists():
-        words = ["tune", "-q", "--budget", "90s", "--study", study, "--json", result.name, "--exit-code"]
-        subprocess.run([HEAPWRIGHT, *words, "--", *PROGRAMS[name]], cwd=folder, check=False, capture_output=True)
+        words = ["tune", "-q", *TUNED, "--study", study, "--json", result.name]
+        subprocess.run([HEAPWRIGHT, *words, "--", *TRIED[name]], cwd=folder, check=True, capture_output=True)
     found: dict[str, Any] = json.loads(result.read_text())
     shown = subprocess.run(
         [HEAPWRIGHT, "apply", study, "--format", "json"], cwd=folder, capture_output=True, check=True
@@ -112,18 +148,21 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("out/verify"))
     parser.add_argument("--studies", type=int, default=10)
     parser.add_argument("--max-time", default="2m")
+    parser.add_argument(
+        "--programs", default=",".join(TRIED), help="those to tune, with commas, until there are enough"
+    )
     args = parser.parse_args()
     folder: Path = args.folder.resolve()
     make_inputs(folder)
     (folder / "nothing.tcl").write_text("set s 0; for {set i 0} {$i < 3000000} {incr i} {incr s $i}; puts $s\n")
     nothing = [command for command in NOTHING if shutil.which(command[0])]
     studies: dict[str, dict[str, Any]] = {}
-    for name in (name for name, command in PROGRAMS.items() if shutil.which(command[0])):
+    for name in (name for name in args.programs.split(",") if shutil.which(TRIED[name][0])):
         if len(studies) < args.studies and (pick := claimed(name, folder)) is not None:
             studies[name] = pick
     cases: list[tuple[str, list[str], dict[str, float], Path]] = []
     for number, (name, pick) in enumerate(studies.items()):
-        for kind, command in (("same", PROGRAMS[name]), ("other", nothing[number % len(nothing)])):
+        for kind, command in (("same", TRIED[name]), ("other", nothing[number % len(nothing)])):
             kept = folder / f"{name}.{kind}.true.json"
             if not kept.exists():
                 kept.write_text(json.dumps(true_ratios(command, pick["env"], folder)))
@@ -139,7 +178,8 @@ def main() -> None:
             undecided += state["verdict"] == "undecided"
             was = "; ".join(f"{METRICS[m]} {100 * (c['ratio'] - 1):+.1f} %" for m, c in then.items())
             now = "; ".join(f"{METRICS[m]} {100 * (true[m] - 1):+.1f} %" for m in then)
-            cells = (name, command[0], was, now, really, state["verdict"], state["pairs"])
+            ran = "its own" if command == TRIED[name] else command[0]
+            cells = (name, ran, was, now, really, state["verdict"], state["pairs"])
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
     finally:
         for load in loads:
