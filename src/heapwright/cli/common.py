@@ -65,22 +65,17 @@ def add_workload_option(parser: argparse.ArgumentParser, inputs: str = "") -> No
         parser.add_argument("--input", metavar="NAME", help=f"which input of the workload (default: {inputs})")
 
 
-def add_command_options(parser: argparse.ArgumentParser, success: bool = True) -> None:
-    """The options of every verb that runs a command: what it reads, and when it has succeeded.
-
-    Args:
-        success: the verb judges runs.
-    """
+def add_command_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every verb that judges runs of a command: what it reads, and when it has succeeded."""
     parser.add_argument(
         "--stdin",
         metavar="FILE|-|none",
         help="what every run reads as standard input; '-': our own, however long it takes (default: our own where that"
         " is a pipe or a file)",
     )
-    if success:
-        parser.add_argument(
-            "--success", type=_statuses, metavar="N,M", help="exit statuses that count as success (default 0)"
-        )
+    parser.add_argument(
+        "--success", type=_statuses, metavar="N,M", help="exit statuses that count as success (default 0)"
+    )
 
 
 def add_cluster_option(parser: argparse.ArgumentParser) -> None:
