@@ -72,9 +72,9 @@ def test_any_value_survives_a_shell(value: str) -> None:
 # shell
 
 
-def wrapper(folder: Path, chosen: Config, command: list[str]) -> Path:
+def wrapper(folder: Path, chosen: Config, command: list[str], cwd: str = "") -> Path:
     path = folder / "wrapper"
-    path.write_text(render(chosen, "shell", command, CLAIM) + "\n")
+    path.write_text(render(chosen, "shell", command, CLAIM, cwd) + "\n")
     path.chmod(0o755)
     return path
 
@@ -93,6 +93,26 @@ def test_alone_the_wrapper_runs_the_tuned_command(words: list[str], tmp_path: Pa
     out = subprocess.run([path], check=True, capture_output=True, cwd=tmp_path).stdout.decode()
     assert out == f"{words[2]}|last|"
     assert [p.name for p in tmp_path.iterdir()] == ["wrapper"]
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "it's $HOME", "-n", 'line\nbreak "x"'])
+def test_alone_the_wrapper_works_from_any_directory(name: str, tmp_path: Path) -> None:
+    """The tuned command and its files may be relative; a command that is given to it stays where it is."""
+    tuned_in = tmp_path / name
+    tuned_in.mkdir()
+    (tuned_in / "prog").write_text('#!/bin/sh\ncat "$1"\n')
+    (tuned_in / "prog").chmod(0o755)
+    (tuned_in / "data").write_text("the data\n")
+    path = wrapper(tmp_path, TUNED, ["./prog", "data"], str(tuned_in))
+    assert subprocess.run([path], check=True, capture_output=True, cwd="/").stdout == b"the data\n"
+    assert subprocess.run([path, "pwd"], check=True, capture_output=True, cwd="/").stdout == b"/\n"
+    assert sh(path.read_text(), tuned_in) == b"the data\n"
+
+
+def test_the_wrapper_does_without_the_directory(tmp_path: Path) -> None:
+    """In a container there may be no such directory, and the command is absolute."""
+    path = wrapper(tmp_path, TUNED, ["printf", "%s", "here"], str(tmp_path / "gone"))
+    assert subprocess.run([path], check=True, capture_output=True, cwd="/").stdout == b"here"
 
 
 def test_the_wrapper_passes_words_and_status_on(tmp_path: Path) -> None:

@@ -27,33 +27,40 @@ class Heapwright:
         self.folder = folder
         self.path = Path(sys.executable).parent / "heapwright"
 
-    def start(
-        self, *words: str, env: Mapping[str, str] | None = None, stdin: int = subprocess.DEVNULL
-    ) -> subprocess.Popen[str]:
+    def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Starts it in a process group of its own, as a terminal would."""
         return subprocess.Popen(
             [self.path, *words],
             cwd=self.folder,
             env={**environment(), **(env or {})},
-            stdin=stdin,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
 
-    def __call__(self, *words: str, env: Mapping[str, str] | None = None, piped: str | None = None) -> Done:
-        """Runs it to its end.
-
-        Args:
-            piped: what comes on its standard input; None: that is /dev/null.
-        """
-        process = self.start(*words, env=env, stdin=subprocess.DEVNULL if piped is None else subprocess.PIPE)
+    def __call__(self, *words: str, env: Mapping[str, str] | None = None) -> Done:
+        """Runs it to its end."""
+        process = self.start(*words, env=env)
         try:
-            out, err = process.communicate(piped, timeout=240)
+            out, err = process.communicate(timeout=240)
         finally:
             process.kill()
         return Done(process.returncode, out, err)
+
+    def piped(self, text: str, *words: str) -> Done:
+        """Runs it to its end with this on its standard input."""
+        done = subprocess.run(
+            [self.path, *words],
+            cwd=self.folder,
+            env=environment(),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
 
 
 def environment() -> dict[str, str]:

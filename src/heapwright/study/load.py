@@ -404,9 +404,10 @@ def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
             return ""
         start = ["env", *(f"{k}={v}" for k, v in config.env.items())] if config.env else []
         success = view.workload.get("success") or [0]
+        words += ["-n", str(runs)]
         words += ["--success", ",".join(map(str, success))] if success != [0] else []
         words += ["--stdin", stdin] if (stdin := view.workload.get("stdin")) else []
-        return shlex.join([*start, *words, "-n", str(runs), "--", *view.command])
+        return shlex.join([*start, *words, "--", *view.command])
     inputs = view.workload.get("input", [])
     name = next((i["name"] for i in inputs if i.get("split") == "test"), inputs[0]["name"] if inputs else "")
     words += ["--workload", view.workload_file, *(["--input", name] if name else [])]

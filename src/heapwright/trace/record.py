@@ -118,9 +118,9 @@ def check_target(trace: Path, force: bool) -> None:
     Raises:
         UsageError: one exists or is of another kind, or their folder is not there or cannot be written to.
     """
-    others = others_folder(trace)
     if trace.is_dir():
         raise UsageError(f"{trace} is a directory", "name a file: -o prog.hwt")
+    others = others_folder(trace)
     if others.exists() and not others.is_dir():
         raise UsageError(f"{others} is to be a folder, and is a file", "name another trace with -o")
     for path in (trace, others):
