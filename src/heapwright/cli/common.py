@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -70,8 +71,8 @@ def add_command_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stdin",
         metavar="FILE|-|none",
-        help="what every run reads as standard input; '-': our own, however long it takes (default: our own where that"
-        " is a pipe or a file)",
+        help="a file that every run reads as standard input; '-': heapwright's own, however long it takes to come;"
+        " none: nothing (default: heapwright's own where it is a pipe or a file)",
     )
     parser.add_argument(
         "--success", type=_statuses, metavar="N,M", help="exit statuses that count as success (default 0)"
@@ -205,11 +206,12 @@ def read_workload(args: argparse.Namespace) -> Workload:
 def open_workload(args: argparse.Namespace, keep: Path | None = None, before: str = "") -> Iterator[Workload]:
     """What to run, as `read_workload` says, with the standard input that every run is given.
 
-    Afterwards `args.stdin` is how the same command line names that input again: '-' where the copy goes.
+    Afterwards `args.stdin` is how the same command line names that input again ('-' where the copy goes), and
+    `args.waited_s` how many seconds it took to come.
 
     Args:
-        keep: the folder where a copy of our own standard input stays for later sessions, unless this one fails; None:
-            the copy goes at the end.
+        keep: the folder where a copy of our own standard input stays for later sessions, if the verb sets
+            `args.stdin_needed` or does not fail; None: the copy goes at the end.
         before: the file that a command reads where nobody says otherwise and we have no input; empty for none.
 
     Raises:
@@ -221,28 +223,32 @@ def open_workload(args: argparse.Namespace, keep: Path | None = None, before: st
     from heapwright.workload.model import with_stdin
 
     workload = read_workload(args)
+    args.waited_s, args.stdin_needed = 0.0, False
     if args.workload is not None or args.stdin == "none":
         yield workload
         return
     with ExitStack() as stack:
         here = Path.cwd() if getattr(args, "cluster", None) else None  # a folder that other machines see
         folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="heapwright-", dir=here)))
-        taken = read_stdin(args, folder)
+        began = time.monotonic()
+        taken = read_stdin(args, folder, kept=keep is not None)
+        args.waited_s = time.monotonic() - began
         stdin = str(taken.path) if taken else before
         args.stdin = "-" if taken and taken.copied and keep is None else stdin or None
         try:
             yield with_stdin(workload, stdin)
         except HeapwrightError:
-            if taken and taken.made:
+            if taken and taken.made and not args.stdin_needed:
                 taken.path.unlink(missing_ok=True)
             raise
 
 
-def read_stdin(args: argparse.Namespace, folder: Path) -> Taken | None:
+def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> Taken | None:
     """The standard input that `--stdin` names, or our own; None where there is none.
 
     Args:
         folder: where a copy goes.
+        kept: the copy stays, and people are told so.
 
     Raises:
         UsageError: no such file.
@@ -256,7 +262,7 @@ def read_stdin(args: argparse.Namespace, folder: Path) -> Taken | None:
         return take_named(args.stdin, folder)
     taken = take_own(folder, wait=args.stdin == "-")
     if taken and not args.quiet:
-        say(taken.sentence)
+        say(taken.sentence + (f", kept as {taken.path.name}" if kept and taken.copied else ""))
     return taken
 
 

@@ -170,6 +170,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
         given["objectives"] = (metric,)
     again = with_stdin_named(["heapwright", *sys.argv[1:]], args)
     store, options = open_or_begin(path, workload, [allocator], given, again, tell=say)
+    args.stdin_needed = True
     with store:
         from heapwright.report.progress import make_progress
 
@@ -184,7 +185,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
             say(f"interrupted; what was measured is in {path}, the same command goes on")
             return INTERRUPTED
         except HeapwrightError:
-            store.remove_if_empty()
+            args.stdin_needed = not store.remove_if_empty()
             raise
         terrain = terrain_of(store, metric if args.metric else "")
         from heapwright.report import landscape as show

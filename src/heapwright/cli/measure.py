@@ -35,8 +35,8 @@ examples:
   seq 1000000 | heapwright measure -n 5 -- sort -n
 
 What the command prints on stdout is passed on (of the first run only; with --json - not at all); the table
-follows it. The exit status is the command's own, or 0 for one of
---success. A pipe on standard input is read once and given to every run.
+follows it. The exit status is the command's own, or 0 for one of --success. A pipe on standard input is read
+once and given to every run.
 
 With --workload every input is run -n times, with the file's set-up and clean-up around each run. A server is started,
 loaded and stopped. The exit status is 0 if every run succeeded by the file's own terms.

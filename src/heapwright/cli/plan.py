@@ -93,7 +93,7 @@ def _with_stdin(words: list[str]) -> list[str]:
     if planned.workload is not None or planned.command is None:
         return words
     planned.quiet = False
-    taken = read_stdin(planned, planned.study.parent if planned.study else Path())
+    taken = read_stdin(planned, planned.study.parent if planned.study else Path(), kept=True)
     planned.stdin = str(taken.path) if taken else "none"
     return with_stdin_named(words, planned)
 

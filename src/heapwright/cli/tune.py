@@ -40,7 +40,7 @@ examples:
   zcat log.gz | heapwright tune -- sort -n
 
 It leaves a study (FILE) and a report (FILE.html). Killed or interrupted, the same command goes on. A pipe on
-standard input is read once, kept beside the study and given to every run; a study is of one such input.
+standard input is read once, kept beside the study and given to every run. Each input has a study of its own.
 """
 
 
@@ -236,8 +236,10 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     if args.warm_start and not path.exists():
         good_settings([Path(p) for p in args.warm_start], [a.name for a in allocators], 1)
     report = args.report or report_path(path)
+    began = process_start() + args.waited_s  # what writes into a pipe is not of the study
     again = with_stdin_named(_reproduce(args), args)
     store, options = open_or_begin(path, workload, allocators, given, again, args.same_program, say)
+    args.stdin_needed = True
     with store:
         from heapwright.report.progress import make_progress
 
@@ -245,13 +247,13 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
                 with open_machines(args, workload, allocators, progress, store) as machines:
-                    Journey(store, workload, allocators, options, progress, machines, process_start()).run()
+                    Journey(store, workload, allocators, options, progress, machines, began).run()
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; what was measured is in {path}, the same command goes on")
             return INTERRUPTED
         except HeapwrightError:
-            store.remove_if_empty()  # a command that fails at once leaves nothing behind
+            args.stdin_needed = not store.remove_if_empty()  # a command that fails at once leaves nothing behind
             raise
         view, too_short = view_of(store), store.get("too_short")
         keep_choice(store, view)
