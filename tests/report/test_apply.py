@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heapwright.cli.main import main
 from heapwright.errors import HeapwrightError
 from heapwright.report.apply import FORMATS, docker_quote, render, systemd_quote
-from heapwright.study.view import Config
+from heapwright.study.view import Config, Verdict
 from tests import needs
 
+from . import views
 from .views import config
 
 HOSTILE = [
@@ -254,3 +256,38 @@ def test_where_nothing_is_proven_nothing_is_set(fmt: str, tmp_path: Path) -> Non
         sh(text, tmp_path)
     elif fmt == "json":
         assert json.loads(text)["env"] == {}
+
+
+# the exit status
+
+
+@pytest.mark.parametrize("fmt", ["env", "json"])
+@pytest.mark.parametrize(
+    ("verdicts", "words", "status", "said"),
+    [
+        (("better", "same"), [], 0, ""),
+        (("better", "worse"), ["--pick", "memory"], 0, ""),
+        (("unproven", "same"), [], 3, "no gain is proven for s.study: keep the default"),
+        (("unproven", "same"), ["--pick", "memory"], 3, "no gain is proven for the memory pick of s.study: keep"),
+    ],
+)
+def test_the_status_says_whether_a_gain_is_proven(
+    fmt: str,
+    verdicts: tuple[Verdict, Verdict],
+    words: list[str],
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    at = views.evaluation(1, views.config(2, mxfast="0"), 0.9, 1.0)
+    found = (views.confirmation("peak_rss_bytes", 0.9, verdicts[0]), views.confirmation("cpu_s", 1.1, verdicts[1]))
+    made = views.view(picks={"memory": views.pick("memory", at, *found)}, phase="done")
+    monkeypatch.setattr("heapwright.study.load.load_view", lambda _: made)
+    monkeypatch.setattr("heapwright.cli.apply.warn_of_changes", lambda _: None)
+    assert main(["apply", "s.study", "--format", fmt, *words]) == status
+    out, err = capsys.readouterr()
+    assert err.startswith(f"heapwright: {said}" if said else "")
+    assert err.count("\n") == (1 if said else 0)
+    ships = status == 0 or bool(words)
+    assert ("glibc.malloc.mxfast=0" in out) == ships

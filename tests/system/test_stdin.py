@@ -97,8 +97,8 @@ def test_compare_gives_it_to_every_allocator(heapwright: Heapwright) -> None:
 def test_a_study_keeps_its_input_and_goes_on_with_it(heapwright: Heapwright) -> None:
     done = heapwright.piped(LINES, *SHORT, "--", "sh", "-c", NEEDS_INPUT)
     assert done.status == 0, done.err
-    assert "heapwright: standard input (8.7 KiB) is given to every run" in done.err
     (study,), (copy,) = names(heapwright, "*.study"), names(heapwright, "*.stdin")
+    assert f"heapwright: standard input (8.7 KiB) is given to every run, kept as {copy}\n" in done.err
     assert (heapwright.folder / copy).read_text() == LINES
 
     again = heapwright.piped(LINES, *SHORT, "--", "sh", "-c", NEEDS_INPUT)
@@ -125,6 +125,13 @@ def test_a_command_that_fails_at_once_leaves_nothing(words: list[str], heapwrigh
     done = heapwright.piped("abc\n", *SHORT, *words, "--", "grep", "zzz")
     assert done.status != 0
     assert names(heapwright, "*") == []
+
+
+def test_a_study_that_fails_later_keeps_its_input(heapwright: Heapwright) -> None:
+    """It holds runs, so it can be resumed."""
+    done = heapwright.piped("abc\n", *SHORT, "--", "sh", "-c", "cat; echo x >> runs; [ $(wc -l < runs) -lt 4 ]")
+    assert done.status == 1, done.err
+    assert (len(names(heapwright, "*.study")), len(names(heapwright, "*.stdin"))) == (1, 1)
 
 
 def test_an_interrupted_study_keeps_its_input(heapwright: Heapwright) -> None:

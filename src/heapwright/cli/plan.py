@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.cli.common import positive, read_stdin, with_stdin_named
+from heapwright.cli.common import positive, read_stdin, read_workload, with_stdin_named
 from heapwright.errors import UsageError
 from heapwright.shown import say
 
@@ -93,6 +93,7 @@ def _with_stdin(words: list[str]) -> list[str]:
     if planned.workload is not None or planned.command is None:
         return words
     planned.quiet = False
+    read_workload(planned)  # what cannot be run leaves no copy
     taken = read_stdin(planned, planned.study.parent if planned.study else Path(), kept=True)
     planned.stdin = str(taken.path) if taken else "none"
     return with_stdin_named(words, planned)

@@ -140,7 +140,9 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
         return
     workload = from_identity(studied)
     if args.success:
-        workload = dataclasses.replace(workload, file=msgspec.structs.replace(workload.file, success=args.success))
+        workload = dataclasses.replace(
+            workload, file=msgspec.structs.replace(workload.file, success=list(args.success))
+        )
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         if args.stdin is not None:
             taken = read_stdin(args, Path(folder))

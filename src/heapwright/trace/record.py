@@ -311,7 +311,10 @@ def _executable(raw: Path) -> str:
 
 
 def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[Recorded]:
-    """Puts packed traces under their names: the first as `trace`, the others into its folder, where older ones go."""
+    """Puts packed traces under their names: the first as `trace`, the others into its folder.
+
+    Traces of processes that an older recording left in the folder are removed.
+    """
     others = others_folder(trace)
     for old in others.glob("*.hwt"):
         if _OF_PROCESS.fullmatch(old.name):
