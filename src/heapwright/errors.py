@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 FAILED = 1
 USAGE = 2
-NO_GAIN = 3  # verify, tune --exit-code: measured, and there is no gain (any more)
+NO_GAIN = 3  # verify, apply, tune --exit-code: measured, and there is no gain (any more)
 UNDECIDED = 4  # verify, tune --exit-code: the time did not suffice to tell
 INTERRUPTED = 130
 

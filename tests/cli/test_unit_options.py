@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.cli import main as cli
-from heapwright.cli.common import positive, read_workload, seconds
+from heapwright.cli.common import _statuses, open_workload, positive, read_workload, seconds, with_stdin_named
 from heapwright.cli.tune import _named, _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
 
@@ -213,3 +213,46 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"heapwright {__version__}\n"
     assert said(capsys)[0] == 0, "no word at all shows the help"
     assert said(capsys, "-x")[0] == 2
+
+
+# standard input and statuses of success
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", (0,)), ("0,1", (0, 1)), (" 1, 0,1", (1, 0)), ("255", (255,))])
+def test_statuses_of_success(text: str, value: tuple[int, ...]) -> None:
+    assert _statuses(text) == value
+
+
+@pytest.mark.parametrize("text", ["", ",", "0,", "-1", "256", "x", "0 1", "²"])
+def test_statuses_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not exit statuses from 0 to 255"):
+        _statuses(text)
+
+
+@pytest.mark.parametrize("option", ["--stdin in.txt", "--stdin none", "--success 0,1"])
+def test_a_workload_file_says_them_itself(option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option.split()[0]} is for a command after --"):
+        read_workload(parsed(f"--workload w.toml {option}"))
+
+
+def test_a_command_is_given_them(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("x")
+    with open_workload(parsed(f"--success 0,1 --stdin {tmp_path}/in -- true")) as workload:
+        assert (workload.file.stdin, workload.file.success) == (str(tmp_path / "in"), [0, 1])
+    with open_workload(parsed("--stdin none -- true"), before="/other") as workload:
+        assert (workload.file.stdin, workload.file.success) == ("", [0])
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "again"),
+    [
+        ("tune -q -- sort -n", "/in", "tune -q --stdin /in -- sort -n"),
+        ("tune --stdin - -- sort -- --stdin x", "/in", "tune --stdin /in -- sort -- --stdin x"),
+        ("tune --stdin=in -q -- sort", "/in", "tune -q --stdin /in -- sort"),
+        ("tune -q -- sort", None, "tune -q -- sort"),
+        ("tune --stdin none -- sort", "none", "tune --stdin none -- sort"),
+    ],
+)
+def test_a_command_line_names_its_input_again(words: str, stdin: str | None, again: str) -> None:
+    args = argparse.Namespace(stdin=stdin)
+    assert with_stdin_named(words.split(), args) == again.split()

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heapwright.cli.main import main
 from heapwright.errors import HeapwrightError
 from heapwright.report.apply import FORMATS, docker_quote, render, systemd_quote
-from heapwright.study.view import Config
+from heapwright.study.view import Config, Verdict
 from tests import needs
 
+from . import views
 from .views import config
 
 HOSTILE = [
@@ -72,9 +74,9 @@ def test_any_value_survives_a_shell(value: str) -> None:
 # shell
 
 
-def wrapper(folder: Path, chosen: Config, command: list[str]) -> Path:
+def wrapper(folder: Path, chosen: Config, command: list[str], cwd: str = "") -> Path:
     path = folder / "wrapper"
-    path.write_text(render(chosen, "shell", command, CLAIM) + "\n")
+    path.write_text(render(chosen, "shell", command, CLAIM, cwd) + "\n")
     path.chmod(0o755)
     return path
 
@@ -93,6 +95,26 @@ def test_alone_the_wrapper_runs_the_tuned_command(words: list[str], tmp_path: Pa
     out = subprocess.run([path], check=True, capture_output=True, cwd=tmp_path).stdout.decode()
     assert out == f"{words[2]}|last|"
     assert [p.name for p in tmp_path.iterdir()] == ["wrapper"]
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "it's $HOME", "-n", 'line\nbreak "x"'])
+def test_alone_the_wrapper_works_from_any_directory(name: str, tmp_path: Path) -> None:
+    """The tuned command and its files may be relative; a command that is given to it stays where it is."""
+    tuned_in = tmp_path / name
+    tuned_in.mkdir()
+    (tuned_in / "prog").write_text('#!/bin/sh\ncat "$1"\n')
+    (tuned_in / "prog").chmod(0o755)
+    (tuned_in / "data").write_text("the data\n")
+    path = wrapper(tmp_path, TUNED, ["./prog", "data"], str(tuned_in))
+    assert subprocess.run([path], check=True, capture_output=True, cwd="/").stdout == b"the data\n"
+    assert subprocess.run([path, "pwd"], check=True, capture_output=True, cwd="/").stdout == b"/\n"
+    assert sh(path.read_text(), tuned_in) == b"the data\n"
+
+
+def test_the_wrapper_does_without_the_directory(tmp_path: Path) -> None:
+    """In a container there may be no such directory, and the command is absolute."""
+    path = wrapper(tmp_path, TUNED, ["printf", "%s", "here"], str(tmp_path / "gone"))
+    assert subprocess.run([path], check=True, capture_output=True, cwd="/").stdout == b"here"
 
 
 def test_the_wrapper_passes_words_and_status_on(tmp_path: Path) -> None:
@@ -234,3 +256,38 @@ def test_where_nothing_is_proven_nothing_is_set(fmt: str, tmp_path: Path) -> Non
         sh(text, tmp_path)
     elif fmt == "json":
         assert json.loads(text)["env"] == {}
+
+
+# the exit status
+
+
+@pytest.mark.parametrize("fmt", ["env", "json"])
+@pytest.mark.parametrize(
+    ("verdicts", "words", "status", "said"),
+    [
+        (("better", "same"), [], 0, ""),
+        (("better", "worse"), ["--pick", "memory"], 0, ""),
+        (("unproven", "same"), [], 3, "no gain is proven for s.study: keep the default"),
+        (("unproven", "same"), ["--pick", "memory"], 3, "no gain is proven for the memory pick of s.study: keep"),
+    ],
+)
+def test_the_status_says_whether_a_gain_is_proven(
+    fmt: str,
+    verdicts: tuple[Verdict, Verdict],
+    words: list[str],
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    at = views.evaluation(1, views.config(2, mxfast="0"), 0.9, 1.0)
+    found = (views.confirmation("peak_rss_bytes", 0.9, verdicts[0]), views.confirmation("cpu_s", 1.1, verdicts[1]))
+    made = views.view(picks={"memory": views.pick("memory", at, *found)}, phase="done")
+    monkeypatch.setattr("heapwright.study.load.load_view", lambda _: made)
+    monkeypatch.setattr("heapwright.cli.apply.warn_of_changes", lambda _: None)
+    assert main(["apply", "s.study", "--format", fmt, *words]) == status
+    out, err = capsys.readouterr()
+    assert err.startswith(f"heapwright: {said}" if said else "")
+    assert err.count("\n") == (1 if said else 0)
+    ships = status == 0 or bool(words)
+    assert ("glibc.malloc.mxfast=0" in out) == ships

@@ -21,6 +21,13 @@ def test_two_points_by_hand() -> None:
     assert found.slope == pytest.approx(-2.5)
 
 
+@pytest.mark.parametrize("other", [(0.998, 1.2), (0.9, 0.803)])
+def test_a_front_that_spans_less_than_a_percent_has_no_slope(other: tuple[float, float]) -> None:
+    """0.2 % less memory for 40 % more time says nothing of what 1 % would cost."""
+    found = front_quality([(1.0, 0.8), other], KEYS)
+    assert (found.size, found.slope) == (2, None)
+
+
 def test_one_objective() -> None:
     found = front_quality([(0.8,), (0.9,)], ("cpu_s",))
     assert (found.size, found.slope) == (1, None)

@@ -242,6 +242,10 @@ def test_the_line_that_measures_a_configuration_by_hand(tuning: Callable[..., Tu
     )
     plain = replace(view, command=["true"])
     assert measure_command(CONFIGS[1], plain, 3) == "heapwright measure -n 3 -- true"
+    fed = replace(plain, workload={"cwd": "/d", "stdin": "/my data/in", "success": [0, 1]})
+    assert measure_command(CONFIGS[1], fed, 3) == (
+        "heapwright measure -n 3 --success 0,1 --stdin '/my data/in' -- true"
+    )
 
 
 def test_the_line_of_a_workload_file_names_it_and_its_test_input(tuning: Callable[..., Tuning]) -> None:
@@ -265,5 +269,5 @@ def test_the_line_of_a_workload_file_names_it_and_its_test_input(tuning: Callabl
 
 def test_a_study_that_does_not_know_its_workload_file_has_no_line(tuning: Callable[..., Tuning]) -> None:
     view = tuning(World(), options=SHORT).go()
-    for key in ("input", "env", "stdin", "setup", "cleanup", "server"):
+    for key in ("input", "env", "setup", "cleanup", "server"):
         assert measure_command(CONFIG, replace(view, workload={"cwd": "/d", key: ["x"]})) == ""

@@ -49,6 +49,19 @@ class Heapwright:
             process.kill()
         return Done(process.returncode, out, err)
 
+    def piped(self, text: str, *words: str) -> Done:
+        """Runs it to its end with this on its standard input."""
+        done = subprocess.run(
+            [self.path, *words],
+            cwd=self.folder,
+            env=environment(),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
 
 def environment() -> dict[str, str]:
     """Ours, without what would change allocators or output."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from heapwright.allocators.registry import find_allocators
-from tests.trace.recording import Event, Trace, record_told, recorded
+from tests.trace.recording import Event, Trace, dump, heapwright_record, record_told, recorded
 
 PLAIN = ("-fno-builtin",)  # or the compiler takes away what we want to see
 
@@ -86,6 +87,42 @@ def test_exec_gives_a_trace_each(cases: Path, tmp_path: Path) -> None:
     assert sorted(t.calls() for t in traces) == sorted([CALLS, CALLS, ["malloc 40009", "free 40009"]])
     assert len({t.told["pid"] for t in traces}) == 2
     assert not any(t.told["cut_short"] for t in traces)
+
+
+def test_all_processes_but_the_busiest_are_in_one_folder(tmp_path: Path) -> None:
+    """One command leaves a trace and a folder, however many processes it starts; --force replaces both."""
+    told = record_told(tmp_path, "sh", "-c", "perl -e 'my @a = (1) x 5000'; ls / >/dev/null; sort /dev/null; true")
+    assert told[0]["trace"] == "t.hwt"
+    assert told[0]["executable"].endswith("perl")
+    others = {p["trace"] for p in told[1:]}
+    assert len(others) == len(told) - 1 >= 3
+    assert others == {f"t.processes/{path.name}" for path in (tmp_path / "t.processes").iterdir()}
+    assert {path.name for path in tmp_path.iterdir()} == {"t.hwt", "t.processes", "told.json"}
+    assert all(dump(tmp_path / name) for name in others)
+    (tmp_path / "t.processes" / "mine").touch()
+    done = heapwright_record("-o", "t.hwt", "--", "perl", "-e", "1", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (2, b"heapwright: t.hwt exists already (--force overwrites it)\n")
+    (tmp_path / "t.hwt").unlink()
+    done = heapwright_record("-o", "t.hwt", "--", "perl", "-e", "1", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (2, b"heapwright: t.processes exists already (--force overwrites it)\n")
+    done = heapwright_record("--force", "-o", "t.hwt", "--", "perl", "-e", "1", folder=tmp_path)
+    assert done.returncode == 0
+    assert [path.name for path in (tmp_path / "t.processes").iterdir()] == ["mine"], "stale traces are gone, no more"
+
+
+def test_it_says_in_one_line_where_the_other_processes_are(tmp_path: Path) -> None:
+    done = heapwright_record("-o", "t.hwt", "--", "sh", "-c", "ls / >/dev/null; true", folder=tmp_path)
+    lines = done.stderr.decode().splitlines()
+    assert re.fullmatch(r"heapwright: t\.processes: 1 other process, [\d,]+ events in all", lines[-1]), lines
+
+
+@pytest.mark.parametrize(("stdin", "read"), [("-", b"ours"), ("none", b""), ("in.txt", b"a file's")])
+def test_what_a_recorded_command_reads(stdin: str, read: bytes, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"a file's")
+    done = heapwright_record(
+        "-q", "-o", "t.hwt", "--stdin", stdin, "--", "perl", "-pe", "1", folder=tmp_path, stdin=b"ours"
+    )
+    assert (done.returncode, done.stdout) == (0, read)
 
 
 def test_children_can_be_left_out(cases: Path, tmp_path: Path) -> None:

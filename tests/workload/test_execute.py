@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import socket
 import sys
@@ -90,9 +91,27 @@ def test_what_a_good_run_says_is_no_failure(make: Make) -> None:
 
 
 def test_what_to_tell_of_a_program_that_fails_by_itself(make: Make) -> None:
-    assert advice(run(make("exit 3"))) == "run it by hand first; it must succeed and end"
-    assert advice(run(make("echo why >&2; exit 3"))) == "", "the failure says it"
+    assert advice(run(make("kill -SEGV $$"))) == "run it by hand first; it must succeed and end"
+    assert advice(run(make("exit 127"))) == "run it by hand first; it must succeed and end", "a shell found no command"
+    assert advice(run(make("echo why >&2; kill -SEGV $$"))) == "", "the failure says it"
     assert advice(run(make("echo why >&2; sleep 60", timeout=0.3))) == "its last words: why"
+
+
+def test_an_exit_status_may_be_meant(make: Make, tmp_path: Path) -> None:
+    """`grep` without a match: both ways to say so are named, and --stdin where nothing was read."""
+    status = "if status 1 is no failure: --success 0,1, or success = [0, 1] in a workload file"
+    empty = "if it reads standard input, which is empty here: --stdin FILE"
+    assert advice(run(make("exit 1"))) == f"{status}; {empty}"
+    assert advice(run(make("echo why >&2; exit 1"))) == f"{status}; {empty}"
+    (tmp_path / "in").write_text("x")
+    assert advice(run(make("exit 1", stdin=str(tmp_path / "in")))) == status
+    executor = make("exit 3", success=[0, 1])
+    executor.workload = dataclasses.replace(executor.workload, path="/w.toml")
+    assert advice(run(executor)) == (
+        "if status 3 is no failure: success = [0, 1, 3] in a workload file;"
+        ' if it reads standard input, which is empty here: stdin = "FILE"'
+    )
+    assert run(make("exit 1", success=[0, 1])).hint == ""
 
 
 def test_what_a_person_watches_is_passed_on(make: Make, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import warn_of_changes
-from heapwright.shown import visible
+from heapwright.errors import NO_GAIN
+from heapwright.shown import say, visible
 
 _EPILOG = """\
 examples:
   eval "$(heapwright apply heapwright-perl-1a2b3c.study)"
   heapwright apply heapwright-perl-1a2b3c.study --pick time --format systemd
+
+Exit status: 0 a gain is proven; 3 none is: one line on stderr says so, and what is printed keeps the default; 1 failed;
+2 usage. eval never shows the status of the command inside it, so a script that must know asks first:
+  settings=$(heapwright apply heapwright-perl-1a2b3c.study) && eval "$settings"
 """
 
 
@@ -36,19 +41,25 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Runs the verb; the exit status says whether what is printed is proven to gain anything."""
     from heapwright.report.apply import render
     from heapwright.study.choose import chosen_pick
+    from heapwright.study.claim import is_proven
     from heapwright.study.load import load_view
 
     warn_of_changes(args.study)
     view = load_view(args.study)
     pick = chosen_pick(view, args.pick)
     config, claim = (pick.config, pick.claim) if pick else (view.default, view.claim)
-    command = view.command
+    command, cwd = view.command, str(view.workload.get("cwd") or "")
     if sys.stdout.isatty():  # to be looked at: nothing in it is obeyed; into a file or a pipe everything goes as it is
         shown = {name: visible(value) for name, value in config.env.items()}
         config, command = dataclasses.replace(config, env=shown), [visible(word) for word in command]
-    text = render(config, args.fmt, command, claim)
+        cwd = visible(cwd)
+    text = render(config, args.fmt, command, claim, cwd)
     print(visible(text, "\n") if sys.stdout.isatty() else text)
-    return 0
+    if pick is not None and is_proven(pick, view.objectives):
+        return 0
+    what = f"the {pick.name} pick of {args.study}" if pick else str(args.study)
+    say(f"no gain is proven for {what}: keep the default")
+    return NO_GAIN

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import write_whole
-from heapwright.shown import warn
+from heapwright.shown import say, warn
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from heapwright.study.runner import Machines
     from heapwright.study.store import Store
     from heapwright.workload.model import Input, Workload
+    from heapwright.workload.stdin import Taken
 
 SCHEMA_VERSION = 1
 
@@ -62,6 +64,19 @@ def add_workload_option(parser: argparse.ArgumentParser, inputs: str = "") -> No
     parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
     if inputs:
         parser.add_argument("--input", metavar="NAME", help=f"which input of the workload (default: {inputs})")
+
+
+def add_command_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every verb that judges runs of a command: what it reads, and when it has succeeded."""
+    parser.add_argument(
+        "--stdin",
+        metavar="FILE|-|none",
+        help="a file that every run reads as standard input; '-': heapwright's own, however long it takes to come;"
+        " none: nothing (default: heapwright's own where it is a pipe or a file)",
+    )
+    parser.add_argument(
+        "--success", type=_statuses, metavar="N,M", help="exit statuses that count as success (default 0)"
+    )
 
 
 def add_cluster_option(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +138,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def _statuses(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) < 256 for part in parts):
+        raise argparse.ArgumentTypeError(f"'{text}' is not exit statuses from 0 to 255, such as 0,1")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
 def chosen_allocators(text: str | None, repeats: bool = False) -> list[Allocator]:
     """The allocators named, or all found; names that mean the same library and environment once.
 
@@ -168,13 +190,93 @@ def read_workload(args: argparse.Namespace) -> Workload:
     if args.workload is None:
         if getattr(args, "input", None) is not None:
             raise UsageError("--input names an input of a workload file", "give the file: --workload FILE")
-        return from_command(need_command(args))
+        return from_command(need_command(args), success=getattr(args, "success", None) or (0,))
     if args.command:
         raise UsageError("a command and --workload cannot both be given", "leave one out")
+    for option in ("stdin", "success"):
+        if getattr(args, option, None) is not None:
+            raise UsageError(f"--{option} is for a command after --", f"a workload file says it itself: {option} = …")
     workload = load_workload(args.workload)
     if workload.file.server is not None and getattr(args, "instructions", None) == "callgrind":
         raise UsageError("a server cannot be run under callgrind: nothing loads it there", "leave --instructions out")
     return workload
+
+
+@contextmanager
+def open_workload(args: argparse.Namespace, keep: Path | None = None, before: str = "") -> Iterator[Workload]:
+    """What to run, as `read_workload` says, with the standard input that every run is given.
+
+    Afterwards `args.stdin` is how the same command line names that input again ('-' where the copy goes), and
+    `args.waited_s` how many seconds it took to come.
+
+    Args:
+        keep: the folder where a copy of our own standard input stays for later sessions, if the verb sets
+            `args.stdin_needed` or does not fail; None: the copy goes at the end.
+        before: the file that a command reads where nobody says otherwise and we have no input; empty for none.
+
+    Raises:
+        UsageError: nothing that can be run, or no such standard input.
+        HeapwrightError: our own standard input does not end, or cannot be copied.
+    """
+    from tempfile import TemporaryDirectory
+
+    from heapwright.workload.model import with_stdin
+
+    workload = read_workload(args)
+    args.waited_s, args.stdin_needed = 0.0, False
+    if args.workload is not None or args.stdin == "none":
+        yield workload
+        return
+    with ExitStack() as stack:
+        here = Path.cwd() if getattr(args, "cluster", None) else None  # a folder that other machines see
+        folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="heapwright-", dir=here)))
+        began = time.monotonic()
+        taken = read_stdin(args, folder, kept=keep is not None)
+        args.waited_s = time.monotonic() - began
+        stdin = str(taken.path) if taken else before
+        args.stdin = "-" if taken and taken.copied and keep is None else stdin or None
+        try:
+            yield with_stdin(workload, stdin)
+        except HeapwrightError:
+            if taken and taken.made and not args.stdin_needed:
+                taken.path.unlink(missing_ok=True)
+            raise
+
+
+def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> Taken | None:
+    """The standard input that `--stdin` names, or our own; None where there is none.
+
+    Args:
+        folder: where a copy goes.
+        kept: the copy stays, and people are told so.
+
+    Raises:
+        UsageError: no such file.
+        HeapwrightError: our own standard input does not end, or cannot be copied.
+    """
+    from heapwright.workload.stdin import take_named, take_own
+
+    if args.stdin == "none":
+        return None
+    if args.stdin not in (None, "-"):
+        return take_named(args.stdin, folder)
+    taken = take_own(folder, wait=args.stdin == "-")
+    if taken and not args.quiet:
+        say(taken.sentence + (f", kept as {taken.path.name}" if kept and taken.copied else ""))
+    return taken
+
+
+def with_stdin_named(words: Sequence[str], args: argparse.Namespace) -> list[str]:
+    """A command line of ours that names the standard input which `open_workload` has read, so that it works again."""
+    if args.stdin is None or "--" not in words:
+        return list(words)
+    at = words.index("--")
+    own = [
+        word
+        for before, word in zip(["", *words], words[:at], strict=False)
+        if before != "--stdin" and word.partition("=")[0] != "--stdin"
+    ]
+    return [*own, "--stdin", args.stdin, *words[at:]]
 
 
 def read_inputs(args: argparse.Namespace, workload: Workload) -> tuple[Input, ...]:

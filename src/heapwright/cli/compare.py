@@ -6,24 +6,28 @@ import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import (
     add_cluster_option,
+    add_command_options,
     add_measuring_options,
     add_output_options,
     add_workload_option,
     chosen_allocators,
     meter_options,
     open_machines,
+    open_workload,
     positive,
-    read_workload,
     warn_of_settings,
     write_json,
 )
 from heapwright.errors import UsageError
 from heapwright.files import write_whole
 from heapwright.shown import console, visible
+
+if TYPE_CHECKING:
+    from heapwright.workload.model import Workload
 
 _EPILOG = """\
 examples:
@@ -48,6 +52,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_workload_option(parser)
+    add_command_options(parser)
     parser.add_argument(
         "--allocators",
         metavar="A,B",
@@ -70,11 +75,18 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
     words = ["heapwright", "compare", "-n", str(args.rounds)]
     words += ["--allocators", args.allocators] if args.allocators else []
     words += ["--metrics", args.metrics] if args.metrics else []
+    words += ["--success", ",".join(map(str, args.success))] if args.success else []
+    words += ["--stdin", args.stdin] if args.stdin else []
     return [*words, "--workload", str(args.workload)] if args.workload else [*words, "--", *args.command]
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if no allocator but the reference could be measured."""
+    with open_workload(args) as workload:
+        return _compare(args, workload)
+
+
+def _compare(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.measure.meter import gentlest, needs_pss
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
@@ -82,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.compare import Comparer
 
     metrics = [m.key for m in parse_objectives(args.metrics or "wall,cpu,peak_rss")]
-    workload, allocators = read_workload(args), chosen_allocators(args.allocators)
+    allocators = chosen_allocators(args.allocators)
     if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
     warn_of_settings(workload, allocators)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import (
     add_cluster_option,
+    add_command_options,
     add_measuring_options,
     add_output_options,
     add_workload_option,
     open_machines,
+    open_workload,
     positive,
-    read_workload,
     refuse_unreached,
+    with_stdin_named,
     write_json,
 )
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
@@ -60,6 +62,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--seed", type=positive, metavar="N", help="of order and padding (default 1)")
     parser.add_argument("--study", type=Path, metavar="FILE", help="where to keep it (default: by the command)")
     add_workload_option(parser)
+    add_command_options(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="every run, a line each")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="the landscape as .svg, .png or .pdf")
     add_measuring_options(parser)
@@ -137,6 +140,11 @@ def _path(workload: Workload, given: dict[str, Any]) -> Path:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    with open_workload(args, keep=args.study.parent if args.study else Path()) as workload:
+        return _sweep(args, workload)
+
+
+def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.allocators.registry import get_allocator
     from heapwright.metrics import parse_objectives
     from heapwright.report.landscape import check_plot
@@ -149,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
     if len(metrics) > 1:
         raise UsageError("--metric names several", "one at a time: all are kept, ask again for another")
     metric = metrics[0].key
-    workload, allocator = read_workload(args), get_allocator(args.allocator)
+    allocator = get_allocator(args.allocator)
     given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}
     given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
     if args.massif_compat or metric == "massif_peak_bytes":
@@ -160,8 +168,9 @@ def run(args: argparse.Namespace) -> int:
     path = args.study or _path(workload, given)
     if not path.exists():
         given["objectives"] = (metric,)
-    again = ["heapwright", *sys.argv[1:]]
+    again = with_stdin_named(["heapwright", *sys.argv[1:]], args)
     store, options = open_or_begin(path, workload, [allocator], given, again, tell=say)
+    args.stdin_needed = True
     with store:
         from heapwright.report.progress import make_progress
 
@@ -176,7 +185,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"interrupted; what was measured is in {path}, the same command goes on")
             return INTERRUPTED
         except HeapwrightError:
-            store.remove_if_empty()
+            args.stdin_needed = not store.remove_if_empty()
             raise
         terrain = terrain_of(store, metric if args.metric else "")
         from heapwright.report import landscape as show

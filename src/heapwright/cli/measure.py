@@ -8,13 +8,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import (
+    add_command_options,
     add_measuring_options,
     add_output_options,
     add_workload_option,
     meter_options,
+    open_workload,
     positive,
     read_inputs,
-    read_workload,
     warn_of_settings,
     write_json,
 )
@@ -31,9 +32,11 @@ _EPILOG = """\
 examples:
   heapwright measure -n 5 -- perl -e 'my %h; $h{$_} = "x$_" for 1..200000'
   heapwright measure --workload redis.toml -n 5 --env MALLOC_ARENA_MAX=1
+  seq 1000000 | heapwright measure -n 5 -- sort -n
 
 What the command prints on stdout is passed on (of the first run only; with --json - not at all); the table
-follows it. The exit status is the command's own.
+follows it. The exit status is the command's own, or 0 for one of --success. A pipe on standard input is read
+once and given to every run.
 
 With --workload every input is run -n times, with the file's set-up and clean-up around each run. A server is started,
 loaded and stopped. The exit status is 0 if every run succeeded by the file's own terms.
@@ -51,6 +54,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="how often (default 1)")
     add_workload_option(parser, inputs="all")
+    add_command_options(parser)
     parser.add_argument(
         "--env",
         type=_variable,
@@ -73,13 +77,17 @@ def _variable(text: str) -> tuple[str, str]:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    with open_workload(args) as workload:
+        return _measure(args, workload)
+
+
+def _measure(args: argparse.Namespace, workload: Workload) -> int:
     import tempfile
     from dataclasses import replace
     from pathlib import Path
 
     from heapwright.workload.execute import Executor
 
-    workload = read_workload(args)
     inputs, env = read_inputs(args, workload), dict(args.env)
     warn_of_settings(workload, env=env)
     options = replace(meter_options(args, workload.file.timeout), pss=True)

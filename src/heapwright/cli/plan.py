@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.cli.common import positive
+from heapwright.cli.common import positive, read_stdin, read_workload, with_stdin_named
 from heapwright.errors import UsageError
 from heapwright.shown import say
 
@@ -81,7 +81,22 @@ def run_plan(args: argparse.Namespace) -> int:
     if (args.folder / PLAN).exists():
         raise UsageError(f"{args.folder} holds a plan already", "heapwright collect goes on with it")
     target = [] if args.command is None else ["--", *args.command]
-    return _go(args.folder.absolute(), Plan([*args.words, *target], str(Path.cwd()), args.blocks))
+    words = _with_stdin([*args.words, *target])
+    return _go(args.folder.absolute(), Plan(words, str(Path.cwd()), args.blocks))
+
+
+def _with_stdin(words: list[str]) -> list[str]:
+    """The planned command line with its standard input named: `collect`, which gives it again, is given no pipe."""
+    from heapwright.cli.main import parse
+
+    planned = parse(words)
+    if planned.workload is not None or planned.command is None:
+        return words
+    planned.quiet = False
+    read_workload(planned)  # what cannot be run leaves no copy
+    taken = read_stdin(planned, planned.study.parent if planned.study else Path(), kept=True)
+    planned.stdin = str(taken.path) if taken else "none"
+    return with_stdin_named(words, planned)
 
 
 def run_collect(args: argparse.Namespace) -> int:

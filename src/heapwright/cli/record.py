@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -26,9 +27,10 @@ examples:
   heapwright record -o perl.hwt -- perl -e 'my %h; $h{$_} = "x$_" for 1..200000'
   heapwright record -o redis.hwt --workload redis.toml
 
-The command's input, output and exit status are its own. One trace a process: the busiest becomes TRACE, the others
-TRACE.PID.hwt beside it. Programs that are linked statically or set-user-ID, or have a malloc of their own, cannot be
-recorded. A recording without any allocation is a failure, and leaves nothing.
+The command's input, output and exit status are its own. One trace a process: that with the most events becomes
+TRACE (prog.hwt); all others go into one folder beside it (prog.processes/PID.hwt). Programs that are linked statically
+or set-user-ID, or have a malloc of their own, cannot be recorded. A recording without any allocation is a failure, and
+leaves nothing.
 
 With --workload one input is recorded, with the file's set-up and clean-up around it. A server is started, loaded and
 stopped; the exit status is 0 if it ended by its stop signal.
@@ -53,6 +55,7 @@ def add_parser(verbs: Any) -> None:
         "--allocator", metavar="A", help="record on top of this allocator (default: what the command has)"
     )
     add_workload_option(parser, inputs="the first")
+    parser.add_argument("--stdin", metavar="FILE|-|none", help="what the command reads (default '-': our own stdin)")
     parser.add_argument("--no-children", action="store_true", help="only the command itself, not what it starts")
     parser.add_argument("--force", action="store_true", help="overwrite TRACE")
     parser.add_argument("--recover", type=Path, metavar="DIR", help="pack what an interrupted recording left in DIR")
@@ -68,9 +71,10 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         for process in recording.processes[:_SHOWN]:
             say(_line(process))
-        more = len(recording.processes) - _SHOWN
-        if more > 0:
-            say(f"… and {more} processes with fewer events")
+        others = recording.processes[1:]
+        if others:
+            each = f"{len(others)} other process{'es' if len(others) > 1 else ''}"
+            say(f"{others[0].trace.parent}: {each}, {sum(p.packed.events for p in others):,} events in all")
     if recording.failure:
         warn(f"the run failed: {recording.failure}")
     for process in recording.processes:
@@ -103,7 +107,10 @@ def _record(args: argparse.Namespace) -> Recording:
     allocator = get_allocator(args.allocator) if args.allocator else None
     how = (trace, allocator, not args.no_children, args.force)
     if not workload.path:
-        return record(workload.command(input_), *how)
+        named = None if args.stdin in (None, "-") else Path(os.devnull if args.stdin == "none" else args.stdin)
+        if named is not None and (named.is_dir() or not os.access(named, os.R_OK)):
+            raise UsageError(f"--stdin {named} cannot be read", "name a file")
+        return record(workload.command(input_), *how, stdin=named)
     options = MeterOptions(backend="poll", timeout=workload.file.timeout)
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         executor = Executor(workload, options, Path(folder) / "references", forward=sys.stdout.buffer)

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import (
     add_cluster_option,
+    add_command_options,
     add_measuring_options,
     add_output_options,
     chosen_allocators,
     open_machines,
+    open_workload,
     positive,
-    read_workload,
     refuse_unreached,
     warn_of_settings,
+    with_stdin_named,
     write_json,
 )
 from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError, unknown
@@ -28,14 +30,17 @@ if TYPE_CHECKING:
 
     from heapwright.allocators.registry import Allocator
     from heapwright.study.view import Confirmation, StudyView
+    from heapwright.workload.model import Workload
 
 _EPILOG = """\
 examples:
   heapwright tune -- perl report.pl access.log
   heapwright tune --minimize mean_rss,wall --budget 20m --study solver.study -- ./solver big.cnf
   heapwright tune --workload redis.toml
+  zcat log.gz | heapwright tune -- sort -n
 
-It leaves a study (FILE) and a report (FILE.html). Killed or interrupted, the same command goes on.
+It leaves a study (FILE) and a report (FILE.html). Killed or interrupted, the same command goes on. A pipe on
+standard input is read once, kept beside the study and given to every run. Each input has a study of its own.
 """
 
 
@@ -49,6 +54,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
+    add_command_options(parser)
     parser.add_argument(
         "--minimize", metavar="M1,M2", help="objectives: metric keys or short forms (default peak_rss,cpu)"
     )
@@ -219,6 +225,11 @@ def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    with open_workload(args, keep=args.study.parent if args.study else Path()) as workload:
+        return _tune(args, workload)
+
+
+def _tune(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.measure.host import process_start
     from heapwright.study.choose import keep_choice
     from heapwright.study.claim import headline
@@ -227,7 +238,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.open import default_path, open_or_begin, report_path
     from heapwright.study.warm import good_settings
 
-    workload, named = read_workload(args), _named(args)
+    named = _named(args)
     path = args.study or default_path(workload, named)
     allocators = named or _all(path, _names(args.params))
     given = given_options(args, ",".join(a.name for a in allocators))
@@ -240,8 +251,10 @@ def run(args: argparse.Namespace) -> int:
     if args.warm_start and not path.exists():
         good_settings([Path(p) for p in args.warm_start], [a.name for a in allocators], 1)
     report = args.report or report_path(path)
-    again = _reproduce(args)
+    began = process_start() + args.waited_s  # what writes into a pipe is not of the study
+    again = with_stdin_named(_reproduce(args), args)
     store, options = open_or_begin(path, workload, allocators, given, again, args.same_program, say)
+    args.stdin_needed = True
     with store:
         from heapwright.report.progress import make_progress
 
@@ -249,13 +262,13 @@ def run(args: argparse.Namespace) -> int:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
                 with open_machines(args, workload, allocators, progress, store) as machines:
-                    Journey(store, workload, allocators, options, progress, machines, process_start()).run()
+                    Journey(store, workload, allocators, options, progress, machines, began).run()
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; what was measured is in {path}, the same command goes on")
             return INTERRUPTED
         except HeapwrightError:
-            store.remove_if_empty()  # a command that fails at once leaves nothing behind
+            args.stdin_needed = not store.remove_if_empty()  # a command that fails at once leaves nothing behind
             raise
         view, too_short = view_of(store), store.get("too_short")
         keep_choice(store, view)

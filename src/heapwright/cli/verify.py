@@ -5,10 +5,19 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.cli.common import add_output_options, read_workload, seconds, write_json
+from heapwright.cli.common import (
+    add_command_options,
+    add_output_options,
+    open_workload,
+    read_stdin,
+    seconds,
+    write_json,
+)
 from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
 from heapwright.shown import console, visible
@@ -23,6 +32,8 @@ examples:
   heapwright verify solver.study
   heapwright verify solver.study --max-time 5m --junit verify.xml -- ./solver big.cnf
   heapwright verify redis.study --workload redis.toml --json -
+
+A command after -- has the study's standard input and statuses of success, unless it is given others.
 
 Exit status: 0 the gain holds, 3 it no longer does, 4 undecided within the time, 1 failed, 2 usage.
 """
@@ -42,6 +53,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("study", type=Path, metavar="STUDY")
     parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of the study's command")
+    add_command_options(parser)
     parser.add_argument("--pick", choices=("memory", "time", "balanced"), help="which (default: the study's claim)")
     parser.add_argument(
         "--max-time", type=_time, default=600.0, metavar="TIME", help="at most so long (90s, 10m; default 10m)"
@@ -83,7 +95,6 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.load import view_of
     from heapwright.study.program import program_of
     from heapwright.study.store import believed, read_study
-    from heapwright.workload.model import from_identity
     from heapwright.workload.program import ProgramIdentity, program_changes
 
     with read_study(args.study) as store, believed(args.study):
@@ -92,9 +103,9 @@ def run(args: argparse.Namespace) -> int:
     if pick is None:
         raise HeapwrightError(f"{args.study} claims no gain: there is nothing to verify", "see 'heapwright report'")
     given = args.command is not None or args.workload is not None
-    workload = read_workload(args) if given else from_identity(view.workload)
     notes = [] if given else program_changes(identity)
-    found, notes = _verified(args, view, pick, spaces, workload, notes)
+    with _workload(args, view.workload) as workload:
+        found, notes = _verified(args, view, pick, spaces, workload, notes)
     if args.json:
         write_json(args.json, _as_json(view, pick, found, notes))
     if args.junit:
@@ -105,6 +116,39 @@ def run(args: argparse.Namespace) -> int:
             out.print(visible(f"note: {note}"), style="yellow", soft_wrap=True)
         out.print(visible(found.sentence), style="bold", soft_wrap=True)
     return _STATUS[found.state]
+
+
+@contextmanager
+def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Workload]:
+    """What to run: the command or file given, else what was studied.
+
+    Args:
+        studied: the study's workload. Its standard input and statuses of success hold for a command that says nothing.
+    """
+    import tempfile
+
+    import msgspec
+
+    from heapwright.workload.model import check_stdin, from_identity, with_stdin
+
+    if args.command is not None or args.workload is not None:
+        if args.workload is None and args.success is None:
+            args.success = studied.get("success")
+        with open_workload(args, before=studied.get("stdin") or "") as workload:
+            check_stdin(workload)
+            yield workload
+        return
+    workload = from_identity(studied)
+    if args.success:
+        workload = dataclasses.replace(
+            workload, file=msgspec.structs.replace(workload.file, success=list(args.success))
+        )
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+        if args.stdin is not None:
+            taken = read_stdin(args, Path(folder))
+            workload = with_stdin(workload, str(taken.path) if taken else "")
+        check_stdin(workload)
+        yield workload
 
 
 def _verified(

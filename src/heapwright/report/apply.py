@@ -18,6 +18,7 @@ class _Shipped(NamedTuple):
     config: Config
     command: list[str]
     claim: str
+    cwd: str
 
 
 def _comment(claim: str) -> str:
@@ -31,7 +32,10 @@ def _env(what: _Shipped) -> str:
 
 
 def _shell(what: _Shipped) -> str:
-    """A wrapper script. Other settings that stand in a joined variable stay; ours come last and win."""
+    """A wrapper script. Other settings that stand in a joined variable stay; ours come last and win.
+
+    Alone it runs the tuned command, in the directory where that was tuned.
+    """
     joined = joined_variables()
     lines = ["#!/bin/sh", _comment(what.claim), "# Use: this-script COMMAND ARGS...; alone it runs the tuned command."]
     for key, value in what.config.env.items():
@@ -42,7 +46,11 @@ def _shell(what: _Shipped) -> str:
         else:
             lines.append(f"{key}={shlex.quote(value)}")
         lines.append(f"export {key}")
-    lines.append(f"[ $# -gt 0 ] || set -- {shlex.join(what.command) if what.command else 'true'}")
+    where = shlex.quote(what.cwd)
+    # Words of the command may be relative to the directory. In a container or on another machine it may be missing.
+    enter = f"[ ! -d {where} ] || cd {where} || exit; " if what.cwd else ""
+    command = shlex.join(what.command) if what.command else "true"
+    lines.append(f"[ $# -gt 0 ] || {{ {enter}set -- {command}; }}")
     lines.append('exec "$@"')
     return "\n".join(lines)
 
@@ -105,8 +113,12 @@ FORMATS: dict[str, Callable[[_Shipped], str]] = {
 }
 
 
-def render(config: Config, fmt: str, command: list[str], claim: str) -> str:
-    """A configuration in one of `FORMATS`; for a default with nothing to set a comment that says to keep it."""
+def render(config: Config, fmt: str, command: list[str], claim: str, cwd: str = "") -> str:
+    """A configuration in one of `FORMATS`; for a default with nothing to set a comment that says to keep it.
+
+    Args:
+        cwd: the directory that the command was tuned in; empty where that is not known.
+    """
     if config.is_default and not config.env and fmt not in ("json", "shell", "slurm"):
         return f"{_comment(claim)}\n# Nothing to set: keep the default."
-    return FORMATS[fmt](_Shipped(config, command, claim))
+    return FORMATS[fmt](_Shipped(config, command, claim, cwd))

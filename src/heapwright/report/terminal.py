@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _WIDEST = 100  # of a paragraph, however wide the terminal
-_SLOPE_FROM = 0.01  # a front that reaches less far in an objective has no slope worth saying
 _STYLES = {"better": "green", "worse": "red", "same": "", "unproven": "yellow"}
 
 
@@ -168,7 +167,7 @@ def quality_text(view: StudyView) -> str:
     if q is None:
         return ""
     slope = ""
-    if q.slope is not None and min(q.spans.values()) >= _SLOPE_FROM:
+    if q.slope is not None:
         first, second = (METRICS[k].label for k in view.objectives)
         slope = f"; each 1% less {first} costs {-q.slope:.2g}% of {second}"
     return (

@@ -13,6 +13,7 @@ from heapwright.search import pareto
 from heapwright.study.view import FrontQuality
 
 REFERENCE = 1.1
+SLOPE_FROM = 0.01  # a front that spans less than 1 % in an objective has no slope: it would be a ratio of two noises
 
 
 def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str]) -> FrontQuality:
@@ -30,7 +31,7 @@ def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str]) 
     volume = HV(ref_point=np.full(width, REFERENCE))
     spans = {key: max(c) - min(c) for key, c in zip(objectives, zip(*members, strict=True), strict=True)}
     slope = None
-    if width == 2 and len(members) > 1 and min(spans.values()) > 0:
+    if width == 2 and len(members) > 1 and min(spans.values()) >= SLOPE_FROM:
         first, last = members[0], members[-1]
         slope = (last[1] - first[1]) / (last[0] - first[0])
     return FrontQuality(

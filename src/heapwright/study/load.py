@@ -46,7 +46,7 @@ from heapwright.workload.model import WorkloadFile
 from heapwright.workload.program import program_json
 
 _SEARCHED = ("allocators", "search", proxy.CHECK, "race", "shortlist", "landscape")
-_ONLY_IN_FILES = ("input", "env", "stdin", "setup", "cleanup", "server")
+_ONLY_IN_FILES = ("input", "env", "setup", "cleanup", "server")
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
 
@@ -414,7 +414,11 @@ def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
         if any(view.workload.get(key) for key in _ONLY_IN_FILES):  # a study of before the file was remembered
             return ""
         start = ["env", *(f"{k}={v}" for k, v in config.env.items())] if config.env else []
-        return shlex.join([*start, *words, "-n", str(runs), "--", *view.command])
+        success = view.workload.get("success") or [0]
+        words += ["-n", str(runs)]
+        words += ["--success", ",".join(map(str, success))] if success != [0] else []
+        words += ["--stdin", stdin] if (stdin := view.workload.get("stdin")) else []
+        return shlex.join([*start, *words, "--", *view.command])
     inputs = view.workload.get("input", [])
     name = next((i["name"] for i in inputs if i.get("split") == "test"), inputs[0]["name"] if inputs else "")
     words += ["--workload", view.workload_file, *(["--input", name] if name else [])]

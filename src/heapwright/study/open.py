@@ -136,6 +136,11 @@ def _resume(
     if store.get("identity") != identity:
         then = store.get("identity")
         differs = next((k for k in identity if then.get(k) != identity[k]), "command")
+        if differs == "stdin":
+            had = then.get("stdin") or "none"
+            raise HeapwrightError(
+                f"{path} was made with another standard input: {had}", f"give --stdin {had}, or {other}"
+            )
         raise HeapwrightError(
             f"{path} is a study of another command: {differs} was {_short(then.get(differs))},"
             f" is {_short(identity[differs])}",

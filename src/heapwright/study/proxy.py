@@ -111,8 +111,7 @@ def _record(workload: Workload, executor: Executor, input_: Input, trace: Path) 
         processes = record.recover(folder, trace, workload.program(input_))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    for other in processes[1:]:
-        other.trace.unlink(missing_ok=True)
+    shutil.rmtree(record.others_folder(trace), ignore_errors=True)
     busiest, events = processes[0], sum(p.packed.events for p in processes)
     if not busiest.packed.allocations:
         raise HeapwrightError("it allocates nothing")

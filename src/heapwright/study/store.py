@@ -157,13 +157,14 @@ class Store:
             os.close(self._lock)
             self._lock = None
 
-    def remove_if_empty(self) -> None:
-        """Removes the file if no run was ever stored in it."""
+    def remove_if_empty(self) -> bool:
+        """Removes the file if no run was ever stored in it; whether it did."""
         if self._db.execute("SELECT count(*) FROM run").fetchone()[0]:
-            return
+            return False
         self._db.close()  # takes the -wal and -shm files along
         self.path.unlink(missing_ok=True)
         self.forget_files()
+        return True
 
     @property
     def references(self) -> Path:

@@ -216,7 +216,8 @@ class FrontQuality:
         hypervolume: of the front and the default, in ratios; more is better.
         default_hypervolume: of the default alone.
         spans: objective → how far the front reaches in it, as a difference of ratios.
-        slope: change of the second objective for one of the first, from end to end; None without a trade-off.
+        slope: change of the second objective for one of the first, from end to end; None without a trade-off, and
+            where the front spans less than 1 % in an objective.
     """
 
     size: int

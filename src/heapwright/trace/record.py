@@ -1,9 +1,9 @@
 """Recording a command: the recorder preloaded into it and its children, and what they leave packed into traces.
 
 Each process writes a raw file PID-K.raw into a folder beside the trace to be (K counts what one process executed in
-turn). When the command has ended they are packed: the process with the most events becomes the trace asked for, each
-other one gets a name of its own beside it. The folder goes when everything is packed, and not before: whatever happens,
-`recover` makes traces of it.
+turn). When the command has ended they are packed: the process with the most events becomes the trace asked for, all
+others go into one folder beside it (`others_folder`). The folder of raw files goes when everything is packed, and not
+before: whatever happens, `recover` makes traces of it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
+import re
 import shutil
 import signal
 import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 import msgspec
 
@@ -33,6 +36,7 @@ from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input
 
 SUFFIX = ".recording"
+_OF_PROCESS = re.compile(r"\d+(-\d+)?\.hwt")  # a trace in `others_folder`
 # raw_format.h: magic, version, block_bytes, clock, page_size, pid, parent … allocator at 128, executable at 640.
 _RAW_START = struct.Struct("<QIIIIQQ")
 _RAW_EXECUTABLE = slice(640, 640 + 1024)
@@ -103,16 +107,25 @@ def environment(folder: Path, allocator: Allocator | None, children: bool, base:
     return env
 
 
+def others_folder(trace: Path) -> Path:
+    """Where the traces of all processes but the busiest go: `prog.processes` for `prog.hwt`."""
+    return trace.with_name(f"{trace.name.removesuffix('.hwt')}.processes")
+
+
 def check_target(trace: Path, force: bool) -> None:
-    """Fails with one clear line unless a trace can be written there.
+    """Fails with one clear line unless a trace, and a folder for other processes, can be written there.
 
     Raises:
-        UsageError: it exists, is a directory, or its folder is not there or cannot be written to.
+        UsageError: one exists or is of another kind, or their folder is not there or cannot be written to.
     """
     if trace.is_dir():
         raise UsageError(f"{trace} is a directory", "name a file: -o prog.hwt")
-    if trace.exists() and not force:
-        raise UsageError(f"{trace} exists already", "--force overwrites it")
+    others = others_folder(trace)
+    if others.exists() and not others.is_dir():
+        raise UsageError(f"{others} is to be a folder, and is a file", "name another trace with -o")
+    for path in (trace, others):
+        if path.exists() and not force:
+            raise UsageError(f"{path} exists already", "--force overwrites it")
     if not trace.parent.is_dir():
         raise UsageError(f"no such directory: {trace.parent}")
     if not os.access(trace.parent, os.W_OK | os.X_OK):
@@ -125,6 +138,7 @@ def record(
     allocator: Allocator | None = None,
     children: bool = True,
     force: bool = False,
+    stdin: Path | None = None,
 ) -> Recording:
     """Runs a command and records it.
 
@@ -134,13 +148,16 @@ def record(
         allocator: recorded on top of this one; None is whatever malloc it has.
         children: record its children, too.
         force: overwrite an existing trace.
+        stdin: a file that it reads in place of our stdin.
 
     Raises:
         HeapwrightError: it could not be started, was not recorded, or could not be packed; the hint says what is left.
     """
 
     def run(folder: Path) -> tuple[int, str]:
-        return _run(command, environment(folder, allocator, children, os.environ)), ""
+        env = environment(folder, allocator, children, os.environ)
+        with ExitStack() as stack:
+            return _run(command, env, stack.enter_context(stdin.open("rb")) if stdin else None), ""
 
     return _recorded(command[0], trace, force, run)
 
@@ -223,8 +240,7 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
         drafts = [(raw, *pack(raw, raw.with_suffix(".hwt"))) for raw in raws]
         drafts.sort(key=lambda draft: -draft[1].events)
         empty = not any(packed.allocations for raw, packed, _ in drafts if _executable(raw) != own)
-        kept = [] if empty else drafts
-        result = [_place(*draft, trace if number == 0 else None, trace) for number, draft in enumerate(kept)]
+        result = [] if empty else _place_all(drafts, trace)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         what = error.message if isinstance(error, HeapwrightError) else str(error) or "interrupted"
         how = f"what was recorded is kept: heapwright record --recover {folder} -o {trace}"
@@ -252,8 +268,14 @@ def nothing_recorded(program: str, status: int = 0) -> HeapwrightError:
     return HeapwrightError(f"nothing was recorded{of}: {why}", hint, status or 1)
 
 
-def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
-    """Its exit status. Ctrl-C reaches it from the terminal, TERM and HUP from us; it makes of them what it likes."""
+def _run(command: Sequence[str], env: Mapping[str, str], stdin: IO[bytes] | None) -> int:
+    """Runs a command to its end; returns its exit status.
+
+    Ctrl-C reaches it from the terminal, TERM and HUP from us; it makes of them what it likes.
+
+    Args:
+        stdin: None for our own.
+    """
     # Signals that come before the command is there are kept for it: in no moment can one end us and leave it running.
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
@@ -267,7 +289,7 @@ def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         try:
-            process = subprocess.Popen(command, env=env)
+            process = subprocess.Popen(command, env=env, stdin=stdin)
         except OSError as error:
             raise UsageError(f"{command[0]}: {error.strerror}") from None
         for number in early:
@@ -288,16 +310,26 @@ def _executable(raw: Path) -> str:
     return _start(raw)[_RAW_EXECUTABLE].split(b"\0", 1)[0].decode(errors="replace")
 
 
-def _place(raw: Path, packed: Packed, warning: str, name: Path | None, trace: Path) -> Recorded:
+def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[Recorded]:
+    """Puts packed traces under their names: the first as `trace`, the others into its folder.
+
+    Traces of processes that an older recording left in the folder are removed.
+    """
+    others = others_folder(trace)
+    for old in others.glob("*.hwt"):
+        if _OF_PROCESS.fullmatch(old.name):
+            old.unlink()
+    if len(drafts) > 1:
+        others.mkdir(exist_ok=True)
+    elif others.is_dir() and not any(others.iterdir()):
+        others.rmdir()
+    names = [trace, *(others / f"{raw.stem.removesuffix('-0')}.hwt" for raw, _, _ in drafts[1:])]
+    return [_place(*draft, name) for draft, name in zip(drafts, names, strict=True)]
+
+
+def _place(raw: Path, packed: Packed, warning: str, name: Path) -> Recorded:
     """Puts a packed trace under its name."""
     pid, parent = _RAW_START.unpack_from(_start(raw))[5:7]
-    if name is None:
-        stem = raw.stem.removesuffix("-0")
-        name = trace.with_name(f"{trace.stem}.{stem}.hwt")
-        again = 1
-        while name.exists():
-            again += 1
-            name = trace.with_name(f"{trace.stem}.{stem}.{again}.hwt")
     raw_bytes, executable = raw.stat().st_size, _executable(raw)
     raw.with_suffix(".hwt").replace(name)
     return Recorded(name, raw_bytes, pid, parent, executable, packed, warning.removeprefix(f"{raw}: "))

@@ -24,6 +24,7 @@ from heapwright.workload.model import Input, Server, Workload
 
 _LAST_WORDS = 4096  # bytes of what a helper said, to look for its last line in
 _LONGEST_WORDS = 200  # characters of a last line that are kept
+_NOT_STARTED = 126  # exit statuses from here on are a shell's for a command that did not start, and signals
 _ENDED_EARLY = "ended before it was ready"
 
 
@@ -37,12 +38,14 @@ class Outcome:
         failure: why the run does not count ('timed out after 5 s', 'exit status 3: no such config'), or empty. The part
             before ': ' is the kind of failure; what follows are the program's last words.
         output: what it printed, where that is kept.
+        hint: what to do where the program's own exit status is the failure and may be meant; else empty.
     """
 
     run: Run
     digest: str
     failure: str
     output: str = ""
+    hint: str = ""
 
 
 def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
@@ -70,9 +73,10 @@ def last_words(text: str) -> str:
 def advice(outcome: Outcome) -> str:
     """What to tell of a program that fails by itself, beyond its failure: its last words, or what to do."""
     words = last_words(outcome.run.stderr_tail)
-    if not words:
+    if not words and not outcome.hint:
         return "run it by hand first; it must succeed and end"
-    return "" if outcome.failure.endswith(words) else f"its last words: {words}"
+    told = "" if outcome.failure.endswith(words) else f"its last words: {words}"
+    return "; ".join(part for part in (told, outcome.hint) if part)
 
 
 class Executor:
@@ -143,7 +147,20 @@ class Executor:
             digest = "" if failure else self._digest(input_, run, output)
             output.seek(0)
             printed = output.read().decode(errors="replace") if self.keep_output else ""
-        return Outcome(run, digest, failure, printed)
+        return Outcome(run, digest, failure, printed, self._hint(input_, run, failure))
+
+    def _hint(self, input_: Input, run: Run, failure: str) -> str:
+        """What to do about an exit status that is the program's own way to end; see `Outcome`."""
+        file, status = self.workload.file, run.exit_code
+        if not failure.startswith(ending(status)) or file.server is not None or status >= _NOT_STARTED:
+            return ""
+        of_file = f"success = {[*file.success, status]} in a workload file"
+        option = f"--success {','.join(map(str, [*file.success, status]))}"
+        hint = f"if status {status} is no failure: {of_file if self.workload.path else f'{option}, or {of_file}'}"
+        if input_.stdin or file.stdin:
+            return hint
+        stdin = 'stdin = "FILE"' if self.workload.path else "--stdin FILE"
+        return f"{hint}; if it reads standard input, which is empty here: {stdin}"
 
     def _failure(self, run: Run, trouble: str) -> str:
         """Why the run does not count; `trouble` is what went wrong with a server, or empty."""

@@ -27,10 +27,12 @@ stop = "SIGTERM"
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import shutil
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -165,8 +167,32 @@ def from_identity(identity: dict[str, Any]) -> Workload:
     return Workload(file, cwd, tuple(file.input or [Input("default")]))
 
 
-def from_command(words: list[str], timeout: float = 0.0) -> Workload:
+def with_stdin(workload: Workload, path: str) -> Workload:
+    """The workload with another standard input.
+
+    Args:
+        path: an absolute path; empty for none.
+    """
+    return dataclasses.replace(workload, file=msgspec.structs.replace(workload.file, stdin=path))
+
+
+def check_stdin(workload: Workload) -> None:
+    """Fails with one clear line where a file with a standard input is gone.
+
+    Raises:
+        UsageError: one is.
+    """
+    for name in filter(None, (workload.file.stdin, *(i.stdin for i in workload.inputs))):
+        if not Path(name).is_file():
+            raise UsageError(f"the standard input {name} is not here", "give it with --stdin FILE")
+
+
+def from_command(words: list[str], timeout: float = 0.0, success: Sequence[int] = (0,)) -> Workload:
     """The workload of a bare command after `--`.
+
+    Args:
+        timeout: seconds a run may take; 0 for the study's own rule.
+        success: exit statuses that count as success.
 
     Raises:
         UsageError: empty, not found, not executable.
@@ -174,7 +200,7 @@ def from_command(words: list[str], timeout: float = 0.0) -> Workload:
     if not words or not words[0]:
         raise UsageError("there is no command to run", "put it after --, for example: heapwright tune -- ./prog")
     check_command(words[0], Path.cwd())
-    file = WorkloadFile(command=words, timeout=timeout)
+    file = WorkloadFile(command=words, timeout=timeout, success=list(success))
     return Workload(file, Path.cwd(), (Input("default"),))
 
 
