@@ -75,6 +75,7 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if no allocator but the reference could be measured."""
+    from heapwright.allocators.embedded import find_embedded
     from heapwright.measure.meter import gentlest, needs_pss
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
@@ -82,7 +83,9 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.compare import Comparer
 
     metrics = [m.key for m in parse_objectives(args.metrics or "wall,cpu,peak_rss")]
-    workload, allocators = read_workload(args), chosen_allocators(args.allocators)
+    workload = read_workload(args)
+    embedded = find_embedded(workload.program(workload.inputs[0]))
+    allocators = chosen_allocators(args.allocators, embedded=embedded)
     if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
     warn_of_settings(workload, allocators)
@@ -95,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
         open_machines(args, workload, allocators, progress) as machines,
     ):
         named = bool(args.allocators)
-        found = Comparer(workload, allocators, options, args.seed, progress, base, machines, named).run(args.rounds)
+        comparer = Comparer(workload, allocators, options, args.seed, progress, base, machines, named, embedded)
+        found = comparer.run(args.rounds)
     command = workload.file.command
     if args.csv:
         write_whole(args.csv, csv_text(found))

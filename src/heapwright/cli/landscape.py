@@ -14,6 +14,7 @@ from heapwright.cli.common import (
     add_cluster_option,
     add_measuring_options,
     add_output_options,
+    chosen_allocators,
     add_workload_option,
     open_machines,
     positive,
@@ -137,7 +138,7 @@ def _path(workload: Workload, given: dict[str, Any]) -> Path:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    from heapwright.allocators.registry import get_allocator
+    from heapwright.allocators.embedded import find_embedded
     from heapwright.metrics import parse_objectives
     from heapwright.report.landscape import check_plot
     from heapwright.study.landscape import Sweep
@@ -149,7 +150,9 @@ def run(args: argparse.Namespace) -> int:
     if len(metrics) > 1:
         raise UsageError("--metric names several", "one at a time: all are kept, ask again for another")
     metric = metrics[0].key
-    workload, allocator = read_workload(args), get_allocator(args.allocator)
+    workload = read_workload(args)
+    embedded = find_embedded(workload.program(workload.inputs[0]))
+    allocator = chosen_allocators(args.allocator, embedded=embedded)[0]
     given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}
     given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
     if args.massif_compat or metric == "massif_peak_bytes":

@@ -158,8 +158,12 @@ def _names(text: str | None) -> list[str]:
     return [n.strip() for n in (text or "").split(",") if n.strip()]
 
 
-def _named(args: argparse.Namespace) -> list[Allocator]:
-    """The allocators the user asked for; none where all are meant."""
+def _named(args: argparse.Namespace, embedded: Allocator | None) -> list[Allocator]:
+    """The allocators the user asked for; none where all are meant.
+
+    Args:
+        embedded: the one that is linked into the program; its name means that one.
+    """
     from heapwright.allocators.registry import allocator_from_file
 
     if args.space is not None:
@@ -170,19 +174,38 @@ def _named(args: argparse.Namespace) -> list[Allocator]:
         from heapwright.allocators.presets import load_preset, preset_allocators
 
         return preset_allocators(load_preset(args.preset), _names(args.allocators))
-    return chosen_allocators(args.allocators) if _names(args.allocators) else []
+    return chosen_allocators(args.allocators, embedded=embedded) if _names(args.allocators) else []
 
 
-def _all(path: Path, keys: list[str]) -> list[Allocator]:
+def _serving(named: list[Allocator], embedded: Allocator, program: str) -> list[Allocator]:
+    """Those of the named allocators that can serve a program with an allocator linked in.
+
+    Raises:
+        HeapwrightError: there is none.
+    """
+    from heapwright.allocators.embedded import why_not
+
+    why = {a.name: why_not(embedded, a, program) for a in named}
+    serving = [a for a in named if not why[a.name]]
+    lines = [line for line in why.values() if line]
+    if not serving:
+        raise HeapwrightError(lines[0], f"the allocator it has can be used: --allocators {embedded.name}")
+    for line in lines:
+        say(f"{line}; it is not searched")
+    return serving
+
+
+def _all(path: Path, keys: list[str], embedded: Allocator | None) -> list[Allocator]:
     """Every allocator worth searching, or that has one of these parameters; of a study that exists, its own."""
     from heapwright.allocators.joint import restricted
     from heapwright.allocators.registry import get_allocator, ordinary_allocators
     from heapwright.study.open import stored_allocators
 
     names = stored_allocators(path) if path.is_file() and path.stat().st_size else []
+    own = {embedded.name: embedded} if embedded is not None else {}
     if names:
-        return [get_allocator(name) for name in names]
-    every = ordinary_allocators()
+        return [own.get(name) or get_allocator(name) for name in names]
+    every = list(own.values()) or ordinary_allocators()
     having = [a for a in every if keys and restricted(a.space(threads=True, expert=True), keys).params]
     return having or every
 
@@ -204,6 +227,7 @@ def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    from heapwright.allocators.embedded import find_embedded
     from heapwright.measure.host import process_start
     from heapwright.study.choose import keep_choice
     from heapwright.study.claim import headline
@@ -212,9 +236,15 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.open import default_path, open_or_begin, report_path
     from heapwright.study.warm import good_settings
 
-    workload, named = read_workload(args), _named(args)
+    workload = read_workload(args)
+    program = workload.program(workload.inputs[0])
+    embedded = find_embedded(program)
+    named = _named(args, embedded)
+    if named and embedded is not None and not any(a.embedded for a in named) and len(named) == 1:
+        refuse_unreached(workload, named[0])
     path = args.study or default_path(workload, named)
-    allocators = named or _all(path, _names(args.params))
+    allocators = _serving(named, embedded, program) if named and embedded is not None else named
+    allocators = allocators or _all(path, _names(args.params), embedded)
     given = given_options(args, ",".join(a.name for a in allocators))
     if (args.space or args.preset) and not path.exists():
         given = {"proxy": "none", **given}  # settings may be the program's own; the papers ran the program

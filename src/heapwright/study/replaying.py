@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from heapwright.allocators.embedded import describe
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.metrics import METRICS
@@ -112,6 +113,8 @@ class Replaying:
         untold = [m for m in self.options.objectives if m not in proxy.TOLD]
         if untold:
             why = f"a replay cannot tell {METRICS[untold[0]].label}"
+        elif own := next((a for a in self.journey.allocators if a.embedded), None):
+            why = f"{describe(own)} is linked into it, and a recording sees none of its allocations"
         elif (self.journey.store.get("takeover") or {}).get("glibc", {}).get("preload"):
             why = "it has a malloc of its own, under which it cannot be replayed"
         else:
