@@ -190,7 +190,9 @@ def _with_unit(text: str) -> int | None:
 def _jemalloc_troubles(env: Mapping[str, str], found: Sequence[Allocator]) -> list[str]:
     names = {_env(a) for a in found} or {_env_of("jemalloc")}
     lines = [f"{name}: {line}" for name in sorted(names) for line in conf_troubles(env.get(name, ""))]
-    for name in sorted(n for n in env if n.endswith("MALLOC_CONF") and n not in names and any(a.embedded for a in found)):
+    for name in sorted(
+        n for n in env if n.endswith("MALLOC_CONF") and n not in names and any(a.embedded for a in found)
+    ):
         lines.append(f"{name} is ignored: the jemalloc in this program reads {', '.join(sorted(names))}")
     if lines:
         return lines

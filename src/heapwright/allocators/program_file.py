@@ -59,8 +59,8 @@ class ProgramFile(NamedTuple):
         return not self.loader and not self.foreign
 
 
-# What a program has in it if the allocator is linked in, and hardly otherwise: the start of what it prints, or the name of
-# a variable that it reads.
+# What a program has in it if the allocator is linked in, and hardly otherwise: the start of what it prints, or the name
+# of a variable that it reads.
 _FAMILIES = {
     "jemalloc": b"<jemalloc>: ",
     "mimalloc": b"environment option mimalloc_",

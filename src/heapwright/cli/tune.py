@@ -158,7 +158,7 @@ def _names(text: str | None) -> list[str]:
     return [n.strip() for n in (text or "").split(",") if n.strip()]
 
 
-def _named(args: argparse.Namespace, embedded: Allocator | None) -> list[Allocator]:
+def _named(args: argparse.Namespace, embedded: Allocator | None = None) -> list[Allocator]:
     """The allocators the user asked for; none where all are meant.
 
     Args:
@@ -177,14 +177,19 @@ def _named(args: argparse.Namespace, embedded: Allocator | None) -> list[Allocat
     return chosen_allocators(args.allocators, embedded=embedded) if _names(args.allocators) else []
 
 
-def _serving(named: list[Allocator], embedded: Allocator, program: str) -> list[Allocator]:
-    """Those of the named allocators that can serve a program with an allocator linked in.
+def _serving(named: list[Allocator], embedded: Allocator | None, program: str) -> list[Allocator]:
+    """Those of several named allocators that can serve the program.
+
+    Args:
+        embedded: the one that is linked into the program.
 
     Raises:
         HeapwrightError: there is none.
     """
     from heapwright.allocators.embedded import why_not
 
+    if embedded is None or len(named) < 2:
+        return named
     why = {a.name: why_not(embedded, a, program) for a in named}
     serving = [a for a in named if not why[a.name]]
     lines = [line for line in why.values() if line]
@@ -240,11 +245,8 @@ def run(args: argparse.Namespace) -> int:
     program = workload.program(workload.inputs[0])
     embedded = find_embedded(program)
     named = _named(args, embedded)
-    if named and embedded is not None and not any(a.embedded for a in named) and len(named) == 1:
-        refuse_unreached(workload, named[0])
     path = args.study or default_path(workload, named)
-    allocators = _serving(named, embedded, program) if named and embedded is not None else named
-    allocators = allocators or _all(path, _names(args.params), embedded)
+    allocators = _serving(named, embedded, program) or _all(path, _names(args.params), embedded)
     given = given_options(args, ",".join(a.name for a in allocators))
     if (args.space or args.preset) and not path.exists():
         given = {"proxy": "none", **given}  # settings may be the program's own; the papers ran the program
@@ -338,7 +340,8 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "picks": picks,
         "references": references,
         "program": view.program or None,
-        "runtime": None,
+        "runtime": {"name": view.managed["runtime"]} if view.managed.get("runtime") else None,
+        "managed": view.managed or None,
         "stages": [dataclasses.asdict(stage) for stage in view.stages],
         "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],
         "method": view.method,

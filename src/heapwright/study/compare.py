@@ -174,7 +174,7 @@ class Comparer:
             return
         self.rows[1].allocator = dataclasses.replace(system, preload=system.path)  # or it would not take over
         if program is not None and (not others or str(program.path.resolve()) in others):
-            row.malloc = program.linked or program.family or _OWN
+            row.malloc = "the Go runtime" if program.go else program.linked or program.family or _OWN
         else:
             row.malloc = Path(others[0]).name
             row.allocator = dataclasses.replace(row.allocator, version=library_version(others[0]), path=others[0])

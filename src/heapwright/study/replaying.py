@@ -61,7 +61,10 @@ class Replaying:
             journey.progress.phase("record", len(journey.workload.train))
             try:
                 inputs = journey.workload.train
-                traces, _ = proxy.record_inputs(store, journey.workload, journey.executor, inputs, journey.budget)
+                traces, told = proxy.record_inputs(store, journey.workload, journey.executor, inputs, journey.budget)
+                unaccounted = proxy.unaccounted(told, traces, proxy.program_values(journey.calibrated))
+                if unaccounted:
+                    raise HeapwrightError(unaccounted, "leave out --proxy replay")
             except HeapwrightError as error:
                 if self._forced:
                     raise
