@@ -50,6 +50,8 @@ def _read(found: ProgramFile, data: mmap.mmap) -> Allocator | None:
     if found.linked:
         return _allocator(found.linked, __version__, path) if found.linked in OURS[::2] else None
     family = family_in(data)
+    if family == "tcmalloc" and not (found.static or found.own_malloc):  # it always defines malloc; this only names it
+        return None
     # CPython 3.13 and later carry mimalloc, and use it only when PYTHONMALLOC says so.
     if not family or (family == "mimalloc" and data.find(b"PYTHONMALLOC\0") >= 0):
         return None

@@ -37,7 +37,7 @@ class ProgramFile(NamedTuple):
         linked: the allocator that `heapwright link` linked in, or empty; `linked_shared`: as a shared library.
         own_malloc: whether the program itself defines malloc. Always False for a static program, which has to.
         family: whose malloc that is ('jemalloc', 'mimalloc', 'tcmalloc'), or empty where that cannot be told.
-        tunables: whether it is a static program with glibc's tunables in it.
+        tunables: whether it is a static program with glibc's tunables and glibc's malloc in it.
         go: whether it was made by the Go compiler.
     """
 
@@ -161,7 +161,7 @@ def _read(path: Path, script: bool, data: mmap.mmap) -> ProgramFile:
         linked_shared=how == "shared",
         own_malloc=own,
         family=family_in(data) if own else "",
-        tunables=not loader and data.find(b"glibc.malloc.") >= 0,
+        tunables=not loader and data.find(b"glibc.malloc.") >= 0 and data.find(b"malloc(): ") >= 0,
         go=any(b"Go\0\0" in note for note in notes),
     )
 
