@@ -22,7 +22,7 @@ def build_prefixed_jemalloc(folder: Path, *options: str) -> Path:
     prefixed = folder / "libprefixed.a"
     subprocess.run([needs.command("objcopy"), f"--redefine-syms={names}", archive, prefixed], check=True)
     path = folder / "embedded_jemalloc"
-    words = [cc, "-O1", "-Wall", *options, "-o", path, PROGRAMS / "embedded_jemalloc.c", prefixed]
+    words: list[str | Path] = [cc, "-O1", "-Wall", *options, "-o", path, PROGRAMS / "embedded_jemalloc.c", prefixed]
     subprocess.run([*words, "-lstdc++", "-lm", "-lpthread"], check=True)
     return path
 
@@ -30,6 +30,14 @@ def build_prefixed_jemalloc(folder: Path, *options: str) -> Path:
 def build_with(folder: Path, archive: str, *options: str) -> Path:
     """Builds a C++ program whose malloc is that of this archive, as a whole."""
     path = folder / "with_archive"
-    words = [needs.command("g++"), "-O1", *options, "-o", path, PROGRAMS / "record_new.cpp", "-Wl,--whole-archive"]
+    words: list[str | Path] = [
+        needs.command("g++"),
+        "-O1",
+        *options,
+        "-o",
+        path,
+        PROGRAMS / "record_new.cpp",
+        "-Wl,--whole-archive",
+    ]
     subprocess.run([*words, needs.archive(archive), "-Wl,--no-whole-archive", "-lpthread", "-ldl"], check=True)
     return path

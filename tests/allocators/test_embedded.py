@@ -137,7 +137,9 @@ def test_who_cannot_serve(build: Callable[..., str]) -> None:
     assert embedded is not None
     assert why_not(embedded, embedded, path) == ""
     for name in ("glibc", "exgen"):
-        assert why_not(embedded, get_allocator(name), path) == f"{name} cannot serve own: mimalloc 3.1.4 is linked into it"
+        assert (
+            why_not(embedded, get_allocator(name), path) == f"{name} cannot serve own: mimalloc 3.1.4 is linked into it"
+        )
 
 
 def test_settings_by_hand_are_held_against_the_embedded_allocator(build: Callable[..., str], tmp_path: Path) -> None:

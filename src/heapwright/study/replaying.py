@@ -118,6 +118,8 @@ class Replaying:
             why = f"a replay cannot tell {METRICS[untold[0]].label}"
         elif own := next((a for a in self.journey.allocators if a.embedded), None):
             why = f"{describe(own)} is linked into it, and a recording sees none of its allocations"
+        elif (self.journey.store.get("managed") or {}).get("reach") == "glibc":
+            why = "it is linked statically, so it cannot be recorded"
         elif (self.journey.store.get("takeover") or {}).get("glibc", {}).get("preload"):
             why = "it has a malloc of its own, under which it cannot be replayed"
         else:
