@@ -21,7 +21,8 @@ int empty_main(int /*argc*/, char** /*argv*/, char** /*envp*/) { return 0; }
 
 extern "C" __attribute__((visibility("default"))) int
 // NOLINTNEXTLINE(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp,readability-identifier-naming): the C library's
-__libc_start_main(Main /*program*/, int argc, char** argv, Hook init, Hook fini, Hook loader_fini, void* stack_end) {
+__libc_start_main(Main /*program*/, int argc, char** argv, Hook init, Hook fini, Hook loader_fini,
+                  void* stack_end) {
   const auto start = reinterpret_cast<Start>(dlsym(RTLD_NEXT, "__libc_start_main"));
   if (start == nullptr) {
     _exit(kNoStart);
