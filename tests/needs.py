@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,6 +33,7 @@ PACKAGES = {
     "7z": "p7zip-full",
     "awk": "mawk",
     "bash": "bash",
+    "cargo": "cargo",
     "ccache": "ccache",
     "chromedriver": "chromium-driver",
     "chromium": "chromium",
@@ -44,6 +46,7 @@ PACKAGES = {
     "gfortran": "gfortran",
     "git": "git",
     "gm": "graphicsmagick",
+    "go": "golang-go",
     "heaptrack": "heaptrack",
     "ip": "iproute2",
     "java": "default-jre-headless",
@@ -83,6 +86,9 @@ PACKAGES = {
     "zstd": "zstd",
 }
 
+# Static library → the Debian package that has it.
+ARCHIVES = {"libjemalloc.a": "libjemalloc-dev", "libtcmalloc_minimal.a": "libgoogle-perftools-dev"}
+
 
 def missing(package: str) -> NoReturn:
     """Skips the test: this package is not installed."""
@@ -117,6 +123,23 @@ def command(*names: str) -> str:
         if shutil.which(name) is None:
             missing(package)
     return (shutil.which(names[0]) or "") if names else ""
+
+
+def archive(name: str) -> str:
+    """Skips the test where a static library is missing.
+
+    Args:
+        name: a key of ARCHIVES.
+
+    Returns:
+        Its path.
+    """
+    __tracebackhide__ = True
+    words = [command("gcc"), f"-print-file-name={name}"]
+    path = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(path).is_absolute():
+        missing(ARCHIVES[name])
+    return path
 
 
 def with_command(name: str) -> pytest.MarkDecorator:

@@ -17,6 +17,7 @@ from heapwright.study.proxy import check
 from heapwright.study.view import Config
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload
+from tests.trace.test_pack import parse
 
 from . import fakes
 from .conftest import Tuning
@@ -74,6 +75,28 @@ def quick(world: World, of: World) -> World:
 
     world.run = run_quickly  # type: ignore[method-assign]
     return world
+
+
+def test_a_recording_must_account_for_the_programs_heap(tmp_path: Path) -> None:
+    """Tiny blocks count with what an allocator adds to each; file pages and address space are no heap."""
+    big = parse(tmp_path, "0 0 malloc 0 30000000\n10 0 free 0\n")
+
+    def why(live: int, rss: float, heap: float, trace: Path = big) -> str:
+        told = {"default": {"peak_live_bytes": live, "share": 1.0}}
+        program = {("default", "peak_rss_bytes"): rss, ("default", "peak_heap_bytes"): heap}
+        return proxy.unaccounted(told, {"default": trace}, program)
+
+    assert why(30_000_000, 60e6, 70e6) == ""
+    assert why(30_000_000, 400e6, 60e6) == "", "the rest is file pages"
+    assert why(30_000_000, 60e6, 1e9) == "", "the rest is address space"
+    assert why(30_000_000, 200e6, 300e6) == (
+        "the recording accounts for 28.6 MiB of the 190.7 MiB that the program has at its peak"
+    )
+    small = parse(tmp_path, "".join(f"{i} 0 malloc {i} 1\n" for i in range(400_000)))
+    assert why(400_000, 16e6, 16e6, small) == "", "32 bytes each"
+    assert why(400_000, 16e6, 16e6) == "", "a trace that holds more than was said"
+    assert why(400_000, 80e6, 80e6, small) != ""
+    assert proxy.unaccounted({"default": {"events": 1}}, {}, {("default", "peak_rss_bytes"): 1e9}) == "", "an old study"
 
 
 def test_the_search_is_on_replays_and_its_front_runs_on_the_program(

@@ -56,7 +56,19 @@ def test_a_static_program_is_searched_itself(heapwright: Heapwright, program: Ca
     found = result(done)
     assert not found["proxy"]["used"]
     assert "linked statically" in found["proxy"]["why"]
-    assert "the search is on the program itself: nothing was recorded" in done.err
+    assert "the search is on the program itself: it is linked statically, so it cannot be recorded" in done.err
+
+
+def test_a_recording_that_misses_most_of_the_memory_is_not_searched(heapwright: Heapwright, tmp_path: Path) -> None:
+    """What a program takes by mmap itself is in no recording: replays of the rest say nothing of it."""
+    text = "import mmap\nm = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+    (tmp_path / "own.py").write_text(f"{text}for at in range(0, 64 << 20, 4096):\n    m[at] = 1\n")
+    done = heapwright("tune", "--study", "s.study", "--json", "-", *QUICK, "--", *COMMAND[:-1], "own.py")
+    found = result(done)
+    assert not found["proxy"]["used"]
+    assert found["proxy"]["why"].startswith("the recording accounts for ")
+    assert "that the program has at its peak" in found["proxy"]["why"]
+    assert not rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'replay'")
 
 
 def test_a_program_that_never_allocates_is_searched_itself(heapwright: Heapwright) -> None:

@@ -23,7 +23,8 @@ from tests.conftest import ROOT
 NATIVE = Path(str(files("heapwright"))) / "_native"
 NAMES = (
     *("heapwright-meter", "heapwright-trace", "heapwright-replay", "benchmarks/bench-realistic"),
-    *(f"lib/lib{name}.so" for name in ("exgen", "exgen-secure", "reaper", "reaper-secure", "heapwright-record")),
+    *(f"lib/lib{name}.so" for name in ("exgen", "exgen-secure", "reaper", "reaper-secure")),
+    *(f"lib/libheapwright-{name}.so" for name in ("nomain", "record")),
 )
 EXECUTABLE, WRITABLE = 1, 2
 BIND_NOW, NOW, PIE = 0x8, 0x1, 0x08000000

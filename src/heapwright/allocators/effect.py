@@ -8,6 +8,9 @@ Hardly an allocator complains of a setting it does not take. So `true` is run un
     names       says nothing: the library's text is searched for the names of its variables
     complaint   exgen and reaper: a line on stderr for what is not understood
 
+An allocator that is linked into a program is asked in that program, which ends before its main (native/nomain). One in
+a program that cannot be started so (`can_ask`) is read: its text has the names of its settings.
+
 Keys in answers are those of the parameter-space files.
 """
 
@@ -24,10 +27,12 @@ from functools import cache
 from pathlib import Path
 
 from heapwright.allocators.probe import effective_glibc
+from heapwright.allocators.program_file import is_privileged, read_program
 from heapwright.allocators.space import AllocatorSpec, preloading
 
 _JEMALLOC_OPTION = re.compile(r'^  opt\.(\w+): "?([^"\n]*?)"?(?: \(.*\))?$', re.MULTILINE)
 _JEMALLOC_ASKED = "stats_print:true,stats_print_opts:mdablxeh"  # the options and no statistics
+_Whom = tuple[str, str, str, str]  # of an AllocatorSpec: env, probe, preload, program
 _MIMALLOC_OPTION = re.compile(r"option '(\w+)': (-?\d+)")
 
 
@@ -39,11 +44,13 @@ class Answer:
         values: setting → value in force, as it prints it; empty where it prints none.
         complaints: its own words on what it did not like.
         version: of the library as it says, or empty.
+        ran: whether the program that was to answer came to its end without an error.
     """
 
     values: dict[str, str] = field(default_factory=dict)
     complaints: tuple[str, ...] = ()
     version: str = ""
+    ran: bool = False
 
 
 def ask_library(allocator: AllocatorSpec, env: Mapping[str, str]) -> Answer:
@@ -52,50 +59,83 @@ def ask_library(allocator: AllocatorSpec, env: Mapping[str, str]) -> Answer:
     Args:
         env: variables to set over the process's own; the library is preloaded besides.
     """
-    if not allocator.preload or allocator.probe not in ("jemalloc", "mimalloc", "complaint"):
+    if allocator.probe not in ("jemalloc", "mimalloc", "complaint"):
+        return Answer()
+    if not (can_ask(allocator.program) if allocator.program else allocator.preload):
         return Answer()
     words = {**os.environ, **env}
-    words |= preloading(allocator.preload, words)
+    words |= preloading(str(_nomain()) if allocator.program else allocator.preload, words)
+    values: dict[str, str] = {}
+    version = None
     if allocator.probe == "jemalloc":
-        words["MALLOC_CONF"] = ",".join(filter(None, (words.get("MALLOC_CONF", "").rstrip(","), _JEMALLOC_ASKED)))
-        said = _said(words)
+        words[allocator.env] = ",".join(filter(None, (words.get(allocator.env, "").rstrip(","), _JEMALLOC_ASKED)))
+        said, ran = _said(words, allocator.program)
         complaints = re.findall(r"^<jemalloc>: (.*)$", said, re.MULTILINE)
         version = re.search(r'^Version: "([\d.]+)', said, re.MULTILINE)
         values = {key: value for key, value in _JEMALLOC_OPTION.findall(said) if not key.startswith("stats_print")}
     elif allocator.probe == "mimalloc":
-        said = _said({**words, "MIMALLOC_VERBOSE": "1"})
+        said, ran = _said({**words, "MIMALLOC_VERBOSE": "1"}, allocator.program)
         complaints = re.findall(r"warning: (environment option .*)$", said, re.MULTILINE)
         version = re.search(r"^(?:mimalloc: )?v(?:ersion )?([\d.]+)", said, re.MULTILINE)
         values = {k: v for k, v in _MIMALLOC_OPTION.findall(said) if not k.startswith("deprecated_")}
     else:
-        complaints = [line for line in _said(words).splitlines() if "not understood" in line]
-        version, values = None, {}
-    return Answer(values, tuple(dict.fromkeys(complaints)), version[1] if version else "")
+        said, ran = _said(words, allocator.program)
+        complaints = [line for line in said.splitlines() if "not understood" in line]
+    return Answer(values, tuple(dict.fromkeys(complaints)), version[1] if version else "", ran)
 
 
-def _said(env: Mapping[str, str]) -> str:
-    """What `true` under this environment writes to stderr."""
+def _said(env: Mapping[str, str], program: str) -> tuple[str, bool]:
+    """What a program (`true` where it is empty) under this environment writes to stderr, and whether it ran."""
     try:
         done = subprocess.run(
-            [shutil.which("true") or sys.executable], env=dict(env), capture_output=True, timeout=20, check=False,
-            stdin=subprocess.DEVNULL,
+            [program or shutil.which("true") or sys.executable], env=dict(env), capture_output=True, timeout=20,
+            check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stderr.decode(errors="replace")
+        return "", False
+    return done.stderr.decode(errors="replace"), done.returncode == 0
+
+
+def _nomain() -> Path:
+    """The library that ends a program before its main."""
+    from heapwright.allocators.registry import library_folder
+
+    return library_folder() / "libheapwright-nomain.so"
+
+
+@cache
+def can_ask(program: str) -> bool:
+    """Whether a program can be started so that it ends before its main: a library can be preloaded that starts it."""
+    library, found = _nomain(), read_program(program)
+    if found is None or found.static or found.foreign or is_privileged(found.path):
+        return False
+    if not library.is_file() or any(c in ":" or c.isspace() for c in str(library)):
+        return False
+    try:
+        return b"\0__libc_start_main\0" in found.path.read_bytes()
+    except OSError:
+        return False
 
 
 def _alone(allocator: AllocatorSpec) -> Answer:
     """The library's answer with nothing set that it would read."""
     start = allocator.env.partition("{")[0]
     quiet = {name: "" for name in os.environ if start and name.startswith(start)}
-    return _alone_cached(allocator.probe, allocator.preload, tuple(sorted(quiet)))
+    return _alone_cached(_whom(allocator), tuple(sorted(quiet)))
+
+
+def _whom(allocator: AllocatorSpec) -> _Whom:
+    return allocator.env, allocator.probe, allocator.preload, allocator.program
 
 
 @cache
-def _alone_cached(probe: str, preload: str, quiet: tuple[str, ...]) -> Answer:
-    spec = AllocatorSpec("", preload=preload, probe=probe)  # type: ignore[arg-type]
-    return ask_library(spec, dict.fromkeys(quiet, ""))
+def _alone_cached(whom: _Whom, quiet: tuple[str, ...]) -> Answer:
+    return ask_library(_spec(whom), dict.fromkeys(quiet, ""))
+
+
+def _spec(whom: _Whom) -> AllocatorSpec:
+    env, probe, preload, program = whom
+    return AllocatorSpec("", env, probe=probe, preload=preload, program=program)  # type: ignore[arg-type]
 
 
 @cache
@@ -111,20 +151,34 @@ def _names(library: str, start: str) -> frozenset[str]:
 
 def known_keys(allocator: AllocatorSpec) -> frozenset[str] | None:
     """The settings this very library knows; None where it cannot be asked."""
-    if allocator.probe == "names" and allocator.preload:
-        return _names(allocator.preload, allocator.env.partition("{")[0]) or None
+    library = allocator.preload or allocator.program
+    if allocator.probe == "names" and library:
+        return _names(library, allocator.env.partition("{")[0]) or None
+    if allocator.program and allocator.probe and not can_ask(allocator.program):
+        return _words(allocator.program) or None
     values = _alone(allocator).values
     if allocator.probe == "jemalloc":  # it lists what it was built without, too, but refuses it
-        return _settable(allocator.preload, tuple(values.items())) or None
+        return _settable(_whom(allocator), tuple(values.items())) or None
     return frozenset(values) or None
 
 
 @cache
-def _settable(library: str, values: tuple[tuple[str, str], ...]) -> frozenset[str]:
+def _words(program: str) -> frozenset[str]:
+    """Whole strings in a program that may be names of settings. Linkers let one string end another, so ends count."""
+    try:
+        text = Path(program).read_bytes()
+    except OSError:
+        return frozenset()
+    found = {word.decode() for word in re.findall(rb"(?<![a-z0-9_])(?!deprecated_)([a-z][a-z0-9_]{2,63})\x00", text)}
+    return frozenset(found | {word[at + 1 :] for word in found for at, c in enumerate(word) if c == "_"})
+
+
+@cache
+def _settable(whom: _Whom, values: tuple[tuple[str, str], ...]) -> frozenset[str]:
     """The options a jemalloc takes: each is set to what it is, and those are left that it does not complain of."""
-    spec = AllocatorSpec("", preload=library, probe="jemalloc")
+    spec = _spec(whom)
     text = ",".join(f"{key}:{value}" for key, value in values)
-    refused = " ".join(f" {c}" for c in ask_library(spec, {"MALLOC_CONF": text}).complaints)
+    refused = " ".join(f" {c}" for c in ask_library(spec, {spec.env: text}).complaints)
     return frozenset(key for key, _ in values if f" {key}:" not in refused)
 
 

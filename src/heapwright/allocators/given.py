@@ -40,7 +40,7 @@ def environment_troubles(
         allocators: those that will run; default: all found here.
         program: the target, whose loader is asked; default: any.
     """
-    if not any(name.startswith(_starts()) for name in env):
+    if not any(name.startswith(_starts()) or name.endswith("MALLOC_CONF") for name in env):
         return []  # the usual case, and looking for libraries takes a moment
     every = find_allocators().values() if allocators is None else allocators
     found = list({a.path: a for a in reversed(list(every))}.values())[::-1]  # each library once, variants aside
@@ -188,12 +188,20 @@ def _with_unit(text: str) -> int | None:
 
 
 def _jemalloc_troubles(env: Mapping[str, str], found: Sequence[Allocator]) -> list[str]:
-    text = env.get("MALLOC_CONF", "")
-    lines = [f"MALLOC_CONF: {line}" for line in conf_troubles(text)]
-    if not text or lines:
+    names = {_env(a) for a in found} or {_env_of("jemalloc")}
+    lines = [f"{name}: {line}" for name in sorted(names) for line in conf_troubles(env.get(name, ""))]
+    for name in sorted(
+        n for n in env if n.endswith("MALLOC_CONF") and n not in names and any(a.embedded for a in found)
+    ):
+        lines.append(f"{name} is ignored: the jemalloc in this program reads {', '.join(sorted(names))}")
+    if lines:
         return lines
     for allocator in found:
-        answer = ask_library(allocator.file.allocator, {"MALLOC_CONF": text})
+        name = _env(allocator)
+        text = env.get(name, "")
+        if not text:
+            continue
+        answer = ask_library(allocator.file.allocator, {name: text})
         who = f"jemalloc {answer.version}" if answer.version else allocator.name
         for complaint in answer.complaints:
             what, _, pair = complaint.partition(": ")
@@ -201,18 +209,18 @@ def _jemalloc_troubles(env: Mapping[str, str], found: Sequence[Allocator]) -> li
             close = difflib.get_close_matches(key, answer.values, 1)
             if what == "Invalid conf pair" and key not in answer.values:
                 hint = f"; did you mean {close[0]}?" if close else ""
-                lines.append(f"MALLOC_CONF: {pair} is ignored: {who} has no setting '{key}'{hint}")
+                lines.append(f"{name}: {pair} is ignored: {who} has no setting '{key}'{hint}")
             elif what.endswith("conf value"):
                 meant = _with_unit(value)
                 hint = f"; write {meant}" if meant is not None else ""
-                lines.append(f"MALLOC_CONF: {pair} is ignored: {who} does not take this value{hint}")
+                lines.append(f"{name}: {pair} is ignored: {who} does not take this value{hint}")
             elif what != "Malformed conf string":
-                lines.append(f"MALLOC_CONF: {who} says: {complaint}")
+                lines.append(f"{name}: {who} says: {complaint}")
         last = dict(part.split(":", 1) for part in text.split(","))
         for key, value in last.items():
             real = answer.values.get(key, value)
             if real != value and value.lstrip("-").isdecimal() and not any(f"{key}:" in x for x in answer.complaints):
-                lines.append(f"MALLOC_CONF: {key}:{value} becomes {real} in {who}")
+                lines.append(f"{name}: {key}:{value} becomes {real} in {who}")
     return lines
 
 

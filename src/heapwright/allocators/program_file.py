@@ -8,7 +8,9 @@ of machine are recognised by their header and not read further.
 from __future__ import annotations
 
 import mmap
+import os
 import shutil
+import stat
 import struct
 from functools import cache
 from pathlib import Path
@@ -35,7 +37,7 @@ class ProgramFile(NamedTuple):
         linked: the allocator that `heapwright link` linked in, or empty; `linked_shared`: as a shared library.
         own_malloc: whether the program itself defines malloc. Always False for a static program, which has to.
         family: whose malloc that is ('jemalloc', 'mimalloc', 'tcmalloc'), or empty where that cannot be told.
-        tunables: whether it is a static program with glibc's tunables in it.
+        tunables: whether it is a static program with glibc's tunables and glibc's malloc in it.
         go: whether it was made by the Go compiler.
     """
 
@@ -57,8 +59,18 @@ class ProgramFile(NamedTuple):
         return not self.loader and not self.foreign
 
 
-# The variable that an allocator reads its settings from, as it stands in a program that has it linked in.
-_FAMILIES = {"jemalloc": b"\0MALLOC_CONF\0", "mimalloc": b"mimalloc_", "tcmalloc": b"TCMALLOC_"}
+# What a program has in it if the allocator is linked in, and hardly otherwise: the start of what it prints, or the name
+# of a variable that it reads.
+_FAMILIES = {
+    "jemalloc": b"<jemalloc>: ",
+    "mimalloc": b"environment option mimalloc_",
+    "tcmalloc": b"TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES",
+}
+
+
+def family_in(data: mmap.mmap) -> str:
+    """The family of the allocator whose texts are in a program ('jemalloc', 'mimalloc', 'tcmalloc'), or empty."""
+    return next((name for name, text in _FAMILIES.items() if data.find(text) >= 0), "")
 
 
 def read_program(program: str) -> ProgramFile | None:
@@ -84,6 +96,26 @@ def read_program(program: str) -> ProgramFile | None:
         except (OSError, ValueError, OverflowError, IndexError, struct.error):
             return None
     return None
+
+
+def is_privileged(path: Path) -> str:
+    """Says how a program runs with more rights than its caller ('set-user-ID'); empty if it does not.
+
+    Its loader ignores LD_PRELOAD and the variables of malloc.
+    """
+    about = path.stat()
+    if about.st_mode & stat.S_ISUID and about.st_uid != os.getuid():
+        return "set-user-ID"
+    if about.st_mode & stat.S_ISGID and about.st_mode & stat.S_IXGRP and about.st_gid != os.getgid():
+        return "set-group-ID"
+    return "with file capabilities" if os.getuid() != 0 and _capabilities(path) else ""
+
+
+def _capabilities(path: Path) -> bool:
+    try:
+        return bool(os.getxattr(path, "security.capability"))
+    except OSError:
+        return False
 
 
 def _interpreter(start: bytes) -> str:
@@ -128,8 +160,8 @@ def _read(path: Path, script: bool, data: mmap.mmap) -> ProgramFile:
         linked=linked if how else "",
         linked_shared=how == "shared",
         own_malloc=own,
-        family=next((name for name, text in _FAMILIES.items() if own and data.find(text) >= 0), ""),
-        tunables=not loader and data.find(b"glibc.malloc.") >= 0,
+        family=family_in(data) if own else "",
+        tunables=not loader and data.find(b"glibc.malloc.") >= 0 and data.find(b"malloc(): ") >= 0,
         go=any(b"Go\0\0" in note for note in notes),
     )
 

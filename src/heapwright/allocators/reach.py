@@ -7,13 +7,11 @@ barrier is not `certain`, and the run must decide (`takeover.judge`, `contest.ch
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from heapwright.allocators.program_file import ProgramFile, read_program
+from heapwright.allocators.program_file import ProgramFile, is_privileged, read_program
 
 _SHELLS = frozenset({"ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "sh", "toybox", "zsh"})
 GLIBC = "glibc"
@@ -83,24 +81,10 @@ def _has(found: ProgramFile, allocator: str) -> bool:
 
 
 def _privileged(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:  # noqa: ARG001
-    """The loader ignores LD_PRELOAD and malloc's variables where a program starts with more rights than its caller."""
-    about = found.path.stat()
-    if about.st_mode & stat.S_ISUID and about.st_uid != os.getuid():
-        kind = "set-user-ID"
-    elif about.st_mode & stat.S_ISGID and about.st_mode & stat.S_IXGRP and about.st_gid != os.getgid():
-        kind = "set-group-ID"
-    elif os.getuid() != 0 and _capabilities(found.path):
-        kind = "with file capabilities"
-    else:
+    kind = is_privileged(found.path)
+    if not kind:
         return None
     return Barrier(f"{it} runs {kind}, so its loader ignores the environment", "use a copy of it without that right")
-
-
-def _capabilities(path: Path) -> bool:
-    try:
-        return bool(os.getxattr(path, "security.capability"))
-    except OSError:
-        return False
 
 
 def _foreign(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:

@@ -53,6 +53,11 @@ class Allocator:
     env: dict[str, str] = field(default_factory=dict)
     ordinary: bool = True
 
+    @property
+    def embedded(self) -> bool:
+        """Whether it is linked into the program, and serves it without being preloaded."""
+        return bool(self.file.allocator.program)
+
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The variables that put a program under this allocator; what is preloaded already stays behind it."""
         return {**needing(self.env, base), **preloading(self.preload, base)}

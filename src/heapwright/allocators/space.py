@@ -124,6 +124,8 @@ class AllocatorSpec(msgspec.Struct, forbid_unknown_fields=True):
         probe: how to see what took effect (`allocators.effect`), or empty where there is no way.
         preload: the library to LD_PRELOAD, or empty.
         needs: variables it needs set besides, or that make it the variant its name says.
+        program: the program it is linked into, which is asked in its place; empty for all others. heapwright sets it
+            (`allocators.embedded`).
     """
 
     name: str
@@ -133,6 +135,7 @@ class AllocatorSpec(msgspec.Struct, forbid_unknown_fields=True):
     probe: Literal["", "ld.so", "jemalloc", "mimalloc", "names", "complaint"] = ""
     preload: str = ""
     needs: dict[str, str] = {}
+    program: str = ""
 
 
 class SpaceFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -145,22 +145,25 @@ def _statuses(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, parts)))
 
 
-def chosen_allocators(text: str | None, repeats: bool = False) -> list[Allocator]:
+def chosen_allocators(text: str | None, repeats: bool = False, embedded: Allocator | None = None) -> list[Allocator]:
     """The allocators named, or all found; names that mean the same library and environment once.
 
     Args:
         repeats: a name given twice is kept twice.
+        embedded: the allocator that is linked into the program: its name means that one.
 
     Raises:
         UsageError: not known, or not on this machine.
     """
     from heapwright.allocators.registry import find_allocators, get_allocator
 
+    own = {embedded.name: embedded} if embedded is not None and text else {}
     names = [n.strip() for n in text.split(",") if n.strip()] if text else list(find_allocators())
     found: dict[tuple[str, ...], Allocator] = {}
     for number, name in enumerate(names):
-        allocator = get_allocator(name)
+        allocator = own.get(name) or get_allocator(name)
         again = [str(number)] if repeats and text else []
+        again += [name] if allocator.embedded else []
         found.setdefault((allocator.preload, *map(str, sorted(allocator.env.items())), *again), allocator)
     if not found:
         raise UsageError("there is no allocator to compare", "for example --allocators glibc,jemalloc")
@@ -294,11 +297,17 @@ def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
     Raises:
         HeapwrightError: they cannot; the hint says what to do instead.
     """
+    from heapwright.allocators.embedded import find_embedded, why_not
     from heapwright.allocators.reach import find_barrier
 
-    barrier = find_barrier(workload.program(workload.inputs[0]), allocator.name, allocator.preload)
+    program = workload.program(workload.inputs[0])
+    barrier = None if allocator.embedded else find_barrier(program, allocator.name, allocator.preload)
     if barrier is not None and barrier.certain:
         raise HeapwrightError(barrier.why, barrier.instead)
+    embedded = find_embedded(program)
+    why = why_not(embedded, allocator, program) if embedded is not None else ""
+    if embedded is not None and why:
+        raise HeapwrightError(why, f"the allocator it has can be used: --allocator {embedded.name}")
 
 
 def warn_of_settings(
@@ -313,8 +322,12 @@ def warn_of_settings(
     """
     import os
 
+    from heapwright.allocators.embedded import find_embedded
     from heapwright.allocators.given import environment_troubles
 
+    embedded = find_embedded(workload.program(workload.inputs[0])) if workload else None
+    if embedded is not None:
+        allocators = [embedded]
     own = dict(workload.file.env) if workload else {}
     inputs = [dict(i.env) for i in workload.inputs] if workload else []
     program = workload.program() if workload else None

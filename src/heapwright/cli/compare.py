@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace, workload: Workload) -> int:
+    from heapwright.allocators.embedded import find_embedded
     from heapwright.measure.meter import gentlest, needs_pss
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
@@ -94,7 +95,8 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.study.compare import Comparer
 
     metrics = [m.key for m in parse_objectives(args.metrics or "wall,cpu,peak_rss")]
-    allocators = chosen_allocators(args.allocators)
+    embedded = find_embedded(workload.program(workload.inputs[0]))
+    allocators = chosen_allocators(args.allocators, embedded=embedded)
     if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
     warn_of_settings(workload, allocators)
@@ -107,7 +109,8 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
         open_machines(args, workload, allocators, progress) as machines,
     ):
         named = bool(args.allocators)
-        found = Comparer(workload, allocators, options, args.seed, progress, base, machines, named).run(args.rounds)
+        comparer = Comparer(workload, allocators, options, args.seed, progress, base, machines, named, embedded)
+        found = comparer.run(args.rounds)
     command = workload.file.command
     if args.csv:
         write_whole(args.csv, csv_text(found))

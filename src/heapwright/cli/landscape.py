@@ -16,6 +16,7 @@ from heapwright.cli.common import (
     add_measuring_options,
     add_output_options,
     add_workload_option,
+    chosen_allocators,
     open_machines,
     open_workload,
     positive,
@@ -145,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace, workload: Workload) -> int:
-    from heapwright.allocators.registry import get_allocator
+    from heapwright.allocators.embedded import find_embedded
     from heapwright.metrics import parse_objectives
     from heapwright.report.landscape import check_plot
     from heapwright.study.landscape import Sweep
@@ -157,7 +158,8 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     if len(metrics) > 1:
         raise UsageError("--metric names several", "one at a time: all are kept, ask again for another")
     metric = metrics[0].key
-    allocator = get_allocator(args.allocator)
+    embedded = find_embedded(workload.program(workload.inputs[0]))
+    allocator = chosen_allocators(args.allocator, embedded=embedded)[0]
     given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}
     given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
     if args.massif_compat or metric == "massif_peak_bytes":

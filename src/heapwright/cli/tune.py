@@ -179,8 +179,12 @@ def _names(text: str | None) -> list[str]:
     return [n.strip() for n in (text or "").split(",") if n.strip()]
 
 
-def _named(args: argparse.Namespace) -> list[Allocator]:
-    """The allocators the user asked for; none where all are meant."""
+def _named(args: argparse.Namespace, embedded: Allocator | None = None) -> list[Allocator]:
+    """The allocators the user asked for; none where all are meant.
+
+    Args:
+        embedded: the one that is linked into the program; its name means that one.
+    """
     from heapwright.allocators.registry import allocator_from_file
 
     if args.space is not None:
@@ -191,19 +195,43 @@ def _named(args: argparse.Namespace) -> list[Allocator]:
         from heapwright.allocators.presets import load_preset, preset_allocators
 
         return preset_allocators(load_preset(args.preset), _names(args.allocators))
-    return chosen_allocators(args.allocators) if _names(args.allocators) else []
+    return chosen_allocators(args.allocators, embedded=embedded) if _names(args.allocators) else []
 
 
-def _all(path: Path, keys: list[str]) -> list[Allocator]:
+def _serving(named: list[Allocator], embedded: Allocator | None, program: str) -> list[Allocator]:
+    """Those of several named allocators that can serve the program.
+
+    Args:
+        embedded: the one that is linked into the program.
+
+    Raises:
+        HeapwrightError: there is none.
+    """
+    from heapwright.allocators.embedded import why_not
+
+    if embedded is None or len(named) < 2:
+        return named
+    why = {a.name: why_not(embedded, a, program) for a in named}
+    serving = [a for a in named if not why[a.name]]
+    lines = [line for line in why.values() if line]
+    if not serving:
+        raise HeapwrightError(lines[0], f"the allocator it has can be used: --allocators {embedded.name}")
+    for line in lines:
+        say(f"{line}; it is not searched")
+    return serving
+
+
+def _all(path: Path, keys: list[str], embedded: Allocator | None) -> list[Allocator]:
     """Every allocator worth searching, or that has one of these parameters; of a study that exists, its own."""
     from heapwright.allocators.joint import restricted
     from heapwright.allocators.registry import get_allocator, ordinary_allocators
     from heapwright.study.open import stored_allocators
 
     names = stored_allocators(path) if path.is_file() and path.stat().st_size else []
+    own = {embedded.name: embedded} if embedded is not None else {}
     if names:
-        return [get_allocator(name) for name in names]
-    every = ordinary_allocators()
+        return [own.get(name) or get_allocator(name) for name in names]
+    every = list(own.values()) or ordinary_allocators()
     having = [a for a in every if keys and restricted(a.space(threads=True, expert=True), keys).params]
     return having or every
 
@@ -230,6 +258,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tune(args: argparse.Namespace, workload: Workload) -> int:
+    from heapwright.allocators.embedded import find_embedded
     from heapwright.measure.host import process_start
     from heapwright.study.choose import keep_choice
     from heapwright.study.claim import headline
@@ -238,9 +267,11 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.study.open import default_path, open_or_begin, report_path
     from heapwright.study.warm import good_settings
 
-    named = _named(args)
+    program = workload.program(workload.inputs[0])
+    embedded = find_embedded(program)
+    named = _named(args, embedded)
     path = args.study or default_path(workload, named)
-    allocators = named or _all(path, _names(args.params))
+    allocators = _serving(named, embedded, program) or _all(path, _names(args.params), embedded)
     given = given_options(args, ",".join(a.name for a in allocators))
     if (args.space or args.preset) and not path.exists():
         given = {"proxy": "none", **given}  # settings may be the program's own; the papers ran the program
@@ -337,7 +368,8 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "picks": picks,
         "references": references,
         "program": view.program or None,
-        "runtime": None,
+        "runtime": {"name": view.managed["runtime"]} if view.managed.get("runtime") else None,
+        "managed": view.managed or None,
         "stages": [dataclasses.asdict(stage) for stage in view.stages],
         "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],
         "method": view.method,

@@ -110,6 +110,7 @@ def facts(view: StudyView) -> list[tuple[str, str]]:
         *([("what each stage had", stages_text(view))] if view.stages else []),
         ("meter", _METERS.get(view.meter, view.meter) or "n/a"),
         *([("why these objectives", view.objectives_why)] if view.objectives_why else []),
+        *([("who manages its memory", view.managed["sentence"])] if view.managed else []),
         *([("program", _program(view))] if view.program.get("path") else []),
         *(_fact(_WORKLOAD, k, view.workload[k]) for k in _WORKLOAD if view.workload.get(k)),
         ("searched", how_searched(view)),

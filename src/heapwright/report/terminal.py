@@ -88,6 +88,8 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
         console.print(wrapped, style=style, markup=False, soft_wrap=True)
 
     console.print()
+    if view.managed and view.managed["sentence"] != view.claim:
+        say(view.managed["sentence"])
     say(view.claim, "bold")
     if view.picks:
         console.print()

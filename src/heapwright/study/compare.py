@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from heapwright.allocators.embedded import describe
 from heapwright.allocators.peers import library_version
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
@@ -85,6 +86,7 @@ class Comparer:
         options: how to measure; a timeout of 0 becomes ten times the reference's warm-up.
         seed: of order, padding and resampling.
         machines: where rounds are run; warm-ups are here.
+        embedded: the allocator that is linked into the program; the others keep a row that says why they cannot serve.
     """
 
     def __init__(
@@ -97,9 +99,11 @@ class Comparer:
         base: dict[str, str],
         machines: Machines | None = None,
         named: bool = True,
+        embedded: Allocator | None = None,
     ) -> None:
         self.workload = workload
         self.rows = [Row(a) for a in allocators]
+        self.embedded = embedded
         self.named = named
         self.options = options
         self.seed = seed
@@ -118,8 +122,11 @@ class Comparer:
         """
         with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
             self._executor = Executor(self.workload, self.options, Path(folder) / "references")
-            self.progress.phase("compare.warm", len(self.rows) * len(self.workload.inputs))
-            if not self.named:
+            if self.embedded is not None:
+                self._judge_by_embedded(self.embedded)
+            able = sum(not row.failure for row in self.rows)
+            self.progress.phase("compare.warm", able * len(self.workload.inputs))
+            if not self.named and self.embedded is None:
                 self._find_reference()
             for row in self.rows:
                 self._warm_up(row)
@@ -139,6 +146,16 @@ class Comparer:
     def _environment(self, row: Row) -> dict[str, str]:
         return row.allocator.environment(self.base)
 
+    def _judge_by_embedded(self, embedded: Allocator) -> None:
+        """Make the program as it is the reference: no other allocator serves it, whatever the loader binds."""
+        if not self.rows[0].allocator.embedded:
+            row = Row(Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT))))
+            row.malloc = describe(embedded)
+            self.rows.insert(0, row)
+        for row in self.rows[1:]:
+            if not row.allocator.embedded:
+                row.failure = f"not loaded: {describe(embedded)} is linked into the program"
+
     def _find_reference(self) -> None:
         """Runs the program as it is; where its malloc is not that of the first row, it becomes the reference."""
         system = self.rows[0].allocator
@@ -157,7 +174,7 @@ class Comparer:
             return
         self.rows[1].allocator = dataclasses.replace(system, preload=system.path)  # or it would not take over
         if program is not None and (not others or str(program.path.resolve()) in others):
-            row.malloc = program.linked or program.family or _OWN
+            row.malloc = "the Go runtime" if program.go else program.linked or program.family or _OWN
         else:
             row.malloc = Path(others[0]).name
             row.allocator = dataclasses.replace(row.allocator, version=library_version(others[0]), path=others[0])
@@ -170,7 +187,7 @@ class Comparer:
         self._learn(row, input_, outcome)
 
     def _warm_up(self, row: Row) -> None:
-        for input_ in self.workload.inputs:
+        for input_ in self.workload.inputs if not row.failure else ():
             if (row.allocator.name, input_.name) in self._warmed:
                 continue
             if row.malloc:  # the program as it is: there is nothing to take over

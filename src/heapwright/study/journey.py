@@ -32,6 +32,7 @@ from heapwright.study.blocks import Blocks, Candidate, Progress
 from heapwright.study.budget import Budget, Need, allot
 from heapwright.study.claim import tree_sentence
 from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
+from heapwright.study.managed import reachable
 from heapwright.study.minify import minify_each
 from heapwright.study.options import Options
 from heapwright.study.plan import Plan, make_plan
@@ -148,6 +149,9 @@ class Journey:
             raise HeapwrightError(f"{self.store.path} is a landscape", "name another file with --study for a new one")
         self.phase("calibrate")
         self.threads = self._calibrate()
+        if not self.allocators:
+            self.phase("done")
+            return
         if not self.proof:
             self._predict()
             return
@@ -263,6 +267,8 @@ class Journey:
             self._check_objectives(runs[-1])
         self._settle_program()
         self._choose_objectives(runs)
+        if not self._keep_reachable():
+            return True
         self.executor = self._executor(self.executor.options.timeout)
         self.blocks.runner = self.machines.for_program(self.executor, self.timed)
         self._plan()
@@ -301,6 +307,14 @@ class Journey:
         if why:
             raise HeapwrightError(why)
         self._charge("reach")
+
+    def _keep_reachable(self) -> bool:
+        """Leave out allocators that cannot reach the program, say who manages its memory; whether any is left."""
+        base, budget = self.register.base, self.budget
+        self.allocators, managed = reachable(self.store, self.executor, self.allocators, base, self.workload, budget)
+        if managed is not None and self.allocators:  # else the study's claim says it
+            self.progress.note(managed.sentence)
+        return bool(self.allocators)
 
     def _settle_program(self) -> None:
         """Leave the files that the program itself writes out of its identity, once it has run."""

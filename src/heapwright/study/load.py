@@ -94,6 +94,7 @@ def view_of(store: Store) -> StudyView:
         picks, gone = stand(picks, usual, aims_of(options))
     picks = with_evidence(picks, store, runs, fresh, options)
     host = meta["host"] or {}
+    managed: dict[str, str] = store.get("managed") or {}
     return StudyView(
         path=str(store.path),
         created=meta["created"] or "",
@@ -114,6 +115,8 @@ def view_of(store: Store) -> StudyView:
         picks=picks,
         claim=terrain_claim(terrain)
         if terrain
+        else managed["sentence"]
+        if managed.get("reach") == "none"
         else study_claim(
             picks, options.objectives, meta["phase"] == "done", store.get("too_short"), _predicted_text(store)
         ),
@@ -139,6 +142,7 @@ def view_of(store: Store) -> StudyView:
         stages=_stages(store, runs),
         objectives_why=tree_sentence(processes) if (processes := store.get("tree")) else "",
         program=program_json(known) if (known := program_of(store)) is not None else {},
+        managed=managed,
     )
 
 

@@ -27,11 +27,13 @@ from typing import Any
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
+from heapwright.metrics import METRICS
 from heapwright.study.blocks import Candidate, Program
 from heapwright.study.budget import Budget
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Agreement
 from heapwright.trace import record
+from heapwright.trace.info import read_info
 from heapwright.trace.replay import Ready, make_ready, replay_once
 from heapwright.workload.execute import Executor, Outcome, pad_environment
 from heapwright.workload.model import Input, Workload
@@ -58,6 +60,9 @@ CHECK = "check"
 CHECK_EVERY = 32  # further configurations replayed between two checks
 WORTH = 0.5  # a replay may take at most this share of a program run
 RANK = 0.6  # Spearman's correlation below which a replay does not hold
+ACCOUNTS = 0.25  # the share of the program's heap below which a recording is no ground to search on
+_PROCESS_BYTES = 4 << 20  # private memory that a small process has beside its heap: data, stacks, libraries' tables
+_BLOCK_BYTES = 16  # of an allocator's own for each block
 _LEAST_PAIRS = 5
 _LEAST_RELIABILITY = 0.3
 _OPERATION_BYTES = 8
@@ -123,10 +128,39 @@ def _record(workload: Workload, executor: Executor, input_: Input, trace: Path) 
         "threads": busiest.packed.threads,
         "bytes": busiest.packed.bytes,
         "share": busiest.packed.events / max(1, events),
+        "peak_live_bytes": sum(p.packed.peak_live_bytes for p in processes),
         "executable": busiest.executable,
         "processes": len(processes),
         "warning": busiest.warning,
     }
+
+
+def unaccounted(recorded: Mapping[str, Mapping[str, Any]], traces: Mapping[str, Path], program: Program) -> str:
+    """Why a recording says too little of the program's memory to search on it; empty if it accounts for enough.
+
+    The program's heap at its peak is compared with the recorded blocks at theirs. The heap is what is both mapped
+    privately and resident, less what any process has. An allocator may need several times what it hands out, so only a
+    recording that is far below is refused. Of tiny blocks most memory is overhead: then each block counts with it.
+
+    Args:
+        recorded: what `record_inputs` says, by input.
+        traces: by input.
+        program: what the program measures (`program_values`).
+    """
+    for name, told in recorded.items():
+        peaks = [program.get((name, metric)) for metric in ("peak_rss_bytes", "peak_heap_bytes")]
+        heap = min((peak for peak in peaks if peak is not None), default=0.0) - _PROCESS_BYTES
+        live = told.get("peak_live_bytes")
+        if live is None or live >= ACCOUNTS * heap:  # an older study does not say
+            continue
+        if told.get("share", 1.0) > ACCOUNTS:
+            info, _ = read_info(traces[name])
+            live = max(live, info.lower_bound.peak_bytes + _BLOCK_BYTES * info.peak_live_objects)
+        if live < ACCOUNTS * heap:
+            size = METRICS["peak_rss_bytes"].show
+            whole = size(heap + _PROCESS_BYTES)
+            return f"the recording accounts for {size(live)} of the {whole} that the program has at its peak"
+    return ""
 
 
 class Replays:
@@ -183,8 +217,6 @@ class Check:
     @property
     def fails(self) -> str:
         """Why it may not, or empty."""
-        from heapwright.metrics import METRICS
-
         return "; ".join(
             f"it ranks {METRICS[a.metric].label} otherwise than the program ({a.rank:+.2f} in {len(a.pairs)} settings)"
             for a in self.by_objective

@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from heapwright.allocators.embedded import describe
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.metrics import METRICS
@@ -73,7 +74,10 @@ class Replaying:
             journey.progress.phase("record", len(journey.workload.train))
             try:
                 inputs = journey.workload.train
-                traces, _ = proxy.record_inputs(store, journey.workload, journey.executor, inputs, journey.budget)
+                traces, told = proxy.record_inputs(store, journey.workload, journey.executor, inputs, journey.budget)
+                unaccounted = proxy.unaccounted(told, traces, proxy.program_values(journey.calibrated))
+                if unaccounted:
+                    raise HeapwrightError(unaccounted, "leave out --proxy replay")
             except HeapwrightError as error:
                 if self._forced:
                     raise
@@ -126,6 +130,10 @@ class Replaying:
         untold = [m for m in self.options.objectives if m not in proxy.TOLD]
         if untold:
             why = f"a replay cannot tell {METRICS[untold[0]].label}"
+        elif own := next((a for a in self.journey.allocators if a.embedded), None):
+            why = f"{describe(own)} is linked into it, and a recording sees none of its allocations"
+        elif (self.journey.store.get("managed") or {}).get("reach") == "glibc":
+            why = "it is linked statically, so it cannot be recorded"
         elif (self.journey.store.get("takeover") or {}).get("glibc", {}).get("preload"):
             why = "it has a malloc of its own, under which it cannot be replayed"
         else:

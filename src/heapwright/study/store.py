@@ -48,7 +48,7 @@ _META: dict[str, Any] = {
     **dict.fromkeys(("identity", "options", "program", "proxy", "cluster"), dict[str, Any]),
     "objectives_given": bool,
     "tree": int,
-    **dict.fromkeys(("environment", "not_searched", "method"), dict[str, str]),
+    **dict.fromkeys(("environment", "managed", "not_searched", "method"), dict[str, str]),
     **dict.fromkeys(("searched", "picks", "shipped", "references"), dict[str, int]),
     "unminified": list[int],
     "unconfirmed": list[str],

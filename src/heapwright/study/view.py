@@ -324,6 +324,8 @@ class StudyView:
         objectives_why: why these are the objectives, where the user named none and they are not the usual ones.
         program: its `path`, `build_id` and `sha256`; None where they are not known; empty in older studies.
         workload_file: the absolute path of the workload file; empty for a bare command.
+        managed: who manages the program's memory where that is not plain malloc: `runtime`, `reach` and `sentence` of
+            `allocators.managed.Managed`; empty for others.
     """
 
     path: str
@@ -361,6 +363,7 @@ class StudyView:
     objectives_why: str = ""
     program: dict[str, str | None] = field(default_factory=dict)
     workload_file: str = ""
+    managed: dict[str, str] = field(default_factory=dict)
 
     def explain(self, config: Config, key: str) -> str:
         """What a setting of this configuration does."""

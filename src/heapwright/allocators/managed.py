@@ -1,0 +1,112 @@
+"""Says who manages a program's memory where malloc does so only in part or not at all, and what to set instead.
+
+Go, the Java virtual machine, V8 and .NET take their heaps from the kernel themselves. A program that is linked
+statically has a malloc, but none can be put in its place. The program's file tells; it does not tell what the program
+starts.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from heapwright.allocators.embedded import describe, find_embedded
+from heapwright.allocators.program_file import ProgramFile, read_program
+
+# Which allocators' settings can reach the program itself: all, the one linked into it, glibc's (as it is), none.
+Reach = Literal["all", "embedded", "glibc", "none"]
+
+
+class Managed(NamedTuple):
+    """Who manages a program's memory.
+
+    Attributes:
+        runtime: 'go', 'jvm', 'v8' or 'dotnet'; empty where it is malloc.
+        reach: which allocators' settings can reach the program itself.
+        sentence: the same for people, and what to set instead.
+    """
+
+    runtime: str
+    reach: Reach
+    sentence: str
+
+
+def find_managed(program: str) -> Managed | None:
+    """Finds out who manages a program's memory; None where malloc does, in a program that can be reached.
+
+    Args:
+        program: a path, or a name on PATH; of a script its interpreter is looked at.
+    """
+    found = read_program(program)
+    if found is None or found.foreign:
+        return None
+    name = Path(program).name
+    embedded = find_embedded(program)
+    if embedded is not None:
+        return Managed(
+            "",
+            "embedded",
+            f"{describe(embedded)} is linked into {name} and serves its allocations, so its own settings are searched;"
+            " no other allocator can take its place.",
+        )
+    if found.go:
+        return _go(found, name)
+    if found.static:
+        return _static(found, name)
+    return _runtime(found, name)
+
+
+def _go(found: ProgramFile, name: str) -> Managed:
+    settings = (
+        "Its settings are GOGC (GOGC=50 takes less memory and more CPU time) and GOMEMLIMIT; heapwright does not search"
+        " them yet."
+    )
+    if found.static:
+        return Managed(
+            "go", "none", f"{name} is a Go program: the Go runtime manages its memory without malloc. {settings}"
+        )
+    return Managed(
+        "go",
+        "all",
+        f"{name} is a Go program: the Go runtime manages its heap, malloc serves its C code only. {settings}",
+    )
+
+
+def _static(found: ProgramFile, name: str) -> Managed | None:
+    if found.linked:
+        return None
+    if found.tunables:
+        return Managed(
+            "",
+            "glibc",
+            f"{name} is linked statically, so no allocator can be preloaded into it; glibc's settings are searched.",
+        )
+    return Managed(
+        "",
+        "none",
+        f"{name} is linked statically, so no allocator can be preloaded into it, and its malloc has no settings that"
+        " heapwright knows. Link it dynamically, or with 'heapwright link'.",
+    )
+
+
+def _runtime(found: ProgramFile, name: str) -> Managed | None:
+    """The runtime that a dynamically linked program is, or starts."""
+    with found.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data.find(b"\0libjli.so\0") >= 0 or data.find(b"\0libjvm.so\0") >= 0:
+            who, settings = "the Java virtual machine", "-Xmx and the -XX options (in JAVA_TOOL_OPTIONS)"
+            runtime = "jvm"
+        elif data.find(b"libhostfxr.so\0") >= 0 or data.find(b"libcoreclr.so\0") >= 0:
+            who, settings = "the .NET runtime", "DOTNET_GCConserveMemory, DOTNET_gcServer and DOTNET_GCHeapHardLimit"
+            runtime = "dotnet"
+        elif data.find(b"NODE_OPTIONS\0") >= 0:
+            who, settings = "V8", "--max-semi-space-size and --max-old-space-size (in NODE_OPTIONS)"
+            runtime = "v8"
+        else:
+            return None
+    return Managed(
+        runtime,
+        "all",
+        f"{who[:1].upper()}{who[1:]} manages the heap of {name}; malloc serves its native part only, and only that is"
+        f" searched. The settings of its heap are {settings}; heapwright does not search them yet.",
+    )

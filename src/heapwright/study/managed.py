@@ -1,0 +1,59 @@
+"""Decides, after the first run, which allocators of a study can reach its program at all, and says so in one sentence.
+
+    embedded in the program, or nothing special   all that the study has
+    static, glibc's tunables in it                glibc alone
+    static without, Go                            none: the study ends
+    Java, V8, .NET                                all, for the native part
+
+A static program may start others that can be reached. So one run with an allocator preloaded has the last word; the run
+is kept in the study like that of any other allocator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from heapwright.allocators.managed import Managed, find_managed
+from heapwright.allocators.reach import GLIBC
+from heapwright.allocators.registry import Allocator
+from heapwright.study.budget import Budget
+from heapwright.study.reach import NO_TIME, take_over
+from heapwright.study.store import Store
+from heapwright.workload.execute import Executor
+from heapwright.workload.model import Workload
+
+
+def reachable(
+    store: Store,
+    executor: Executor,
+    allocators: Sequence[Allocator],
+    base: Mapping[str, str],
+    workload: Workload,
+    budget: Budget,
+) -> tuple[tuple[Allocator, ...], Managed | None]:
+    """The allocators of a study that can reach its program, and who manages its memory; kept in the study.
+
+    Args:
+        base: the environment before any setting.
+
+    Returns:
+        Those that can; none: nothing can be searched. Then who manages the memory, None where it is plain malloc.
+    """
+    everyone = tuple(allocators)
+    found = find_managed(workload.program(workload.train[0]))
+    # What a user's own space file sets may be settings of anything.
+    if found is None or (len(everyone) == 1 and not everyone[0].preload and everyone[0].name != GLIBC and not
+                         everyone[0].embedded):  # fmt: skip
+        return everyone, None
+    able = everyone
+    if found.reach in ("none", "glibc"):
+        preloaded = next((a for a in everyone if a.preload), None)
+        if preloaded is not None:
+            loaded, why = take_over(store, executor, preloaded, base, workload, budget)
+            if loaded is not None:  # by a program that this one starts
+                return everyone, None
+            if why == NO_TIME:
+                return everyone, None
+        able = tuple(a for a in everyone if found.reach == GLIBC and not a.preload)
+    store.put({"managed": found._asdict()})
+    return able, found

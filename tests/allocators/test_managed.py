@@ -1,0 +1,51 @@
+"""Who manages a program's memory where malloc does not, or where no allocator can be put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.allocators.managed import find_managed
+from tests import needs
+from tests.embedded import build_prefixed_jemalloc
+
+BARE = ("-nostdlib", "-static")
+
+
+def test_malloc_does(program: Callable[..., Path]) -> None:
+    for name in (str(program("mapping_calls")), "sh", "perl", "no-such-program", ""):
+        assert find_managed(name) is None, name
+
+
+def test_a_go_program(program: Callable[..., Path]) -> None:
+    found = find_managed(str(program("exit_only", *BARE, "-DGO")))
+    assert found is not None
+    assert (found.runtime, found.reach) == ("go", "none")
+    assert "GOGC" in found.sentence
+    assert "GOMEMLIMIT" in found.sentence
+
+
+@pytest.mark.parametrize(("command", "runtime", "setting"), [("java", "jvm", "-Xmx"), ("node", "v8", "NODE_OPTIONS")])
+def test_runtimes_whose_native_part_has_malloc(command: str, runtime: str, setting: str) -> None:
+    found = find_managed(needs.command(command))
+    assert found is not None
+    assert (found.runtime, found.reach) == (runtime, "all")
+    assert setting in found.sentence
+
+
+def test_static_programs(program: Callable[..., Path]) -> None:
+    found = find_managed(str(program("mapping_calls", "-static")))
+    assert found is not None
+    assert (found.runtime, found.reach) == ("", "glibc")
+    found = find_managed(str(program("exit_only", *BARE)))
+    assert found is not None
+    assert (found.runtime, found.reach) == ("", "none")
+
+
+def test_an_allocator_linked_in(tmp_path: Path) -> None:
+    found = find_managed(str(build_prefixed_jemalloc(tmp_path)))
+    assert found is not None
+    assert (found.runtime, found.reach) == ("", "embedded")
+    assert found.sentence.startswith("jemalloc 5.")
