@@ -307,6 +307,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
         "picks": picks,
         "references": references,
+        "matters": dataclasses.asdict(view.matters) if view.matters else None,
         "program": view.program or None,
         "runtime": None,
         "stages": [dataclasses.asdict(stage) for stage in view.stages],

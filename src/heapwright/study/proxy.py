@@ -32,6 +32,7 @@ from heapwright.study.budget import Budget
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Agreement
 from heapwright.trace import record
+from heapwright.trace.info import read_info
 from heapwright.trace.replay import Ready, make_ready, replay_once
 from heapwright.workload.execute import Executor, Outcome, pad_environment
 from heapwright.workload.model import Input, Workload
@@ -127,6 +128,19 @@ def _record(workload: Workload, executor: Executor, input_: Input, trace: Path) 
         "executable": busiest.executable,
         "processes": len(processes),
         "warning": busiest.warning,
+        "heap": _heap(trace),
+    }
+
+
+def _heap(trace: Path) -> dict[str, Any]:
+    """What bounds the gains (`matters.Heap`)."""
+    info, _ = read_info(trace)
+    return {
+        "events": info.events,
+        "asked_bytes": info.asked_bytes,
+        "live_bytes": info.peak_live_bytes,
+        "untouched_bytes": info.large_blocks["untouched_at_peak_bytes"],
+        "glibc": Path(info.allocator).name.startswith("libc."),
     }
 
 

@@ -61,6 +61,7 @@ class Replaying:
             try:
                 inputs = journey.workload.train
                 traces, _ = proxy.record_inputs(store, journey.workload, journey.executor, inputs, journey.budget)
+                journey.say_matters()
             except HeapwrightError as error:
                 if self._forced:
                     raise
