@@ -3,8 +3,8 @@
 Two measurements bound it, both made before the search: where the default's memory was at its peak (the first run of
 each input, `measure.meter.Breakdown`), and what the recording counted, where the study makes one.
 
-    memory   What malloc can hold: heap and other anonymous memory. A recording of glibc's malloc limits the other memory
-             to what the recorded blocks took. Blocks that are live at the peak stay resident under every malloc.
+    memory   What malloc can hold: heap and other anonymous memory. A recording of glibc's malloc limits the other
+             memory to what the recorded blocks took. Blocks that are live at the peak stay resident under every malloc.
     CPU      System time, a generous price for each recorded call and byte, and what another placement of blocks may
              save the program's own code. Threads that call malloc often may wait for its locks most of the time: then
              there is no bound.
@@ -51,7 +51,7 @@ class Default:
         peak: resident memory at its peak; for a tree its proportional memory.
         parts: where that was, at the reading closest to it; None where nothing could be read.
         busiest: the path of the program with the most memory; `busiest_share`: of the tree's.
-        command: the path of the program that was asked for.
+        own: the paths of the command's program, and of its interpreter.
     """
 
     peak: float
@@ -62,7 +62,7 @@ class Default:
     processes: int
     busiest: str
     busiest_share: float
-    command: str
+    own: tuple[str, ...]
 
 
 class Heap(msgspec.Struct):
@@ -160,7 +160,8 @@ def _largest(values: Iterable[float | None]) -> float | None:
 
 def _is_other(default: Default) -> bool:
     """Whether the program with the most memory is not the command itself."""
-    return bool(default.busiest) and os.path.realpath(default.busiest) != os.path.realpath(default.command)
+    own = {os.path.realpath(path) for path in default.own}
+    return bool(default.busiest) and os.path.realpath(default.busiest) not in own
 
 
 def sentence(matters: Matters) -> str:
@@ -254,11 +255,12 @@ def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters |
     tree = bool(store.get("tree"))
     served = store.config_by_id(1).allocator in (DEFAULT, "glibc") if calibrated else False
     known = program_of(store)
-    command = known.path if known is not None else ""
+    files = (known.executable, known.interpreter) if known is not None else ()
+    own = tuple(file.path for file in files if file is not None)
     found = [
         (default, _heap(recorded.get(name), served))
         for name, made in by_input.items()
-        if (default := _default(made, tree, command)) is not None
+        if (default := _default(made, tree, own)) is not None
     ]
     return judge(found) if len(found) == len(by_input) else None
 
@@ -270,7 +272,7 @@ def _is_malloc(name: str) -> bool:
     return bundled_file(name) is not None or os.sep in name
 
 
-def _default(made: Sequence[StoredRun], tree: bool, command: str) -> Default | None:
+def _default(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> Default | None:
     """The default on one input. Memory is of the run that was looked into, times of those that were not."""
     looked = next((r for r in made if r.extra.get("parts")), None)
     timed = [r for r in made if r.block > 0 and not r.failure] or list(made)
@@ -291,7 +293,7 @@ def _default(made: Sequence[StoredRun], tree: bool, command: str) -> Default | N
         processes=found.processes if found is not None else max((r.extra.get("processes") or 1) for r in made),
         busiest=found.busiest if found is not None else "",
         busiest_share=found.busiest_pss / found.pss.total if found is not None and found.pss.total else 1.0,
-        command=command,
+        own=own,
     )
 
 
