@@ -73,6 +73,7 @@ class Heap(msgspec.Struct):
         asked_bytes: by all allocations together.
         live_bytes: of live blocks at their peak, as asked for; `untouched_bytes`: not known to have been resident.
         glibc: whether glibc's malloc served them.
+        executable: the path of the recorded program.
     """
 
     events: float
@@ -81,18 +82,23 @@ class Heap(msgspec.Struct):
     untouched_bytes: float
     share: float = 1.0
     glibc: bool = True
+    executable: str = ""
+
+
+def _of_busiest(default: Default, heap: Heap | None) -> Heap | None:
+    """The recording, if it is of the program that has the memory: in a tree another may make more calls."""
+    return heap if heap is not None and heap.executable == default.busiest else None
 
 
 def held_bytes(default: Default, heap: Heap | None) -> float | None:
     """At most so many bytes of the peak are malloc's; None where that is not known."""
-    parts = default.parts
+    parts, heap = default.parts, _of_busiest(default, heap)
     if parts is None:
         return None
     unread = max(0.0, default.peak - parts.total)
-    if heap is None or not heap.glibc:
+    if heap is None or not heap.glibc or default.processes > 1:  # then blocks of other processes were not recorded
         return parts.heap + parts.other + unread
-    beside = parts.total * (1 - default.busiest_share)  # processes that were not recorded
-    return parts.heap + unread + min(parts.other, _MAPPED * heap.live_bytes + beside)
+    return parts.heap + unread + min(parts.other, _MAPPED * heap.live_bytes)
 
 
 def memory_bound(default: Default, heap: Heap | None) -> float | None:
@@ -100,6 +106,7 @@ def memory_bound(default: Default, heap: Heap | None) -> float | None:
     held, parts = held_bytes(default, heap), default.parts
     if held is None or parts is None or default.peak <= 0:
         return None
+    heap = _of_busiest(default, heap)
     floor = max(0.0, heap.live_bytes - heap.untouched_bytes) if heap is not None else 0.0
     anonymous = default.peak - parts.program - parts.files - parts.stacks
     if floor > anonymous:  # more was asked for than was ever resident: then nothing is known of the blocks
@@ -132,7 +139,7 @@ def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
     if not inputs or (memory is None and cpu is None):
         return None
     default, heap = max(inputs, key=lambda one: one[0].peak)
-    held, parts = held_bytes(default, heap), default.parts
+    held, parts, own = held_bytes(default, heap), default.parts, _of_busiest(default, heap)
     calls = heap.events / heap.share if heap is not None else None
     matters = Matters(
         sentence="",
@@ -140,7 +147,8 @@ def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
         cpu_bound=cpu,
         held_share=None if held is None else min(1.0, held / default.peak),
         shares={} if parts is None else {k: v / parts.total for k, v in msgspec.to_builtins(parts).items()},
-        live_bytes=heap.live_bytes if heap is not None else None,
+        live_bytes=own.live_bytes if own is not None else None,
+        recorded_share=_recorded_share(default, heap),
         calls=calls,
         calls_per_cpu_s=calls / default.cpu_s if calls is not None and default.cpu_s > 0 else None,
         threads=default.threads,
@@ -149,6 +157,14 @@ def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
         busiest_share=default.busiest_share if parts is not None else None,
     )
     return dataclasses.replace(matters, sentence=sentence(matters))
+
+
+def _recorded_share(default: Default, heap: Heap | None) -> float | None:
+    """The share of the peak's anonymous memory that recorded blocks explain; None where either is not known."""
+    parts, own = default.parts, _of_busiest(default, heap)
+    if parts is None or heap is None or parts.heap + parts.other <= 0:
+        return None
+    return min(1.0, own.live_bytes / (parts.heap + parts.other)) if own is not None else 0.0
 
 
 def _largest(values: Iterable[float | None]) -> float | None:
@@ -301,5 +317,6 @@ def _heap(recorded: dict[str, Any] | None, served: bool) -> Heap | None:
     """What a recording counted; None if there is none, or one of a version that did not count."""
     if recorded is None or "heap" not in recorded:
         return None
-    heap = msgspec.convert({**recorded["heap"], "share": recorded.get("share") or 1.0}, Heap)
+    more = {"share": recorded.get("share") or 1.0, "executable": recorded.get("executable") or ""}
+    heap = msgspec.convert({**recorded["heap"], **more}, Heap)
     return heap if served else msgspec.structs.replace(heap, glibc=False)

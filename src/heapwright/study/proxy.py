@@ -140,7 +140,7 @@ def _heap(trace: Path) -> dict[str, Any]:
         "asked_bytes": info.asked_bytes,
         "live_bytes": info.peak_live_bytes,
         "untouched_bytes": info.large_blocks["untouched_at_peak_bytes"],
-        "glibc": Path(info.allocator).name.startswith("libc."),
+        "glibc": info.allocator.startswith("glibc"),
     }
 
 

@@ -271,7 +271,8 @@ class Matters:
             that nothing bounds it.
         held_share: malloc holds at most this share of the peak.
         shares: of the peak, by what holds it (`measure.meter.Parts`); empty where it could not be read.
-        live_bytes: of blocks, at their peak; calls: of malloc and its kin; calls_per_cpu_s: in a second of CPU time.
+        live_bytes: of recorded blocks, at their peak; recorded_share: they explain this share of anonymous memory.
+        calls: of malloc and its kin; calls_per_cpu_s: in a second of CPU time.
         busiest: the program with the most memory, where that is not the command itself; busiest_share: its share.
     """
 
@@ -281,6 +282,7 @@ class Matters:
     held_share: float | None
     shares: dict[str, float]
     live_bytes: float | None
+    recorded_share: float | None
     calls: float | None
     calls_per_cpu_s: float | None
     threads: int
