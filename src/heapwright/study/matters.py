@@ -39,6 +39,9 @@ BYTE_S = 0.25e-9  # to fetch an allocated byte from memory, or to clear or copy 
 # Share of user time that another placement of blocks may save, by anonymous memory: what the second-level cache holds,
 # what a second-level TLB of 2,048 pages reaches, and more (then huge pages help).
 LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (float("inf"), 0.25))
+# Bytes by which the kernel's count of resident pages may be off (it adds up 32 pages and more of each core at a time), and
+# by which the pages of libraries that happen to be mapped differ: two runs of one program differ so, too.
+COUNTED_LATE = 128 << 10
 CONTENDED = 50_000.0  # calls in a second of CPU time from which threads may spend most of it waiting for each other
 _MAPPED = 1.125  # memory of blocks with mappings of their own beside their size: a page in 32 KiB
 
@@ -52,6 +55,7 @@ class Default:
         parts: where that was, at the reading closest to it; None where nothing could be read.
         busiest: the path of the program with the most memory; `busiest_share`: of the tree's.
         own: the paths of the command's program, and of its interpreter.
+        spread: by how much the peaks of its runs differ.
     """
 
     peak: float
@@ -63,6 +67,7 @@ class Default:
     busiest: str
     busiest_share: float
     own: tuple[str, ...]
+    spread: float = 0.0
 
 
 class Heap(msgspec.Struct):
@@ -112,7 +117,8 @@ def memory_bound(default: Default, heap: Heap | None) -> float | None:
     if floor > anonymous:  # more was asked for than was ever resident: then nothing is known of the blocks
         floor = 0.0
     # Files may come and go beside the heap, the program stays.
-    return min(1.0, min(held, default.peak - parts.program - parts.stacks - floor) / default.peak)
+    most = min(held, default.peak - parts.program - parts.stacks - floor)
+    return min(1.0, (most + default.spread + COUNTED_LATE) / default.peak)
 
 
 def cpu_bound(default: Default, heap: Heap | None) -> float | None:
@@ -274,9 +280,9 @@ def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters |
     files = (known.executable, known.interpreter) if known is not None else ()
     own = tuple(file.path for file in files if file is not None)
     found = [
-        (default, _heap(recorded.get(name), served))
+        (default, heap_of(recorded.get(name), served))
         for name, made in by_input.items()
-        if (default := _default(made, tree, own)) is not None
+        if (default := default_of(made, tree, own)) is not None
     ]
     return judge(found) if len(found) == len(by_input) else None
 
@@ -288,7 +294,7 @@ def _is_malloc(name: str) -> bool:
     return bundled_file(name) is not None or os.sep in name
 
 
-def _default(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> Default | None:
+def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> Default | None:
     """The default on one input. Memory is of the run that was looked into, times of those that were not."""
     looked = next((r for r in made if r.extra.get("parts")), None)
     timed = [r for r in made if r.block > 0 and not r.failure] or list(made)
@@ -300,7 +306,9 @@ def _default(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> Def
         return None
     if found is not None and tree:
         peak = found.pss.total + max(0.0, peak - found.rss.total)
+    peaks = [value for r in made if (value := r.metrics.get("peak_rss_bytes")) is not None]
     return Default(
+        spread=max(peaks) - min(peaks),
         peak=max(peak, parts.total if parts is not None else 0.0),
         parts=parts,
         cpu_s=statistics.median(r.metrics.get("cpu_s") or 0.0 for r in timed),
@@ -313,7 +321,7 @@ def _default(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> Def
     )
 
 
-def _heap(recorded: dict[str, Any] | None, served: bool) -> Heap | None:
+def heap_of(recorded: dict[str, Any] | None, served: bool) -> Heap | None:
     """What a recording counted; None if there is none, or one of a version that did not count."""
     if recorded is None or "heap" not in recorded:
         return None

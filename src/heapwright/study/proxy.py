@@ -91,7 +91,7 @@ def record_inputs(
     for input_ in inputs:
         trace = store.traces / f"{hashlib.sha256(input_.name.encode()).hexdigest()[:12]}.hwt"
         if not trace.is_file() or input_.name not in told:
-            told[input_.name] = _record(workload, executor, input_, trace)
+            told[input_.name] = record_input(workload, executor, input_, trace)
             told[input_.name]["charged_s"] = budget.charge()
             store.put({"recorded": told})
         else:
@@ -100,7 +100,12 @@ def record_inputs(
     return traces, told
 
 
-def _record(workload: Workload, executor: Executor, input_: Input, trace: Path) -> dict[str, Any]:
+def record_input(workload: Workload, executor: Executor, input_: Input, trace: Path) -> dict[str, Any]:
+    """Records one input's busiest process, and says what is in the trace.
+
+    Raises:
+        HeapwrightError: it cannot be recorded; the message says why.
+    """
     folder = Path(tempfile.mkdtemp(prefix=".", suffix=record.SUFFIX, dir=trace.parent))
     began = time.monotonic()
     try:
