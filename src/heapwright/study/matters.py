@@ -39,8 +39,8 @@ BYTE_S = 0.25e-9  # to fetch an allocated byte from memory, or to clear or copy 
 # Share of user time that another placement of blocks may save, by anonymous memory: what the second-level cache holds,
 # what a second-level TLB of 2,048 pages reaches, and more (then huge pages help).
 LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (float("inf"), 0.25))
-# Bytes by which the kernel's count of resident pages may be off (it adds up 32 pages and more of each core at a time), and
-# by which the pages of libraries that happen to be mapped differ: two runs of one program differ so, too.
+# Bytes by which peaks of equal runs may differ: the kernel adds up resident pages of each core in batches, and it maps
+# more or fewer pages of libraries around each fault.
 COUNTED_LATE = 128 << 10
 CONTENDED = 50_000.0  # calls in a second of CPU time from which threads may spend most of it waiting for each other
 _MAPPED = 1.125  # memory of blocks with mappings of their own beside their size: a page in 32 KiB
