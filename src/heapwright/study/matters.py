@@ -43,6 +43,7 @@ LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (float("inf"), 0.25))
 # more or fewer pages of libraries around each fault.
 COUNTED_LATE = 128 << 10
 CONTENDED = 50_000.0  # calls in a second of CPU time from which threads may spend most of it waiting for each other
+_MOST = 0.95  # of CPU time, unless nothing bounds it
 _MAPPED = 1.125  # memory of blocks with mappings of their own beside their size: a page in 32 KiB
 
 
@@ -132,7 +133,7 @@ def cpu_bound(default: Default, heap: Heap | None) -> float | None:
     anonymous = parts.heap + parts.other if parts is not None else float("inf")
     layout = next(share for size, share in LAYOUT if anonymous <= size)
     user = default.cpu_s - default.sys_s
-    return min(1.0, (default.sys_s + calls * CALL_S + asked * BYTE_S + layout * user) / default.cpu_s)
+    return min(_MOST, (default.sys_s + calls * CALL_S + asked * BYTE_S + layout * user) / default.cpu_s)
 
 
 def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
