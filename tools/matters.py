@@ -124,7 +124,7 @@ class Program:
         self.tree = (first.extra["processes"] or 1) > 1
         plain = [self.run({}, MeterOptions(backend="poll")) for _ in range(3)]
         runs = [first, *(run for run in plain if run is not None)]
-        default = matters.default_of(runs, self.tree, ())
+        default = matters.default_of(runs, self.tree, (shutil.which(self.workload.program()) or "",))
         if default is None:
             return None, None
         trace = self.folder / "program.hwt"

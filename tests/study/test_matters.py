@@ -71,17 +71,19 @@ def test_blocks_that_are_live_at_the_peak_stay() -> None:
 
 def test_blocks_that_were_never_resident_bound_nothing() -> None:
     assert memory(default(), heap(500)) == pytest.approx(90)
+    assert memory(default(), heap(500, untouched_bytes=409.5 * MIB)) == pytest.approx(100 - 6 - 1 - 90.5)
 
 
 def test_memory_that_no_recorded_block_explains_is_not_mallocs() -> None:
     runtime = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB))
     assert memory(runtime, heap(4)) == pytest.approx(2 + 1.125 * 4)
     assert memory(runtime, heap(4, glibc=False)) == pytest.approx(89), "another malloc maps its heap"
-    assert memory(replace(runtime, processes=2), heap(4)) == pytest.approx(89), "one of them was not recorded"
+    assert memory(replace(runtime, processes=2, busiest_share=0.8), heap(4)) == pytest.approx(2 + 1.125 * 4 + 20)
 
 
 def test_a_recording_of_another_process_bounds_no_memory() -> None:
     assert memory(default(), heap(70, executable="/bin/sh")) == pytest.approx(90)
+    assert memory(default(), heap(70, alike=2)) == pytest.approx(90), "another process of this program may have it"
     known = judge([(default(), heap(70, executable="/bin/sh"))])
     assert known is not None
     assert (known.live_bytes, known.recorded_share) == (None, 0.0)

@@ -133,7 +133,7 @@ def record_input(workload: Workload, executor: Executor, input_: Input, trace: P
         "executable": busiest.executable,
         "processes": len(processes),
         "warning": busiest.warning,
-        "heap": _heap(trace),
+        "heap": _heap(trace) | {"alike": sum(p.executable == busiest.executable for p in processes)},
     }
 
 
