@@ -127,7 +127,7 @@ class Program:
         default = matters.default_of(runs, self.tree, (shutil.which(self.workload.program()) or "",))
         if default is None:
             return None, None
-        trace = self.folder / "program.hwt"
+        trace = self.folder / f"program-{os.getpid()}.hwt"
         trace.unlink(missing_ok=True)
         try:
             executor = Executor(self.workload, MeterOptions(backend="poll"), self.folder / "references")
