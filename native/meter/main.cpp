@@ -101,7 +101,7 @@ int meter(const Options& options) {
     return fail(status, error);
   }
   Ledger ledger(options.series);
-  Watcher watcher(ledger, options.pss);
+  Watcher watcher(ledger, options.pss, options.parts);
   InstructionCounter instructions;
   const EnergyCounter energy;
   RunContext context{.options = options,

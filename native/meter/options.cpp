@@ -33,6 +33,7 @@ enum Flag : std::uint8_t {
   kInterval,
   kMassif,
   kPss,
+  kParts,
   kSeries,
   kTimeout,
   kGrace,
@@ -63,6 +64,9 @@ bool apply(int flag, const char* text, Options& options) {
       return true;
     case kPss:
       options.pss = true;
+      return true;
+    case kParts:
+      options.pss = options.parts = true;
       return true;
     case kSeries:
       if (!parse_number(text, 2, 1e6, number)) {
@@ -104,11 +108,12 @@ const char* backend_name(Backend backend) {
 }
 
 bool parse_options(int argc, char** argv, Options& options, std::string& error) {
-  static const std::array<option, 12> kLong{{{"output", required_argument, nullptr, kOutput},
+  static const std::array<option, 13> kLong{{{"output", required_argument, nullptr, kOutput},
                                              {"backend", required_argument, nullptr, kBackend},
                                              {"interval-ms", required_argument, nullptr, kInterval},
                                              {"massif-compat", no_argument, nullptr, kMassif},
                                              {"pss", no_argument, nullptr, kPss},
+                                             {"parts", no_argument, nullptr, kParts},
                                              {"series", required_argument, nullptr, kSeries},
                                              {"timeout", required_argument, nullptr, kTimeout},
                                              {"kill-grace", required_argument, nullptr, kGrace},

@@ -17,6 +17,7 @@ struct Options {
   std::int64_t interval_ms = 10;  // of the tick
   bool massif = false;
   bool pss = false;        // read proportional set sizes too
+  bool parts = false;      // with pss: divide memory by what holds it, at readings that may cost more
   std::size_t series = 0;  // points of memory over time to keep; 0: none
   double timeout_s = 0;    // 0: none
   double kill_grace_s = 2;

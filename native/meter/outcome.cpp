@@ -75,6 +75,26 @@ std::string series_json(const std::vector<SeriesPoint>& series) {
   return text;
 }
 
+std::string parts_json(const Parts& parts) {
+  Object json;
+  json.count("program", parts.program);
+  json.count("files", parts.files);
+  json.count("stacks", parts.stacks);
+  json.count("heap", parts.heap);
+  json.count("other", parts.other);
+  return json.text();
+}
+
+std::string breakdown_json(const TreeBreakdown& tree) {
+  Object json;
+  json.raw("rss", parts_json(tree.sum.rss));
+  json.raw("pss", parts_json(tree.sum.pss));
+  json.count("processes", tree.processes);
+  json.raw("busiest", quoted(tree.busiest));
+  json.count("busiest_pss", tree.busiest_pss);
+  return json.text();
+}
+
 void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, const Watcher& watcher) {
   if (outcome.backend == Backend::kNone) {
     json.count("peak_rss_bytes", outcome.max_rss);
@@ -107,6 +127,9 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   } else {
     json.null("peak_pss_bytes");
     json.null("mean_pss_bytes");
+  }
+  if (const auto& tree = watcher.breakdown()) {
+    json.raw("parts", breakdown_json(*tree));
   }
   json.optional("cgroup_peak_bytes", watcher.cgroup_peak());
   json.count("max_processes", std::max<std::uint64_t>(1, ledger.max_live()));  // polling may see none

@@ -19,7 +19,7 @@ constexpr double kPerByte = 0.01 / (1U << 30U);  // seconds: foreseen for what h
 bool PssSampler::due(double time, const Ledger& ledger, Moment moment) const {
   const double elapsed = time - start_;
   if (attempts_ == 0) {
-    return moment == Moment::kExit || elapsed >= kFirstAfter;
+    return moment == Moment::kExit || scale_ * elapsed >= kFirstAfter;
   }
   const auto rss = static_cast<double>(ledger.total().rss);
   const bool peak =
@@ -27,16 +27,16 @@ bool PssSampler::due(double time, const Ledger& ledger, Moment moment) const {
   const double growth = std::max(0.0, rss - static_cast<double>(attempt_rss_));
   const double after = spent_ + cost_ + kPerByte * growth;
   if (moment == Moment::kOrdinary) {
-    return (peak || time >= next_) && after <= kPeakShare * elapsed + kAllowance / 2;
+    return (peak || time >= next_) && after <= scale_ * (kPeakShare * elapsed + kAllowance / 2);
   }
-  return (peak || moment == Moment::kExit) && after <= kReleaseShare * elapsed + kAllowance;
+  return (peak || moment == Moment::kExit) && after <= scale_ * (kReleaseShare * elapsed + kAllowance);
 }
 
 void PssSampler::read(double time, double cost, const Ledger& ledger, const std::optional<Rollup>& sum) {
   ++attempts_;
   spent_ += cost;
   cost_ = cost;
-  next_ = time + cost / kRegularShare;
+  next_ = time + cost / (scale_ * kRegularShare);
   attempt_rss_ = ledger.total().rss;
   high_rss_ = std::max(high_rss_, attempt_rss_);
   if (!sum) {

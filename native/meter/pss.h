@@ -10,7 +10,7 @@
 //                              memory back. Only back ends that see calls get there
 //   before a process exits     the same, peak or not: what it has copied from shared pages shows in no RSS
 //
-// and 1 ms in all on top. A peak is likely if the tree's summed RSS is 2 % above its value at every reading so
+// and 1 ms in all on top. A sampler may have a multiple of that all; then its first reading comes sooner too. A peak is likely if the tree's summed RSS is 2 % above its value at every reading so
 // far, or if RSS less the surplus of the last reading is 2 % above the PSS peak. The surplus is RSS less PSS:
 // what a sum of RSS counts too much.
 //
@@ -30,6 +30,9 @@ namespace heapwright::meter {
 
 class PssSampler {
  public:
+  // `scale`: how many times the budget above the readings may cost.
+  explicit PssSampler(double scale = 1) : scale_(scale) {}
+
   enum class Moment : std::uint8_t {
     kOrdinary,   // a tick, or a call that keeps memory
     kReleasing,  // memory is about to go
@@ -54,6 +57,7 @@ class PssSampler {
     return static_cast<double>(sum_.rss) - static_cast<double>(sum_.pss);
   }
 
+  double scale_;
   double start_ = 0;
   double next_ = 0;   // when a regular reading is due
   double cost_ = 0;   // of the last reading, in seconds

@@ -12,11 +12,15 @@ namespace heapwright::meter {
 namespace {
 
 constexpr std::size_t kMaxThreads = 512;  // descriptors kept open
+constexpr double kPartsScale = 5;
 
 }  // namespace
 
-Watcher::Watcher(Ledger& ledger, bool pss)
-    : ledger_(ledger), pss_(pss ? std::optional(PssSampler{}) : std::nullopt), group_(getpid()) {}
+Watcher::Watcher(Ledger& ledger, bool pss, bool parts)
+    : ledger_(ledger),
+      pss_(pss ? std::optional(PssSampler(parts ? kPartsScale : 1)) : std::nullopt),
+      parts_(parts),
+      group_(getpid()) {}
 
 Watcher::~Watcher() {
   for (const auto& [tid, thread] : threads_) {

@@ -23,16 +23,25 @@
 #include "calls.h"
 #include "cgroup.h"
 #include "ledger.h"
+#include "parts.h"
 #include "procfs.h"
 #include "pss.h"
 #include "stacks.h"
 
 namespace heapwright::meter {
 
+// Of all live processes, and of the one that has the most.
+struct TreeBreakdown {
+  Breakdown sum;
+  std::uint64_t processes = 0;
+  std::string busiest;  // the path of its program
+  std::uint64_t busiest_pss = 0;
+};
+
 class Watcher {
  public:
-  // `pss`: read proportional set sizes too.
-  explicit Watcher(Ledger& ledger, bool pss = false);
+  // `pss`: read proportional set sizes too. `parts`: divide them by what holds the memory, with five times the budget.
+  explicit Watcher(Ledger& ledger, bool pss = false, bool parts = false);
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
   ~Watcher();
@@ -61,6 +70,8 @@ class Watcher {
   [[nodiscard]] std::uint64_t max_maps() const { return max_maps_; }
   // nullptr unless asked for.
   [[nodiscard]] const PssSampler* pss() const { return pss_ ? &*pss_ : nullptr; }
+  // Where the memory was at the largest complete reading; nullopt unless asked for, and seen.
+  [[nodiscard]] const std::optional<TreeBreakdown>& breakdown() const { return breakdown_; }
   [[nodiscard]] std::optional<std::uint64_t> cgroup_peak() const { return group_.peak(); }
   [[nodiscard]] const std::set<std::string>& warnings() const { return warnings_; }
 
@@ -93,11 +104,14 @@ class Watcher {
   void scan(double time, std::vector<std::pair<pid_t, Statm>>& readings);
   void forget_threads(pid_t process);
   static PssSampler::Moment moment_of(Process& state, const CallArguments& call);
+  std::optional<Rollup> read_memory(pid_t task, TreeBreakdown& tree) const;
   void read_pss(double time, PssSampler::Moment moment);
   void look_at_group(double time);
 
   Ledger& ledger_;
   std::optional<PssSampler> pss_;
+  bool parts_;
+  std::optional<TreeBreakdown> breakdown_;
   TreeGroup group_;
   pid_t root_ = 0;
   std::map<pid_t, Process> processes_;

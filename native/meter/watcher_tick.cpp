@@ -77,6 +77,26 @@ std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
   return readings;
 }
 
+// Reads one process, and adds its parts to the tree's where they are asked for.
+std::optional<Rollup> Watcher::read_memory(pid_t task, TreeBreakdown& tree) const {
+  if (!parts_) {
+    return read_rollup(task);
+  }
+  const auto found = read_breakdown(task);
+  if (!found) {
+    return std::nullopt;
+  }
+  tree.sum.rss += found->rss;
+  tree.sum.pss += found->pss;
+  ++tree.processes;
+  const Rollup memory{.rss = found->rss.sum(), .pss = found->pss.sum()};
+  if (memory.pss > tree.busiest_pss) {
+    tree.busiest_pss = memory.pss;
+    tree.busiest = executable_of(task);
+  }
+  return memory;
+}
+
 // Reads the proportional set sizes of all processes, if it is time for that.
 void Watcher::read_pss(double time, PssSampler::Moment moment) {
   // A child that has not been looked for yet shares its parent's pages: without it the sum would be too small.
@@ -86,11 +106,12 @@ void Watcher::read_pss(double time, PssSampler::Moment moment) {
   }
   const double began = cpu_now();
   std::optional<Rollup> sum(Rollup{});
+  TreeBreakdown tree;
   for (const auto& [process, state] : processes_) {
     if (state.uncounted || state.ending) {
       continue;
     }
-    const auto one = read_rollup(state.task);
+    const auto one = read_memory(state.task, tree);
     if (one && sum) {
       sum->rss += one->rss;
       sum->pss += one->pss;
@@ -103,6 +124,9 @@ void Watcher::read_pss(double time, PssSampler::Moment moment) {
   }
   if (sum && sum->rss == 0) {
     sum.reset();
+  }
+  if (parts_ && sum && sum->pss > pss_->peak()) {
+    breakdown_ = tree;
   }
   pss_->read(time, cpu_now() - began, ledger_, sum);
 }

@@ -51,6 +51,10 @@ void Statistics::add(const Event& event) {
     resize(event);
   } else if (event.kind == Kind::kResident) {
     peak_resident = std::max(peak_resident, event.value);
+  } else if (event.kind == Kind::kTouched) {
+    if (const Block* const block = blocks_.find(event.object)) {
+      note_touched(event, *block);
+    }
   }
   over_events_.live += static_cast<double>(live_);
   over_events_.rounded += static_cast<double>(rounded_);
@@ -80,8 +84,9 @@ void Statistics::make(const Event& event) {
   if (event.kind == Kind::kAligned) {
     ++alignments[event.alignment];
   }
-  blocks_.insert(event.object, {event.size, ticks, event.time, event.thread, 0});
+  blocks_.insert(event.object, {event.size, ticks, ticks, event.time, event.thread, 0});
   live_ += event.size;
+  large_live_ += large_part(event.size);
   rounded_ += rounded(event.size);
   note_peaks(event);
 }
@@ -102,6 +107,7 @@ void Statistics::resize(const Event& event) {
     resized_down.add(block->size - event.size);
   }
   live_ += event.size - block->size;
+  large_live_ += large_part(event.size) - large_part(block->size);
   rounded_ += rounded(event.size) - rounded(block->size);
   Amount& once = chain_lengths[std::min<std::uint32_t>(block->resizes, 64)];
   if (block->resizes > 0) {
@@ -111,6 +117,7 @@ void Statistics::resize(const Event& event) {
   ++block->resizes;
   chain_lengths[std::min<std::uint32_t>(block->resizes, 64)].add(event.size);
   block->size = event.size;
+  block->changed = ticks;
   block->thread = event.thread;
   note_peaks(event);
 }
@@ -129,12 +136,20 @@ void Statistics::end(const Event& event) {
   if (event.touched != trace::kUnknown && block->size >= kLargeBlock) {
     large_freed.add(block->size);
     large_touched += std::min(event.touched, pages(block->size));
+    note_touched(event, *block);
   }
   lifetimes[log_bin(ticks - block->tick)].add(block->size);
   lifetimes_ns[log_bin(event.time > block->time ? event.time - block->time : 0)].add(block->size);
   live_ -= block->size;
+  large_live_ -= large_part(block->size);
   rounded_ -= rounded(block->size);
   blocks_.erase(event.object);
+}
+
+void Statistics::note_touched(const Event& event, const Block& block) {
+  if (event.touched != trace::kUnknown && block.changed <= peak_tick) {
+    peak_untouched -= std::min({event.touched, large_part(block.size), peak_untouched});
+  }
 }
 
 void Statistics::count_size(std::uint64_t size) {
@@ -155,6 +170,7 @@ void Statistics::note_peaks(const Event& event) {
     peak_time = event.time;
     peak_event = events;
     peak_tick = ticks;
+    peak_untouched = large_live_;
   }
   peak_objects = std::max<std::uint64_t>(peak_objects, blocks_.size());
   peak_rounded = std::max(peak_rounded, rounded_);

@@ -25,6 +25,9 @@ inline constexpr std::uint64_t kGranule = 16;  // alignment every block is taken
 inline constexpr std::uint64_t kLargeBlock =
     65536;  // from here on it is asked how much of a block is touched
 
+// A block's size if it is large, else 0.
+constexpr std::uint64_t large_part(std::uint64_t size) { return size < kLargeBlock ? 0 : size; }
+
 // Bin of a number: 0 for 0, else 1 + floor(log2 n), so bin b > 0 holds [2^(b-1), 2^b).
 constexpr unsigned log_bin(std::uint64_t n) {
   unsigned bin = 0;
@@ -86,7 +89,8 @@ class Statistics {
 
   struct Block {
     std::uint64_t size = 0;
-    std::uint64_t tick = 0;  // when it was made
+    std::uint64_t tick = 0;     // when it was made
+    std::uint64_t changed = 0;  // the tick at which it got its size
     std::uint64_t time = 0;
     std::uint32_t thread = 0;  // that made or last resized it
     std::uint32_t resizes = 0;
@@ -116,6 +120,9 @@ class Statistics {
   std::uint64_t peak_objects = 0;
   std::uint64_t peak_rounded = 0;
   std::uint64_t peak_resident = 0;
+  // Of the large blocks that were live at the peak: bytes not known to have been resident. Such a block counts until it
+  // ends, or the process does, with a known touched part, and with the size it had at the peak.
+  std::uint64_t peak_untouched = 0;
   Curve curve;
   std::vector<ThreadCounts> threads;
 
@@ -148,12 +155,14 @@ class Statistics {
   void end(const trace::Event& event);
   void count_size(std::uint64_t size);
   void note_peaks(const trace::Event& event);
+  void note_touched(const trace::Event& event, const Block& block);
   double average(double Mean::* part) const;
 
   std::uint64_t page_size_;
   trace::LiveTable<Block> blocks_;
   std::uint64_t live_ = 0;
   std::uint64_t rounded_ = 0;
+  std::uint64_t large_live_ = 0;
   Mean over_time_;    // byte-nanoseconds
   Mean over_events_;  // byte-events
   std::vector<std::uint64_t> small_sizes_ = std::vector<std::uint64_t>(kLargeBlock);

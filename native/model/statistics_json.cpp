@@ -93,7 +93,8 @@ void blocks(Json& json, Statistics& s) {
   json.key("large_blocks").open('{').field("from_bytes", kLargeBlock);
   json.field("freed", s.large_freed.count)
       .field("bytes", s.large_freed.bytes)
-      .field("touched_bytes", s.large_touched);
+      .field("touched_bytes", s.large_touched)
+      .field("untouched_at_peak_bytes", s.peak_untouched);
   json.close('}');
 }
 

@@ -58,6 +58,24 @@ TEST(PssBudget, NothingIsReadWhileAProgramLoadsItsLibraries) {
   EXPECT_TRUE(course.at(2));
 }
 
+TEST(PssBudget, AScaledSamplerMayReadSoonerAndCostMore) {
+  PssSampler plain;
+  PssSampler scaled(5);
+  Ledger ledger;
+  ledger.start(0);
+  plain.start(0);
+  scaled.start(0);
+  ledger.sample(1, 0.003, resident(100));
+  EXPECT_FALSE(plain.due(0.003, ledger, Moment::kOrdinary));
+  EXPECT_TRUE(scaled.due(0.003, ledger, Moment::kOrdinary));
+  for (PssSampler* const pss : {&plain, &scaled}) {
+    pss->read(0.01, 0.0007, ledger, Rollup{.rss = 100 * kMib, .pss = 100 * kMib});
+  }
+  ledger.sample(1, 0.05, resident(130));
+  EXPECT_FALSE(plain.due(0.05, ledger, Moment::kOrdinary));  // 1.7 ms of 50
+  EXPECT_TRUE(scaled.due(0.05, ledger, Moment::kOrdinary));
+}
+
 TEST(PssBudget, WhatAProcessCopiedIsReadBeforeItExits) {
   Course course;
   course.run(1, [](double) { return 100; });

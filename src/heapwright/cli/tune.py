@@ -367,6 +367,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
         "picks": picks,
         "references": references,
+        "matters": dataclasses.asdict(view.matters) if view.matters else None,
         "program": view.program or None,
         "runtime": {"name": view.managed["runtime"]} if view.managed.get("runtime") else None,
         "managed": view.managed or None,

@@ -25,6 +25,45 @@ from heapwright.errors import HeapwrightError
 from heapwright.metrics import NUMERIC
 
 _STDERR_TAIL = 4096
+_PARTS_INTERVAL_MS = 2  # polling sees a short program's peak only if it looks often
+
+
+class Parts(msgspec.Struct):
+    """Resident memory by what holds it (native/meter/parts.h), in bytes.
+
+    Attributes:
+        program: the executable and its libraries; files: other files, and memory that processes share.
+        stacks: main stacks.
+        heap: the C library's heap and its arenas.
+        other: all other anonymous memory: blocks that malloc maps by themselves, other allocators, threads' stacks.
+    """
+
+    program: float
+    files: float
+    stacks: float
+    heap: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        """All of it, in bytes."""
+        return self.program + self.files + self.stacks + self.heap + self.other
+
+
+class Breakdown(msgspec.Struct):
+    """Where the memory of a process tree was at the meter's largest reading of proportional memory.
+
+    Attributes:
+        rss, pss: by resident and by proportional set size, summed over processes.
+        busiest: the path of the program whose process had the most proportional memory.
+        busiest_pss: how much that was, in bytes.
+    """
+
+    rss: Parts
+    pss: Parts
+    processes: int
+    busiest: str
+    busiest_pss: float
 
 
 class Ledger(msgspec.Struct):
@@ -59,6 +98,7 @@ class Ledger(msgspec.Struct):
     max_threads: int | None = None
     max_maps: int | None = None
     samples: int | None = None
+    parts: Breakdown | None = None
     series: dict[str, list[float]] | None = None
 
 
@@ -73,6 +113,7 @@ class MeterOptions:
         timeout: seconds until the whole tree is stopped; 0 for none.
         callgrind: count instructions in a second run under callgrind.
         pss: also read proportional set sizes now and then (see docs/meter.md for the cost).
+        parts: also divide memory by what holds it, with readings that may cost more: not for runs that are compared.
     """
 
     backend: str = "auto"
@@ -81,6 +122,7 @@ class MeterOptions:
     timeout: float = 0.0
     callgrind: bool = False
     pss: bool = False
+    parts: bool = False
 
 
 _PROPORTIONAL = ("peak_pss_bytes", "mean_pss_bytes")
@@ -126,6 +168,7 @@ class Run:
         output_sha256: of stdout.
         stderr_tail: the last of stderr where it was captured.
         max_processes: the largest number of processes with an address space of their own that were alive at once.
+        parts: where the memory was; None where `MeterOptions.parts` was not set or nothing could be read.
     """
 
     metrics: dict[str, float | None]
@@ -139,6 +182,7 @@ class Run:
     series: dict[str, list[float]] | None = None
     stderr_tail: str = ""
     max_processes: int | None = None
+    parts: Breakdown | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The run as `measure --json` writes it."""
@@ -183,6 +227,8 @@ def meter_command(options: MeterOptions, report: Path, command: Sequence[str], o
         words.append("--massif-compat")
     if options.pss:
         words.append("--pss")
+    if options.parts:
+        words += ["--parts", "--interval-ms", str(_PARTS_INTERVAL_MS)]
     if options.series:
         words += ["--series", str(options.series)]
     if options.timeout:
@@ -240,7 +286,7 @@ def run_metered(
             text = tail.decode(errors="replace").strip()
             message = text.splitlines()[-1] if text else f"the meter ended with status {process.returncode}"
             raise HeapwrightError(message.removeprefix("heapwright-meter: "), status=process.returncode)
-        ledger = msgspec.json.decode(report.read_bytes(), type=Ledger)
+        ledger = msgspec.json.decode(report.read_bytes().decode("utf-8", "replace"), type=Ledger)
     run = _as_run(ledger, digest, tail.decode(errors="replace"))
     if options.callgrind:
         from heapwright.measure.callgrind import count_instructions
@@ -331,4 +377,5 @@ def _as_run(ledger: Ledger, digest: str, stderr: str) -> Run:
         series=ledger.series,
         stderr_tail=stderr,
         max_processes=ledger.max_processes,
+        parts=ledger.parts,
     )

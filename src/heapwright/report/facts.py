@@ -9,6 +9,7 @@ from typing import Any
 
 from heapwright.metrics import METRICS, show_bytes, show_seconds
 from heapwright.report.terminal import how_searched, quality_text, stages_text
+from heapwright.study.matters import where_text
 from heapwright.study.view import StudyView
 
 
@@ -109,6 +110,7 @@ def facts(view: StudyView) -> list[tuple[str, str]]:
         ("time spent in runs", show_seconds(view.wall_s)),
         *([("what each stage had", stages_text(view))] if view.stages else []),
         ("meter", _METERS.get(view.meter, view.meter) or "n/a"),
+        *([("where the peak's memory was", where_text(view.matters))] if view.matters and view.matters.shares else []),
         *([("why these objectives", view.objectives_why)] if view.objectives_why else []),
         *([("who manages its memory", view.managed["sentence"])] if view.managed else []),
         *([("program", _program(view))] if view.program.get("path") else []),

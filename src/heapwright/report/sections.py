@@ -89,6 +89,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "replayed": sum(e.replayed for e in view.evaluations),
         "shape": shape_text(view.terrain) if view.terrain else "",
         "objectives_why": view.objectives_why,
+        "matters": view.matters.sentence if view.matters else "",
         "hazards": view.hazards,
         "warnings": view.warnings,
         "baseline": baseline,

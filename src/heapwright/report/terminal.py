@@ -107,6 +107,8 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
             console.print(visible(f"  export {key}={shlex.quote(value)}"), markup=False, soft_wrap=True)
         for key in pick.config.settings:
             say(f"{key}: {view.explain(pick.config, key)}", indent="  ")
+    if view.matters:
+        say(view.matters.sentence, indent="  ")
     if view.objectives_why:
         say(view.objectives_why, indent="  ")
     for text in view.hazards:

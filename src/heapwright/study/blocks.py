@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
+import msgspec
+
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import this_host
 from heapwright.study.budget import Budget, Typical
@@ -321,6 +323,8 @@ def _stored(result: Result, failure: str, charged_s: float) -> StoredRun:
     }
     if result.machine:
         extra["machine"] = result.machine
+    if run.parts is not None:
+        extra["parts"] = msgspec.to_builtins(run.parts)
     return StoredRun(
         job.phase,
         job.block,

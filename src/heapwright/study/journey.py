@@ -26,7 +26,7 @@ from heapwright.measure.meter import MeterOptions, gentlest, needs_pss
 from heapwright.metrics import METRICS
 from heapwright.search.auto import choose
 from heapwright.search.protocol import Setup, Strategy, make_strategy
-from heapwright.study import contest, warm
+from heapwright.study import contest, matters, warm
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, Progress
 from heapwright.study.budget import Budget, Need, allot
@@ -123,6 +123,7 @@ class Journey:
         self.proof, self.predicts = True, False
         self.noise: tuple[float, ...] = ()
         self.calibrated: list[StoredRun] = []
+        self._said = ""  # how much can be won
 
     def _report_s(self, began: float | None) -> float:
         """Seconds of a time budget that are kept for the report, by how long this machine took to begin."""
@@ -149,6 +150,7 @@ class Journey:
             raise HeapwrightError(f"{self.store.path} is a landscape", "name another file with --study for a new one")
         self.phase("calibrate")
         self.threads = self._calibrate()
+        self.say_matters()
         if not self.allocators:
             self.phase("done")
             return
@@ -171,6 +173,13 @@ class Journey:
     def phase(self, name: str) -> None:
         """Notes how far the study is."""
         self.store.put({"phase": name, "spent_s": self.spent_s})
+
+    def say_matters(self) -> None:
+        """Say how much can be won, where that is known and was not said so before."""
+        known = matters.of_study(self.store)
+        if known is not None and known.sentence != self._said:
+            self._said = known.sentence
+            self.progress.note(known.sentence)
 
     @property
     def spent_s(self) -> float:
@@ -215,7 +224,7 @@ class Journey:
     def _executor(self, timeout: float, first: bool = False) -> Executor:
         """Runs the program. Its first runs have proportional memory too, which a tree of processes needs."""
         how = metering(self.options, timeout, SERIES_POINTS)
-        how = replace(how, pss=how.pss or (first and not self._objectives_given))
+        how = replace(how, pss=how.pss or (first and not self._objectives_given), parts=first)
         return Executor(self.workload, how, self.store.references)
 
     @property

@@ -14,7 +14,7 @@ from heapwright.allocators.space import ParamSpec, SpaceFile
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.search import pareto
 from heapwright.search.quality import front_quality
-from heapwright.study import proxy
+from heapwright.study import matters, proxy
 from heapwright.study.blocks import Candidate, gather
 from heapwright.study.claim import pick_claim, predicted_effect, study_claim, tree_sentence
 from heapwright.study.confirm import judge
@@ -141,6 +141,7 @@ def view_of(store: Store) -> StudyView:
         references=usual,
         stages=_stages(store, runs),
         objectives_why=tree_sentence(processes) if (processes := store.get("tree")) else "",
+        matters=matters.of_study(store, runs),
         program=program_json(known) if (known := program_of(store)) is not None else {},
         managed=managed,
     )

@@ -95,7 +95,7 @@ def record_inputs(
     for input_ in inputs:
         trace = store.traces / f"{hashlib.sha256(input_.name.encode()).hexdigest()[:12]}.hwt"
         if not trace.is_file() or input_.name not in told:
-            told[input_.name] = _record(workload, executor, input_, trace)
+            told[input_.name] = record_input(workload, executor, input_, trace)
             told[input_.name]["charged_s"] = budget.charge()
             store.put({"recorded": told})
         else:
@@ -104,7 +104,12 @@ def record_inputs(
     return traces, told
 
 
-def _record(workload: Workload, executor: Executor, input_: Input, trace: Path) -> dict[str, Any]:
+def record_input(workload: Workload, executor: Executor, input_: Input, trace: Path) -> dict[str, Any]:
+    """Records one input's busiest process, and says what is in the trace.
+
+    Raises:
+        HeapwrightError: it cannot be recorded; the message says why.
+    """
     folder = Path(tempfile.mkdtemp(prefix=".", suffix=record.SUFFIX, dir=trace.parent))
     began = time.monotonic()
     try:
@@ -132,6 +137,19 @@ def _record(workload: Workload, executor: Executor, input_: Input, trace: Path) 
         "executable": busiest.executable,
         "processes": len(processes),
         "warning": busiest.warning,
+        "heap": _heap(trace) | {"alike": sum(p.executable == busiest.executable for p in processes)},
+    }
+
+
+def _heap(trace: Path) -> dict[str, Any]:
+    """What bounds the gains (`matters.Heap`)."""
+    info, _ = read_info(trace)
+    return {
+        "events": info.events,
+        "asked_bytes": info.asked_bytes,
+        "live_bytes": info.peak_live_bytes,
+        "untouched_bytes": info.large_blocks["untouched_at_peak_bytes"],
+        "glibc": info.allocator.startswith("glibc"),
     }
 
 

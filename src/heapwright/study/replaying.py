@@ -78,6 +78,7 @@ class Replaying:
                 unaccounted = proxy.unaccounted(told, traces, proxy.program_values(journey.calibrated))
                 if unaccounted:
                     raise HeapwrightError(unaccounted, "leave out --proxy replay")
+                journey.say_matters()
             except HeapwrightError as error:
                 if self._forced:
                     raise

@@ -32,6 +32,7 @@ import msgspec
 
 from heapwright.allocators.space import VARIABLE
 from heapwright.errors import HeapwrightError
+from heapwright.measure.meter import Breakdown
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
 from heapwright.study.view import Config
 
@@ -73,6 +74,7 @@ class _Extra(msgspec.Struct):
     machine: str = ""
     host: str = ""
     charged_s: float = 0.0
+    parts: Breakdown | None = None
 
 
 @contextmanager

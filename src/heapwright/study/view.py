@@ -267,6 +267,36 @@ class Proxy:
 
 
 @dataclass(frozen=True)
+class Matters:
+    """How much a malloc can win of the program's peak memory and CPU time (`study.matters`). None: not known.
+
+    Attributes:
+        sentence: for people.
+        memory_bound, cpu_bound: at most this share of the default's peak memory, of its CPU time; of CPU time 1 says
+            that nothing bounds it.
+        held_share: malloc holds at most this share of the peak.
+        shares: of the peak, by what holds it (`measure.meter.Parts`); empty where it could not be read.
+        live_bytes: of recorded blocks, at their peak; recorded_share: they explain this share of anonymous memory.
+        calls: of malloc and its kin; calls_per_cpu_s: in a second of CPU time.
+        busiest: the program with the most memory, where that is not the command itself; busiest_share: its share.
+    """
+
+    sentence: str
+    memory_bound: float | None
+    cpu_bound: float | None
+    held_share: float | None
+    shares: dict[str, float]
+    live_bytes: float | None
+    recorded_share: float | None
+    calls: float | None
+    calls_per_cpu_s: float | None
+    threads: int
+    processes: int
+    busiest: str
+    busiest_share: float | None
+
+
+@dataclass(frozen=True)
 class Worker:
     """What a worker of a cluster did in one session.
 
@@ -326,6 +356,7 @@ class StudyView:
         workload_file: the absolute path of the workload file; empty for a bare command.
         managed: who manages the program's memory where that is not plain malloc: `runtime`, `reach` and `sentence` of
             `allocators.managed.Managed`; empty for others.
+        matters: how much can be won at most; None where nothing is known of that.
     """
 
     path: str
@@ -364,6 +395,7 @@ class StudyView:
     program: dict[str, str | None] = field(default_factory=dict)
     workload_file: str = ""
     managed: dict[str, str] = field(default_factory=dict)
+    matters: Matters | None = None
 
     def explain(self, config: Config, key: str) -> str:
         """What a setting of this configuration does."""

@@ -49,6 +49,33 @@ TEST(Statistics, CountsByHand) {
   EXPECT_DOUBLE_EQ(s.mean_pages(), 4096.0);
 }
 
+TEST(Statistics, OfThePeaksLargeBlocksTheUntouchedPartIsKnown) {
+  constexpr std::uint64_t kLarge = 1U << 20U;
+  const auto touched = [](Kind kind, std::uint64_t object, std::uint64_t bytes) {
+    Event ends = event(kind, 9, object);
+    ends.touched = bytes;
+    return ends;
+  };
+  Statistics s;
+  s.add(event(Kind::kMalloc, 1, 0, 5 * kLarge));  // gone before the peak
+  s.add(touched(Kind::kFree, 0, 0));
+  s.add(event(Kind::kMalloc, 2, 1, 1000));  // small: taken to be used
+  for (std::uint64_t object = 2; object < 8; ++object) {
+    s.add(event(Kind::kCalloc, 3, object, kLarge));
+  }
+  EXPECT_EQ(s.peak_untouched, 6 * kLarge);
+  s.add(touched(Kind::kFree, 2, kLarge));
+  s.add(touched(Kind::kFree, 3, kLarge / 4));
+  s.add(event(Kind::kFree, 9, 4));                 // nobody looked
+  s.add(event(Kind::kRealloc, 9, 5, 2 * kLarge));  // has another size since the peak
+  s.add(touched(Kind::kFree, 5, 2 * kLarge));
+  s.add(event(Kind::kMalloc, 9, 8, kLarge));  // made since
+  s.add(touched(Kind::kFree, 8, kLarge));
+  s.add(touched(Kind::kTouched, 6, 2 * kLarge));  // live at the end: whole pages, so more than it has
+  EXPECT_EQ(s.peak_live, 6 * kLarge + 1000);
+  EXPECT_EQ(s.peak_untouched, 6 * kLarge - kLarge - kLarge / 4 - kLarge);
+}
+
 TEST(Statistics, WithoutTimesAveragesAreOverEvents) {
   Statistics s;
   s.add(event(Kind::kMalloc, 0, 0, 100));

@@ -1,0 +1,204 @@
+"""How much can be won at most, and what is said of it: on made-up figures, and on a stored study."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.measure.meter import Parts
+from heapwright.study.matters import (
+    CALL_S,
+    COUNTED_LATE,
+    Default,
+    Heap,
+    cpu_bound,
+    heap_of,
+    judge,
+    memory_bound,
+    where_text,
+)
+from heapwright.study.view import Matters
+
+MIB = 1 << 20
+PROGRAM = "/usr/bin/prog"
+
+
+def default(**changes: Any) -> Default:
+    """100 MiB at the peak, 90 of them anonymous; half a second of CPU time."""
+    parts = Parts(program=6 * MIB, files=3 * MIB, stacks=1 * MIB, heap=80 * MIB, other=10 * MIB)
+    made = Default(100 * MIB, parts, 0.5, 0.1, 1, 1, PROGRAM, 1.0, (PROGRAM,))
+    return replace(made, **changes)
+
+
+def heap(live: float, **changes: Any) -> Heap:
+    """A recording whose blocks were all resident."""
+    made: dict[str, Any] = {"events": 1e6, "asked_bytes": 1e8, "live_bytes": live * MIB, "untouched_bytes": 0.0}
+    return Heap(**{**made, "executable": PROGRAM, **changes})
+
+
+def memory(seen: Default, recording: Heap | None = None) -> float:
+    """The bound in MiB of the peak, without what equal runs differ by."""
+    bound = memory_bound(seen, recording)
+    assert bound is not None
+    return (bound * seen.peak - COUNTED_LATE - seen.spread) / MIB
+
+
+def said(seen: Default, recording: Heap | None = None) -> str:
+    """The sentence."""
+    known = judge([(seen, recording)])
+    assert known is not None
+    return known.sentence
+
+
+def test_without_a_recording_all_anonymous_memory_may_be_won() -> None:
+    assert memory(default()) == pytest.approx(90)
+
+
+def test_what_no_reading_saw_may_be_mallocs() -> None:
+    assert memory(default(peak=120 * MIB)) == pytest.approx(110)
+
+
+def test_blocks_that_are_live_at_the_peak_stay() -> None:
+    # Files may have come after the blocks went, so they do not count against the bound.
+    assert memory(default(), heap(70)) == pytest.approx(100 - 6 - 1 - 70)
+    assert memory(default(), heap(70, untouched_bytes=60.0 * MIB)) == pytest.approx(100 - 6 - 1 - 10)
+
+
+def test_blocks_that_were_never_resident_bound_nothing() -> None:
+    assert memory(default(), heap(500)) == pytest.approx(90)
+    assert memory(default(), heap(500, untouched_bytes=409.5 * MIB)) == pytest.approx(100 - 6 - 1 - 90.5)
+
+
+def test_memory_that_no_recorded_block_explains_is_not_mallocs() -> None:
+    runtime = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB))
+    assert memory(runtime, heap(4)) == pytest.approx(2 + 1.125 * 4)
+    assert memory(runtime, heap(4, glibc=False)) == pytest.approx(89), "another malloc maps its heap"
+    assert memory(replace(runtime, processes=2, busiest_share=0.8), heap(4)) == pytest.approx(2 + 1.125 * 4 + 20)
+
+
+def test_a_recording_of_another_process_bounds_no_memory() -> None:
+    assert memory(default(), heap(70, executable="/bin/sh")) == pytest.approx(90)
+    assert memory(default(), heap(70, alike=2)) == pytest.approx(90), "another process of this program may have it"
+    known = judge([(default(), heap(70, executable="/bin/sh"))])
+    assert known is not None
+    assert (known.live_bytes, known.recorded_share) == (None, 0.0)
+
+
+def test_equal_runs_that_differ_widen_the_bound() -> None:
+    assert memory_bound(default(spread=5 * MIB), None) == pytest.approx((95 * MIB + COUNTED_LATE) / (100 * MIB))
+
+
+def test_cpu_time_counts_the_system_the_calls_and_the_bytes_of_all_processes() -> None:
+    few, many = cpu_bound(default(), heap(1, events=1e5)), cpu_bound(default(), heap(1, events=1e5 + 1e6))
+    assert few is not None
+    assert many is not None
+    assert few > 0.1 / 0.5, "system time alone"
+    assert many - few == pytest.approx(1e6 * CALL_S / 0.5)
+    part = cpu_bound(default(), heap(1, events=1e5, asked_bytes=0.0, share=0.5))
+    assert part == pytest.approx(cpu_bound(default(), heap(1, events=2e5, asked_bytes=0.0)))
+
+
+def test_without_a_recording_cpu_time_is_not_known() -> None:
+    assert cpu_bound(default(), None) is None
+    assert "what can be won in CPU time is not known" in said(default())
+
+
+def test_threads_that_call_malloc_often_may_wait_most_of_the_time() -> None:
+    assert cpu_bound(default(threads=4), heap(70)) == 1.0
+    assert "of CPU time perhaps most, because 4 threads call malloc 2 M times a second" in said(
+        default(threads=4), heap(70)
+    )
+    rare = cpu_bound(default(threads=4), heap(70, events=1e3))
+    assert rare is not None
+    assert rare < 1.0
+
+
+SIZES = st.floats(0, 1e10)
+
+
+@given(st.builds(Parts, SIZES, SIZES, SIZES, SIZES, SIZES), SIZES, SIZES, SIZES, st.booleans())
+def test_a_bound_is_a_share_and_a_recording_never_raises_it(
+    parts: Parts, unread: float, live: float, untouched: float, glibc: bool
+) -> None:
+    seen = default(peak=parts.total + unread, parts=parts)
+    bare = memory_bound(seen, None)
+    bound = memory_bound(seen, heap(live / MIB, untouched_bytes=untouched, glibc=glibc))
+    if seen.peak <= 0:
+        assert bound is None
+        return
+    assert bare is not None
+    assert bound is not None
+    assert 0 <= bound <= bare <= 1
+
+
+def test_the_sentence_has_both_bounds() -> None:
+    assert said(default(cpu_s=5.0), heap(70)).startswith("At most 23% of peak memory and at most ")
+    assert said(default(cpu_s=5.0), heap(70)).endswith("% of CPU time can be won here.")
+
+
+def test_malloc_that_holds_little_is_not_worth_a_search() -> None:
+    pages = default(parts=Parts(2 * MIB, 96 * MIB, 1 * MIB, MIB / 2, MIB / 2), sys_s=0.0)
+    assert said(pages).startswith(
+        "Malloc holds at most 1% of this program's peak memory, 96% is pages of files:"
+        " there is next to nothing to win of memory; "
+    )
+    assert memory(pages) == pytest.approx(1)
+    quiet = replace(pages, parts=Parts(2 * MIB, 97 * MIB, 1 * MIB, 0, 0), cpu_s=100.0)
+    assert "there is next to nothing to win of memory; at most 5% of CPU time can be won." in said(
+        quiet, heap(0, events=10, asked_bytes=10.0)
+    )
+
+
+def test_the_busiest_program_is_named_where_it_is_not_the_command() -> None:
+    seen = default(processes=3, busiest="/usr/lib/gcc/cc1plus", busiest_share=0.98)
+    assert "(98% of its memory is cc1plus's)" in said(seen)
+    assert "prog" not in said(default())
+
+
+def test_a_program_too_short_to_be_read_is_said_to_be_so() -> None:
+    short = default(parts=None, busiest="")
+    assert judge([(short, None)]) is None
+    assert said(short, heap(1)).startswith("The program ended before its memory could be read")
+
+
+def test_of_several_inputs_the_largest_bound_counts_and_all_must_be_known() -> None:
+    small = default(peak=10 * MIB, parts=Parts(MIB, 0, 0, 9 * MIB, 0))
+    both = judge([(default(), heap(85)), (small, heap(0))])
+    assert both is not None
+    assert both.memory_bound == memory_bound(small, heap(0))
+    unread = judge([(default(), heap(85)), (replace(small, parts=None), heap(1))])
+    assert unread is not None
+    assert unread.memory_bound is None
+    unrecorded = judge([(default(), heap(85)), (small, None)])
+    assert unrecorded is not None
+    assert unrecorded.cpu_bound is None
+
+
+def test_where_the_memory_was_is_written_largest_kind_first() -> None:
+    known = judge([(default(), None)])
+    assert isinstance(known, Matters)
+    assert where_text(known) == (
+        "C library's heap 80%, other anonymous memory 10%, program and libraries 6%, other files 3%, main stacks 1%"
+    )
+
+
+def test_a_recording_of_an_older_version_is_none() -> None:
+    assert heap_of({"events": 5, "share": 1.0}, served=True) is None
+    assert heap_of(None, served=True) is None
+    kept = {"heap": {"events": 5, "asked_bytes": 6, "live_bytes": 7, "untouched_bytes": 0, "glibc": True}}
+    found = heap_of({**kept, "executable": PROGRAM, "share": 0.5}, served=False)
+    assert found is not None
+    assert (found.glibc, found.share, found.executable) == (False, 0.5, PROGRAM)
+
+
+def test_paths_are_compared_after_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "python3.11").touch()
+    (tmp_path / "python3").symlink_to(tmp_path / "python3.11")
+    known = judge([(default(own=(str(tmp_path / "python3"),), busiest=str(tmp_path / "python3.11")), None)])
+    assert known is not None
+    assert known.busiest == ""

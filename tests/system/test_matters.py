@@ -1,0 +1,58 @@
+"""What `tune` says before it searches: how much malloc can win at most of programs whose memory is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .conftest import Heapwright
+
+MIB = 1 << 20
+QUICK = ("--allocators", "glibc", "--budget", "1", "--pairs", "6:6", "--study", "s.study", "--json", "found.json")
+UNKNOWN = "what can be won in CPU time is not known before its allocations are recorded"
+
+
+def tuned(heapwright: Heapwright, *command: str) -> tuple[dict[str, Any], str]:
+    """What is known at the end, and all that was said."""
+    done = heapwright("tune", *QUICK, "--", *command)
+    assert done.status == 0, done.err
+    found: dict[str, Any] = json.loads((heapwright.folder / "found.json").read_text())["matters"]
+    assert found["sentence"] in " ".join(done.out.split()), "the summary says it"
+    assert found["sentence"] in done.err, "it was said on the way"
+    assert found["sentence"].replace("'", "&#39;") in (heapwright.folder / "s.html").read_text()
+    return found, done.err
+
+
+def test_a_mapped_file_is_not_mallocs(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    (heapwright.folder / "data").write_bytes(bytes(64 * MIB))
+    found, said = tuned(heapwright, str(program("holders")), "data")
+    assert found["shares"]["files"] > 0.9
+    assert found["held_share"] < 0.03
+    first = "Malloc holds at most "
+    assert first in said
+    assert "is pages of files: there is next to nothing to win of memory" in said
+    assert said.index(first) < said.index("measuring the default: 6 runs"), "before anything is searched"
+    assert found["busiest"] == ""
+    assert "where the peak&#39;s memory was" in (heapwright.folder / "s.html").read_text()
+
+
+def test_a_recording_says_what_of_the_heap_must_stay(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    found, said = tuned(heapwright, str(program("holders")))
+    assert UNKNOWN in said, "before the recording"
+    assert 0.75 < found["shares"]["heap"] < 0.85  # 64 of 82 MiB
+    assert 0.15 < found["shares"]["other"] < 0.25
+    # 63.5 MiB were live at once; above them only the last block was there, and what every process has.
+    assert 16 / 84 < found["memory_bound"] < 21 / 82
+    assert 63 * MIB < found["live_bytes"] < 64.5 * MIB
+    assert 0.6 < found["recorded_share"] < 0.9
+    assert 0 < found["cpu_bound"] <= 1
+    assert f"At most {100 * found['memory_bound']:.0f}% of peak memory and at most " in found["sentence"]
+
+
+def test_the_program_that_has_the_memory_is_named(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    found, _ = tuned(heapwright, "sh", "-c", f"{program('holders')}; true")
+    assert found["busiest"] == program("holders").name
+    assert found["busiest_share"] > 0.9
+    assert f"of its memory is {found['busiest']}'s)" in found["sentence"]
