@@ -75,8 +75,8 @@ def test_options_survive_the_store() -> None:
     assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(options)), Options, strict=False) == options
 
 
-def test_only_how_long_it_goes_on_may_change() -> None:
-    assert set(EXTENSIBLE) == {"evaluations", "budget_s", "pairs_max", "replicates"}
+def test_only_how_long_it_goes_on_and_what_it_advises_may_change() -> None:
+    assert set(EXTENSIBLE) == {"evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices"}
     stored = Options()
     assert conflicts(stored, {"evaluations": 500, "budget_s": 9.0, "pairs_max": 99}) == []
     assert conflicts(stored, {"seed": 2, "objectives": ("wall_s", "cpu_s")}) == [
