@@ -81,7 +81,7 @@ def test_two_names_for_the_default_claim_nothing(
     for seed in ("1", "2"):
         found = result(heapwright("tune", "--seed", seed, "--study", f"{seed}.study", *words))
         claims.append(found["claim"])
-        if found["claim"] == "No proven improvement: keep the default.":
+        if found["claim"].startswith(("No proven improvement: keep the default.", "Not enough was measured")):
             verdicts = {c["verdict"] for p in found["picks"].values() for c in p["confirmed"].values()}
             assert "better" not in verdicts
             break
