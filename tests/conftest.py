@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from importlib.resources import files
@@ -33,6 +34,10 @@ LONG = pytest.StashKey[int]()  # how many tests the short form leaves to the lon
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[LONG] = 0
     config.addinivalue_line("markers", "long: only in the long form (pytest --long, make torture)")
+    # What nohup, cron or a shell's & ignores stays ignored in every program that a test starts and signals.
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -163,7 +163,7 @@ def test_commands_run(page: Path, lines: list[Command], folder: Path) -> None:
             )  # fmt: skip
             serves = words[0] == "watch" or (words[:2] == ["record", "-o"] and "./service" in words)
             try:
-                _, said = process.communicate(timeout=3 if serves else 120)
+                _, said = process.communicate(timeout=3 if serves else 300)
             except subprocess.TimeoutExpired:
                 assert serves, line
                 os.killpg(process.pid, signal.SIGINT)  # Ctrl-C
