@@ -96,7 +96,7 @@ def test_one_clear_line(case: str, heapwright: Heapwright, folder: Path) -> None
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("echo no such config >&2; exit 3", r"fails by itself, with nothing changed: exit status 3: no such config \(if status 3 "),
+        ("echo no such config >&2; exit 3", r"with nothing changed: exit status 3: no such config \(if status 3 "),
         ("kill -SEGV $$", r"fails by itself, with nothing changed: killed by SIGSEGV"),
         ("sleep 60", r"fails by itself, with nothing changed: timed out after 1 s"),
     ],
