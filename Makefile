@@ -41,8 +41,11 @@ $(VENV)/.dependencies: requirements.lock build/.system
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
+# A folder stays with the generator that made it: the tests install Ninja, which CMake would take from then on.
+GENERATOR = $(shell sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' build/cp*/CMakeCache.txt 2>/dev/null | head -n 1)
+
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	$(if $(GENERATOR),CMAKE_GENERATOR="$(GENERATOR)") $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 	@touch $@
 
 run: build
