@@ -144,8 +144,9 @@ void Watcher::new_image(pid_t process, Process& state, const Stat& stat, double 
   refresh(state);
 }
 
-// One reading into the ledger; false when the task has gone meanwhile.
-bool Watcher::sample(pid_t process, Statm memory, double time) {
+// One reading into the ledger; false when the task has gone meanwhile. `calls`: it is at a call's entry, so it is
+// not within exec.
+bool Watcher::sample(pid_t process, Statm memory, double time, bool calls) {
   const auto at = processes_.find(process);
   if (at == processes_.end() || at->second.ending) {
     return true;
@@ -168,14 +169,22 @@ bool Watcher::sample(pid_t process, Statm memory, double time) {
     const bool moved = !stat->dead && stat->start_stack != state.start_stack;
     if (!stat->not_executed && (state.uncounted || moved)) {
       new_image(process, state, *stat, time);
-      // What was read may still be the old image, with vfork its parent's memory.
-      const auto fresh = read_process(process, state);
-      if (!fresh) {
-        return false;
-      }
-      memory = *fresh;
     }
-    state.exec_pending = false;
+    if (!state.uncounted) {
+      // What was read may still be the old image, with vfork its parent's memory. And exec tells where the stack
+      // starts before it grows it by 128 KiB (setup_arg_pages): both figures are to be from one side of that.
+      std::uint64_t stack = 0;
+      do {
+        stack = state.stack;
+        const auto fresh = read_process(process, state);
+        if (!fresh) {
+          return false;
+        }
+        memory = *fresh;
+        refresh(state);
+      } while (state.stack != stack);
+    }
+    state.exec_pending = state.exec_pending && !calls;
   }
   if (!state.uncounted) {
     state.stacks.reading(memory.data);
@@ -190,7 +199,7 @@ void Watcher::called(pid_t thread, const CallArguments& call, double time) {
   pid_t process = 0;
   const auto memory = read_thread(thread, process);
   const auto at = processes_.find(process);
-  if (!memory || at == processes_.end() || !sample(process, *memory, time)) {
+  if (!memory || at == processes_.end() || !sample(process, *memory, time, true)) {
     return;
   }
   if (!at->second.ending && !at->second.uncounted) {

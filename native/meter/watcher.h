@@ -80,7 +80,7 @@ class Watcher {
     pid_t task = 0;  // through which it is read
     bool uncounted = false;
     bool ending = false;        // at exit_group: what other threads still do does not count
-    bool exec_pending = false;  // has called exec; whether it worked shows at the next reading
+    bool exec_pending = false;  // has called exec and nothing since; a reading shows whether it worked
     bool settling = false;      // seen within exec
     std::uint64_t stack = 0;
     std::uint64_t start_stack = 0;
@@ -96,7 +96,7 @@ class Watcher {
   std::optional<Statm> read_process(pid_t process, Process& state);
   void discover(pid_t process);
   std::vector<std::pair<pid_t, Statm>> read_all(double time);
-  bool sample(pid_t process, Statm memory, double time);
+  bool sample(pid_t process, Statm memory, double time, bool calls);
   void refresh(Process& state);
   void new_image(pid_t process, Process& state, const Stat& stat, double time);
   void call_effects(pid_t process, Process& state, const CallArguments& call, double time);

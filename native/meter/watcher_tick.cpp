@@ -161,7 +161,7 @@ void Watcher::tick(double time) {
   double spent = 0;
   for (const auto& [process, memory] : readings) {
     const auto at = processes_.find(process);
-    if (at == processes_.end() || !sample(process, memory, time) || at->second.uncounted ||
+    if (at == processes_.end() || !sample(process, memory, time, false) || at->second.uncounted ||
         at->second.ending) {
       continue;
     }

@@ -121,6 +121,17 @@ static int behave_exec(const char* self, const char* left) {
   return 1;
 }
 
+/* `left` more program images in one process, each with the same heap. */
+static int behave_exec_often(const char* self, int left) {
+  void* block = malloc(300000);
+  __asm__ volatile("" : : "r"(block) : "memory");
+  if (block == NULL || left == 0) return block == NULL;
+  char next[12];
+  snprintf(next, sizeof next, "%d", left - 1);
+  execl(self, self, "exec-often", next, (char*)NULL);
+  return 1;
+}
+
 static void* idle(void* unused) {
   wait_ms(60);
   return unused;
@@ -309,6 +320,7 @@ int main(int argc, char** argv) {
   if (strcmp(name, "vfork") == 0) return behave_vfork(3, "0.05");
   if (strcmp(name, "vfork-often") == 0) return behave_vfork(300, "0");
   if (strcmp(name, "exec") == 0) return behave_exec(argv[0], argument);
+  if (strcmp(name, "exec-often") == 0) return behave_exec_often(argv[0], atoi(argument));
   if (strcmp(name, "threads") == 0) return behave_threads();
   if (strcmp(name, "daemon") == 0) return behave_daemon(argument);
   if (strcmp(name, "steps") == 0) return behave_steps();
