@@ -46,7 +46,6 @@ PACKAGES = {
     "gfortran": "gfortran",
     "git": "git",
     "gm": "graphicsmagick",
-    "go": "golang-go",
     "heaptrack": "heaptrack",
     "ip": "iproute2",
     "java": "default-jre-headless",

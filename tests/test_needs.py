@@ -50,7 +50,7 @@ def test_the_set_up_installs_what_tests_need() -> None:
     everywhere = {"bash", "coreutils", "mawk", "mount", "python3", "util-linux"}
     named = set(needs.PACKAGES.values()) - everywhere
     short, long = packages("build") | packages("test"), packages("torture")
-    assert named - short == {"postgresql", "tcl", "user-mode-linux"}
+    assert named - short == {"cargo", "postgresql", "tcl", "user-mode-linux"}
     assert named - short <= long
     assert {peer.package for peer in known_peers()} - {""} <= short
     skips = re.compile(r'needs\.missing\("([^"{}]+)"\)')

@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from heapwright.errors import NO_GAIN
 from tests import needs
 
 from .commands import PAGES, ROOT, Command, blocks, commands
@@ -168,7 +169,8 @@ def test_commands_run(page: Path, lines: list[Command], folder: Path) -> None:
                 assert serves, line
                 os.killpg(process.pid, signal.SIGINT)  # Ctrl-C
                 _, said = process.communicate(timeout=30)
-            assert process.returncode == 0 or serves, f"{line}\n{said[-1000:]}"
+            fine = (0, NO_GAIN) if words[0] == "apply" else (0,)  # a study of one second seldom proves a gain
+            assert process.returncode in fine or serves, f"{line}\n{said[-1000:]}"
 
 
 def test_what_is_left_out_is_there() -> None:

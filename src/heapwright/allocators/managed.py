@@ -99,7 +99,7 @@ def _runtime(found: ProgramFile, name: str) -> Managed | None:
         elif data.find(b"libhostfxr.so\0") >= 0 or data.find(b"libcoreclr.so\0") >= 0:
             who, settings = "the .NET runtime", "DOTNET_GCConserveMemory, DOTNET_gcServer and DOTNET_GCHeapHardLimit"
             runtime = "dotnet"
-        elif data.find(b"NODE_OPTIONS\0") >= 0:
+        elif data.find(b"NODE_OPTIONS\0") >= 0 or data.find(b"\0libnode.so.") >= 0:  # Debian's is a library
             who, settings = "V8", "--max-semi-space-size and --max-old-space-size (in NODE_OPTIONS)"
             runtime = "v8"
         else:

@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
         config, command = dataclasses.replace(config, env=shown), [visible(word) for word in command]
         cwd = visible(cwd)
     text = render(config, args.fmt, command, claim, cwd)
-    print(visible(text, "\n") if sys.stdout.isatty() else text)
+    print(visible(text, "\n") if sys.stdout.isatty() else text, flush=True)
     if pick is not None and is_proven(pick, view.objectives):
         return 0
     what = f"the {pick.name} pick of {args.study}" if pick else str(args.study)
-    say(f"no gain is proven for {what}: keep the default")
+    say(f"no gain is proven for {what}: what is printed keeps the default")
     return NO_GAIN
