@@ -14,8 +14,8 @@ from tests.conftest import PROGRAMS
 BEHAVIOURS = ("storm", "detached", "orphans", "fork", "signals", "vfork", "limit")
 
 
-def behave(malloc: Malloc, *words: str | Path) -> None:
-    done = malloc.run(*words)
+def behave(malloc: Malloc, *words: str | Path, timeout: float = 120) -> None:
+    done = malloc.run(*words, timeout=timeout)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, [b"ok"]), done.stderr.decode()
 
 

@@ -37,6 +37,9 @@ inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 
 static_assert(kLargestClassBytes <= kSuperblockBytes);
 
+// More than the addresses that any process gets without asking for high ones.
+inline constexpr std::size_t kAddresses = std::size_t{1} << 48U;
+
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) & ~(unit - 1);
 }

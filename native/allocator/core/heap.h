@@ -179,13 +179,10 @@ class Heap {
   void empty_fronts();
   // The thread ends: what it has goes where it belongs, and whatever comes back after is brought home by whoever brings it.
   void rest();
-  // For fork: nobody is in the middle of anything of this heap's; in the child, nobody else ever will be.
-  void hold() { lock_.lock(); }
-  void let_go() { lock_.unlock(); }
-  void reset_lock() {
-    lock_.reset();
-    forks_ = pool_->forks;
-  }
+  // For fork.
+  platform::Lock& lock() { return lock_; }
+  // This heap is one of those that the process has since its last fork.
+  void keep_in_child() { forks_ = pool_->forks; }
   // Everything that is nobody's goes back to the kernel; whether anything did.
   bool trim();
   // The other heaps' front lists cannot be looked into: what is in them counts as live.

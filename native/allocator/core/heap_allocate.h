@@ -22,7 +22,7 @@ void* Heap<C>::allocate_slow(std::size_t bytes, bool zero) {
 
 template <Configuration C>
 void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zero) {
-  if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX - bytes) {
+  if (bytes >= kAddresses || alignment >= kAddresses) {  // no memory that is given back makes room for that
     return nullptr;
   }
   for (int tries = 0; tries < 2; ++tries) {
@@ -112,7 +112,7 @@ template <Configuration C>
 void Heap<C>::harden() {
   if constexpr (C::kSecure) {
     if (!pool_->large.guards) {
-      pool_->hardening.start(platform::random_seed());
+      pool_->hardening.start();
       region().settings.guards = pool_->large.guards = true;
     }
   }

@@ -192,10 +192,20 @@ void* Large::resize(void* block, std::size_t bytes) {
   if (entry == nullptr || bytes == entry->bytes) {
     return entry == nullptr ? nullptr : block;
   }
-  if (guards) {  // two mappings do not move as one
-    return nullptr;
+  const std::size_t before = entry->bytes;
+  void* moved = block;
+  if (!guards) {
+    moved = platform::remap(block, before, bytes);
+  } else if (bytes < before) {  // the first page that is too much becomes the guard
+    platform::forbid(static_cast<char*>(block) + bytes, guard_bytes());
+    platform::unmap(static_cast<char*>(block) + bytes + guard_bytes(), before - bytes);
+  } else {  // the guard is in the way, and stays behind
+    moved = platform::remap(block, before, bytes + guard_bytes());
+    if (moved != nullptr) {
+      platform::forbid(static_cast<char*>(moved) + bytes, guard_bytes());
+      platform::unmap(static_cast<char*>(block) + before, guard_bytes());
+    }
   }
-  void* const moved = platform::remap(block, entry->bytes, bytes);
   if (moved != nullptr) {
     erase(entry);
     insert(reinterpret_cast<std::uintptr_t>(moved), bytes);

@@ -11,7 +11,7 @@
 // that all such threads share under a lock: nothing is left behind, however often that happens.
 //
 // fork: the child has one thread. Its heap goes on; those of the others stay as they are, perhaps in the
-// middle of something, and are not used again; blocks of theirs can be freed as ever.
+// middle of something, and are not used again; blocks of theirs can be freed as ever. See platform::Forking.
 #pragma once
 
 #include <pthread.h>
@@ -44,7 +44,8 @@ class ThreadHeaps {
   }
   // The first thread's heap, made before: `other` is emptied into it.
   void adopt_alone(Heap<C>& other);
-  // To be called once, in the first slow path or when the second thread is about to start. May allocate.
+  // Asks to be told of threads that end, and of forks; at the latest before there is a second thread. The earlier, the
+  // better: what asks first is told last of a fork, when nobody else's handler is left to wait for anything. May allocate.
   void watch();
 
   void (*on_fault)(const void* address, Fault fault) = nullptr;
@@ -68,9 +69,9 @@ class ThreadHeaps {
   Heap<C>* make(std::uint32_t number);
   Heap<C>* begin(void* memory, std::uint32_t number);
   static void leave(void* heap);
-  // The heaps that the child of a fork has: nobody must be bringing anything home to them.
+  // The heaps that the child of a fork has.
   template <class F>
-  void each_held(F f) {
+  void each_kept(F f) {
     f(shared_);
     if (current_ != &nobody_) {
       f(*current_);
@@ -78,6 +79,15 @@ class ThreadHeaps {
     for (Heap<C>* heap = idle_; heap != nullptr; heap = heap->next_idle) {
       f(*heap);
     }
+  }
+  // What a fork keeps, in the order in which locks are taken; of heaps because nobody must be bringing anything home to
+  // those that the child has.
+  template <class F>
+  void each_lock(F f) {
+    f(lock_);
+    f(shared_lock_);
+    each_kept([&](Heap<C>& heap) { f(heap.lock()); });
+    f(pool_.lock);
   }
   void before_fork();
   void after_fork(bool child);
@@ -150,7 +160,7 @@ template <Configuration C>
 Heap<C>* ThreadHeaps<C>::begin(void* memory, std::uint32_t number) {
   auto* const heap = new (memory) Heap<C>(pool_, number);
   heap->on_fault = on_fault;
-  heap->reset_lock();
+  heap->keep_in_child();
   if (front_bytes != 0) {
     heap->set_front(front_bytes);
   }
@@ -193,25 +203,26 @@ void ThreadHeaps<C>::leave(void* pointer) {
 
 template <Configuration C>
 void ThreadHeaps<C>::before_fork() {
-  lock_.lock();
-  shared_lock_.lock();
-  each_held([](Heap<C>& heap) { heap.hold(); });
-  pool_.lock.lock();
+  if (!platform::single_threaded() && platform::Forking::begin()) {
+    each_lock([](platform::Lock& lock) { lock.keep(); });
+  }
 }
 
 template <Configuration C>
 void ThreadHeaps<C>::after_fork(bool child) {
+  if (!platform::Forking::underway()) {  // there was one thread
+    return;
+  }
+  const bool ended = platform::Forking::end(child);
   if (child) {
     ++pool_.forks;
-    pool_.lock.reset();
-    each_held([](Heap<C>& heap) { heap.reset_lock(); });
-    shared_lock_.reset();
-    lock_.reset();
-  } else {
-    pool_.lock.unlock();
-    each_held([](Heap<C>& heap) { heap.let_go(); });
-    shared_lock_.unlock();
-    lock_.unlock();
+    each_lock([](platform::Lock& lock) { lock.reset(); });
+    each_kept([this](Heap<C>& heap) { heap.keep_in_child(); });
+  } else if (ended) {
+    pool_.lock.let_go();  // the other way round
+    each_kept([](Heap<C>& heap) { heap.lock().let_go(); });
+    shared_lock_.let_go();
+    lock_.let_go();
   }
 }
 

@@ -168,6 +168,7 @@ void Library<C>::start(const char* variable, const char* text) {
                                                                       : platform::HugePages::kAlways;
   }
   alone_.on_fault = threads_.on_fault = complain;
+  threads_.watch();
   if (options.front != 0) {
     threads_.front_bytes = options.front;
     with_heap([&](Heap<C>& heap) { heap.set_front(options.front); });

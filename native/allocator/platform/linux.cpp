@@ -13,6 +13,13 @@
 
 #include "platform.h"
 
+// The C library's lock of its list of open files, which the same thread may take again; weak for C libraries without it.
+extern "C" {
+[[gnu::weak]] void _IO_list_lock() noexcept;
+[[gnu::weak]] void _IO_list_unlock() noexcept;
+[[gnu::weak]] void _IO_list_resetlock() noexcept;
+}
+
 namespace heapwright::alloc::platform {
 
 namespace {
@@ -117,12 +124,35 @@ std::uint64_t clock_ms() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000000;
 }
 
-std::uint64_t random_seed() {
-  std::uint64_t seed = 0x9e3779b97f4a7c15U;
-  const auto* const bytes = reinterpret_cast<const void*>(getauxval(AT_RANDOM));
-  if (bytes != nullptr) {
-    std::memcpy(&seed, bytes, sizeof seed);
+void random_bytes(void* to, std::size_t count) {
+  const KeepErrno keep;
+  auto* const bytes = static_cast<unsigned char*>(to);
+  std::size_t have = 0;
+  while (have < count) {
+    const long got = syscall(SYS_getrandom, bytes + have, count - have, 1U);  // GRND_NONBLOCK
+    if (got <= 0) {
+      break;
+    }
+    have += static_cast<std::size_t>(got);
   }
+  if (have == count) {
+    return;
+  }
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  std::uint64_t state = static_cast<std::uint64_t>(now.tv_nsec) << 32U ^
+                        static_cast<std::uint64_t>(now.tv_sec) ^ reinterpret_cast<std::uintptr_t>(&now) ^
+                        reinterpret_cast<std::uintptr_t>(&random_bytes) << 16U;
+  for (; have < count; ++have) {
+    state = (state ^ state >> 30U) * 0xbf58476d1ce4e5b9U;
+    state = (state ^ state >> 27U) * 0x94d049bb133111ebU + 0x9e3779b97f4a7c15U;
+    bytes[have] = static_cast<unsigned char>(state >> 56U);
+  }
+}
+
+std::uint64_t random_seed() {
+  std::uint64_t seed = 0;
+  random_bytes(&seed, sizeof seed);
   return seed;
 }
 
@@ -142,7 +172,8 @@ const char* environment_value(char** environment, const char* name) {
 void write_error(const char* text, std::size_t length) {
   const KeepErrno keep;
   while (length > 0) {
-    const ssize_t written = write(STDERR_FILENO, text, length);
+    // write() is a cancellation point
+    const long written = syscall(SYS_write, STDERR_FILENO, text, length);
     if (written <= 0) {
       return;
     }
@@ -153,34 +184,142 @@ void write_error(const char* text, std::size_t length) {
 
 void abort_process() { std::abort(); }
 
+// Forking
+
+namespace {
+
+// Of this thread: locks that it holds or is about to, forks in which it keeps none. Signal handlers look at both.
+[[gnu::tls_model("initial-exec")]] constinit thread_local volatile unsigned inside = 0;
+[[gnu::tls_model("initial-exec")]] constinit thread_local volatile unsigned bare_forks = 0;
+
+constinit std::uintptr_t forker = 0;  // which thread keeps the locks: the address of its `inside`
+constinit unsigned forks = 0;         // of that thread, one inside the other
+constinit bool keeps_files = false;   // that thread keeps the list of open files as well
+
+std::uintptr_t self() { return reinterpret_cast<std::uintptr_t>(&inside); }
+
+// False: another thread has been forking for too long.
+bool become_forker() {
+  const KeepErrno keep;
+  for (int pauses = 0; pauses < Lock::kPatienceS * 1000; ++pauses) {
+    std::uintptr_t nobody = 0;
+    if (__atomic_compare_exchange_n(&forker, &nobody, self(), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+      return true;
+    }
+    constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 1000000};
+    syscall(SYS_nanosleep, &kPause, nullptr);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Forking::keeps() { return __atomic_load_n(&forker, __ATOMIC_RELAXED) == self(); }
+
+bool Forking::underway() { return bare_forks != 0 || keeps(); }
+
+bool Forking::begin() {
+  const bool safe = inside == 0;
+  inside = inside + 1;  // a fork from a signal's handler keeps out of what follows
+  const bool kept = safe && (keeps() || become_forker());
+  if (!kept) {
+    bare_forks = bare_forks + 1;
+  } else if (++forks == 1 && &_IO_list_lock != nullptr) {
+    _IO_list_lock();
+    keeps_files = true;
+  }
+  inside = inside - 1;
+  return kept;
+}
+
+bool Forking::end(bool child) {
+  if (bare_forks != 0) {
+    bare_forks = bare_forks - 1;
+    if (child && !keeps()) {
+      forker = 0;  // who kept the locks is not in the child
+      forks = 0;
+      keeps_files = false;
+    }
+    return false;
+  }
+  inside = inside + 1;
+  const bool last = --forks == 0;
+  if (keeps_files && child) {
+    _IO_list_resetlock();
+    keeps_files = false;
+  } else if (keeps_files && last) {
+    keeps_files = false;
+    _IO_list_unlock();
+  }
+  if (last) {
+    __atomic_store_n(&forker, 0, __ATOMIC_RELEASE);
+  }
+  inside = inside - 1;
+  return last;
+}
+
+bool Lock::try_lock(std::uint32_t seen, std::uint32_t wanted) {
+  return __atomic_compare_exchange_n(&word_, &seen, wanted, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+void Lock::wake(std::uint32_t seen, int count) {
+  if ((seen & kWaited) != 0) {
+    const KeepErrno keep;
+    syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+  }
+}
+
 void Lock::lock() {
-  std::uint32_t seen = 0;
-  if (__atomic_compare_exchange_n(&word_, &seen, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+  inside = inside + 1;
+  if (try_lock(0, kHeld)) {
     return;
   }
-  const KeepErrno keep;
-  for (int tries = 0; tries < 100; ++tries) {  // what is done under the lock is short
+  for (int tries = 0; tries < 100 && !Forking::keeps(); ++tries) {  // what is done under the lock is short
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
-    seen = 0;
-    if (__atomic_load_n(&word_, __ATOMIC_RELAXED) == 0 &&
-        __atomic_compare_exchange_n(&word_, &seen, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+    if (__atomic_load_n(&word_, __ATOMIC_RELAXED) == 0 && try_lock(0, kHeld)) {
       return;
     }
   }
-  while (__atomic_exchange_n(&word_, 2, __ATOMIC_ACQUIRE) != 0) {
-    syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, 2, nullptr, nullptr, 0);
+  const KeepErrno keep;
+  for (;;) {
+    const std::uint32_t seen = __atomic_load_n(&word_, __ATOMIC_RELAXED);
+    if (seen == 0 || ((seen & kKept) != 0 && Forking::keeps())) {
+      if (try_lock(seen, kHeld | (seen == 0 ? kWaited : seen & kWaited))) {  // who else waits is not known
+        return;
+      }
+    } else if ((seen & kWaited) != 0 || try_lock(seen, seen | kWaited)) {
+      constexpr timespec kPatience{.tv_sec = kPatienceS, .tv_nsec = 0};
+      const bool late =
+          syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, seen | kWaited, &kPatience, nullptr, 0) != 0 &&
+          errno == ETIMEDOUT;
+      if (late && (seen & (kKept | kHeld)) == kKept && try_lock(seen | kWaited, kHeld | kWaited)) {
+        return;
+      }
+    }
   }
 }
 
 void Lock::unlock() {
-  if (__atomic_exchange_n(&word_, 0, __ATOMIC_RELEASE) == 2) {
-    const KeepErrno keep;
-    syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  if (Forking::keeps()) [[unlikely]] {
+    __atomic_fetch_or(&word_, kKept, __ATOMIC_RELAXED);
+    __atomic_fetch_and(&word_, ~kHeld, __ATOMIC_RELEASE);  // who waits goes on waiting
+  } else {
+    wake(__atomic_exchange_n(&word_, 0, __ATOMIC_RELEASE), 1);
+  }
+  inside = inside - 1;
+}
+
+void Lock::let_go() {
+  for (std::uint32_t seen = __atomic_load_n(&word_, __ATOMIC_RELAXED); (seen & kKept) != 0;) {
+    if (__atomic_compare_exchange_n(&word_, &seen, 0, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+      wake(seen, 1);
+      return;
+    }
   }
 }
 
-void Lock::reset() { __atomic_store_n(&word_, 0, __ATOMIC_RELEASE); }
+void Lock::reset() { __atomic_store_n(&word_, Forking::keeps() ? kKept : 0, __ATOMIC_RELEASE); }
 
 }  // namespace heapwright::alloc::platform

@@ -50,7 +50,10 @@ template <class T>
 // Milliseconds on a monotonic clock that need not be finer than some milliseconds.
 std::uint64_t clock_ms();
 
-// Something that differs from run to run, as far as the kernel randomises addresses.
+// Bytes that nobody can foresee, from the kernel and from nowhere else in the process: AT_RANDOM's are the stack
+// protector's and the C library's. Where the kernel gives none (before Linux 3.17, under a filter), addresses and the
+// clock have to do.
+void random_bytes(void* to, std::size_t count);
 std::uint64_t random_seed();
 
 // The value of an environment variable, or nullptr; always nullptr in a setuid program. `environment` is what
@@ -64,16 +67,53 @@ void write_error(const char* text, std::size_t length);
 // One thread so far, as far as the C library knows. It cannot know of threads made by the bare system call.
 inline bool single_threaded() { return &__libc_single_threaded == nullptr || __libc_single_threaded != 0; }
 
+// The thread that forks. It keeps every lock from before the fork until after it, so that the child finds nothing half
+// done. Meanwhile others run that know nothing of that:
+//
+// - Its own handlers (pthread_atfork), which may allocate: the locks that it keeps it may lock again.
+// - Signal handlers, which may fork: a fork inside a fork keeps what is kept. If the handler interrupted code that holds
+//   a lock, nothing is kept: waiting for the lock would be for ever. (Then the child may call what POSIX lets it, no more.)
+// - Threads that wait for a lock while they hold one of the C library's or the program's that the fork waits for. The list
+//   of open files, the commonest, is locked before ours. For the others a kept lock is taken away after kPatienceS: the
+//   child of that fork may find something half done, but nobody waits for ever.
+//
+// One thread at a time: another that forks waits. In a process with one thread there is nothing to keep.
+class Forking {
+ public:
+  // False: nothing must be kept; end() is called all the same.
+  static bool begin();
+  // Whether this thread is between begin() and end().
+  static bool underway();
+  // Whether it keeps locks.
+  static bool keeps();
+  // True: it kept locks, and keeps them no longer: the outermost fork has ended, and they are to be let go.
+  static bool end(bool child);
+};
+
 // A lock that sleeps in the kernel when it has to wait. Constant-initialised.
 class Lock {
  public:
+  static constexpr int kPatienceS = 10;  // the longest forks, of a terabyte, take some seconds
+
   void lock();
   void unlock();
-  // For the child of a fork: there is nobody left who could hold it.
+  // The thread that forks keeps it from now on, and lets it go in the parent.
+  void keep() {
+    lock();
+    unlock();
+  }
+  void let_go();
+  // In the child nobody else holds it.
   void reset();
 
  private:
-  std::uint32_t word_ = 0;  // 0 free, 1 held, 2 held and waited for
+  static constexpr std::uint32_t kHeld = 1;
+  static constexpr std::uint32_t kWaited = 2;  // somebody sleeps, or may
+  static constexpr std::uint32_t kKept = 4;    // by the thread that forks
+  bool try_lock(std::uint32_t seen, std::uint32_t wanted);
+  void wake(std::uint32_t seen, int count);
+
+  std::uint32_t word_ = 0;  // 0: free
 };
 
 }  // namespace heapwright::alloc::platform

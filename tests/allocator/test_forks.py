@@ -1,0 +1,40 @@
+"""fork beside threads that print, and in handlers: nothing hangs, and the child can allocate."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.allocator.conftest import FLAGS, GLIBC, Malloc
+from tests.allocator.test_threads import behave
+
+BEHAVIOURS = ("files", "handlers", "nested", "signals", "waits", "all")
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_a_fork(allocator: Malloc, judge: Callable[[str], Path], behaviour: str) -> None:
+    behave(allocator, judge("forks"), behaviour)
+
+
+@pytest.mark.long
+def test_forks_for_minutes(allocator: Malloc, judge: Callable[[str], Path]) -> None:
+    behave(allocator, judge("forks"), "all", "120", timeout=300)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_the_reference_forks(judge: Callable[[str], Path], behaviour: str) -> None:
+    behave(GLIBC, judge("forks"), behaviour)
+
+
+@pytest.mark.parametrize("behaviour", ["handlers", "waits"])
+def test_handlers_of_a_library(allocator: Malloc, program: Callable[..., Path], tmp_path: Path, behaviour: str) -> None:
+    """Whose constructor runs before the program's, and registers handlers before anything has been allocated."""
+    library = program("allocator_forks", *FLAGS, "-shared", "-fPIC", "-Dmain=unused")
+    main = tmp_path / "main"
+    words = ["-x", "c", "-", "-x", "none", library, f"-Wl,-rpath,{library.parent}", "-pthread"]
+    source = "int unused(int, char**); int main(int count, char** words) { return unused(count, words); }"
+    subprocess.run(["gcc", "-o", main, *words], input=source.encode(), check=True)
+    behave(allocator, main, behaviour)

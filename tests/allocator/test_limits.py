@@ -1,0 +1,43 @@
+"""Requests that cannot be met, blocks that grow, a thread that is to be cancelled; what a hardened build tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.allocator.conftest import FLAGS, Malloc, bundled
+
+HARDENED = ("exgen-secure", "reaper-secure")
+
+
+def number(malloc: Malloc, *words: str | Path) -> int:
+    done = malloc.run(*words)
+    assert done.returncode == 0, done.stderr.decode()
+    return int(done.stdout)
+
+
+def test_what_cannot_be_had_costs_nothing(allocator: Malloc, judge: Callable[[str], Path]) -> None:
+    """No memory is given back to make room for what no memory has room for."""
+    assert number(allocator, judge("limits"), "refuse") < 300
+
+
+def test_a_large_block_grows_without_a_copy(allocator: Malloc, judge: Callable[[str], Path]) -> None:
+    """A copy would touch every page at each of 1,009 steps: 63 MiB are 16,128 pages."""
+    assert number(allocator, judge("limits"), "grow") < 3000
+
+
+def test_statistics_of_a_thread_that_is_to_be_cancelled(allocator: Malloc, judge: Callable[[str], Path]) -> None:
+    done = allocator.run(judge("limits"), "cancelled")
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr.count(b"\n") == 2
+    assert b"bytes live" in done.stderr
+
+
+@pytest.mark.parametrize("name", HARDENED)
+def test_no_secret_is_told(name: str, program: Callable[..., Path]) -> None:
+    """By what can be read behind blocks and in freed ones."""
+    judge = program("allocator_secrets", *FLAGS, "-Wno-use-after-free", "-Wno-array-bounds")
+    done = Malloc(name, bundled(name)).run(judge)
+    assert (done.returncode, done.stdout) == (0, b"ok\n"), done.stdout.decode()

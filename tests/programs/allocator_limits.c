@@ -1,0 +1,97 @@
+/* What a malloc does at its limits, one behaviour each: allocator_limits NAME. Prints one number.
+ *
+ *   refuse     the KiB of resident memory that 1,000 requests which cannot be met cost those that are met later
+ *   grow       the page faults of growing a block from 1 to 64 MiB by realloc, writing one byte a step
+ *   cancelled  malloc_stats in a thread that is to be cancelled: nothing is printed here, the figures go to stderr
+ *
+ * Status 3 and a line where a block is not what it should be. */
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static int fail(const char* what) {
+  dprintf(STDERR_FILENO, "%s\n", what);
+  return 3;
+}
+
+static long resident_kib(void) {
+  long pages = 0;
+  FILE* file = fopen("/proc/self/statm", "r");
+  if (file == NULL || fscanf(file, "%*d %ld", &pages) != 1) return -1;
+  fclose(file);
+  return pages * sysconf(_SC_PAGESIZE) / 1024;
+}
+
+static int refuse(void) {
+  enum { kBlocks = 60, kSize = 30000 }; /* 1.7 MiB, which free superblocks may hold */
+  static char* blocks[kBlocks];
+  for (int i = 0; i < kBlocks; ++i) memset(blocks[i] = malloc(kSize), i, kSize);
+  for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
+  const long before = resident_kib();
+  for (size_t i = 0; i < 1000; ++i) {
+    volatile size_t wanted[] = {PTRDIFF_MAX - i, SIZE_MAX - i, (size_t)PTRDIFF_MAX + 1 + i, ((size_t)1 << 48) + i};
+    errno = 0;
+    if (malloc(wanted[i % 4]) != NULL || errno != ENOMEM) return fail("malloc gave what nobody has");
+    errno = 0;
+    if (calloc(wanted[i % 4] / 16, 16) != NULL || errno != ENOMEM) return fail("calloc gave what nobody has");
+  }
+  printf("%ld\n", before - resident_kib());
+  return 0;
+}
+
+static long faults(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+static int grow(void) {
+  const size_t step = 65536;
+  const size_t least = 1 << 20;
+  const size_t most = 64 << 20;
+  char* block = malloc(least);
+  const long before = faults();
+  for (size_t size = least; size <= most; size += step) {
+    block = realloc(block, size);
+    if (block == NULL) return fail("realloc refused");
+    block[size - 1] = (char)(size / step % 127);
+  }
+  const long made = faults() - before;
+  for (size_t size = most; size >= 2 * least; size -= 3 * step) {
+    for (size_t at = least; at <= size; at += step)
+      if (block[at - 1] != (char)(at / step % 127)) return fail("realloc lost something");
+    block = realloc(block, size - 3 * step);
+    if (block == NULL) return fail("realloc refused to shrink");
+  }
+  free(block);
+  printf("%ld\n", made);
+  return 0;
+}
+
+static void* told(void* unused) {
+  pthread_cancel(pthread_self());
+  malloc_stats();
+  return unused;
+}
+
+static int cancelled(void) {
+  pthread_t thread;
+  void* result = NULL;
+  if (pthread_create(&thread, NULL, told, NULL) != 0) return fail("pthread_create");
+  pthread_join(thread, &result);
+  return result == NULL ? 0 : fail("malloc_stats is a cancellation point");
+}
+
+int main(int argc, char** argv) {
+  if (argc == 2 && strcmp(argv[1], "refuse") == 0) return refuse();
+  if (argc == 2 && strcmp(argv[1], "grow") == 0) return grow();
+  if (argc == 2 && strcmp(argv[1], "cancelled") == 0) return cancelled();
+  dprintf(STDERR_FILENO, "usage: allocator_limits refuse|grow|cancelled\n");
+  return 2;
+}
