@@ -238,13 +238,13 @@ int main(int argc, char** argv) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } all[] = {{"files", files}, {"handlers", handlers}, {"nested", nested}, {"signals", signals}, {"waits", waits}, {"all", all}};
-  for (size_t i = 0; argc >= 2 && i < sizeof all / sizeof all[0]; ++i)
-    if (strcmp(argv[1], all[i].name) == 0) {
+  } behaviours[] = {{"files", files}, {"handlers", handlers}, {"nested", nested}, {"signals", signals}, {"waits", waits}, {"all", all}};
+  for (size_t i = 0; argc >= 2 && i < sizeof behaviours / sizeof *behaviours; ++i)
+    if (strcmp(argv[1], behaviours[i].name) == 0) {
       doing = argv[1];
       if (argc > 2) seconds = atoi(argv[2]);
       alarm((unsigned)seconds + 100);
-      all[i].run();
+      behaviours[i].run();
       return write(STDOUT_FILENO, "ok\n", 3) == 3 ? 0 : 1;
     }
   dprintf(STDERR_FILENO, "usage: allocator_forks files|handlers|nested|signals|waits|all [SECONDS]\n");
