@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.cli.main import main
+from heapwright.errors import NO_GAIN
 
 from .fuzz.targets import template
 from .hostile import refused, run
@@ -218,7 +219,7 @@ def test_what_it_names_is_not_touched(tmp_path: Path) -> None:
         db.commit()
     for words in (["report", "s.study"], ["apply", "s.study"], ["report", "s.study", "s.study", "-o", "two.html"]):
         done = run(*words, cwd=folder)
-        assert done.status == 0, done.err
+        assert done.status == (NO_GAIN if words[0] == "apply" else 0), done.err
     assert sorted(p.name for p in folder.iterdir()) == ["s.html", "s.study", "two.html"]
     assert victim.read_text() == "untouched"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["evil.sh", "here", "victim"]
