@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hardening.h"
+
 namespace heapwright::alloc {
 
 class Large {
@@ -30,6 +32,12 @@ class Large {
   // The block, perhaps elsewhere, with so many bytes; nullptr and no change if there is no room.
   void* resize(void* block, std::size_t bytes);
 
+  // Hardened heaps: what a block was asked for with, and how; its canary stands behind that, as far as its last page has
+  // room. mark() of what is no block has no bytes.
+  void describe(void* block, std::size_t asked, Origin origin, const Hardening& hardening);
+  void set_origin(const void* block, Origin origin);
+  [[nodiscard]] Hardening::Mark mark(const void* block, const Hardening& hardening) const;
+
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
@@ -40,6 +48,8 @@ class Large {
   struct Entry {
     std::uintptr_t address;  // 0: empty
     std::size_t bytes;
+    std::size_t asked = 0;
+    Origin origin = Origin::kMalloc;
   };
   [[nodiscard]] std::size_t home(std::uintptr_t address) const;
   [[nodiscard]] Entry* find(const void* block) const;
@@ -49,7 +59,7 @@ class Large {
   void* reuse(std::size_t bytes);
   [[nodiscard]] std::size_t guard_bytes() const;
   bool make_room();
-  void insert(std::uintptr_t address, std::size_t bytes);
+  void insert(Entry entry);
   void erase(Entry* entry);
 
   Entry* entries_ = nullptr;

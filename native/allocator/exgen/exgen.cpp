@@ -18,3 +18,4 @@ constinit Library<ExgenConfiguration> library;
 }  // namespace heapwright::alloc
 
 #include "names.h"
+#include "../entry/operators.h"

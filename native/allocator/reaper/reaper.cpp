@@ -17,3 +17,4 @@ constinit Library<ReaperConfiguration> library;
 }  // namespace heapwright::alloc
 
 #include "names.h"
+#include "../entry/operators.h"
