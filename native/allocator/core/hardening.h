@@ -50,7 +50,7 @@ class Hardening {
  public:
   static constexpr std::size_t kMarkBytes = 8;
 
-  bool wipes = true;  // what is freed, and looks at it when it is handed out again
+  bool wipes = true;                           // what is freed, and looks at it when it is handed out again
   static constexpr std::size_t kEndBytes = 4;  // of the mark, those behind what was asked for
 
   // Before the first block.
@@ -114,7 +114,8 @@ class Hardening {
   void write_mark(void* block, std::size_t size, std::size_t bytes, Origin origin) const {
     const std::uint64_t value = canaries_.scramble(place(block));
     const auto slack = static_cast<std::uint32_t>(size - kMarkBytes - bytes);
-    const std::uint32_t label = (slack | static_cast<std::uint32_t>(origin) << kOriginShift) ^ static_cast<std::uint32_t>(value >> 32U);
+    const std::uint32_t label = (slack | static_cast<std::uint32_t>(origin) << kOriginShift) ^
+                                static_cast<std::uint32_t>(value >> 32U);
     write_canary(static_cast<char*>(block) + bytes, value);
     std::memcpy(static_cast<char*>(block) + size - kLabelBytes, &label, kLabelBytes);
   }
@@ -180,7 +181,9 @@ class Hardening {
     value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
     return value ^ (value >> 31U);
   }
-  std::size_t random_below(std::size_t limit) { return static_cast<std::size_t>((random() >> 32U) * limit >> 32U); }
+  std::size_t random_below(std::size_t limit) {
+    return static_cast<std::size_t>((random() >> 32U) * limit >> 32U);
+  }
 
  private:
   static constexpr std::size_t kLabelBytes = kMarkBytes - kEndBytes;

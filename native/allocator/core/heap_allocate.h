@@ -107,7 +107,8 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
   join(first, count, span_size(bytes));
   void* const block = memory_of(first);
   if constexpr (C::kSecure) {
-    constexpr std::size_t kLooked = kSuperblockBytes;  // of a long one, as much as of the longest with a class
+    constexpr std::size_t kLooked =
+        kSuperblockBytes;  // of a long one, as much as of the longest with a class
     if (pool_->hardening.wipes && !Hardening::is_wiped(block, std::min(kLooked, std::size_t{first->size}))) {
       report(block, Fault::kOverwritten);
     }

@@ -15,6 +15,7 @@ void Heap<C>::prepare(Block* block, std::size_t bytes) const {
   if (hardening.wipes) {
     if (!Hardening::is_wiped(block + 1, size - sizeof(Block))) [[unlikely]] {
       report(block, Fault::kOverwritten);
+      Hardening::wipe(block, size);
     }
     block->next = nullptr;
   }
@@ -82,8 +83,10 @@ void Heap<C>::retire(void* address, Claim claim) {
 // A block may be used again.
 template <Configuration C>
 void Heap<C>::readmit(Block* block) {
-  if (pool_->hardening.wipes && block->next != nullptr) [[unlikely]] {
+  // Looked at here too: the superblock may go back as a whole, and be wiped.
+  if (pool_->hardening.wipes && !Hardening::is_wiped(block, superblock_of(block)->size)) [[unlikely]] {
     report(block, Fault::kOverwritten);
+    Hardening::wipe(block, superblock_of(block)->size);
   }
   const std::uint32_t tag = get(region().tag(block));
   const std::uint32_t offset = tag % (1U << kOwnerShift);
@@ -115,7 +118,8 @@ Hardening::Mark Heap<C>::mark_of(const void* address) const {
   }
   const Superblock* const superblock = superblock_of(address);
   if (get(region().tag(address)) % (1U << kOwnerShift) != 0) {
-    return begins_block(superblock->reciprocal, address) ? hardening.read_mark(address, superblock->size) : kNone;
+    return begins_block(superblock->reciprocal, address) ? hardening.read_mark(address, superblock->size)
+                                                         : kNone;
   }
   const bool span = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan;
   if (!span || memory_of(superblock) != address) {

@@ -131,9 +131,10 @@ Options read_options(const char* variable, const char* text, Options options) {
     if (length > 0 && !set(options, {text, before}, value)) {
       Message message;
       message << variable << ": not understood and ignored: '";
-      message.add(text, length) << "'; known are limit=SIZE keep=SIZE purge_delay=MS front=SIZE "
-                                   "huge_pages=auto|never|always on_error=abort|report "
-                                   "stats=0|1; hardened: quarantine=SIZE wipe=0|1 on_mismatch=abort|report|ignore\n";
+      message.add(text, length)
+          << "'; known are limit=SIZE keep=SIZE purge_delay=MS front=SIZE "
+             "huge_pages=auto|never|always on_error=abort|report "
+             "stats=0|1; hardened: quarantine=SIZE wipe=0|1 on_mismatch=abort|report|ignore\n";
       message.write();
     }
     text += length + (text[length] == ',' ? 1 : 0);

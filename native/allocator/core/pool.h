@@ -12,7 +12,7 @@ namespace heapwright::alloc {
 struct Pool {
   Region region;
   Large large;
-  Hardening hardening;  // one set of secrets for all: links go from heap to heap
+  Hardening hardening;                        // one set of secrets for all: links go from heap to heap
   std::size_t quarantine_bytes = 128 * 1024;  // of a hardened heap's freed blocks
   platform::Lock lock;
   bool threaded = false;    // set while there is one thread, never unset

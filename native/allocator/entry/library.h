@@ -162,8 +162,10 @@ void Library<C>::complain(const void* address, Fault fault) {
   }
   static constexpr const char* kWhat[] = {
       ", which is not a block of this allocator\n",
-      ", which is inside a block or in memory that is nobody's\n", ", which was free already\n",
-      ", which was written beyond its end\n", ", which was written after it was freed\n",
+      ", which is inside a block or in memory that is nobody's\n",
+      ", which was free already\n",
+      ", which was written beyond its end\n",
+      ", which was written after it was freed\n",
       ", which was not allocated by what frees it (on_mismatch=report|ignore goes on)\n",
       ", which has another size than was said (on_mismatch=report|ignore goes on)\n"};
   Message message;

@@ -62,7 +62,8 @@ HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t bytes) noexc
 HEAPWRIGHT_EXPORT void operator delete(void* address, std::size_t bytes, std::align_val_t /*tag*/) noexcept {
   library.free(address, {.origin = Origin::kNew, .bytes = bytes});
 }
-HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t bytes, std::align_val_t /*tag*/) noexcept {
+HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t bytes,
+                                         std::align_val_t /*tag*/) noexcept {
   library.free(address, {.origin = Origin::kNewArray, .bytes = bytes});
 }
 HEAPWRIGHT_ALIAS("_ZdlPv") void operator delete(void*, std::align_val_t) noexcept;

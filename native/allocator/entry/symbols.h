@@ -28,7 +28,8 @@ HEAPWRIGHT_EXPORT void free(void* address) noexcept { library.free(address); }
 HEAPWRIGHT_EXPORT void free_sized(void* address, std::size_t bytes) noexcept {
   library.free(address, {.origin = Origin::kMalloc, .bytes = bytes});
 }
-HEAPWRIGHT_EXPORT void free_aligned_sized(void* address, std::size_t /*alignment*/, std::size_t bytes) noexcept {
+HEAPWRIGHT_EXPORT void free_aligned_sized(void* address, std::size_t /*alignment*/,
+                                          std::size_t bytes) noexcept {
   library.free(address, {.origin = Origin::kMalloc, .bytes = bytes});
 }
 HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) noexcept {

@@ -17,5 +17,5 @@ constinit Library<ExgenConfiguration> library;
 
 }  // namespace heapwright::alloc
 
-#include "names.h"
 #include "../entry/operators.h"
+#include "names.h"

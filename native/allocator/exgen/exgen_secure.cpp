@@ -17,5 +17,5 @@ constinit Library<ExgenConfiguration> library;
 
 }  // namespace heapwright::alloc
 
-#include "names.h"
 #include "../entry/operators_hardened.h"
+#include "names.h"

@@ -16,5 +16,5 @@ constinit Library<ReaperConfiguration> library;
 
 }  // namespace heapwright::alloc
 
-#include "names.h"
 #include "../entry/operators.h"
+#include "names.h"
