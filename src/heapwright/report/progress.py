@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
-from heapwright.metrics import METRICS, show_seconds
+from heapwright.metrics import METRICS, show_estimate
 from heapwright.shown import console, say, visible
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Plain(Silent):
         """What is left of the whole study; empty where that is not known."""
         if not math.isfinite(self._study_end):
             return ""
-        return f"; the study: about {show_seconds(max(0.0, round(self._study_end - time.monotonic())))}"
+        return f"; the study: about {show_estimate(max(0.0, self._study_end - time.monotonic()))}"
 
     def _end(self) -> None:
         if self._title and self._done:
