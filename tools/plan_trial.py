@@ -3,7 +3,8 @@
     .venv/bin/python tools/plan_trial.py [--budget 3m] [--load 4] [--folder out/plan]
 
 Tunes a program of ten lengths, from some 0.05 to 100 seconds a run, beside so many busy loops. *Foreseen* is what the
-plan said after the first run; *took* is from the first run to the end of the study, the report left out.
+plan said after the first run; *took* is from the first run to the end of the study, the report left out. Where no
+proof fits the budget, replays predict; where they do not fit either, the study ends after the first run.
 """
 
 from __future__ import annotations
@@ -71,11 +72,12 @@ def main() -> None:
             plan = stored(study, "plan")
             one = re.search(r"One run takes ([^.]+\.\d+ \w+)\.", done.stderr)
             cells = [f"{seconds:g}", one[1] if one else "n/a"]
-            if plan.get("proof"):
-                took = stored(study, "spent_s") - plan["began_s"]
-                cells += [f"{plan['total_s']:.0f} s", f"{took:.0f} s", f"{plan['total_s'] / took:.2f}"]
+            took = stored(study, "spent_s") - plan["began_s"]
+            if took > 1:
+                what = "" if plan["proof"] else ", a prediction"
+                cells += [f"{plan['total_s']:.0f} s{what}", f"{took:.0f} s", f"{plan['total_s'] / took:.2f}"]
             else:
-                cells += ["no proof fits", "", ""]
+                cells += ["nothing fits", "", ""]
             print(f"| {' | '.join([*cells, f'{whole_s:.0f} s'])} |", flush=True)
     finally:
         for loop in loops:

@@ -81,6 +81,13 @@ def show_seconds(value: float) -> str:
     return f"{value / 60:.1f} min"
 
 
+def show_estimate(seconds: float) -> str:
+    """A time to come, for which two digits are enough: 95.2 → '2 min'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def show_count(value: float) -> str:
     """1234567 → '1.23 M'."""
     for limit, scale, unit in ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (1e4, 1e3, "k")):

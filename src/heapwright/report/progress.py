@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
-from heapwright.metrics import METRICS, show_seconds
+from heapwright.metrics import METRICS, show_estimate
 from heapwright.shown import console, say, visible
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Plain(Silent):
         self._kept += not fresh
         if time.monotonic() - self._spoke >= _PLAIN_EVERY_S:
             self._spoke = time.monotonic()
-            self._say(f"{self._title}: {self._done}{self._of()} runs{self._eta()}{self._study_eta()}")
+            self._say(f"{self._title}: {self._done}{self._of()} runs{self._eta()}")
 
     def best(self, text: str) -> None:
         """Kept for the end of the phase."""
@@ -174,20 +174,21 @@ class Plain(Silent):
         return f" of {'at most ' if self._open_end else ''}{self._total}"
 
     def _eta(self) -> str:
+        """What is left of the phase, and of the whole study, where that is known."""
         fresh = self._done - self._kept
         if not self._total or not fresh or self._done >= self._total:
-            return ""
+            return self._study_eta(0.0)
         took = time.monotonic() - self._began
         by_runs = (self._total - self._done) * took / fresh
         left = max(0.0, min(by_runs, self._most_s - took))
         at_most = self._open_end or left < by_runs
-        return f", {'at most' if at_most else 'about'} {left:.0f} s left"
+        return f", {'at most' if at_most else 'about'} {left:.0f} s left{self._study_eta(0.0 if at_most else left)}"
 
-    def _study_eta(self) -> str:
-        """What is left of the whole study; empty where that is not known."""
-        if not math.isfinite(self._study_end):
+    def _study_eta(self, least: float) -> str:
+        left = self._study_end - time.monotonic()
+        if not math.isfinite(left) or left <= 0 >= least:  # it takes longer than was foreseen
             return ""
-        return f"; the study: about {show_seconds(max(0.0, round(self._study_end - time.monotonic())))}"
+        return f"; the study: about {show_estimate(max(left, least))}"
 
     def _end(self) -> None:
         if self._title and self._done:

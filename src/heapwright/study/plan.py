@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from heapwright.metrics import show_seconds
+from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
 from heapwright.study.budget import Need, allot
 
@@ -65,9 +65,9 @@ class Plan:
                 for name, seconds in self.stages.items()
                 if seconds >= self.run_s / 2
             )
-            return f"{one} The study takes about {_about(self.total_s)}: {runs}."
+            return f"{one} The study takes about {show_estimate(self.total_s)}: {runs}."
         holds = math.floor(self.budget_s / self.run_s)
-        least = f"{_about(self.budget_s)} hold {holds}; a proof needs --budget {_shown(self.enough_s)}."
+        least = f"{show_estimate(self.budget_s)} hold {holds}; a proof needs --budget {_shown(self.enough_s)}."
         if self.predicts:
             return (
                 f"{one} {least} Without it heapwright records the program once and searches on replays: a prediction."
@@ -107,10 +107,3 @@ def _advised(seconds: float) -> float:
 def _shown(seconds: float) -> str:
     """As --budget takes it."""
     return f"{seconds / 3600:g}h" if seconds >= 7200 or seconds % 3600 == 0 else f"{seconds / 60:g}m"
-
-
-def _about(seconds: float) -> str:
-    """Two digits are enough of an estimate."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
