@@ -1,6 +1,6 @@
 /* What a fork may meet, one behaviour each: allocator_forks NAME.
  *
- *   files     threads open, write, flush (fflush(NULL)) and close files, and allocate while they hold one; the process forks
+ *   files     threads open, write, flush (fflush(NULL)) and close files, and allocate while they hold one; two threads fork
  *   handlers  pthread_atfork handlers allocate, registered before the first allocation, before the first thread, after it
  *   nested    a handler registered before the first thread raises a signal whose handler forks
  *   signals   a process with one thread allocates all the time, and a signal's handler forks
@@ -94,6 +94,11 @@ static void* flushes(void* raw) {
   return raw;
 }
 
+static void* forks(void* raw) {
+  for (unsigned i = 0; !stop; ++i) fork_once(i * 31);
+  return raw;
+}
+
 static pthread_t threads[8];
 static int count;
 
@@ -113,7 +118,8 @@ static void files(void) {
   begin(opens, 3);
   begin(flushes, 1);
   begin(restless, 1);
-  for (unsigned i = 0; i < 300; ++i) fork_once(i);
+  begin(forks, 1);
+  for (unsigned i = 0; i < 200; ++i) fork_once(i);
   end();
 }
 
@@ -217,7 +223,7 @@ static void all(void) {
   begin(flushes, 1);
   begin(loads, 1);
   begin(allocates_locked, 1);
-  begin(restless, 1);
+  begin(forks, 1);
   pthread_atfork(allocates, allocates, allocates);
   const time_t until = time(NULL) + seconds;
   for (unsigned i = 0; time(NULL) <= until; ++i) fork_once(i);

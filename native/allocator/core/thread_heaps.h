@@ -217,12 +217,13 @@ void ThreadHeaps<C>::after_fork(bool child) {
   if (child) {
     ++pool_.forks;
     each_lock([](platform::Lock& lock) { lock.reset(); });
-    each_kept([this](Heap<C>& heap) { heap.keep_in_child(); });
+    each_kept([](Heap<C>& heap) { heap.keep_in_child(); });
   } else if (ended) {
     pool_.lock.let_go();  // the other way round
     each_kept([](Heap<C>& heap) { heap.lock().let_go(); });
     shared_lock_.let_go();
     lock_.let_go();
+    platform::Forking::leave();
   }
 }
 

@@ -232,6 +232,8 @@ bool Forking::begin() {
   return kept;
 }
 
+void Forking::leave() { __atomic_store_n(&forker, 0, __ATOMIC_RELEASE); }
+
 bool Forking::end(bool child) {
   if (bare_forks != 0) {
     bare_forks = bare_forks - 1;
@@ -251,8 +253,8 @@ bool Forking::end(bool child) {
     keeps_files = false;
     _IO_list_unlock();
   }
-  if (last) {
-    __atomic_store_n(&forker, 0, __ATOMIC_RELEASE);
+  if (last && child) {
+    leave();
   }
   inside = inside - 1;
   return last;

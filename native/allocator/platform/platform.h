@@ -86,8 +86,10 @@ class Forking {
   static bool underway();
   // Whether it keeps locks.
   static bool keeps();
-  // True: it kept locks, and keeps them no longer: the outermost fork has ended, and they are to be let go.
+  // True: the outermost fork has ended. In the parent the locks are to be let go then, and leave() called: another thread
+  // that forks would take a kept lock for its own.
   static bool end(bool child);
+  static void leave();
 };
 
 // A lock that sleeps in the kernel when it has to wait. Constant-initialised.
