@@ -143,6 +143,15 @@ void late() {
       }
     }
   }
+  for (const std::size_t size : {33000U, 100000U, 1000000U}) {  // whole superblocks, of which the first is looked at
+    for (std::size_t at = 0; at < size && at < (64U << 10U); at += 997) {
+      char* const block = take(size);
+      std::free(block);
+      block[at] ^= kOther;
+      ++bugs;
+      churn(size, 2);
+    }
+  }
 }
 
 void twice() {
