@@ -44,7 +44,10 @@ void PssSampler::read(double time, double cost, const Ledger& ledger, const std:
   }
   const double span = time - last_;
   if (samples_ == 0 || ledger.changed() > last_) {  // from 0 at the start
-    pss_area_ += span * static_cast<double>(sum_.pss + sum->pss) / 2;
+    // A straight line, but never more than what was seen to be resident meanwhile: the first reading may come late.
+    const double line = span * static_cast<double>(sum_.pss + sum->pss) / 2;
+    const double resident = ledger.rss_area() - rss_area_;
+    pss_area_ += resident > 0 ? std::min(line, resident) : line;
     sum_ = *sum;
   } else {
     const double before = surplus();

@@ -34,7 +34,7 @@ def test_handlers_of_a_library(allocator: Malloc, program: Callable[..., Path], 
     """Whose constructor runs before the program's, and registers handlers before anything has been allocated."""
     library = program("allocator_forks", *FLAGS, "-shared", "-fPIC", "-Dmain=unused")
     main = tmp_path / "main"
-    words = ["-x", "c", "-", "-x", "none", library, f"-Wl,-rpath,{library.parent}", "-pthread"]
+    words: list[str | Path] = ["-x", "c", "-", "-x", "none", library, f"-Wl,-rpath,{library.parent}", "-pthread"]
     source = "int unused(int, char**); int main(int count, char** words) { return unused(count, words); }"
     subprocess.run(["gcc", "-o", main, *words], input=source.encode(), check=True)
     behave(allocator, main, behaviour)

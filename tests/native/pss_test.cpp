@@ -249,6 +249,19 @@ TEST(PssMean, IsALineWhereProcessesCameOrWent) {
   EXPECT_DOUBLE_EQ(pss.mean(4, ledger), (2 * 110 + (200 + 100) * 0.6) / 4 * kMib);
 }
 
+TEST(PssMean, OfALateFirstReadingIsNoMoreThanWasResident) {
+  Ledger ledger;
+  ledger.start(0);
+  PssSampler pss;
+  pss.start(0);
+  ledger.sample(1, 0, resident(10));
+  ledger.sample(1, 1, resident(10));
+  ledger.sample(1, 1, resident(60));
+  pss.read(1, 0, ledger, Rollup{.rss = 60 * kMib, .pss = 60 * kMib});
+  ledger.gone(1, 1);
+  EXPECT_DOUBLE_EQ(pss.mean(1, ledger), 10.0 * kMib);
+}
+
 TEST(PssMean, OfOneReadingRisesFromNothing) {
   Ledger ledger;
   ledger.start(10);

@@ -149,6 +149,18 @@ def test_a_batch_script_exports_and_starts(value: str, tmp_path: Path) -> None:
     assert lines[1].startswith("#SBATCH "), "Slurm reads its lines only before the first command"
 
 
+@needs.with_command("bash")
+def test_a_batch_script_works_from_any_directory(tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    srun.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for cwd, seen in ((tmp_path, tmp_path), (tmp_path / "gone", Path("/"))):
+        script = render(TUNED, "slurm", ["pwd"], CLAIM, str(cwd))
+        out = subprocess.run(["bash", "-c", script], env=env, capture_output=True, check=True, cwd="/").stdout.decode()
+        assert out == f"{seen}\n"
+
+
 # systemd
 
 

@@ -31,6 +31,15 @@ def _env(what: _Shipped) -> str:
     return "\n".join([_comment(what.claim), *lines, undo])
 
 
+def _enter(cwd: str) -> list[str]:
+    """The line of a script that goes to the directory the command was tuned in; none where that is not known.
+
+    Words of the command may be relative to it. In a container or on another machine it may be missing.
+    """
+    where = shlex.quote(cwd)
+    return [f"[ ! -d {where} ] || cd {where} || exit"] if cwd else []
+
+
 def _shell(what: _Shipped) -> str:
     """A wrapper script. Other settings that stand in a joined variable stay; ours come last and win.
 
@@ -46,11 +55,8 @@ def _shell(what: _Shipped) -> str:
         else:
             lines.append(f"{key}={shlex.quote(value)}")
         lines.append(f"export {key}")
-    where = shlex.quote(what.cwd)
-    # Words of the command may be relative to the directory. In a container or on another machine it may be missing.
-    enter = f"[ ! -d {where} ] || cd {where} || exit; " if what.cwd else ""
     command = shlex.join(what.command) if what.command else "true"
-    lines.append(f"[ $# -gt 0 ] || {{ {enter}set -- {command}; }}")
+    lines.append(f"[ $# -gt 0 ] || {{ {''.join(f'{line}; ' for line in _enter(what.cwd))}set -- {command}; }}")
     lines.append('exec "$@"')
     return "\n".join(lines)
 
@@ -90,7 +96,7 @@ def _docker(what: _Shipped) -> str:
 def _slurm(what: _Shipped) -> str:
     exports = [f"export {k}={shlex.quote(v)}" for k, v in what.config.env.items()]
     run = f"srun --export=ALL {shlex.join(what.command) or 'COMMAND'}"
-    return "\n".join(["#!/bin/bash", "#SBATCH --export=ALL", _comment(what.claim), *exports, run])
+    return "\n".join(["#!/bin/bash", "#SBATCH --export=ALL", _comment(what.claim), *exports, *_enter(what.cwd), run])
 
 
 def _json(what: _Shipped) -> str:

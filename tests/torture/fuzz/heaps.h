@@ -95,7 +95,7 @@ class Heaps {
   std::unique_ptr<Heap<C>> make(std::uint32_t number) {
     auto heap = std::make_unique<Heap<C>>(pool_, number);
     heap->on_fault = [](const void*, Fault) { ++faults; };
-    heap->reset_lock();
+    heap->keep_in_child();
     return heap;
   }
   // The region is not the heaps' to unmap: a process keeps its own.
@@ -303,7 +303,8 @@ class Heaps {
           ++pool_.forks;
           forked_ = true;
           std::swap(heaps_[0], heaps_[what / 32 % count_]);
-          heaps_[0]->reset_lock();
+          heaps_[0]->lock().reset();
+          heaps_[0]->keep_in_child();
           for (; count_ > 1; --count_) {
             left_[lost_++ % left_.size()] = std::move(heaps_[count_ - 1]);
           }
