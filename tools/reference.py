@@ -44,7 +44,7 @@ def verbs() -> None:
             print("| | |\n|---|---|")
         for action in rows:
             choices = f" ({', '.join(map(str, action.choices))})" if action.choices and action.metavar else ""
-            print(f"| {_cell(_shown(action))} | {_cell((action.help or '') + choices)} |")
+            print(f"| {_cell(_shown(action))} | {_cell((action.help or '').replace('%%', '%') + choices)} |")
         if verb.epilog:
             print(f"\n```text\n{verb.epilog.strip()}\n```")
 

@@ -1,6 +1,6 @@
 // What a hardened heap adds, all of it checked when a block comes or goes:
 //
-// - Links between free blocks are stored scrambled, by two secrets and the place they stand at: an overwritten link
+// - Links between free blocks are stored scrambled, by a key and the place they stand at: an overwritten link
 //   decodes to an address that is (but for one in 2²⁰ or so) no block of the region, and the process ends before it is
 //   followed.
 // - One bit a block says that the program has it: freeing twice, or an address inside a block, ends the process at
@@ -18,7 +18,7 @@
 // Links, canaries and the order have keys of their own, each from the kernel: who reads canaries through a bug learns
 // nothing of links, and neither is akin to the stack protector's value. A cipher would cost more than the allocator; what
 // stands in memory goes through two multiplications by secret odd numbers, with the bytes reversed between them, so that
-// every bit read depends on all of a key and no key is one value read xor one known.
+// no key is one value read xor one known.
 //
 //     chunk ┌───────────────┬───────────────────────────┬─ ─ ─┬───────┐
 //           │ descriptions  │ bits: 512 bytes for each  │     │ guard │ superblock 1 ...

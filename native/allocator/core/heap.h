@@ -183,7 +183,7 @@ class Heap {
   void empty_fronts();
   // The thread ends: what it has goes where it belongs, and whatever comes back after is brought home by whoever brings it.
   void rest();
-  // For fork.
+  // A fork keeps it (platform::Forking).
   platform::Lock& lock() { return lock_; }
   // This heap is one of those that the process has since its last fork.
   void keep_in_child() { forks_ = pool_->forks; }

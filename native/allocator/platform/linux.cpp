@@ -1,6 +1,7 @@
 // Linux. See platform.h for what is promised.
 #include <elf.h>
 #include <linux/futex.h>
+#include <linux/random.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -129,7 +130,7 @@ void random_bytes(void* to, std::size_t count) {
   auto* const bytes = static_cast<unsigned char*>(to);
   std::size_t have = 0;
   while (have < count) {
-    const long got = syscall(SYS_getrandom, bytes + have, count - have, 1U);  // GRND_NONBLOCK
+    const long got = syscall(SYS_getrandom, bytes + have, count - have, GRND_NONBLOCK);
     if (got <= 0) {
       break;
     }
@@ -264,10 +265,10 @@ bool Lock::try_lock(std::uint32_t seen, std::uint32_t wanted) {
   return __atomic_compare_exchange_n(&word_, &seen, wanted, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-void Lock::wake(std::uint32_t seen, int count) {
+void Lock::wake(std::uint32_t seen) {
   if ((seen & kWaited) != 0) {
     const KeepErrno keep;
-    syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+    syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 }
 
@@ -308,7 +309,7 @@ void Lock::unlock() {
     __atomic_fetch_or(&word_, kKept, __ATOMIC_RELAXED);
     __atomic_fetch_and(&word_, ~kHeld, __ATOMIC_RELEASE);  // who waits goes on waiting
   } else {
-    wake(__atomic_exchange_n(&word_, 0, __ATOMIC_RELEASE), 1);
+    wake(__atomic_exchange_n(&word_, 0, __ATOMIC_RELEASE));
   }
   inside = inside - 1;
 }
@@ -316,7 +317,7 @@ void Lock::unlock() {
 void Lock::let_go() {
   for (std::uint32_t seen = __atomic_load_n(&word_, __ATOMIC_RELAXED); (seen & kKept) != 0;) {
     if (__atomic_compare_exchange_n(&word_, &seen, 0, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
-      wake(seen, 1);
+      wake(seen);
       return;
     }
   }

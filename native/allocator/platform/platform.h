@@ -72,7 +72,8 @@ inline bool single_threaded() { return &__libc_single_threaded == nullptr || __l
 //
 // - Its own handlers (pthread_atfork), which may allocate: the locks that it keeps it may lock again.
 // - Signal handlers, which may fork: a fork inside a fork keeps what is kept. If the handler interrupted code that holds
-//   a lock, nothing is kept: waiting for the lock would be for ever. (Then the child may call what POSIX lets it, no more.)
+//   a lock, nothing is kept: waiting for the lock would be for ever. The child may then call async-signal-safe functions only,
+//   as POSIX has it.
 // - Threads that wait for a lock while they hold one of the C library's or the program's that the fork waits for. The list
 //   of open files, the commonest, is locked before ours. For the others a kept lock is taken away after kPatienceS: the
 //   child of that fork may find something half done, but nobody waits for ever.
@@ -113,7 +114,7 @@ class Lock {
   static constexpr std::uint32_t kWaited = 2;  // somebody sleeps, or may
   static constexpr std::uint32_t kKept = 4;    // by the thread that forks
   bool try_lock(std::uint32_t seen, std::uint32_t wanted);
-  void wake(std::uint32_t seen, int count);
+  void wake(std::uint32_t seen);
 
   std::uint32_t word_ = 0;  // 0: free
 };

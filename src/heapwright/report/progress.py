@@ -186,7 +186,7 @@ class Plain(Silent):
 
     def _study_eta(self, least: float) -> str:
         left = self._study_end - time.monotonic()
-        if not math.isfinite(left) or left <= 0 >= least:  # it takes longer than was foreseen
+        if not math.isfinite(left) or max(left, least) <= 0:  # it takes longer than was foreseen
             return ""
         return f"; the study: about {show_estimate(max(left, least))}"
 
