@@ -333,7 +333,7 @@ class Journey:
             self._check_objectives(runs[-1])
         self._settle_program()
         self._choose_objectives(runs)
-        if not self._keep_reachable():
+        if not self._keep_reachable(runs):
             return True
         self._plan(runs)
         self.executor = self._executor(self.executor.options.timeout)
@@ -374,10 +374,12 @@ class Journey:
             raise HeapwrightError(why)
         self._charge("reach")
 
-    def _keep_reachable(self) -> bool:
+    def _keep_reachable(self, first: Sequence[StoredRun]) -> bool:
         """Leave out allocators that cannot reach the program, say who manages its memory; whether any is left."""
-        base, budget = self.register.base, self.budget
-        self.allocators, managed = reachable(self.store, self.executor, self.allocators, base, self.workload, budget)
+        base, busiest = self.register.base, next(filter(None, map(matters.busiest, first)), "")
+        self.allocators, managed = reachable(
+            self.store, self.executor, self.allocators, base, self.workload, self.budget, busiest
+        )
         if managed is not None and self.allocators:  # else the study's claim says it
             self.progress.note(managed.sentence)
         return bool(self.allocators)
