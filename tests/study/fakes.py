@@ -47,7 +47,9 @@ class World:
         prints: settings and how many runs there were → what the program prints.
         noise: standard deviation of every run's log values; it follows from the run's padding and place, not from when
             it is made, so that a resumed study measures the same.
-        seconds: what a run takes on the fake clock.
+        seconds: what a run takes on the fake clock; its prefix takes less.
+        peak_at: when a run reaches its peak, as a share of its wall time.
+        prefix_s: where the present run ends.
         interrupt_after: after so many runs Ctrl-C comes.
     """
 
@@ -57,6 +59,7 @@ class World:
     noise: float = 0.0
     drift: Callable[[int], float] = lambda _n: 0.0
     seconds: float = 1.0
+    peak_at: float = 1.0
     interrupt_after: int | None = None
     extra: dict[str, float | None] = field(default_factory=dict)
     threads: int = 1
@@ -65,6 +68,7 @@ class World:
     made: list[tuple[str, Settings, int]] = field(default_factory=list)
     clock: float = 0.0
     timeouts: list[float] = field(default_factory=list)
+    prefix_s: float = math.inf
 
     def run(self, input_: Input, settings: Settings, pad: int) -> Outcome:
         """One run."""
@@ -72,7 +76,7 @@ class World:
             raise KeyboardInterrupt
         count = len(self.made)
         self.made.append((input_.name, settings, pad))
-        self.clock += self.seconds
+        self.clock += min(self.seconds, self.prefix_s)
         rng = random.Random(f"{input_.name}/{settings}/{pad}")
         effect = self.effect(settings, input_.name)
         metrics: dict[str, float | None] = dict.fromkeys(NUMERIC)
@@ -81,10 +85,12 @@ class World:
             metrics[key] = base * effect.get(key, 1.0) * math.exp(shift)
         metrics |= self.extra
         failure = self.fails(settings)
+        wall_s, memory = metrics["wall_s"] or 0.0, [0.1, 1.0, 1.0]
         digest = hashlib.sha256(self.prints(settings, count).encode()).hexdigest()
         run = Run(
             metrics, 0, False, digest, "fake", [], self.threads, self.maps,
-            {"t": [0.0], "rss": [1.0], "heap": [1.0], "vm": [1.0]}, "the last words" if failure else "",
+            {"t": [0.0, self.peak_at * wall_s, wall_s], "rss": memory, "heap": memory, "vm": memory},
+            "the last words" if failure else "",
             max_processes=self.processes,
         )  # fmt: skip
         return Outcome(run, "" if failure else digest, failure)
@@ -107,6 +113,8 @@ def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         def run(
             self, input_: Input, env: Mapping[str, str], pad: int = 0, _stop: threading.Event | None = None
         ) -> Outcome:
+            prefix = self.workload.file.prefix
+            world.prefix_s = prefix.seconds if prefix else math.inf
             return world.run(input_, read_settings(env), pad)
 
     monkeypatch.setattr("heapwright.study.journey.Executor", FakeExecutor)

@@ -66,6 +66,15 @@ def test_other_allocators_are_refused(embedded: Path, heapwright: Heapwright) ->
     assert sorted(heapwright.folder.iterdir()) == before
 
 
+def test_a_shell_that_starts_it_is_not_searched(embedded: Path, heapwright: Heapwright) -> None:
+    """The shell's malloc could be replaced, but the memory is another program's."""
+    done = heapwright("tune", *QUICK, "--budget", "2", "--", "sh", "-c", f"./{embedded.name}; true")
+    found = result(done)
+    assert found["claim"].startswith("Most memory of this command is of embedded_jemalloc, which it starts. jemalloc 5")
+    assert "heapwright tune -- embedded_jemalloc" in found["claim"]
+    assert (found["picks"], found["evaluations"]) == ({}, 0)
+
+
 def test_its_name_means_the_embedded_one(embedded: Path, heapwright: Heapwright) -> None:
     words = [*QUICK, "--params", "thp", "--budget", "1", "--allocators", "exgen,jemalloc"]
     done = heapwright("tune", *words, "--", f"./{embedded.name}")

@@ -15,6 +15,7 @@ import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
+from heapwright.measure.prefix import Prefix
 from heapwright.workload.execute import Executor, Outcome, advice, pad_environment
 from heapwright.workload.model import Input, Output, Server, Workload, WorkloadFile
 
@@ -357,3 +358,25 @@ def test_a_port_in_use_is_said_before_anything_starts(make: Make, tmp_path: Path
         with pytest.raises(HeapwrightError, match=f"port {port} already answers before the server is started"):
             run(make("touch started", server=Server(["true"], ready_port=port)))
     assert not (tmp_path / "started").exists()
+
+
+# prefixes
+
+
+def test_a_prefix_that_a_text_ends(make: Make) -> None:
+    """Its output is compared as far as the text; what comes afterwards does not count, nor does the exit status."""
+    outcome = run(make("echo one; echo two; sleep 60; exit 3", prefix=Prefix(output="two")))
+    assert (outcome.failure, outcome.digest) == ("", sha("one\ntwo"))
+    assert outcome.run.cut
+
+
+def test_a_prefix_whose_text_never_comes(make: Make) -> None:
+    executor = make("echo one", prefix=Prefix(output="two"))
+    outcome = run(executor)
+    assert outcome.failure == "it ended and did not print 'two'"
+    assert executor.exit_status(outcome) == 1
+
+
+def test_a_prefix_of_a_time_compares_no_output(make: Make) -> None:
+    outcome = run(make("while :; do echo on; sleep 0.01; done", prefix=Prefix(seconds=0.5)))
+    assert (outcome.failure, outcome.digest, outcome.run.cut) == ("", "", True)

@@ -217,3 +217,31 @@ def test_bare_commands_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert said("./folder") == "not a program: ./folder is a directory | "
     assert said("./plain") == "not executable: ./plain | chmod +x ./plain"
     assert os.access("./plain", os.X_OK) is False
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[prefix]\n", "3: prefix: takes either seconds, above 0, or output, a text that is printed"),
+        ('[prefix]\nseconds = 2\noutput = "x"\n', "takes either seconds"),
+        ("[prefix]\nseconds = -1\n", "takes either seconds"),
+        ('[prefix]\nseconds = 2\n[server]\nload = ["true"]\n', "make the load shorter instead"),
+        ('[prefix]\nseconds = 2\n[output]\ncompare = "files"\nfiles = ["x"]\n', "'files' needs whole runs"),
+        ("[prefix]\nlines = 2\n", "lines"),
+    ],
+)
+def test_a_prefix_that_cannot_be(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "w.toml"
+    path.write_text(f'command = ["true"]\n\n{text}')
+    with pytest.raises(UsageError, match=re.escape(says)):
+        load_workload(path)
+
+
+def test_a_prefix_is_part_of_what_a_study_is_of(tmp_path: Path) -> None:
+    """Studies of before, of whole runs, are found again."""
+    path = tmp_path / "w.toml"
+    path.write_text('command = ["true"]\n')
+    whole = load_workload(path)
+    assert "prefix" not in whole.identity()
+    path.write_text('command = ["true"]\n[prefix]\nseconds = 2\n')
+    assert load_workload(path).identity() == whole.identity() | {"prefix": {"seconds": 2.0, "output": ""}}

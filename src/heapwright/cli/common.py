@@ -18,6 +18,7 @@ from heapwright.shown import say, warn
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.measure.meter import MeterOptions
+    from heapwright.measure.prefix import Prefix
     from heapwright.report.progress import Silent
     from heapwright.study.runner import Machines
     from heapwright.study.store import Store
@@ -76,6 +77,12 @@ def add_command_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--success", type=_statuses, metavar="N,M", help="exit statuses that count as success (default 0)"
+    )
+    parser.add_argument(
+        "--prefix",
+        type=_prefix,
+        metavar="TIME|TEXT",
+        help="measure only the beginning of each run: end it after a time (30s), or when it has printed a text",
     )
 
 
@@ -145,6 +152,19 @@ def _statuses(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, parts)))
 
 
+def _prefix(text: str) -> Prefix:
+    from heapwright.measure.prefix import Prefix
+    from heapwright.study.options import parse_budget
+
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: give a time (30s), or a text that the command prints")
+    try:
+        count, length = parse_budget(text)
+    except UsageError:
+        return Prefix(output=text)
+    return Prefix(output=text) if count else Prefix(seconds=length)
+
+
 def chosen_allocators(text: str | None, repeats: bool = False, embedded: Allocator | None = None) -> list[Allocator]:
     """The allocators named, or all found; names that mean the same library and environment once.
 
@@ -188,21 +208,36 @@ def read_workload(args: argparse.Namespace) -> Workload:
     Raises:
         UsageError: neither, both, or one that cannot be run.
     """
-    from heapwright.workload.model import from_command, load_workload
+    workload = _read_workload(args)
+    if getattr(args, "instructions", None) == "callgrind":
+        if workload.file.server is not None:
+            why = "a server cannot be run under callgrind: nothing loads it there"
+            raise UsageError(why, "leave --instructions out")
+        if workload.file.prefix is not None:
+            raise UsageError("callgrind counts whole runs: it knows no prefix", "leave --instructions out")
+    return workload
+
+
+def _read_workload(args: argparse.Namespace) -> Workload:
+    from heapwright.workload.model import from_command, load_workload, whole_only, with_prefix
 
     if args.workload is None:
         if getattr(args, "input", None) is not None:
             raise UsageError("--input names an input of a workload file", "give the file: --workload FILE")
-        return from_command(need_command(args), success=getattr(args, "success", None) or (0,))
+        success, prefix = getattr(args, "success", None) or (0,), getattr(args, "prefix", None)
+        return from_command(need_command(args), success=success, prefix=prefix)
     if args.command:
         raise UsageError("a command and --workload cannot both be given", "leave one out")
     for option in ("stdin", "success"):
         if getattr(args, option, None) is not None:
             raise UsageError(f"--{option} is for a command after --", f"a workload file says it itself: {option} = …")
     workload = load_workload(args.workload)
-    if workload.file.server is not None and getattr(args, "instructions", None) == "callgrind":
-        raise UsageError("a server cannot be run under callgrind: nothing loads it there", "leave --instructions out")
-    return workload
+    prefix = getattr(args, "prefix", None)
+    if prefix is None:
+        return workload
+    if why := whole_only(workload.file):
+        raise UsageError(f"--prefix cannot be given: {why}", "leave it out")
+    return with_prefix(workload, prefix)
 
 
 @contextmanager
@@ -289,6 +324,23 @@ def read_inputs(args: argparse.Namespace, workload: Workload) -> tuple[Input, ..
         UsageError: there is none of that name.
     """
     return workload.inputs if args.input is None else (workload.input(args.input),)
+
+
+def refuse_uncompared(workload: Workload, metrics: Sequence[str]) -> None:
+    """Fails where runs end after a time and a metric grows with the work that is done by then.
+
+    Raises:
+        UsageError: it does.
+    """
+    from heapwright.metrics import METRICS
+
+    prefix = workload.file.prefix
+    for metric in metrics:
+        if prefix is not None and not prefix.compares(metric):
+            raise UsageError(
+                f"{METRICS[metric].label} of {prefix.shown()} says nothing: runs do more or less in it",
+                "compare memory, or end runs at a text that the command prints",
+            )
 
 
 def refuse_unreached(workload: Workload, allocator: Allocator) -> None:

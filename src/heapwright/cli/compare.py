@@ -19,6 +19,7 @@ from heapwright.cli.common import (
     open_machines,
     open_workload,
     positive,
+    refuse_uncompared,
     warn_of_settings,
     write_json,
 )
@@ -77,6 +78,7 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
     words += ["--metrics", args.metrics] if args.metrics else []
     words += ["--success", ",".join(map(str, args.success))] if args.success else []
     words += ["--stdin", args.stdin] if args.stdin else []
+    words += ["--prefix", args.prefix.as_option()] if args.prefix else []
     return [*words, "--workload", str(args.workload)] if args.workload else [*words, "--", *args.command]
 
 
@@ -94,7 +96,9 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.report.progress import make_progress
     from heapwright.study.compare import Comparer
 
-    metrics = [m.key for m in parse_objectives(args.metrics or "wall,cpu,peak_rss")]
+    timed = workload.file.prefix is None or workload.file.prefix.compares("wall_s")
+    metrics = [m.key for m in parse_objectives(args.metrics or ("wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"))]
+    refuse_uncompared(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, embedded=embedded)
     if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):

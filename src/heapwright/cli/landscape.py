@@ -20,6 +20,7 @@ from heapwright.cli.common import (
     open_machines,
     open_workload,
     positive,
+    refuse_uncompared,
     refuse_unreached,
     with_stdin_named,
     write_json,
@@ -158,6 +159,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     if len(metrics) > 1:
         raise UsageError("--metric names several", "one at a time: all are kept, ask again for another")
     metric = metrics[0].key
+    refuse_uncompared(workload, [metric])
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocator = chosen_allocators(args.allocator, embedded=embedded)[0]
     given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}

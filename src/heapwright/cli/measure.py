@@ -128,7 +128,7 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
         warn(warning)
     for name, found in outcomes.items():
         on = f" on input '{name}'" if len(workload.inputs) > 1 else ""
-        if workload.path:  # a bare command's status says it, and its stderr was passed on
+        if workload.path or workload.file.prefix:  # else the status says it, and the command's stderr was passed on
             for failure in dict.fromkeys(o.failure for o in found if o.failure):
                 warn(f"a run{on} failed: {failure}")
         if len({o.digest for o in found if not o.failure}) > 1:

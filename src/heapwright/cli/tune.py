@@ -17,6 +17,7 @@ from heapwright.cli.common import (
     open_machines,
     open_workload,
     positive,
+    refuse_uncompared,
     refuse_unreached,
     warn_of_settings,
     with_stdin_named,
@@ -276,6 +277,7 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     if (args.space or args.preset) and not path.exists():
         given = {"proxy": "none", **given}  # settings may be the program's own; the papers ran the program
     _check(given, allocators)
+    refuse_uncompared(workload, given.get("objectives", ()))
     if len(allocators) == 1:
         refuse_unreached(workload, allocators[0])
     warn_of_settings(workload, allocators)
@@ -362,6 +364,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "command": shlex.join(view.command),
         "objectives": view.objectives,
         "objectives_why": view.objectives_why or None,
+        "prefix": {"seconds": view.prefix.seconds, "output": view.prefix.output} if view.prefix else None,
         "host": view.host,
         "meter": view.meter,
         "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},

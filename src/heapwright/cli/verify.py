@@ -95,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.load import view_of
     from heapwright.study.program import program_of
     from heapwright.study.store import believed, read_study
+    from heapwright.workload.model import with_prefix
     from heapwright.workload.program import ProgramIdentity, program_changes
 
     with read_study(args.study) as store, believed(args.study):
@@ -105,6 +106,8 @@ def run(args: argparse.Namespace) -> int:
     given = args.command is not None or args.workload is not None
     notes = [] if given else program_changes(identity)
     with _workload(args, view.workload) as workload:
+        if workload.file.prefix is None:
+            workload = with_prefix(workload, view.prefix)
         found, notes = _verified(args, view, pick, spaces, workload, notes)
     if args.json:
         write_json(args.json, _as_json(view, pick, found, notes))
@@ -129,7 +132,7 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
 
     import msgspec
 
-    from heapwright.workload.model import check_stdin, from_identity, with_stdin
+    from heapwright.workload.model import check_stdin, from_identity, with_prefix, with_stdin
 
     if args.command is not None or args.workload is not None:
         if args.workload is None and args.success is None:
@@ -143,6 +146,8 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
         workload = dataclasses.replace(
             workload, file=msgspec.structs.replace(workload.file, success=list(args.success))
         )
+    if args.prefix is not None:
+        workload = with_prefix(workload, args.prefix)
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         if args.stdin is not None:
             taken = read_stdin(args, Path(folder))

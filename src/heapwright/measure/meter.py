@@ -11,6 +11,7 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Collection, Mapping, Sequence
@@ -22,6 +23,7 @@ from typing import IO, Any
 import msgspec
 
 from heapwright.errors import HeapwrightError
+from heapwright.measure.prefix import Prefix, PrefixEnd
 from heapwright.metrics import NUMERIC
 
 _STDERR_TAIL = 4096
@@ -169,6 +171,7 @@ class Run:
         stderr_tail: the last of stderr where it was captured.
         max_processes: the largest number of processes with an address space of their own that were alive at once.
         parts: where the memory was; None where `MeterOptions.parts` was not set or nothing could be read.
+        cut: it was ended at the end of its prefix.
     """
 
     metrics: dict[str, float | None]
@@ -183,6 +186,7 @@ class Run:
     stderr_tail: str = ""
     max_processes: int | None = None
     parts: Breakdown | None = None
+    cut: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The run as `measure --json` writes it."""
@@ -249,6 +253,7 @@ def run_metered(
     keep: IO[bytes] | None = None,
     attended: bool = False,
     stop: threading.Event | None = None,
+    prefix: Prefix | None = None,
 ) -> Run:
     """Runs a command once under the meter.
 
@@ -260,11 +265,14 @@ def run_metered(
         keep: a file that gets a copy of its stdout.
         attended: a person at a terminal runs it: it stays in our process group and gets their Ctrl-C.
         stop: ends it from another thread.
+        prefix: where to end it by SIGKILL, with all its processes; what it prints afterwards is dropped.
 
     Raises:
         HeapwrightError: it could not be run or measured at all.
         Stopped: `stop` was set.
     """
+    attended = attended and prefix is None  # the meter passes signals on to a target that a person attends
+    capture = forward is None or (prefix is not None and bool(prefix.output))
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         report = Path(folder) / "ledger.json"
         source = stdin.open("rb") if stdin else None
@@ -273,7 +281,7 @@ def run_metered(
                 meter_command(options, report, command, own=not attended),
                 stdin=source or subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=None if forward else subprocess.PIPE,
+                stderr=subprocess.PIPE if capture else None,
                 env=dict(env) if env is not None else None,
                 cwd=cwd,
                 start_new_session=not attended,
@@ -281,13 +289,14 @@ def run_metered(
         finally:
             if source:
                 source.close()
-        digest, tail = _drain(process, forward, keep, attended, stop)
+        end = PrefixEnd(prefix)
+        digest, tail = _drain(process, forward, keep, attended, stop, end)
         if process.returncode:
             text = tail.decode(errors="replace").strip()
             message = text.splitlines()[-1] if text else f"the meter ended with status {process.returncode}"
             raise HeapwrightError(message.removeprefix("heapwright-meter: "), status=process.returncode)
         ledger = msgspec.json.decode(report.read_bytes().decode("utf-8", "replace"), type=Ledger)
-    run = _as_run(ledger, digest, tail.decode(errors="replace"))
+    run = _as_run(ledger, digest, tail.decode(errors="replace"), end.reached)
     if options.callgrind:
         from heapwright.measure.callgrind import count_instructions
 
@@ -304,8 +313,11 @@ def _drain(
     keep: IO[bytes] | None,
     attended: bool,
     stop: threading.Event | None,
+    end: PrefixEnd,
 ) -> tuple[str, bytes]:
     """Reads the target's streams until the meter ends; the SHA-256 of stdout and the last of stderr.
+
+    At the end of its prefix it ends the run.
 
     A daemon may hold the pipes open for ever, so the meter's end, not end of file, is what ends this.
     """
@@ -316,11 +328,14 @@ def _drain(
                 os.set_blocking(stream.fileno(), False)
                 selector.register(stream, selectors.EVENT_READ)
         try:
-            ended = False
+            ended = ending = False
             while selector.get_map():
                 if stop is not None and stop.is_set():
                     raise Stopped
-                ready = selector.select(0.0 if ended else 0.1)
+                ready = selector.select(0.0 if ended else end.within(0.1))
+                if end.look() and not ending:
+                    process.terminate()  # the meter kills the tree and writes what it has
+                    ending = True
                 if not ready and ended:
                     break
                 for key, _ in ready:
@@ -328,15 +343,21 @@ def _drain(
                     if not data:
                         selector.unregister(key.fileobj)
                     elif key.fileobj is process.stderr:
-                        tail = (tail + data)[-_STDERR_TAIL:]
-                    else:
-                        digest.update(data)
-                        for sink in (forward, keep):
-                            if sink is not None:
-                                sink.write(data)
+                        tail = (tail + end.read(key.fileobj, data))[-_STDERR_TAIL:]
                         if forward is not None:
+                            sys.stderr.buffer.write(data)
+                            sys.stderr.buffer.flush()
+                    else:
+                        if forward is not None:
+                            forward.write(data)
                             forward.flush()
+                        data = end.read(key.fileobj, data)
+                        digest.update(data)
+                        if keep is not None:
+                            keep.write(data)
                 ended = ended or process.poll() is not None
+            if not end.wait(process):  # it has closed its streams and goes on
+                process.terminate()
             process.wait()
         except BaseException:
             _stop(process, attended)
@@ -359,7 +380,7 @@ def _stop(process: subprocess.Popen[bytes], attended: bool) -> None:
         process.wait()
 
 
-def _as_run(ledger: Ledger, digest: str, stderr: str) -> Run:
+def _as_run(ledger: Ledger, digest: str, stderr: str, cut: bool) -> Run:
     values: dict[str, float | None] = {key: getattr(ledger, key, None) for key in NUMERIC}
     values["cpu_s"] = ledger.user_s + ledger.sys_s
     if ledger.returned_bytes is not None and ledger.wall_s > 0:
@@ -378,4 +399,5 @@ def _as_run(ledger: Ledger, digest: str, stderr: str) -> Run:
         stderr_tail=stderr,
         max_processes=ledger.max_processes,
         parts=ledger.parts,
+        cut=cut,
     )

@@ -18,6 +18,8 @@ import math
 import shlex
 from typing import Any
 
+import msgspec
+
 from heapwright.report.plots import describe, thinned
 from heapwright.study.view import Evaluation, StudyView
 
@@ -29,6 +31,7 @@ def data_of(view: StudyView) -> dict[str, Any]:
     """What is embedded: the view, memory over time as in the picture, evaluations packed."""
     value = dataclasses.asdict(dataclasses.replace(view, evaluations=[]))
     value.pop("terrain")  # its places are among the evaluations
+    value["prefix"] = msgspec.to_builtins(view.prefix)
     first = {p.config.id: p.name for _, p in reversed(view.distinct_picks())}  # one name for each setting
     value["series"] = {
         name: {"t": [round(t, 4) for t in s.t], "rss": [*map(round, s.rss)], "heap": [*map(round, s.heap)]}

@@ -28,6 +28,7 @@ from heapwright.workload.execute import Outcome, advice
 from heapwright.workload.model import Input
 
 _PAD = 4096  # a page: covers every alignment of the stack
+_SERIES_OF = (("confirm", 0), ("calibrate", 0), ("calibrate", 1))  # phases and blocks whose memory over time is kept
 
 
 class Progress(Protocol):
@@ -261,7 +262,7 @@ class Blocks:
                 f"the command fails by itself{on}, with nothing changed: {outcome.failure}",
                 advice(outcome),
             )
-        failure = outcome.failure or ("" if default else self._changed_output(job.input, outcome))
+        failure = outcome.failure or ("" if default else self.changed_output(job.input, outcome))
         if self.runner.elsewhere:
             charged_s = self.budget.charge_elsewhere(result.elapsed_s / self.runner.slots)
         else:
@@ -278,13 +279,16 @@ class Blocks:
 
     def _learn_output(self, run: StoredRun) -> None:
         """The default's first output is the reference; one that changes by itself cannot be compared."""
+        if not run.digest:
+            return
         reference = self._reference_digests.setdefault(run.input, run.digest)
         if run.digest != reference and run.input not in self._unstable_output:
             self._unstable_output.add(run.input)
             self.progress.note("the default's output differs from run to run: equal output is not required")
 
-    def _changed_output(self, input_: Input, outcome: Outcome) -> str:
-        if input_.name in self._unstable_output:
+    def changed_output(self, input_: Input, outcome: Outcome) -> str:
+        """Why a run's output makes it a failure, or empty."""
+        if input_.name in self._unstable_output or not outcome.digest:
             return ""
         same = outcome.digest == self._reference_digests.get(input_.name, outcome.digest)
         return "" if same else "its output differs from the default's"
@@ -310,7 +314,7 @@ def _now() -> str:
 
 def _stored(result: Result, failure: str, charged_s: float) -> StoredRun:
     job, run = result.job, result.outcome.run
-    keep_series = (job.phase, job.block % BLOCKS_APART) in (("confirm", 0), ("calibrate", 1)) and not failure
+    keep_series = (job.phase, job.block % BLOCKS_APART) in _SERIES_OF and not failure
     extra = {
         "exit_code": run.exit_code,
         "meter": run.meter,

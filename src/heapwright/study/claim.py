@@ -28,21 +28,27 @@ def effect(c: Confirmation) -> str:
     return f"{label} {state} ({change:+.1f}% [{low:+.1f}, {high:+.1f}]{risk})".replace("-", "−")
 
 
-def pick_claim(confirmed: Mapping[str, Confirmation], objectives: Sequence[str], inputs: int, margin: float) -> str:
-    """One sentence for one pick: every objective with its 95 % interval, how many pairs, p."""
+def pick_claim(
+    confirmed: Mapping[str, Confirmation], objectives: Sequence[str], inputs: int, margin: float, part: str = ""
+) -> str:
+    """One sentence for one pick: every objective with its 95 % interval, how many pairs, p.
+
+    Args:
+        part: what was compared where that is not whole runs (`Prefix.shown`).
+    """
     tested = [confirmed[m] for m in objectives if m in confirmed]
     if not tested:
         return "Not confirmed."
     if not any(c.verdict == "better" for c in tested):
-        return f"No proven improvement: {'; '.join(effect(c) for c in tested)}; {_basis(tested, inputs, margin)}."
+        return f"No proven improvement: {'; '.join(effect(c) for c in tested)}; {_basis(tested, inputs, margin, part)}."
     order = sorted(tested, key=lambda c: ("better", "worse", "same", "unproven").index(c.verdict))
     text = "; ".join(effect(c) for c in order)
-    return f"{text[:1].upper()}{text[1:]}; {_basis(tested, inputs, margin)}."
+    return f"{text[:1].upper()}{text[1:]}; {_basis(tested, inputs, margin, part)}."
 
 
-def _basis(tested: Sequence[Confirmation], inputs: int, margin: float) -> str:
+def _basis(tested: Sequence[Confirmation], inputs: int, margin: float, part: str) -> str:
     pairs = min(c.pairs for c in tested)
-    over = f" on {inputs} inputs" if inputs > 1 else ""
+    over = (f" on {inputs} inputs" if inputs > 1 else "") + (f" of {part}" if part else "")
     ps = [c.p for c in tested if c.verdict in ("better", "worse") and c.p is not None]
     p = f", Holm-adjusted p {'< 0.001' if max(ps) < 0.001 else f'= {max(ps):.3f}'}" if ps else ""
     return f"95% intervals from {pairs} fresh interleaved pairs{over}{p}, margin ±{100 * margin:g}%"

@@ -29,7 +29,7 @@ from heapwright.search.protocol import Setup, Strategy, make_strategy
 from heapwright.study import contest, matters, warm
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, Progress
-from heapwright.study.budget import Budget, Need, allot
+from heapwright.study.budget import Budget, Need, Typical, allot
 from heapwright.study.claim import tree_sentence
 from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
 from heapwright.study.managed import reachable
@@ -37,6 +37,7 @@ from heapwright.study.minify import minify_each
 from heapwright.study.options import Options
 from heapwright.study.plan import Plan, make_plan
 from heapwright.study.policy import aims_of
+from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, whole_ratios
 from heapwright.study.reach import check_reach, take_over
 from heapwright.study.references import references
 from heapwright.study.register import Register
@@ -49,7 +50,7 @@ from heapwright.study.stats import relative_noise
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import DEFAULT, Config, PickName
 from heapwright.workload.execute import Executor
-from heapwright.workload.model import Workload
+from heapwright.workload.model import Workload, whole_only, with_prefix
 from heapwright.workload.program import ProgramIdentity, settle
 
 SERIES_POINTS = 240
@@ -124,6 +125,7 @@ class Journey:
         self.noise: tuple[float, ...] = ()
         self.calibrated: list[StoredRun] = []
         self._said = ""  # how much can be won
+        self._whole_s = 0.0  # seconds that are kept for a whole run at the end
 
     def _report_s(self, began: float | None) -> float:
         """Seconds of a time budget that are kept for the report, by how long this machine took to begin."""
@@ -168,6 +170,7 @@ class Journey:
         final = self._minify(space, picks)
         self._begin("confirm")
         self._confirm(final, len({run.config for run in runs} - {self.default.id}))
+        self._run_whole(final)
         self.phase("done")
 
     def phase(self, name: str) -> None:
@@ -187,6 +190,11 @@ class Journey:
         return self.budget.spent_s
 
     @property
+    def left_s(self) -> float:
+        """Seconds left of a time budget, less those for a whole run at the end."""
+        return max(0.0, self.budget.left_s - self._whole_s)
+
+    @property
     def run_s(self) -> float:
         """Seconds that one run of the program costs at present."""
         return self.blocks.typical.seconds
@@ -201,25 +209,63 @@ class Journey:
         needs = self._needs(stage, settings)
         self.progress.left(self._foresee(needs).total_s)
         if self.budget.limited:
-            self.budget.set_limit(allot(self.budget.left_s, self.run_s, needs)[stage])
+            self.budget.set_limit(allot(self.left_s, self.run_s, needs)[stage])
 
     def _needs(self, stage: str, settings: Collection[int] = ()) -> dict[str, Need]:
         """What this stage and later ones can use of the time."""
         counts = (len(self.workload.train), len(self.workload.test), len(self.allocators))
-        left = self.budget.left_s / self.run_s if self.run_s else math.inf
+        left = self.left_s / self.run_s if self.run_s else math.inf
         needs = needs_from(stage, self.options, *counts, self.threads, tuple(settings) or SETTINGS, left)
         return needs if self.proof else {name: need for name, need in needs.items() if name == "search"}
 
     def _foresee(self, needs: Mapping[str, Need]) -> Plan:
-        return make_plan(needs, self.run_s, self.budget.left_s, self.options.budget_s or math.inf)
+        return make_plan(needs, self.run_s, self.left_s, self.options.budget_s or math.inf, self._whole_s)
 
-    def _plan(self) -> None:
-        """Say after the first runs what the study will do; whether it can prove anything."""
+    def _plan(self, first: Sequence[StoredRun]) -> None:
+        """Say after the first runs what the study will do; whether it can prove anything, of whole runs or of prefixes.
+
+        Args:
+            first: of each input.
+        """
         plan = self._foresee(self._needs("allocators"))
+        if not plan.proof:
+            plan = self._plan_prefixes(first, plan)
         self.proof, self.predicts = plan.proof, plan.predicts
         self.progress.note(plan.sentence())
         kept = {"total_s": plan.total_s, "enough_s": plan.enough_s, "began_s": self.spent_s, "proof": float(plan.proof)}
         self.store.put({"plan": kept})
+
+    def _plan_prefixes(self, first: Sequence[StoredRun], plan: Plan) -> Plan:
+        """A plan with prefixes of runs, where they show what whole runs would and a proof fits; else the plan as it is.
+
+        From here on the study's runs end there, and its objectives are those that show by then.
+        """
+        file = self.workload.file
+        settled = self._objectives_given or file.prefix is not None or whole_only(file)
+        found = None if settled else find_prefix(first, self.options.objectives)
+        if found is None:
+            return plan
+        prefix, objectives = found
+        before, options, whole_s = self.blocks.typical, self.options, self.run_s * len(first)
+        self.blocks.typical = Typical()
+        self.blocks.typical.add(prefix.seconds)
+        self.options = msgspec.structs.replace(options, objectives=objectives)
+        for self._whole_s in (whole_s, 0.0):
+            shorter = self._foresee(self._needs("allocators"))
+            if shorter.everything or (shorter.proof and not self._whole_s):
+                break
+        else:
+            self.blocks.typical, self.options = before, options
+            return plan
+        self.workload = with_prefix(self.workload, prefix)
+        kept = kept_prefix(self.store)
+        self.store.put(
+            {
+                "options": msgspec.to_builtins(self.options),
+                "prefix": msgspec.to_builtins(Kept(prefix, whole_s, kept.whole if kept else None)),
+            }
+        )
+        return replace(shorter, prefix=prefix.shown(), whole=plan)
 
     def _executor(self, timeout: float, first: bool = False) -> Executor:
         """Runs the program. Its first runs have proportional memory too, which a tree of processes needs."""
@@ -240,14 +286,25 @@ class Journey:
         if self._objectives_given:
             return
         processes = max((run.extra.get("processes") or 1 for run in runs), default=1)
-        instead = tuple(_PROPORTIONAL.get(m, m) for m in Options().objectives)
+        usual = self._usual_objectives()
+        self._set_objectives(usual)
+        instead = tuple(_PROPORTIONAL.get(m, m) for m in usual)
         if processes < 2 or any(run.metrics.get(m) is None for run in runs for m in instead):
             return
-        if self.options.objectives != instead:
-            self.options = msgspec.structs.replace(self.options, objectives=instead)
-            self.store.put({"options": msgspec.to_builtins(self.options)})
+        self._set_objectives(instead)
         self.store.put({"tree": processes})
         self.progress.note(tree_sentence(processes))
+
+    def _usual_objectives(self) -> tuple[str, ...]:
+        """What is minimised where the user does not say: the default's objectives that the runs can be compared in."""
+        prefix = self.workload.file.prefix
+        return tuple(m for m in Options().objectives if prefix is None or prefix.compares(m))
+
+    def _set_objectives(self, objectives: tuple[str, ...]) -> None:
+        if self.options.objectives == objectives:
+            return
+        self.options = msgspec.structs.replace(self.options, objectives=objectives)
+        self.store.put({"options": msgspec.to_builtins(self.options)})
 
     def _charge(self, work: str) -> None:
         """Charge work that is no run: the time since the last charge. It is kept, as are the charges of runs."""
@@ -276,11 +333,11 @@ class Journey:
             self._check_objectives(runs[-1])
         self._settle_program()
         self._choose_objectives(runs)
-        if not self._keep_reachable():
+        if not self._keep_reachable(runs):
             return True
+        self._plan(runs)
         self.executor = self._executor(self.executor.options.timeout)
         self.blocks.runner = self.machines.for_program(self.executor, self.timed)
-        self._plan()
         if not self.proof:
             counts = dict.fromkeys(counts, 1)
         for input_ in self.workload.inputs:
@@ -317,10 +374,12 @@ class Journey:
             raise HeapwrightError(why)
         self._charge("reach")
 
-    def _keep_reachable(self) -> bool:
+    def _keep_reachable(self, first: Sequence[StoredRun]) -> bool:
         """Leave out allocators that cannot reach the program, say who manages its memory; whether any is left."""
-        base, budget = self.register.base, self.budget
-        self.allocators, managed = reachable(self.store, self.executor, self.allocators, base, self.workload, budget)
+        base, busiest = self.register.base, next(filter(None, map(matters.busiest, first)), "")
+        self.allocators, managed = reachable(
+            self.store, self.executor, self.allocators, base, self.workload, self.budget, busiest
+        )
         if managed is not None and self.allocators:  # else the study's claim says it
             self.progress.note(managed.sentence)
         return bool(self.allocators)
@@ -518,6 +577,27 @@ class Journey:
         if rows is None:
             return
         confirm(self.default, rows, self.blocks, self.workload.test, self.options)
+
+    def _run_whole(self, final: Mapping[PickName, Config]) -> None:
+        """After a study of prefixes: one whole run of each input under the choice, if there is time."""
+        kept, chosen = kept_prefix(self.store), next(iter(final.values()), None)
+        if kept is None or chosen is None or chosen.id not in (self.store.get("picks") or {}).values():
+            return
+        if kept.whole is not None and kept.whole.config == chosen.id:
+            self.budget.recall(kept.whole.charged_s)
+            return
+        if self.budget.limited and self.budget.left_s < kept.run_s:
+            return
+        inputs = self.workload.inputs
+        self.progress.phase("whole run", len(inputs))
+        executor = Executor(with_prefix(self.workload, None), self.executor.options, self.store.references)
+        outcomes = [executor.run(input_, chosen.env) for input_ in inputs]
+        first = [run for run in self.store.runs() if run.phase == "calibrate" and run.block == 0]
+        failures = [o.failure or self.blocks.changed_output(i, o) for i, o in zip(inputs, outcomes, strict=True)]
+        failure = next(filter(None, failures), "")
+        ratios = {} if failure else whole_ratios(outcomes, first, inputs, self.options.objectives)
+        whole = Whole(chosen.id, failure, ratios, self.budget.charge())
+        self.store.put({"prefix": msgspec.to_builtins(msgspec.structs.replace(kept, whole=whole))})
 
     def _references(self) -> dict[str, Config]:
         """The usual advice for this program; none where a study is of one allocator's own settings."""

@@ -21,6 +21,7 @@ from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.options import STAGES, Options
 from heapwright.study.policy import aims_of
+from heapwright.study.prefix import kept_prefix, sentence, with_objection
 from heapwright.study.program import program_of
 from heapwright.study.standing import stand
 from heapwright.study.stats import relative_noise, summarise
@@ -70,8 +71,7 @@ def view_of(store: Store) -> StudyView:
     chosen, warm = store.get("method") or {}, store.get("warm") or []
     options = msgspec.convert(meta["options"] or {}, Options, strict=False)
     identity = meta["identity"]
-    if identity is not None:
-        msgspec.convert(identity, WorkloadFile)
+    file = msgspec.convert(identity, WorkloadFile) if identity is not None else None
     runs = store.runs()
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
@@ -87,11 +87,15 @@ def view_of(store: Store) -> StudyView:
     first = (store.get("begun.confirm") or {"first": 0})["first"]
     fresh = [r for r in runs if r.phase == "confirm" and r.block >= first]
     confirmed = judge(fresh, configs, default.id, options)
-    picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta["identity"]))
-    usual = _references(store, confirmed, options, _test_inputs(meta["identity"]))
+    early = kept_prefix(store)
+    prefix = early.prefix if early else file.prefix if file else None
+    part = prefix.shown() if prefix else ""
+    picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta["identity"]), part)
+    usual = _references(store, confirmed, options, _test_inputs(meta["identity"]), part)
     gone: list[str] = []
     if meta["phase"] == "done":
         picks, gone = stand(picks, usual, aims_of(options))
+        picks = with_objection(picks, early)
     picks = with_evidence(picks, store, runs, fresh, options)
     host = meta["host"] or {}
     managed: dict[str, str] = store.get("managed") or {}
@@ -140,7 +144,13 @@ def view_of(store: Store) -> StudyView:
         workers=msgspec.convert((store.get("cluster") or {}).get("workers", []), list[Worker]),
         references=usual,
         stages=_stages(store, runs),
-        objectives_why=tree_sentence(processes) if (processes := store.get("tree")) else "",
+        objectives_why=" ".join(
+            [
+                *([tree_sentence(processes)] if (processes := store.get("tree")) else []),
+                *([sentence(early, options.objectives)] if early else []),
+            ]
+        ),
+        prefix=prefix,
         matters=matters.of_study(store, runs),
         program=program_json(known) if (known := program_of(store)) is not None else {},
         managed=managed,
@@ -177,6 +187,9 @@ def _stages(store: Store, runs: list[StoredRun]) -> list[Stage]:
         stage = run.phase.partition(".")[0]
         if stage != "calibrate" and run.elapsed_s:
             add(_STAGE_OF.get(stage, stage), 1, run.charged_s())
+    early = kept_prefix(store)
+    if early is not None and early.whole is not None:
+        add("whole run", 1, early.whole.charged_s)
     order = {name: at for at, name in enumerate(STAGES)}
     return sorted(found.values(), key=lambda stage: order.get(stage.name, len(order)))
 
@@ -187,13 +200,13 @@ def _seconds(kept: dict[str, Any]) -> float:
 
 
 def _references(
-    store: Store, confirmed: dict[int, dict[str, Confirmation]], options: Options, inputs: int
+    store: Store, confirmed: dict[int, dict[str, Confirmation]], options: Options, inputs: int, part: str
 ) -> dict[str, Reference]:
     """The rows of usual advice."""
     found = {}
     for name, id_ in (store.get("references") or {}).items():
         seen = confirmed.get(id_, {})
-        claim = pick_claim(seen, options.objectives, inputs, options.margin)
+        claim = pick_claim(seen, options.objectives, inputs, options.margin, part)
         found[name] = Reference(name, store.config_by_id(id_), seen, claim)
     return found
 
@@ -308,6 +321,7 @@ def _picks(
     confirmed: dict[int, dict[str, Confirmation]],
     options: Options,
     inputs: int,
+    part: str,
 ) -> dict[PickName, Pick]:
     by_id = {e.config.id: e for e in evaluations}
     searched: dict[PickName, int] = store.get("searched") or {}
@@ -318,7 +332,7 @@ def _picks(
         origin = by_id[searched[name]]
         dropped = [Dropped(k, v) for k, v in origin.config.settings.items() if k not in config.settings]
         found = confirmed.get(id_, {})
-        claim = pick_claim(found, options.objectives, inputs, options.margin)
+        claim = pick_claim(found, options.objectives, inputs, options.margin, part)
         minified = origin.config.id not in (store.get("unminified") or [])
         picks[name] = Pick(name, config, origin, dropped, found, claim, minified=minified)
     return picks
@@ -376,7 +390,7 @@ def _warnings(
     found: dict[str, None] = {}
     digests: dict[str, set[str]] = {}
     for run in runs:
-        if run.config == 1 and run.phase != proxy.PHASE:
+        if run.config == 1 and run.phase != proxy.PHASE and run.digest:
             digests.setdefault(run.input, set()).add(run.digest)
     for name, seen in digests.items():
         if len(seen) > 1:
@@ -415,6 +429,7 @@ def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
     they were in the study: set-up and a server's load run without them, and they win over what the file itself sets.
     """
     words = ["heapwright", "measure"]
+    prefix = ["--prefix", view.prefix.as_option()] if view.prefix else []
     if not view.workload_file:
         if any(view.workload.get(key) for key in _ONLY_IN_FILES):  # a study of before the file was remembered
             return ""
@@ -423,9 +438,9 @@ def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
         words += ["-n", str(runs)]
         words += ["--success", ",".join(map(str, success))] if success != [0] else []
         words += ["--stdin", stdin] if (stdin := view.workload.get("stdin")) else []
-        return shlex.join([*start, *words, "--", *view.command])
+        return shlex.join([*start, *words, *prefix, "--", *view.command])
     inputs = view.workload.get("input", [])
     name = next((i["name"] for i in inputs if i.get("split") == "test"), inputs[0]["name"] if inputs else "")
-    words += ["--workload", view.workload_file, *(["--input", name] if name else [])]
+    words += ["--workload", view.workload_file, *(["--input", name] if name else []), *prefix]
     settings = [word for k, v in config.env.items() for word in ("--env", f"{k}={v}")]
     return shlex.join([*words, "-n", str(runs), *settings])

@@ -46,6 +46,7 @@ LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55)
 # more or fewer pages of libraries around each fault.
 COUNTED_LATE = 128 << 10
 CONTENDED = 50_000.0  # calls in a second of CPU time from which threads may spend most of it waiting for each other
+_MOST_OF_TREE = 0.5  # share of a tree's memory
 _MOST = 0.95  # of CPU time, unless nothing bounds it
 _CONSISTENT = 1.02  # blocks and resident memory are counted apart, the latter in whole pages
 _MAPPED = 1.125  # memory of blocks with mappings of their own beside their size: a page in 32 KiB
@@ -327,6 +328,14 @@ def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> D
         busiest_share=found.busiest_pss / found.pss.total if found is not None and found.pss.total else 1.0,
         own=own,
     )
+
+
+def busiest(run: StoredRun) -> str:
+    """The path of the program that had most of the memory in a run; empty where that is not known, or none had."""
+    if not run.extra.get("parts"):
+        return ""
+    found = msgspec.convert(run.extra["parts"], Breakdown)
+    return found.busiest if found.busiest_pss > _MOST_OF_TREE * found.pss.total else ""
 
 
 def heap_of(recorded: dict[str, Any] | None, served: bool) -> Heap | None:

@@ -19,6 +19,7 @@ from heapwright.allocators.space import variable_of, version_trouble
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.options import Options, conflicts
+from heapwright.study.prefix import kept_prefix
 from heapwright.study.program import changed_sentence, program_of
 from heapwright.study.store import FOLDERS, Store, believed, open_study, read_study
 from heapwright.workload.model import Workload
@@ -59,8 +60,7 @@ def open_or_begin(
         HeapwrightError: the file holds a study of another command, setting space, machine or environment, or
             one begun with other options.
     """
-    if not same_program:
-        _put_aside_if_changed(path, workload, tell)
+    _put_aside_if_changed(path, workload, given, same_program, tell)
     store = open_study(path)
     try:
         stored = store.get("options")
@@ -94,19 +94,28 @@ def open_or_begin(
         raise
 
 
-def _put_aside_if_changed(path: Path, workload: Workload, tell: Callable[[str], None]) -> None:
-    """Rename a study of another build of the program, with the files beside it."""
+def _put_aside_if_changed(
+    path: Path, workload: Workload, given: dict[str, Any], same_program: bool, tell: Callable[[str], None]
+) -> None:
+    """Rename a study that cannot go on, with the files beside it: of another build of the program, or of prefixes.
+
+    A study that measures prefixes because its time was short ends with that time.
+    """
     if not path.is_file() or not path.stat().st_size:
         return
     try:
         with read_study(path) as store, believed(path):
             same = store.get("identity") == json.loads(json.dumps(workload.identity()))
-            identity = program_of(store) if same else None
+            identity = program_of(store) if same and not same_program else None
+            options = msgspec.convert(store.get("options") or {}, Options, strict=False)
+            longer = given.get("budget_s", options.budget_s) != options.budget_s or "evaluations" in given
+            early = kept_prefix(store) if same and longer else None
     except HeapwrightError:  # opening it for writing will say what is wrong
         return
     changes = program_changes(identity) if identity is not None else []
-    if not changes:
+    if not changes and early is None:
         return
+    why = changed_sentence(changes) if changes else f"its budget held only {early.prefix.shown()}" if early else ""
     with open_study(path) as store:  # fails while another process is at it
         store.checkpoint()
     number = 1
@@ -115,7 +124,7 @@ def _put_aside_if_changed(path: Path, workload: Workload, tell: Callable[[str], 
     for old, new in ((path, aside), *((of(path), of(aside)) for of in (*FOLDERS, report_path))):
         if old.exists():
             old.rename(new)
-    tell(f"{changed_sentence(changes)}: a new study begins, the old one is kept as {aside}")
+    tell(f"{why}: a new study begins, the old one is kept as {aside}")
 
 
 def report_path(study: Path) -> Path:

@@ -40,25 +40,38 @@ class Plan:
         stages: seconds by stage to come.
         budget_s: seconds of the time budget; infinite if there is none.
         proof: whether a confirmation fits.
+        everything: whether the least that each stage needs fits.
         predicts: whether, without one, a search on replays fits.
         enough_s: a time budget with which a proof fits, in seconds.
+        whole_s: seconds for a whole run at the end, where runs are prefixes.
+        prefix: what runs are then, in words; else empty.
+        whole: the plan without prefixes, which has no room for a proof; None where runs are whole.
     """
 
     run_s: float
     stages: Mapping[str, float]
     budget_s: float
     proof: bool
+    everything: bool
     predicts: bool
     enough_s: float
+    whole_s: float = 0.0
+    prefix: str = ""
+    whole: Plan | None = None
 
     @property
     def total_s(self) -> float:
         """Seconds to come."""
-        return sum(self.stages.values())
+        return sum(self.stages.values()) + self.whole_s
 
     def sentence(self) -> str:
         """The plan for people."""
         one = f"One run takes {show_seconds(self.run_s)}."
+        if self.whole is not None:
+            one = (
+                f"One run takes {show_seconds(self.whole.run_s)}. {self.whole.lack()} Memory is near its peak early:"
+                f" {self.prefix} is compared, then one whole run is made."
+            )
         if self.proof:
             runs = ", ".join(
                 f"{max(1, round(seconds / self.run_s))} runs {_STAGES[name]}"
@@ -66,16 +79,20 @@ class Plan:
                 if seconds >= self.run_s / 2
             )
             return f"{one} The study takes about {show_estimate(self.total_s)}: {runs}."
-        holds = math.floor(self.budget_s / self.run_s)
-        least = f"{show_estimate(self.budget_s)} hold {holds}; a proof needs --budget {_shown(self.enough_s)}."
         if self.predicts:
             return (
-                f"{one} {least} Without it heapwright records the program once and searches on replays: a prediction."
+                f"{one} {self.lack()} Without it heapwright records the program once and searches on replays: a"
+                " prediction."
             )
-        return f"{one} {least}"
+        return f"{one} {self.lack()}"
+
+    def lack(self) -> str:
+        """How many runs the budget holds, and what a proof takes."""
+        holds = math.floor(self.budget_s / self.run_s)
+        return f"{show_estimate(self.budget_s)} hold {holds}; a proof needs --budget {_shown(self.enough_s)}."
 
 
-def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: float) -> Plan:
+def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: float, whole_s: float = 0.0) -> Plan:
     """Foresee what is left of a study.
 
     Args:
@@ -83,6 +100,7 @@ def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: 
         run_s: seconds that one run costs at present.
         left_s: seconds left of the time budget; infinite if there is none.
         budget_s: the time budget; infinite if there is none.
+        whole_s: seconds that are kept for a whole run at the end, beside those left.
     """
     order = [name for name in opt.STAGES if name in needs]
     usual = {name: needs[name].usual * run_s for name in order}
@@ -94,8 +112,10 @@ def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: 
         {name: min(usual[name], given[name]) for name in order},
         budget_s,
         proof=confirm <= left_s,
+        everything=least <= left_s,
         predicts=(_RECORDING + _LEAST_REPLAYS) * run_s <= left_s,
         enough_s=_advised((budget_s - left_s if math.isfinite(left_s) else 0.0) + 1.5 * least),
+        whole_s=whole_s,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from heapwright.measure.prefix import Prefix
     from heapwright.study.terrain import Terrain
 
 Verdict = Literal["better", "worse", "same", "unproven"]
@@ -352,6 +353,7 @@ class StudyView:
         references: rows of usual advice, by name.
         stages: what each stage had, in order.
         objectives_why: why these are the objectives, where the user named none and they are not the usual ones.
+        prefix: where runs were ended; None where they are whole.
         program: its `path`, `build_id` and `sha256`; None where they are not known; empty in older studies.
         workload_file: the absolute path of the workload file; empty for a bare command.
         managed: who manages the program's memory where that is not plain malloc: `runtime`, `reach` and `sentence` of
@@ -396,6 +398,7 @@ class StudyView:
     workload_file: str = ""
     managed: dict[str, str] = field(default_factory=dict)
     matters: Matters | None = None
+    prefix: Prefix | None = None
 
     def explain(self, config: Config, key: str) -> str:
         """What a setting of this configuration does."""

@@ -141,7 +141,9 @@ class Executor:
                 run, trouble = _run_server(command, self.options, how, plain, file.server)
             else:
                 attended = self.forward is not None
-                run = run_metered(command, self.options, **how, stdin=stdin, stop=stop, attended=attended)
+                run = run_metered(
+                    command, self.options, **how, stdin=stdin, stop=stop, attended=attended, prefix=file.prefix
+                )
                 trouble = ""
             failure = self._failure(run, trouble) or self._missing()
             digest = "" if failure else self._digest(input_, run, output)
@@ -164,12 +166,15 @@ class Executor:
 
     def _failure(self, run: Run, trouble: str) -> str:
         """Why the run does not count; `trouble` is what went wrong with a server, or empty."""
+        prefix = self.workload.file.prefix
+        if run.cut:
+            return ""
         if run.timed_out and not trouble:
             return f"timed out after {self.options.timeout:g} s"
         if trouble not in ("", _ENDED_EARLY):
             return trouble
         if not trouble and run.exit_code in (*self.workload.file.success, self._stop_status()):
-            return ""
+            return f"it ended and did not print '{prefix.output}'" if prefix and prefix.output else ""
         words = last_words(run.stderr_tail)
         return (trouble or ending(run.exit_code)) + (f": {words}" if words else "")
 
@@ -192,7 +197,9 @@ class Executor:
 
     def _digest(self, input_: Input, run: Run, output: IO[bytes]) -> str:
         """What stands for this run's output: equal digests mean equal outputs."""
-        how = self.workload.file.output
+        how, prefix = self.workload.file.output, self.workload.file.prefix
+        if prefix is not None and prefix.seconds:
+            return ""  # how much it has printed by then is chance
         match how.compare:
             case "none":
                 return ""

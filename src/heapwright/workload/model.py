@@ -22,6 +22,9 @@ stdin = "small.txt"
 ready = ["redis-cli", "ping"]                # polled until it exits 0 (or ready_port = 6379)
 load = ["redis-benchmark", "-q"]             # its wall time is the run's wall time
 stop = "SIGTERM"
+[prefix]                                     # only the beginning of every run is measured (not with a server)
+seconds = 30                                 # it ends after this time: memory can be compared, time cannot
+output = "iteration 100"                     # or when it has printed this: then time can be compared, too
 ```
 """
 
@@ -40,6 +43,7 @@ from typing import Any, Literal
 import msgspec
 
 from heapwright.errors import UsageError, unknown
+from heapwright.measure.prefix import Prefix
 from heapwright.tomlfile import key_line, load_toml_and_text
 
 
@@ -86,6 +90,7 @@ class WorkloadFile(msgspec.Struct, forbid_unknown_fields=True):
     output: Output = msgspec.field(default_factory=Output)
     input: list[Input] = []
     server: Server | None = None
+    prefix: Prefix | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,8 @@ class Workload:
         """What must agree for two studies to be of the same thing."""
         result: dict[str, Any] = msgspec.to_builtins(self.file)
         result["cwd"] = str(self.cwd)
+        if self.file.prefix is None:
+            del result["prefix"]  # studies of before know none
         if self.file.input:
             result["input"] = msgspec.to_builtins(list(self.inputs))  # with absolute paths
         return result
@@ -176,6 +183,20 @@ def with_stdin(workload: Workload, path: str) -> Workload:
     return dataclasses.replace(workload, file=msgspec.structs.replace(workload.file, stdin=path))
 
 
+def with_prefix(workload: Workload, prefix: Prefix | None) -> Workload:
+    """The workload whose runs end at the end of this prefix."""
+    return dataclasses.replace(workload, file=msgspec.structs.replace(workload.file, prefix=prefix))
+
+
+def whole_only(file: WorkloadFile) -> str:
+    """Why its runs cannot be prefixes, or empty."""
+    if file.server is not None:
+        return "a server is stopped when its load has ended; make the load shorter instead"
+    if file.output.compare in ("files", "command"):
+        return f"output.compare = '{file.output.compare}' needs whole runs; say 'stdout' or 'none'"
+    return ""
+
+
 def check_stdin(workload: Workload) -> None:
     """Fails with one clear line where a file with a standard input is gone.
 
@@ -187,12 +208,15 @@ def check_stdin(workload: Workload) -> None:
             raise UsageError(f"the standard input {name} is not here", "give it with --stdin FILE")
 
 
-def from_command(words: list[str], timeout: float = 0.0, success: Sequence[int] = (0,)) -> Workload:
+def from_command(
+    words: list[str], timeout: float = 0.0, success: Sequence[int] = (0,), prefix: Prefix | None = None
+) -> Workload:
     """The workload of a bare command after `--`.
 
     Args:
         timeout: seconds a run may take; 0 for the study's own rule.
         success: exit statuses that count as success.
+        prefix: where runs end; None: they end by themselves.
 
     Raises:
         UsageError: empty, not found, not executable.
@@ -200,7 +224,7 @@ def from_command(words: list[str], timeout: float = 0.0, success: Sequence[int] 
     if not words or not words[0]:
         raise UsageError("there is no command to run", "put it after --, for example: heapwright tune -- ./prog")
     check_command(words[0], Path.cwd())
-    file = WorkloadFile(command=words, timeout=timeout, success=list(success))
+    file = WorkloadFile(command=words, timeout=timeout, success=list(success), prefix=prefix)
     return Workload(file, Path.cwd(), (Input("default"),))
 
 
@@ -265,6 +289,11 @@ def load_workload(path: Path) -> Workload:
             raise fail(["server", "ready_port"], f"{file.server.ready_port} is no port")
         if file.server.ready_timeout <= 0:
             raise fail(["server", "ready_timeout"], "must be above 0")
+    if file.prefix is not None:
+        if not 0 <= file.prefix.seconds < 1e9 or bool(file.prefix.seconds) == bool(file.prefix.output):
+            raise fail(["prefix"], "takes either seconds, above 0, or output, a text that is printed")
+        if why := whole_only(file):
+            raise fail(["prefix"], why)
     names = [i.name for i in file.input]
     for number, item in enumerate(file.input):
         if names.index(item.name) != number:

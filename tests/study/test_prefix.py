@@ -1,0 +1,167 @@
+"""Studies of prefixes, where the budget holds too few whole runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.measure.prefix import Prefix
+from heapwright.study.load import measure_command
+from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, sentence
+from heapwright.study.store import StoredRun, read_study
+
+from .conftest import Tuning
+from .fakes import World
+
+MEMORY = ("peak_rss_bytes",)
+
+
+def whole_run(peak_at: float, wall_s: float = 100.0, heap_at: float | None = None) -> StoredRun:
+    """A run whose resident memory reaches its peak after so many seconds, and its heap's after others."""
+    at = sorted({0.0, peak_at, heap_at or peak_at, wall_s})
+    series = {
+        "t": at,
+        "rss": [1e8 if t >= peak_at else 1e6 for t in at],
+        "heap": [1e8 if t >= (heap_at or peak_at) else 1e6 for t in at],
+        "vm": [1e8] * len(at),
+    }
+    metrics: dict[str, float | None] = {"wall_s": wall_s, "peak_rss_bytes": 1e8}
+    return StoredRun("calibrate", 0, "default", 1, wall_s, "", "", metrics, {}, series)
+
+
+@pytest.mark.parametrize(("peak_at", "length"), [(0.1, 0.6), (1.0, 1.5), (20.0, 25.0), (39.99, 50.0)])
+def test_a_prefix_is_longer_than_the_peak_takes(peak_at: float, length: float) -> None:
+    assert find_prefix([whole_run(peak_at)], MEMORY) == (Prefix(seconds=length), MEMORY)
+
+
+def test_a_late_peak_has_no_prefix() -> None:
+    assert find_prefix([whole_run(41.0)], MEMORY) is None
+
+
+def test_the_latest_input_and_objective_count() -> None:
+    runs = [whole_run(2.0), whole_run(8.0)]
+    assert find_prefix(runs, MEMORY) == (Prefix(seconds=10.0), MEMORY)
+    both = ("peak_rss_bytes", "peak_heap_bytes")
+    assert find_prefix([whole_run(2.0, heap_at=16.0)], both) == (Prefix(seconds=20.0), both)
+
+
+def test_time_does_not_show() -> None:
+    assert find_prefix([whole_run(1.0)], ("peak_rss_bytes", "cpu_s")) == (Prefix(seconds=1.5), MEMORY)
+    assert find_prefix([whole_run(1.0)], ("cpu_s", "mean_rss_bytes")) is None
+
+
+def test_without_memory_over_time_there_is_none() -> None:
+    run = StoredRun("calibrate", 0, "default", 1, 9.0, "", "", {"wall_s": 9.0}, {}, None)
+    assert find_prefix([run], MEMORY) is None
+
+
+@pytest.mark.parametrize(
+    ("whole", "objection"),
+    [
+        (Whole(2, "", {"peak_rss_bytes": 0.9}), ""),
+        (Whole(2, "", {"peak_rss_bytes": 0.995}), "in a whole run under it the gain does not show"),
+        (Whole(2, "exit status 1", {}), "a whole run under it failed: exit status 1"),
+    ],
+)
+def test_a_whole_run_may_object(whole: Whole, objection: str) -> None:
+    assert whole.objection.startswith(objection)
+    assert bool(whole.objection) == bool(objection)
+    assert "whole run with the choice" in sentence(Kept(Prefix(seconds=2), 95.0, whole), MEMORY)
+
+
+# a whole journey
+
+
+def gains(settings: Mapping[str, str], _input: str) -> dict[str, float]:
+    return {"peak_rss_bytes": 0.8} if settings.get("trim") == "1" else {}
+
+
+def long_program(**more: Any) -> World:
+    """A program of 100 seconds that reaches its peak in the third."""
+    return World(**{"effect": gains, "seconds": 100.0, "peak_at": 0.02, "extra": {"wall_s": 100.0}, **more})
+
+
+OPTIONS = {"budget_s": 600.0, "proxy": "none"}
+
+
+def test_a_long_program_with_an_early_peak_gets_a_proof(tuning: Callable[..., Tuning]) -> None:
+    """One whole run at the beginning, one at the end, prefixes in between, all within the budget."""
+    world = long_program()
+    study = tuning(world, options=dict(OPTIONS))
+    view = study.go()
+    assert world.clock < 620
+    assert view.prefix == Prefix(seconds=2.5)
+    assert view.objectives == ["peak_rss_bytes"]
+    assert "peak resident memory 20.0% lower" in view.claim
+    assert "pairs of the first 2.5 s of a run" in view.claim
+    assert "One whole run with the choice, no proof by itself: peak resident memory −20.0%" in view.objectives_why
+    assert any("then one whole run is made" in note for note in study.notes.notes)
+    by_hand = measure_command(view.default, dataclasses.replace(view, workload_file="w.toml"))
+    assert "--prefix 2.5s" in by_hand
+    assert not any("output differs" in text for text in view.warnings)
+    assert next(stage for stage in view.stages if stage.name == "whole run").wall_s == pytest.approx(100.0)
+
+
+def test_the_same_command_measures_nothing_again(tuning: Callable[..., Tuning]) -> None:
+    world = long_program()
+    study = tuning(world, options=dict(OPTIONS))
+    first = study.go()
+    made = len(world.made)
+    assert study.go().claim == first.claim
+    assert len(world.made) == made
+
+
+def test_an_interrupted_study_of_prefixes_goes_on(tuning: Callable[..., Tuning]) -> None:
+    world = long_program()
+    study = tuning(world, options=dict(OPTIONS))
+    while study.go_until_interrupted(7):
+        pass
+    view = study.view()
+    assert view.phase == "done"
+    assert "20.0% lower" in view.claim
+
+
+def test_a_gain_of_the_prefix_alone_is_no_advice(tuning: Callable[..., Tuning]) -> None:
+    """The setting fails to gain in the last whole run: `apply` does not ship it by itself."""
+    world = long_program()
+
+    def early_only(settings: Mapping[str, str], input_: str) -> dict[str, float]:
+        with read_study(study.path) as store:
+            confirmed = bool(store.runs("confirm"))
+            fresh = store.get("phase") == "confirm" and confirmed and study.notes.phases[-1][0] == "whole run"
+        return {} if fresh else gains(settings, input_)
+
+    world.effect = early_only
+    study = tuning(world, options=dict(OPTIONS))
+    view = study.go()
+    assert view.claim.startswith("Keep the default: in a whole run under it the gain does not show")
+
+
+def test_a_larger_budget_begins_a_new_study(tuning: Callable[..., Tuning]) -> None:
+    """Prefixes and whole runs do not mix."""
+    study = tuning(long_program(), options=dict(OPTIONS))
+    study.go()
+    view = study.go(budget_s=36_000.0)
+    assert view.prefix is None
+    assert view.objectives == ["peak_rss_bytes", "cpu_s"]
+    aside = study.path.with_name("s.1.study")
+    with read_study(aside) as store:
+        assert kept_prefix(store) is not None
+
+
+def test_a_late_peak_is_not_cut_off(tuning: Callable[..., Tuning]) -> None:
+    view = tuning(long_program(peak_at=0.9), options=dict(OPTIONS)).go()
+    assert view.prefix is None
+    assert view.claim.startswith("Nothing is proven")
+
+
+def test_objectives_of_the_user_stay(tuning: Callable[..., Tuning], tmp_path: Path) -> None:
+    """Who asks for time is not given memory."""
+    assert tmp_path
+    view = tuning(long_program(), options={**OPTIONS, "objectives": ("cpu_s",)}).go()
+    assert view.prefix is None
+    assert view.objectives == ["cpu_s"]
