@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.allocator.conftest import Malloc
 from tests.conftest import ROOT
 
+PACKAGE = "glibc"
 SOURCES = ROOT / "build/torture/sources"
 # Headers without a place of their own in an installed glibc. The whole folder they come from would hide the system's.
 _HEADERS = ("include/libc-diag.h", "include/array_length.h", "sysdeps/generic/malloc-size.h")
@@ -41,8 +42,8 @@ _SKIPPED = 77  # the exit status of a test that does not apply
 
 def sources() -> Path | None:
     """The source package, unpacked; None where it cannot be had."""
-    subprocess.run([ROOT / "tools/sources", SOURCES, "glibc"], check=True)
-    return SOURCES / "glibc" if (SOURCES / "glibc/malloc").is_dir() else None
+    subprocess.run([ROOT / "tools/sources", SOURCES, PACKAGE], check=True)
+    return SOURCES / PACKAGE if (SOURCES / PACKAGE / "malloc").is_dir() else None
 
 
 def build(source: Path, folder: Path) -> dict[str, Path]:

@@ -27,7 +27,7 @@ def tests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The tests that apply: those that pass under glibc's own malloc."""
     source = glibc_tests.sources()
     if source is None:
-        needs.missing("the source of glibc")
+        needs.missing(f"the source of {glibc_tests.PACKAGE}")
     built = glibc_tests.build(source, tmp_path_factory.mktemp("glibc"))
     return {name: test for name, test in built.items() if glibc_tests.outcome(test, GLIBC) == "passed"}
 

@@ -8,7 +8,8 @@
 //   double      freed twice: at once, and with other frees between
 //   inside      freed at an address inside the block
 //   mismatch    every pair of malloc, new and new[] with another's free; delete of another size
-//   reuse       how often a freed block is the one that is handed out next, of 20,000 times
+//   order       of how many classes the first eight blocks ascend: their order cannot be guessed
+//   reuse       how often a freed block is the one that is handed out next, of 20,800 times
 #include <malloc.h>
 #include <unistd.h>
 
@@ -115,7 +116,8 @@ void underflow() {
     char* found = nullptr;  // whose neighbour before is one of them
     for (char* const block : all) {
       for (char* const other : all) {
-        const bool together = reinterpret_cast<std::size_t>(block) >> 16U == reinterpret_cast<std::size_t>(other) >> 16U;
+        const bool together =
+            reinterpret_cast<std::size_t>(block) >> 16U == reinterpret_cast<std::size_t>(other) >> 16U;
         if (together && block > other && static_cast<std::size_t>(block - other) <= slot + slot / 8) {
           found = block;
         }
@@ -143,13 +145,13 @@ void late() {
       }
     }
   }
-  for (const std::size_t size : {33000U, 100000U, 1000000U}) {  // whole superblocks, of which the first is looked at
-    for (std::size_t at = 0; at < size && at < (64U << 10U); at += 997) {
+  for (const std::size_t size : {33000U, 100000U, 1000000U}) {  // whole superblocks
+    for (std::size_t at = 0; at < size; at += size / 60) {
       char* const block = take(size);
       std::free(block);
       block[at] ^= kOther;
       ++bugs;
-      churn(size, 2);
+      churn(size, 100);  // out of the quarantine
     }
   }
 }
@@ -194,13 +196,36 @@ void mismatch() {
   }
 }
 
+void order() {
+  for (std::size_t size = 24; size <= 4096; size += size / 4) {
+    char* blocks[8];
+    bool ascend = true;
+    for (int i = 0; i < 8; ++i) {
+      blocks[i] = take(size);
+      ascend = ascend && (i == 0 || blocks[i] > blocks[i - 1]);
+    }
+    bugs += ascend ? 1 : 0;
+    for (char* const block : blocks) {
+      std::free(block);
+    }
+  }
+}
+
 void reuse() {
-  for (int i = 0; i < 20000; ++i) {
-    char* const block = take(static_cast<std::size_t>(i % 500));
+  const auto again = [](std::size_t size) {
+    char* const block = take(size);
     std::free(block);
-    char* const next = take(static_cast<std::size_t>(i % 500));
+    char* const next = take(size);
     bugs += block == next ? 1 : 0;
     std::free(next);
+  };
+  for (std::size_t i = 0; i < 20000; ++i) {
+    again(i % 500);
+  }
+  for (const std::size_t size : {5000U, 20000U, 32000U, 40000U, 100000U, 900000U, 1U << 20U, 3000000U}) {
+    for (int i = 0; i < 100; ++i) {
+      again(size);
+    }
   }
 }
 
@@ -210,8 +235,9 @@ int main(int argc, char** argv) {
   const struct {
     const char* name;
     void (*run)();
-  } kinds[] = {{"none", none},     {"overflow", overflow}, {"underflow", underflow}, {"late", late},
-               {"double", twice},  {"inside", inside},     {"mismatch", mismatch},   {"reuse", reuse}};
+  } kinds[] = {{"none", none},         {"overflow", overflow}, {"underflow", underflow},
+               {"late", late},         {"double", twice},      {"inside", inside},
+               {"mismatch", mismatch}, {"order", order},       {"reuse", reuse}};
   for (const auto& kind : kinds) {
     if (argc == 2 && std::strcmp(argv[1], kind.name) == 0) {
       kind.run();

@@ -310,6 +310,9 @@ class Heap {
   void retire(void* address, Claim claim);
   void readmit(Block* block);
   void empty_quarantine();
+  // The same for a span; the pool is locked.
+  void retire_span(Superblock* span);
+  void readmit_span(Superblock* span);
   [[nodiscard]] Hardening::Mark mark_of(const void* address) const;
   void mark_span(Superblock* superblock, std::size_t bytes, Origin origin) const;
   void wipe_given(Superblock* first, std::size_t count) const;
@@ -347,6 +350,9 @@ class Heap {
   void make_current(Superblock* superblock);
   void make_ordinary(Superblock* superblock);
   Superblock* start_superblock(std::size_t number);
+  // So many blocks at once at least: hardened, enough for an order that cannot be guessed.
+  static constexpr std::size_t kShuffled =
+      C::kSecure ? std::min(std::size_t{8}, std::size_t{C::kFrontBlocks}) : 1;
   Block* carve(Superblock* superblock, std::size_t most, std::size_t& count);
   Block* carve_shuffled(char* first, std::size_t size, std::size_t count);
   void cut(Superblock* superblock, std::size_t most, std::size_t& count);
@@ -413,7 +419,8 @@ class Heap {
   std::size_t settle_at_ = kSettleEvery;  // so many: a part of those that were looked at then
   const void* fresh_ = nullptr;
   struct Nothing {};
-  [[no_unique_address]] std::conditional_t<C::kSecure, Quarantine, Nothing> quarantine_{};
+  [[no_unique_address]] std::conditional_t<C::kSecure, Quarantine<Block*, 256, block_bytes>, Nothing>
+      quarantine_{};
 };
 
 }  // namespace heapwright::alloc

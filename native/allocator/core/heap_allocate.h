@@ -183,7 +183,7 @@ Block* Heap<C>::draw(Superblock* superblock) {
   }
   Block* first = superblock->free;
   if (first == nullptr) {
-    first = carve(superblock, batch, count);
+    first = carve(superblock, C::kSecure ? std::max(batch, kShuffled) : batch, count);
   } else if (superblock->free_count <= most && superblock->hollow == 0) {
     count = superblock->free_count;
     superblock->free = nullptr;
@@ -251,7 +251,7 @@ Block* Heap<C>::carve(Superblock* superblock, std::size_t most, std::size_t& cou
   const std::size_t size = superblock->size;
   const std::size_t begin = superblock->carved * size;
   const std::size_t page_end = round_up(begin + 1, platform::page_size());
-  const std::size_t to_page_end = std::max((page_end - begin) / size, std::size_t{1});
+  const std::size_t to_page_end = std::max((page_end - begin) / size, kShuffled);
   const std::size_t left = superblock->capacity - superblock->carved;
   count = std::min({most, to_page_end, left});
   char* const first = memory_of(superblock) + begin;

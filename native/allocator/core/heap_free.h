@@ -182,7 +182,8 @@ bool Heap<C>::free_slow(void* address, Fault& fault, [[maybe_unused]] Claim clai
       check(address, mark, claim);
     }
     const Pool::Guard guard(*pool_);
-    if (pool_->large.free(address)) {
+    if (pool_->large.free(address,
+                          C::kSecure && pool_->quarantine_bytes != 0 ? pool_->hardening.random() | 1U : 0)) {
       large_changed();
       for (std::size_t left = region().too_much(); left > 0 && pool_->large.kept_bytes() > 0;) {
         const std::size_t dropped = pool_->large.drop_oldest();
@@ -221,12 +222,16 @@ bool Heap<C>::free_slow(void* address, Fault& fault, [[maybe_unused]] Claim clai
       }
       check(address, mark, claim);
       wipe_given(superblock, superblock->length);
+      const Pool::Guard guard(*pool_);
+      retire_span(superblock);
+      return true;
     }
     const Pool::Guard guard(*pool_);
     region().give(superblock, superblock->length);
     return true;
   }
-  fault = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kFree ? Fault::kTwice : Fault::kInside;
+  const bool free = superblock->kind == Kind::kFree || superblock->kind == Kind::kWaits;
+  fault = index_in_chunk(superblock) != 0 && free ? Fault::kTwice : Fault::kInside;
   return false;
 }
 
@@ -328,6 +333,12 @@ bool Heap<C>::trim() {
   empty_fronts();
   settle();
   const Pool::Guard guard(*pool_);
+  if constexpr (C::kSecure) {
+    for (Superblock* span = pool_->spans.leave(0); span != nullptr; span = pool_->spans.leave(0)) {
+      readmit_span(span);
+    }
+    pool_->large.empty_quarantine();
+  }
   bool any = region().purge_all();
   while (pool_->large.drop_oldest() > 0) {
     any = true;

@@ -107,6 +107,36 @@ void Heap<C>::empty_quarantine() {
   }
 }
 
+template <Configuration C>
+void Heap<C>::retire_span(Superblock* span) {
+  const std::size_t most = Pool::kSpansShare * pool_->quarantine_bytes;
+  auto& spans = pool_->spans;
+  if (span_bytes(span) > most) {
+    region().give(span, span->length);
+    return;
+  }
+  if (!spans.is_seeded()) {
+    spans.seed(pool_->hardening.random());
+  }
+  set_kind(span, Kind::kWaits);
+  if (Superblock* const old = spans.put(span); old != nullptr) {
+    readmit_span(old);
+  }
+  for (Superblock* old = spans.leave(most); old != nullptr; old = spans.leave(most)) {
+    readmit_span(old);
+  }
+}
+
+template <Configuration C>
+void Heap<C>::readmit_span(Superblock* span) {
+  char* const block = memory_of(span);
+  if (pool_->hardening.wipes && !Hardening::is_wiped(block, span_bytes(span))) [[unlikely]] {
+    report(block, Fault::kOverwritten);
+    Hardening::wipe(block, span_bytes(span));
+  }
+  region().give(span, span->length);
+}
+
 // Whatever block begins here, as its mark or its description has it; else not whole.
 template <Configuration C>
 Hardening::Mark Heap<C>::mark_of(const void* address) const {

@@ -144,15 +144,26 @@ Hardening::Mark Large::mark(const void* block, const Hardening& hardening) const
   return {entry->asked, entry->origin, hardening.end_lives(block, entry->asked, entry->bytes - entry->asked)};
 }
 
-bool Large::free(void* block) {
+bool Large::free(void* block, std::uint64_t random) {
   Entry* const entry = find(block);
   if (entry == nullptr) {
     return false;
   }
   const std::size_t bytes = entry->bytes;
   erase(entry);
-  if (guards || bytes > kLargestKept) {
+  const bool waits = random != 0 && bytes <= kMostWaiting && platform::release(block, bytes);
+  if (bytes > kLargestKept || (guards && !waits)) {
     platform::unmap(block, bytes + guard_bytes());
+    return true;
+  }
+  if (waits) {
+    if (!waiting_.is_seeded()) {
+      waiting_.seed(random);
+    }
+    unmap(waiting_.put({.address = block, .bytes = bytes + guard_bytes()}));
+    for (Mapping old = waiting_.leave(kMostWaiting); old.bytes != 0; old = waiting_.leave(kMostWaiting)) {
+      unmap(old);
+    }
     return true;
   }
   if (kept_count_ == kMostKept) {
@@ -161,6 +172,18 @@ bool Large::free(void* block) {
   kept_[kept_count_++] = {.address = reinterpret_cast<std::uintptr_t>(block), .bytes = bytes};
   kept_bytes_ += bytes;
   return true;
+}
+
+void Large::empty_quarantine() {
+  for (Mapping old = waiting_.leave(0); old.bytes != 0; old = waiting_.leave(0)) {
+    unmap(old);
+  }
+}
+
+void Large::unmap(const Mapping& mapping) {
+  if (mapping.bytes != 0) {
+    platform::unmap(mapping.address, mapping.bytes);
+  }
 }
 
 std::size_t Large::drop_oldest() {

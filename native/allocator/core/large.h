@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "hardening.h"
+#include "quarantine.h"
 
 namespace heapwright::alloc {
 
@@ -22,8 +23,10 @@ class Large {
   void* allocate(std::size_t bytes, std::size_t alignment, bool zero = false);
   // The usable bytes, or 0 if no block begins here.
   [[nodiscard]] std::size_t usable(const void* block) const;
-  // False if no block begins here. The mapping is kept.
-  bool free(void* block);
+  // False if no block begins here. The mapping is kept. With `guards` and a random number, its addresses are, without
+  // memory and without access, until others take their place.
+  bool free(void* block, std::uint64_t random = 0);
+  void empty_quarantine();
   // Gives the mapping that has been kept for longest to the kernel; its bytes, or 0 if none is kept.
   std::size_t drop_oldest();
   [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
@@ -56,6 +59,14 @@ class Large {
   static constexpr std::size_t kMostKept = 16;
   static constexpr std::size_t kLargestKept = std::size_t{256} << 20U;  // bytes
 
+  struct Mapping {
+    void* address;
+    std::size_t bytes;
+  };
+  static std::size_t mapping_bytes(const Mapping& mapping) { return mapping.bytes; }
+  static constexpr std::size_t kMostWaiting = kLargestKept;
+
+  static void unmap(const Mapping& mapping);
   void* reuse(std::size_t bytes);
   [[nodiscard]] std::size_t guard_bytes() const;
   bool make_room();
@@ -70,6 +81,7 @@ class Large {
   std::size_t kept_count_ = 0;
   std::size_t kept_bytes_ = 0;
   bool clean_ = true;
+  Quarantine<Mapping, 16, mapping_bytes> waiting_;
 };
 
 }  // namespace heapwright::alloc
