@@ -65,6 +65,10 @@ def test_the_space_is_explained(name: str) -> None:
         assert spec.safe == "yes" or spec.hazard, spec.key
 
 
+# Options that no search may change: what ends the program, what is printed, what hardened builds look for.
+PEOPLES = {"limit", "on_error", "stats", "quarantine", "wipe", "on_mismatch"}
+
+
 @pytest.mark.parametrize("name", SPACES)
 def test_every_level_is_understood(name: str) -> None:
     space = get_allocator(name).space(threads=False, expert=True)
@@ -79,7 +83,7 @@ def test_every_level_is_understood(name: str) -> None:
 def test_every_option_is_searched_or_for_people(name: str) -> None:
     """The space knows all that the library reads but what is no search's business."""
     known = re.findall(r'key\.is\("(\w+)"\)', (CORE / "options.cpp").read_text())
-    assert set(known) == {p.key for p in bundled_space(name).param} | {"limit", "on_error", "stats"}
+    assert set(known) == {p.key for p in bundled_space(name).param} | PEOPLES
 
 
 def test_settings_share_a_variable_and_the_library_is_preloaded() -> None:

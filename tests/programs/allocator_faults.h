@@ -95,7 +95,11 @@ class Blocks {
     if (one.at != nullptr) {
       check(one);
       errno = ENOTTY;
-      free(one.at);
+      if (one.family == Family::kNew) {
+        ::operator delete(one.at);
+      } else {
+        free(one.at);
+      }
       if (errno != ENOTTY) {
         broken("free changed errno to %d", errno);
       }
@@ -108,6 +112,7 @@ class Blocks {
     const std::size_t alignment = std::size_t{16} << random_.below(random_.once_in(16) ? 19 : 9);
     void* at = nullptr;
     const char* who = "malloc";
+    Family family = Family::kPlain;
     switch (random_.below(8)) {
       case 0:
         who = "calloc";
@@ -129,6 +134,7 @@ class Blocks {
         break;
       case 3:
         who = "operator new";
+        family = Family::kNew;
         try {
           at = ::operator new(size);
         } catch (const std::bad_alloc&) {
@@ -146,12 +152,15 @@ class Blocks {
       refused(who, size);
       return;
     }
-    have(one, at, size);
+    have(one, at, size, family);
   }
 
   // A refusal leaves the block as it was.
   void change(Block& one, std::size_t size) {
     check(one);
+    if (one.family == Family::kNew) {  // a hardened build would tell
+      return;
+    }
     errno = 0;
     void* const at = realloc(one.at, size);
     if (at == nullptr) {
@@ -160,12 +169,12 @@ class Blocks {
       return;
     }
     check(one, static_cast<unsigned char*>(at), std::min(one.size, size));
-    have(one, at, size);
+    have(one, at, size, Family::kPlain);
   }
 
  private:
-  void have(Block& one, void* at, std::size_t size) {
-    one = {static_cast<unsigned char*>(at), size, size, 0, Family::kPlain, random_() | 1U, nullptr};
+  void have(Block& one, void* at, std::size_t size, Family family) {
+    one = {static_cast<unsigned char*>(at), size, size, 0, family, random_() | 1U, nullptr};
     fill(one);
   }
 

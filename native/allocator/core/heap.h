@@ -34,10 +34,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "config.h"
 #include "list.h"
 #include "pool.h"
+#include "quarantine.h"
 #include "remote.h"
 #include "size_classes.h"
 #include "statistics.h"
@@ -49,7 +51,7 @@
 namespace heapwright::alloc {
 
 // What was wrong with a pointer that was given to free or realloc.
-enum class Fault : std::uint8_t { kForeign, kInside, kTwice, kOverrun, kOverwritten };
+enum class Fault : std::uint8_t { kForeign, kInside, kTwice, kOverrun, kOverwritten, kOrigin, kSize };
 
 template <Configuration C>
 class Heap {
@@ -57,7 +59,7 @@ class Heap {
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kSmall = 1024;  // sizes whose class comes from a table
   static constexpr std::size_t kExtra =
-      C::kSecure ? Hardening::kCanaryBytes : 0;  // of each block, not the program's
+      C::kSecure ? Hardening::kMarkBytes : 0;  // of each block, not the program's
 
   struct Front {
     Block* head;
@@ -96,7 +98,7 @@ class Heap {
       if (block != nullptr) [[likely]] {
         platform::forget(offset);  // or the sum is kept in a register: an instruction more
         front_at(hot_.fronts.data(), offset).head = next_of(block);
-        return hand_out(block);
+        return hand_out(block, bytes);
       }
     }
     return nullptr;
@@ -104,7 +106,7 @@ class Heap {
 
   enum class Freed : std::uint8_t { kDone, kFull, kOdd };
   // The fast path: kFull wants spill(), kOdd wants free_slow().
-  HEAPWRIGHT_INLINE Freed free(void* address) {
+  HEAPWRIGHT_INLINE Freed free(void* address, Claim claim = {}) {
     const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - hot_.base;
     if (offset >= hot_.limit) [[unlikely]] {
       return Freed::kOdd;
@@ -113,15 +115,15 @@ class Heap {
     if (tag >= 1U << kOwnerShift) [[unlikely]] {
       return Freed::kOdd;
     }
-    return free_tagged(tag, address);
+    return free_tagged(tag, address, claim);
   }
   // The same for the only heap there is.
-  HEAPWRIGHT_INLINE Freed free_alone(void* address) {
+  HEAPWRIGHT_INLINE Freed free_alone(void* address, Claim claim = {}) {
     const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - hot_.base;
     if (offset >= hot_.limit) [[unlikely]] {
       return Freed::kOdd;
     }
-    return free_tagged(tag_at(offset), address);
+    return free_tagged(tag_at(offset), address, claim);
   }
   // After free() said kOdd: whether it was another heap's block, and is on its way there now. The short way of free_slow().
   HEAPWRIGHT_INLINE bool free_away(void* address) {
@@ -142,7 +144,7 @@ class Heap {
   // The size of a block with a size class, or 0: ask usable().
   [[nodiscard]] HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const {
     const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - hot_.base;
-    if (offset >= hot_.limit) [[unlikely]] {
+    if (C::kSecure || offset >= hot_.limit) [[unlikely]] {  // hardened: the mark tells
       return 0;
     }
     return kUsable[tag_at(offset) % (1U << kOwnerShift) / sizeof(Front)];
@@ -161,9 +163,11 @@ class Heap {
   // After free() said kFull: `address` has been pushed to its front.
   void spill(void* address);
   // Any address. False: not a block; `fault` says what it is.
-  bool free_slow(void* address, Fault& fault);
+  bool free_slow(void* address, Fault& fault, Claim claim = {});
   // Usable bytes of a block, or 0.
   [[nodiscard]] std::size_t usable(const void* address) const;
+  // Hardened: the block was made by one of C++'s operators.
+  void set_origin(void* address, Origin origin);
   // More or less bytes where the block stands (or, for a large one, elsewhere); nullptr: must be copied.
   void* resize(void* address, std::size_t bytes);
 
@@ -254,11 +258,12 @@ class Heap {
     const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
     return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(hot_.base) + number, __ATOMIC_RELAXED);
   }
-  HEAPWRIGHT_INLINE Freed free_tagged(std::uint32_t tag, void* address) {
+  HEAPWRIGHT_INLINE Freed free_tagged(std::uint32_t tag, void* address, Claim claim) {
     if constexpr (C::kSecure) {
-      if (tag == 0 || !take_back(address)) {
-        return tag == 0 ? Freed::kOdd : Freed::kDone;
+      if (tag != 0) {
+        retire(address, claim);
       }
+      return tag != 0 ? Freed::kDone : Freed::kOdd;
     }
     return push(front_at(hot_.fronts.data(), tag), address) ? Freed::kDone : Freed::kFull;
   }
@@ -290,17 +295,27 @@ class Heap {
     }
     block->next = next;
   }
-  // A block goes to the program, or comes from it; false: it must not, which has been reported.
-  HEAPWRIGHT_INLINE void* hand_out(Block* block) const {
+  // A block goes to the program, for so many bytes.
+  HEAPWRIGHT_INLINE void* hand_out(Block* block, std::size_t bytes) const {
     if constexpr (C::kSecure) {
-      std::uint64_t mask = 0;
-      std::uint64_t& bits = Hardening::word(block, mask);  // shared with blocks of other threads
-      __atomic_fetch_or(&bits, mask, __ATOMIC_RELAXED);
-      pool_->hardening.write_canary(block, superblock_of(block)->size);
+      prepare(block, bytes);
     }
     return block;
   }
-  bool take_back(void* address) const;
+  void prepare(Block* block, std::size_t bytes) const;
+  // A block comes from the program; false: it must not, which has been reported.
+  bool take_back(void* address, Claim claim) const;
+  void check(const void* address, const Hardening::Mark& mark, Claim claim) const;
+  // The same for one that may go on to be used again, by way of the quarantine.
+  void retire(void* address, Claim claim);
+  void readmit(Block* block);
+  void empty_quarantine();
+  // The same for a span; the pool is locked.
+  void retire_span(Superblock* span);
+  void readmit_span(Superblock* span);
+  [[nodiscard]] Hardening::Mark mark_of(const void* address) const;
+  void mark_span(Superblock* superblock, std::size_t bytes, Origin origin) const;
+  void wipe_given(Superblock* first, std::size_t count) const;
 
   // What a front may hold before it is looked at.
   [[nodiscard]] constexpr std::int32_t most_in_front(std::size_t number) const {
@@ -318,11 +333,15 @@ class Heap {
     return --front.room >= 0;
   }
 
-  void* allocate_class(std::size_t number);
+  void* allocate_class(std::size_t number, std::size_t bytes);
   void* allocate_span(std::size_t bytes);
-  // What a block of whole superblocks may use of them.
+  // What a block of whole superblocks may use of them, and how many it takes; hardened, with room for its mark.
+  static constexpr std::size_t kSpanExtra = C::kSecure ? Hardening::kEndBytes : 0;
   static std::size_t span_size(std::size_t bytes) {
-    return round_up(std::max(bytes, std::size_t{1}), platform::page_size());
+    return round_up(std::max(bytes + kSpanExtra, std::size_t{1}), platform::page_size());
+  }
+  static std::size_t superblocks_for(std::size_t bytes) {
+    return std::max((bytes + kSpanExtra + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
   }
   void* allocate_large(std::size_t bytes, std::size_t alignment, bool zero = false);
   Block* refill(std::size_t number);
@@ -331,6 +350,9 @@ class Heap {
   void make_current(Superblock* superblock);
   void make_ordinary(Superblock* superblock);
   Superblock* start_superblock(std::size_t number);
+  // So many blocks at once at least: hardened, enough for an order that cannot be guessed.
+  static constexpr std::size_t kShuffled =
+      C::kSecure ? std::min(std::size_t{8}, std::size_t{C::kFrontBlocks}) : 1;
   Block* carve(Superblock* superblock, std::size_t most, std::size_t& count);
   Block* carve_shuffled(char* first, std::size_t size, std::size_t count);
   void cut(Superblock* superblock, std::size_t most, std::size_t& count);
@@ -396,11 +418,15 @@ class Heap {
   std::size_t started_ = 0;               // superblocks, since remote frees were last looked for everywhere
   std::size_t settle_at_ = kSettleEvery;  // so many: a part of those that were looked at then
   const void* fresh_ = nullptr;
+  struct Nothing {};
+  [[no_unique_address]] std::conditional_t<C::kSecure, Quarantine<Block*, 256, block_bytes>, Nothing>
+      quarantine_{};
 };
 
 }  // namespace heapwright::alloc
 
 #include "heap_allocate.h"
 #include "heap_free.h"
+#include "heap_hardened.h"
 #include "heap_hollow.h"
 #include "heap_remote.h"

@@ -10,7 +10,7 @@ template <Configuration C>
 void* Heap<C>::allocate_slow(std::size_t bytes, bool zero) {
   fresh_ = nullptr;
   if (bytes <= kLargestClassBytes - kExtra) {
-    return allocate_class(Classes::of(bytes + kExtra));
+    return allocate_class(Classes::of(bytes + kExtra), bytes);
   }
   if (bytes <= kLargestSpanBytes) {
     if (void* const span = allocate_span(bytes); span != nullptr) {
@@ -38,6 +38,9 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zer
         region().settings.limit_bytes) {
       void* const block = pool_->large.allocate(bytes, alignment, zero);
       if (block != nullptr) {
+        if constexpr (C::kSecure) {
+          pool_->large.describe(block, std::max(bytes, std::size_t{1}), Origin::kMalloc, pool_->hardening);
+        }
         fresh_ = pool_->large.last_was_clean() ? block : nullptr;
         if (fresh_ != nullptr) {
           region().wanted_again(bytes);
@@ -58,7 +61,7 @@ void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
   if (bytes <= kLargestClassBytes - kExtra && alignment <= kSuperblockBytes) {
     if (const std::size_t number = Classes::aligned(bytes + kExtra, alignment); number != 0) {
       fresh_ = nullptr;
-      return allocate_class(number);
+      return allocate_class(number, bytes);
     }
   }
   if (bytes <= kLargestSpanBytes && alignment <= kSuperblockBytes) {
@@ -70,7 +73,7 @@ void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
 }
 
 template <Configuration C>
-void* Heap<C>::allocate_class(std::size_t number) {
+void* Heap<C>::allocate_class(std::size_t number, std::size_t bytes) {
   Front& front = hot_.fronts[number];
   if (front.head == nullptr) {
     if (started_ >= settle_at_) {
@@ -88,12 +91,12 @@ void* Heap<C>::allocate_class(std::size_t number) {
   }
   Block* const block = front.head;
   front.head = next_of(block);
-  return hand_out(block);
+  return hand_out(block, bytes);
 }
 
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
-  const std::size_t count = std::max((bytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
+  const std::size_t count = superblocks_for(bytes);
   const Pool::Guard guard(*pool_);
   harden();
   Superblock* const first = region().take(count);
@@ -103,6 +106,14 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
   }
   join(first, count, span_size(bytes));
   void* const block = memory_of(first);
+  if constexpr (C::kSecure) {
+    constexpr std::size_t kLooked =
+        kSuperblockBytes;  // of a long one, as much as of the longest with a class
+    if (pool_->hardening.wipes && !Hardening::is_wiped(block, std::min(kLooked, std::size_t{first->size}))) {
+      report(block, Fault::kOverwritten);
+    }
+    mark_span(first, std::max(bytes, std::size_t{1}), Origin::kMalloc);
+  }
   fresh_ = region().last_was_clean() ? block : nullptr;
   return block;
 }
@@ -172,7 +183,7 @@ Block* Heap<C>::draw(Superblock* superblock) {
   }
   Block* first = superblock->free;
   if (first == nullptr) {
-    first = carve(superblock, batch, count);
+    first = carve(superblock, C::kSecure ? std::max(batch, kShuffled) : batch, count);
   } else if (superblock->free_count <= most && superblock->hollow == 0) {
     count = superblock->free_count;
     superblock->free = nullptr;
@@ -240,7 +251,7 @@ Block* Heap<C>::carve(Superblock* superblock, std::size_t most, std::size_t& cou
   const std::size_t size = superblock->size;
   const std::size_t begin = superblock->carved * size;
   const std::size_t page_end = round_up(begin + 1, platform::page_size());
-  const std::size_t to_page_end = std::max((page_end - begin) / size, std::size_t{1});
+  const std::size_t to_page_end = std::max((page_end - begin) / size, kShuffled);
   const std::size_t left = superblock->capacity - superblock->carved;
   count = std::min({most, to_page_end, left});
   char* const first = memory_of(superblock) + begin;

@@ -20,30 +20,6 @@ void Heap<C>::spill(void* address) {
   trim_front(number, most_in_front(number) / 4);
 }
 
-// A block comes back from the program: is it one, does the program have it, is it whole?
-template <Configuration C>
-bool Heap<C>::take_back(void* address) const {
-  if constexpr (C::kSecure) {
-    const Superblock* const superblock = superblock_of(address);
-    std::uint64_t mask = 0;
-    if (!begins_block(superblock->reciprocal, address)) {
-      report(address, Fault::kInside);
-      return false;
-    }
-    std::uint64_t& bits = Hardening::word(address, mask);
-    if ((__atomic_load_n(&bits, __ATOMIC_RELAXED) & mask) != 0 &&
-        !pool_->hardening.canary_lives(address, superblock->size)) {
-      report(address, Fault::kOverrun);
-      return false;
-    }
-    if ((__atomic_fetch_and(&bits, ~mask, __ATOMIC_RELAXED) & mask) == 0) {
-      report(address, Fault::kTwice);
-      return false;
-    }
-  }
-  return true;
-}
-
 // Keeps the newest blocks of a front, or none if the program only frees, and gives the others back.
 template <Configuration C>
 void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
@@ -184,6 +160,7 @@ void Heap<C>::release(Superblock* superblock) {
     set(superblock->queued, false);
   }
   set_free_count(superblock, 0);
+  wipe_given(superblock, 1);
   const Pool::Guard guard(*pool_);
   superblock->hollow = 0;
   __atomic_store_n(&region().tag(memory_of(superblock)), 0, __ATOMIC_RELAXED);
@@ -191,13 +168,22 @@ void Heap<C>::release(Superblock* superblock) {
 }
 
 template <Configuration C>
-bool Heap<C>::free_slow(void* address, Fault& fault) {
+bool Heap<C>::free_slow(void* address, Fault& fault, [[maybe_unused]] Claim claim) {
   if (address == nullptr) {
     return true;
   }
   if (!region().contains(address)) {
+    if constexpr (C::kSecure) {
+      const Hardening::Mark mark = mark_of(address);
+      if (mark.bytes != 0 && !mark.whole) {
+        report(address, Fault::kOverrun);
+        return true;
+      }
+      check(address, mark, claim);
+    }
     const Pool::Guard guard(*pool_);
-    if (pool_->large.free(address)) {
+    if (pool_->large.free(address,
+                          C::kSecure && pool_->quarantine_bytes != 0 ? pool_->hardening.random() | 1U : 0)) {
       large_changed();
       for (std::size_t left = region().too_much(); left > 0 && pool_->large.kept_bytes() > 0;) {
         const std::size_t dropped = pool_->large.drop_oldest();
@@ -214,9 +200,9 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
   const std::uint32_t tag = __atomic_load_n(&region().tag(address), __ATOMIC_RELAXED);
   if (const std::uint32_t offset = tag % (1U << kOwnerShift); offset != 0) {
     if constexpr (C::kSecure) {
-      if (!take_back(address)) {
-        return true;  // and has been reported
-      }
+      look_at_region();
+      retire(address, claim);
+      return true;
     }
     if (tag - offset != hot_.owner) {
       free_remote(superblock_of(address), static_cast<Block*>(address));
@@ -228,16 +214,33 @@ bool Heap<C>::free_slow(void* address, Fault& fault) {
   }
   if (index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan &&
       memory_of(superblock) == address) {
+    if constexpr (C::kSecure) {
+      const Hardening::Mark mark = mark_of(address);
+      if (!mark.whole) {
+        report(address, Fault::kOverrun);
+        return true;
+      }
+      check(address, mark, claim);
+      wipe_given(superblock, superblock->length);
+      const Pool::Guard guard(*pool_);
+      retire_span(superblock);
+      return true;
+    }
     const Pool::Guard guard(*pool_);
     region().give(superblock, superblock->length);
     return true;
   }
-  fault = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kFree ? Fault::kTwice : Fault::kInside;
+  const bool free = superblock->kind == Kind::kFree || superblock->kind == Kind::kWaits;
+  fault = index_in_chunk(superblock) != 0 && free ? Fault::kTwice : Fault::kInside;
   return false;
 }
 
 template <Configuration C>
 std::size_t Heap<C>::usable(const void* address) const {
+  if constexpr (C::kSecure) {  // what was asked for: the mark stands behind it
+    const Hardening::Mark mark = mark_of(address);
+    return mark.whole ? mark.bytes : 0;
+  }
   if (!region().contains(address)) {
     const Pool::Guard guard(*pool_);
     return pool_->large.usable(address);
@@ -253,6 +256,14 @@ std::size_t Heap<C>::usable(const void* address) const {
 
 template <Configuration C>
 void* Heap<C>::resize(void* address, std::size_t bytes) {
+  Hardening::Mark mark{};
+  if constexpr (C::kSecure) {
+    mark = mark_of(address);
+    if (!mark.whole) {
+      return nullptr;
+    }
+    check(address, mark, {});
+  }
   const Pool::Guard guard(*pool_);
   Large& large = pool_->large;
   if (!region().contains(address)) {
@@ -264,27 +275,39 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
       return nullptr;
     }
     void* const block = large.resize(address, bytes);
+    if (C::kSecure && block != nullptr) {
+      large.describe(block, bytes, mark.origin, pool_->hardening);
+    }
     large_changed();
     return block;
   }
   const std::uint32_t tag = __atomic_load_n(&region().tag(address), __ATOMIC_RELAXED);
   if (const std::uint32_t offset = tag % (1U << kOwnerShift); offset != 0) {
-    return stays(kUsable[offset / sizeof(Front)], bytes) ? address : nullptr;
-  }
-  if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes || usable(address) == 0) {
-    return nullptr;
+    if (!stays(kUsable[offset / sizeof(Front)], bytes)) {
+      return nullptr;
+    }
+    if constexpr (C::kSecure) {
+      pool_->hardening.write_mark(address, superblock_of(address)->size, bytes, mark.origin);
+    }
+    return address;
   }
   Superblock* const superblock = superblock_of(address);
-  const std::size_t wanted = (bytes + kSuperblockBytes - 1) / kSuperblockBytes;
+  const bool span = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan;
+  if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes || !span || memory_of(superblock) != address) {
+    return nullptr;
+  }
+  const std::size_t wanted = superblocks_for(bytes);
   const std::size_t length = superblock->length;
   if (wanted > length) {
     if (!region().grow(superblock, length, wanted)) {
       return nullptr;
     }
   } else if (wanted < length) {
+    wipe_given(superblock + wanted, length - wanted);
     region().give(superblock + wanted, length - wanted);
   }
   join(superblock, wanted, span_size(bytes));
+  mark_span(superblock, bytes, mark.origin);
   return address;
 }
 
@@ -299,6 +322,7 @@ void Heap<C>::set_front(std::size_t bytes) {
 
 template <Configuration C>
 void Heap<C>::empty_fronts() {
+  empty_quarantine();
   for (std::size_t number = 1; number < Classes::kCount; ++number) {
     trim_front(number, 0);
   }
@@ -309,6 +333,12 @@ bool Heap<C>::trim() {
   empty_fronts();
   settle();
   const Pool::Guard guard(*pool_);
+  if constexpr (C::kSecure) {
+    for (Superblock* span = pool_->spans.leave(0); span != nullptr; span = pool_->spans.leave(0)) {
+      readmit_span(span);
+    }
+    pool_->large.empty_quarantine();
+  }
   bool any = region().purge_all();
   while (pool_->large.drop_oldest() > 0) {
     any = true;
@@ -346,6 +376,12 @@ Statistics Heap<C>::statistics() const {
       result.live_blocks -= stray.count;
       result.live_bytes -= std::size_t{stray.count} * stray.superblock->size;
     }
+  }
+  if constexpr (C::kSecure) {
+    quarantine_.each([&](std::size_t bytes) {
+      --result.live_blocks;
+      result.live_bytes -= bytes;
+    });
   }
   for (std::size_t number = 1; number < Classes::kCount; ++number) {
     for (const Block* block = hot_.fronts[number].head; block != nullptr; block = next_of(block)) {

@@ -209,6 +209,8 @@ void Heap<C>::take_over(Heap& other) {
   }
   front_bytes_ = other.front_bytes_;
   strays_ = other.strays_;
+  quarantine_ = other.quarantine_;
+  other.quarantine_ = {};
   idle_bytes_ = other.idle_bytes_;
   started_ = other.started_;
   on_fault = other.on_fault;

@@ -27,14 +27,14 @@ Large::Entry* Large::find(const void* block) const {
   }
 }
 
-void Large::insert(std::uintptr_t address, std::size_t bytes) {
-  std::size_t i = home(address);
+void Large::insert(Entry entry) {
+  std::size_t i = home(entry.address);
   while (entries_[i].address != 0) {
     i = (i + 1) & (capacity_ - 1);
   }
-  entries_[i] = {address, bytes};
+  entries_[i] = entry;
   ++count_;
-  bytes_ += bytes;
+  bytes_ += entry.bytes;
 }
 
 // Room for one more, with half of the table empty.
@@ -54,7 +54,7 @@ bool Large::make_room() {
   count_ = bytes_ = 0;
   for (std::size_t i = 0; i < old_capacity; ++i) {
     if (old[i].address != 0) {
-      insert(old[i].address, old[i].bytes);
+      insert(old[i]);
     }
   }
   if (old != nullptr) {
@@ -114,7 +114,7 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
   if (guard != 0) {
     platform::forbid(reinterpret_cast<void*>(address + bytes), guard);
   }
-  insert(address, bytes);
+  insert({.address = address, .bytes = bytes});
   return reinterpret_cast<void*>(address);
 }
 
@@ -123,23 +123,67 @@ std::size_t Large::usable(const void* block) const {
   return entry == nullptr ? 0 : entry->bytes;
 }
 
-bool Large::free(void* block) {
+void Large::describe(void* block, std::size_t asked, Origin origin, const Hardening& hardening) {
+  Entry* const entry = find(block);
+  entry->asked = asked;
+  entry->origin = origin;
+  hardening.write_end(block, asked, entry->bytes - asked);
+}
+
+void Large::set_origin(const void* block, Origin origin) {
+  if (Entry* const entry = find(block); entry != nullptr) {
+    entry->origin = origin;
+  }
+}
+
+Hardening::Mark Large::mark(const void* block, const Hardening& hardening) const {
+  const Entry* const entry = find(block);
+  if (entry == nullptr) {
+    return {0, Origin::kMalloc, false};
+  }
+  return {entry->asked, entry->origin, hardening.end_lives(block, entry->asked, entry->bytes - entry->asked)};
+}
+
+bool Large::free(void* block, std::uint64_t random) {
   Entry* const entry = find(block);
   if (entry == nullptr) {
     return false;
   }
   const std::size_t bytes = entry->bytes;
   erase(entry);
-  if (guards || bytes > kLargestKept) {
+  const bool waits = random != 0 && bytes <= kMostWaiting && platform::release(block, bytes);
+  if (bytes > kLargestKept || (guards && !waits)) {
     platform::unmap(block, bytes + guard_bytes());
+    return true;
+  }
+  if (waits) {
+    if (!waiting_.is_seeded()) {
+      waiting_.seed(random);
+    }
+    unmap(waiting_.put({.address = block, .bytes = bytes + guard_bytes()}));
+    for (Mapping old = waiting_.leave(kMostWaiting); old.bytes != 0; old = waiting_.leave(kMostWaiting)) {
+      unmap(old);
+    }
     return true;
   }
   if (kept_count_ == kMostKept) {
     drop_oldest();
   }
-  kept_[kept_count_++] = {reinterpret_cast<std::uintptr_t>(block), bytes};
+  kept_[kept_count_++] = {.address = reinterpret_cast<std::uintptr_t>(block), .bytes = bytes};
   kept_bytes_ += bytes;
   return true;
+}
+
+void Large::empty_quarantine() {
+  for (Mapping old = waiting_.leave(0); old.bytes != 0; old = waiting_.leave(0)) {
+    unmap(old);
+  }
+}
+
+void Large::unmap(const Mapping& mapping) {
+  if (mapping.bytes != 0) {
+    platform::unmap(mapping.address, mapping.bytes);
+  }
 }
 
 std::size_t Large::drop_oldest() {
@@ -182,7 +226,7 @@ void* Large::reuse(std::size_t bytes) {
   std::copy(kept_.begin() + best + 1, kept_.begin() + kept_count_, kept_.begin() + best);
   --kept_count_;
   kept_bytes_ -= found.bytes;
-  insert(reinterpret_cast<std::uintptr_t>(block), length);
+  insert({.address = reinterpret_cast<std::uintptr_t>(block), .bytes = length});
   return block;
 }
 
@@ -208,7 +252,7 @@ void* Large::resize(void* block, std::size_t bytes) {
   }
   if (moved != nullptr) {
     erase(entry);
-    insert(reinterpret_cast<std::uintptr_t>(moved), bytes);
+    insert({.address = reinterpret_cast<std::uintptr_t>(moved), .bytes = bytes});
   }
   return moved;
 }

@@ -73,6 +73,7 @@ bool read_word(Text text, const char* const* words, std::size_t& result) {
 bool set(Options& options, Text key, Text value) {
   static constexpr const char* kHuge[] = {"auto", "never", "always", nullptr};
   static constexpr const char* kError[] = {"abort", "report", nullptr};
+  static constexpr const char* kMismatch[] = {"abort", "report", "ignore", nullptr};
   static constexpr const char* kSwitch[] = {"0", "1", nullptr};
   std::size_t number = 0;
   if (key.is("limit")) {
@@ -89,6 +90,17 @@ bool set(Options& options, Text key, Text value) {
       return false;
     }
     options.purge_delay = number;
+    return true;
+  }
+  if (key.is("quarantine")) {
+    return read_number(value, options.quarantine);
+  }
+  if (key.is("wipe") && read_word(value, kSwitch, number)) {
+    options.wipe = number == 1;
+    return true;
+  }
+  if (key.is("on_mismatch") && read_word(value, kMismatch, number)) {
+    options.mismatch = static_cast<Options::Mismatch>(number);
     return true;
   }
   if (key.is("huge_pages") && read_word(value, kHuge, number)) {
@@ -119,8 +131,10 @@ Options read_options(const char* variable, const char* text, Options options) {
     if (length > 0 && !set(options, {text, before}, value)) {
       Message message;
       message << variable << ": not understood and ignored: '";
-      message.add(text, length) << "'; known are limit=SIZE keep=SIZE purge_delay=MS front=SIZE "
-                                   "huge_pages=auto|never|always on_error=abort|report stats=0|1\n";
+      message.add(text, length)
+          << "'; known are limit=SIZE keep=SIZE purge_delay=MS front=SIZE "
+             "huge_pages=auto|never|always on_error=abort|report "
+             "stats=0|1; hardened: quarantine=SIZE wipe=0|1 on_mismatch=abort|report|ignore\n";
       message.write();
     }
     text += length + (text[length] == ',' ? 1 : 0);

@@ -18,8 +18,17 @@ struct Options {
     kNever,
     kAlways
   } huge_pages = Huge::kAuto;  // huge_pages=auto|never|always
-  bool report = false;         // on_error=abort|report: a wrong pointer is reported and ignored
-  bool statistics = false;     // stats=0|1: print them at exit
+  // Of hardened builds: quarantine=SIZE, of each thread's freed blocks; wipe=0|1, what is freed; on_mismatch, of new and
+  // free and the like.
+  std::size_t quarantine = 128 * 1024;
+  bool wipe = true;
+  enum class Mismatch : std::uint8_t {
+    kAbort,
+    kReport,
+    kIgnore
+  } mismatch = Mismatch::kAbort;  // abort|report|ignore
+  bool report = false;            // on_error=abort|report: a wrong pointer is reported and ignored
+  bool statistics = false;        // stats=0|1: print them at exit
 };
 
 // The options in `text`, which may be nullptr, on top of `options`. `variable` is its name, for messages.

@@ -5,6 +5,7 @@
 #include "../platform/platform.h"
 #include "hardening.h"
 #include "large.h"
+#include "quarantine.h"
 #include "region.h"
 
 namespace heapwright::alloc {
@@ -12,7 +13,10 @@ namespace heapwright::alloc {
 struct Pool {
   Region region;
   Large large;
-  Hardening hardening;  // one secret for all: links go from heap to heap
+  Hardening hardening;                           // one set of secrets for all: links go from heap to heap
+  std::size_t quarantine_bytes = 128 * 1024;     // of a hardened heap's freed blocks
+  static constexpr std::size_t kSpansShare = 9;  // so many times as much of spans, for all heaps
+  Quarantine<Superblock*, 16, span_bytes> spans;
   platform::Lock lock;
   bool threaded = false;    // set while there is one thread, never unset
   std::uint32_t forks = 0;  // behind us

@@ -39,6 +39,7 @@ enum class Kind : std::uint8_t {
   kBlocks = 1,  // blocks of one class
   kSpan = 2,    // the first superblock of a block that takes whole superblocks
   kInside = 3,  // a further superblock of a span
+  kWaits = 4,   // hardened: the first superblock of a span that was freed and is in quarantine
 };
 
 struct alignas(64) Superblock {
@@ -99,6 +100,14 @@ inline Kind kind_of(const Superblock* superblock) {
   Kind kind{};
   __atomic_load(&superblock->kind, &kind, __ATOMIC_ACQUIRE);
   return kind;
+}
+
+// As quarantines count them; 0 for none.
+inline std::size_t block_bytes(Block* const& block) {
+  return block == nullptr ? 0 : superblock_of(block)->size;
+}
+inline std::size_t span_bytes(Superblock* const& span) {
+  return span == nullptr ? 0 : std::size_t{span->length} * kSuperblockBytes;
 }
 
 // So many superblocks are a span from now on, for a block of so many usable bytes.

@@ -27,18 +27,19 @@ class Library {
   constexpr Library() { pool_.threaded = !C::kStartsAlone; }
 
   HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) { return fast().allocate(bytes); }
-  HEAPWRIGHT_INLINE void free(void* address) {
+  // `claim`: what a hardened build is told of the block.
+  HEAPWRIGHT_INLINE void free(void* address, Claim claim = {}) {
     using Freed = Heap<C>::Freed;
     Freed freed{};
     if constexpr (C::kStartsAlone) {
-      freed = alone_.free_alone(address);
+      freed = alone_.free_alone(address, claim);
     } else {
-      freed = fast().free(address);
+      freed = fast().free(address, claim);
     }
     if (freed == Freed::kFull) [[unlikely]] {
       spill(address);
     } else if (freed == Freed::kOdd) [[unlikely]] {
-      free_odd(address);
+      free_odd(address, claim);
     }
   }
   HEAPWRIGHT_INLINE std::size_t class_size(const void* address) { return fast().class_size(address); }
@@ -61,6 +62,13 @@ class Library {
   }
   std::size_t usable(const void* address) {
     return with_heap([=](Heap<C>& heap) { return heap.usable(address); });
+  }
+  // A hardened build's block was made by one of C++'s operators.
+  void set_origin(void* address, Origin origin) {
+    with_heap([=](Heap<C>& heap) {
+      heap.set_origin(address, origin);
+      return 0;
+    });
   }
   void* resize(void* address, std::size_t bytes) {
     return with_heap([=](Heap<C>& heap) { return heap.resize(address, bytes); });
@@ -105,7 +113,7 @@ class Library {
   HEAPWRIGHT_COLD void spill(void* address) {
     with_heap([=](Heap<C>& heap) { heap.spill(address); });
   }
-  HEAPWRIGHT_COLD void free_odd(void* address) {
+  HEAPWRIGHT_COLD void free_odd(void* address, [[maybe_unused]] Claim claim) {
     if constexpr (!C::kStartsAlone) {
       if (fast().free_away(address)) {
         return;
@@ -117,7 +125,7 @@ class Library {
     Fault fault{};
     const bool right = with_heap([&](Heap<C>& heap) {
       if constexpr (C::kStartsAlone) {  // in a process with threads this is the way to the fast path
-        const auto freed = pool_.threaded ? heap.free(address) : Heap<C>::Freed::kOdd;
+        const auto freed = pool_.threaded ? heap.free(address, claim) : Heap<C>::Freed::kOdd;
         if (freed != Heap<C>::Freed::kOdd) {
           if (freed == Heap<C>::Freed::kFull) {
             heap.spill(address);
@@ -125,7 +133,7 @@ class Library {
           return true;
         }
       }
-      return heap.free_slow(address, fault);
+      return heap.free_slow(address, fault, claim);
     });
     if (!right) {
       complain(address, fault);
@@ -137,21 +145,33 @@ class Library {
   ThreadHeaps<C> threads_{pool_};
   bool prints_statistics_ = false;
   static constinit bool only_report_;
+  static constinit Options::Mismatch mismatch_;
 };
 
 template <Configuration C>
 constinit bool Library<C>::only_report_ = false;
 
 template <Configuration C>
+constinit Options::Mismatch Library<C>::mismatch_ = Options::Mismatch::kAbort;
+
+template <Configuration C>
 void Library<C>::complain(const void* address, Fault fault) {
+  const bool mismatch = fault == Fault::kOrigin || fault == Fault::kSize;
+  if (mismatch && mismatch_ == Options::Mismatch::kIgnore) {
+    return;
+  }
   static constexpr const char* kWhat[] = {
       ", which is not a block of this allocator\n",
-      ", which is inside a block or in memory that is nobody's\n", ", which was free already\n",
-      ", which was written beyond its end\n", ", which was written after it was freed\n"};
+      ", which is inside a block or in memory that is nobody's\n",
+      ", which was free already\n",
+      ", which was written beyond its end\n",
+      ", which was written after it was freed\n",
+      ", which was not allocated by what frees it (on_mismatch=report|ignore goes on)\n",
+      ", which has another size than was said (on_mismatch=report|ignore goes on)\n"};
   Message message;
   message << kName << ": free of " << address << kWhat[static_cast<std::size_t>(fault)];
   message.write();
-  if (!only_report_) {
+  if (!only_report_ && !(mismatch && mismatch_ == Options::Mismatch::kReport)) {
     platform::abort_process();
   }
 }
@@ -175,6 +195,9 @@ void Library<C>::start(const char* variable, const char* text) {
   }
   with_heap([](Heap<C>& heap) { heap.on_fault = complain; });
   only_report_ = options.report;
+  mismatch_ = options.mismatch;
+  pool_.quarantine_bytes = options.quarantine;
+  pool_.hardening.wipes = options.wipe;
   prints_statistics_ = options.statistics;
 }
 

@@ -1,5 +1,5 @@
-// Every name a program may know malloc by on glibc: C, C23, glibc's own, and the operators of C++. One body,
-// many names; names of one body are aliases, so that none costs a jump through the PLT.
+// Every name a program may know malloc by on glibc: C, C23 and glibc's own; the operators of C++ stand in operators.h and
+// operators_hardened.h. One body, many names; names of one body are aliases, so that none costs a jump through the PLT.
 //
 // Include once, after `heapwright::alloc::library` has been defined.
 #pragma once
@@ -16,6 +16,7 @@
 #define HEAPWRIGHT_ALIAS(body) [[gnu::visibility("default"), gnu::alias(body)]]
 
 using heapwright::alloc::library;
+using heapwright::alloc::Origin;
 namespace entry = heapwright::alloc::entry;
 
 // The attributes of glibc's headers (nonnull, malloc, alloc_size) stay as they are; exception specifications
@@ -24,6 +25,13 @@ namespace entry = heapwright::alloc::entry;
 extern "C" {
 HEAPWRIGHT_EXPORT void* malloc(std::size_t bytes) noexcept { return entry::allocate(library, bytes); }
 HEAPWRIGHT_EXPORT void free(void* address) noexcept { library.free(address); }
+HEAPWRIGHT_EXPORT void free_sized(void* address, std::size_t bytes) noexcept {
+  library.free(address, {.origin = Origin::kMalloc, .bytes = bytes});
+}
+HEAPWRIGHT_EXPORT void free_aligned_sized(void* address, std::size_t /*alignment*/,
+                                          std::size_t bytes) noexcept {
+  library.free(address, {.origin = Origin::kMalloc, .bytes = bytes});
+}
 HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) noexcept {
   return entry::allocate_zeroed(library, count, size);
 }
@@ -57,8 +65,6 @@ HEAPWRIGHT_EXPORT int malloc_info(int options, FILE* file) noexcept {
 HEAPWRIGHT_EXPORT int mallopt(int what, int value) noexcept { return library.set_option(what, value); }
 
 HEAPWRIGHT_ALIAS("free") void cfree(void*) noexcept;
-HEAPWRIGHT_ALIAS("free") void free_sized(void*, std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void free_aligned_sized(void*, std::size_t, std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("malloc") void* __libc_malloc(std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void __libc_free(void*) noexcept;
 HEAPWRIGHT_ALIAS("free") void __libc_cfree(void*) noexcept;
@@ -69,37 +75,3 @@ HEAPWRIGHT_ALIAS("valloc") void* __libc_valloc(std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("pvalloc") void* __libc_pvalloc(std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("posix_memalign") int __posix_memalign(void**, std::size_t, std::size_t) noexcept;
 }
-
-// operator new and new[]: plain, nothrow, aligned, both.
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes) { return entry::operator_new(library, bytes); }
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-  return entry::operator_new_nothrow(library, bytes);
-}
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), false);
-}
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment,
-                                     const std::nothrow_t& /*tag*/) noexcept {
-  return entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true);
-}
-HEAPWRIGHT_ALIAS("_Znwm") void* operator new[](std::size_t);
-HEAPWRIGHT_ALIAS("_ZnwmRKSt9nothrow_t") void* operator new[](std::size_t, const std::nothrow_t&) noexcept;
-HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_t") void* operator new[](std::size_t, std::align_val_t);
-HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_tRKSt9nothrow_t")
-void* operator new[](std::size_t, std::align_val_t, const std::nothrow_t&) noexcept;
-
-// The size that a sized delete brings is not used: a tag is found faster than a size is turned into a class,
-// and a program that errs in the size does no harm. operator delete and delete[]: plain, sized, aligned,
-// sized and aligned, nothrow, nothrow and aligned.
-HEAPWRIGHT_ALIAS("free") void operator delete(void*) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::size_t, std::align_val_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, const std::nothrow_t&) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t, const std::nothrow_t&) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::align_val_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::size_t, std::align_val_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, const std::nothrow_t&) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::align_val_t, const std::nothrow_t&) noexcept;

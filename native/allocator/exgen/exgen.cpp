@@ -17,4 +17,5 @@ constinit Library<ExgenConfiguration> library;
 
 }  // namespace heapwright::alloc
 
+#include "../entry/operators.h"
 #include "names.h"

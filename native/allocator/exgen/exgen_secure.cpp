@@ -17,4 +17,5 @@ constinit Library<ExgenConfiguration> library;
 
 }  // namespace heapwright::alloc
 
+#include "../entry/operators_hardened.h"
 #include "names.h"

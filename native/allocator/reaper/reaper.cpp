@@ -16,4 +16,5 @@ constinit Library<ReaperConfiguration> library;
 
 }  // namespace heapwright::alloc
 
+#include "../entry/operators.h"
 #include "names.h"

@@ -181,6 +181,21 @@ TEST_F(LargeTest, TheTableFindsWhatIsThereAndNothingElse) {
     blocks.push_back(block);
   }
 }
+TEST_F(LargeTest, GuardedBlocksKeepTheirAddressesForAWhile) {
+  large.guards = true;
+  std::vector<void*> freed;
+  for (int i = 0; i < 40; ++i) {
+    void* const block = large.allocate(10 * page, 1);
+    ASSERT_NE(block, nullptr);
+    if (!freed.empty()) {
+      EXPECT_NE(block, freed.back()) << "the newest waits";
+    }
+    ASSERT_TRUE(large.free(block, 12345));
+    EXPECT_FALSE(large.free(block, 12345)) << "it is no block any more";
+    freed.push_back(block);
+  }
+  large.empty_quarantine();
+}
 
 }  // namespace
 }  // namespace heapwright::alloc

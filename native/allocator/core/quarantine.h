@@ -1,0 +1,65 @@
+// Where what a hardened heap has freed waits before it can be handed out again. Which of it leaves is chosen at random
+// when more comes, so that nobody knows how many frees it takes until an address is used again. Bounded in number and in
+// bytes. Blocks with a size class wait in their thread's heap; longer ones, and mappings (large.h), for all threads.
+//
+//     place  0   1   2   …  kPlaces − 1        put(x): x goes to a random place; whatever stood there leaves
+//            b   ·   b   …  b                  leave(most): places are emptied in turn while there is more than `most`
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace heapwright::alloc {
+
+// `kBytesOf` says how long an item is; 0 for Item{}, which stands for none.
+template <class Item, std::size_t kPlaces, std::size_t (*kBytesOf)(const Item&)>
+class Quarantine {
+ public:
+  static_assert((kPlaces & (kPlaces - 1)) == 0);
+
+  [[nodiscard]] bool is_seeded() const { return random_ != 0; }
+  void seed(std::uint64_t random) { random_ = random | 1U; }
+  // An item that leaves for the one that comes, or none.
+  Item put(Item item) {
+    random_ = random_ * 6364136223846793005U + 1442695040888963407U;
+    newest_ = random_ >> 33U & (kPlaces - 1);
+    const Item old = places_[newest_];
+    places_[newest_] = item;
+    bytes_ += kBytesOf(item) - kBytesOf(old);
+    return old;
+  }
+  // One that must leave, because there are more than so many bytes; or none. The newest leaves last.
+  Item leave(std::size_t most) {
+    while (bytes_ > most) {
+      Item& place = places_[next_];
+      const bool newest = next_ == newest_;
+      next_ = (next_ + 1) % kPlaces;
+      const std::size_t bytes = kBytesOf(place);
+      if (bytes != 0 && (!newest || bytes == bytes_)) {
+        const Item old = place;
+        place = {};
+        bytes_ -= bytes;
+        return old;
+      }
+    }
+    return {};
+  }
+  template <class F>
+  void each(F f) const {
+    for (const Item& item : places_) {
+      if (kBytesOf(item) != 0) {
+        f(kBytesOf(item));
+      }
+    }
+  }
+
+ private:
+  std::array<Item, kPlaces> places_{};
+  std::size_t bytes_ = 0;
+  std::size_t next_ = 0;
+  std::size_t newest_ = 0;
+  std::uint64_t random_ = 0;
+};
+
+}  // namespace heapwright::alloc

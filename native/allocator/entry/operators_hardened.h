@@ -1,0 +1,74 @@
+// C++'s operators of a hardened build: a block remembers which of them made it, and who frees it is asked to say the same,
+// and the same size. Include after symbols.h.
+#pragma once
+
+#include "symbols.h"
+
+namespace heapwright::alloc::entry {
+
+template <class Library>
+void* made_by(Library& library, void* block, Origin origin) {
+  if (block != nullptr) {
+    library.set_origin(block, origin);
+  }
+  return block;
+}
+
+}  // namespace heapwright::alloc::entry
+
+HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes) {
+  return entry::made_by(library, entry::operator_new(library, bytes), Origin::kNew);
+}
+HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return entry::made_by(library, entry::operator_new_nothrow(library, bytes), Origin::kNew);
+}
+HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  void* const block = entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), false);
+  return entry::made_by(library, block, Origin::kNew);
+}
+HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment,
+                                     const std::nothrow_t& /*tag*/) noexcept {
+  void* const block = entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true);
+  return entry::made_by(library, block, Origin::kNew);
+}
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes) {
+  return entry::made_by(library, entry::operator_new(library, bytes), Origin::kNewArray);
+}
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return entry::made_by(library, entry::operator_new_nothrow(library, bytes), Origin::kNewArray);
+}
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  void* const block = entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), false);
+  return entry::made_by(library, block, Origin::kNewArray);
+}
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment,
+                                       const std::nothrow_t& /*tag*/) noexcept {
+  void* const block = entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true);
+  return entry::made_by(library, block, Origin::kNewArray);
+}
+
+HEAPWRIGHT_EXPORT void operator delete(void* address) noexcept {
+  library.free(address, {.origin = Origin::kNew});
+}
+HEAPWRIGHT_EXPORT void operator delete(void* address, std::size_t bytes) noexcept {
+  library.free(address, {.origin = Origin::kNew, .bytes = bytes});
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* address) noexcept {
+  library.free(address, {.origin = Origin::kNewArray});
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t bytes) noexcept {
+  library.free(address, {.origin = Origin::kNewArray, .bytes = bytes});
+}
+HEAPWRIGHT_EXPORT void operator delete(void* address, std::size_t bytes, std::align_val_t /*tag*/) noexcept {
+  library.free(address, {.origin = Origin::kNew, .bytes = bytes});
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t bytes,
+                                         std::align_val_t /*tag*/) noexcept {
+  library.free(address, {.origin = Origin::kNewArray, .bytes = bytes});
+}
+HEAPWRIGHT_ALIAS("_ZdlPv") void operator delete(void*, std::align_val_t) noexcept;
+HEAPWRIGHT_ALIAS("_ZdlPv") void operator delete(void*, const std::nothrow_t&) noexcept;
+HEAPWRIGHT_ALIAS("_ZdlPv") void operator delete(void*, std::align_val_t, const std::nothrow_t&) noexcept;
+HEAPWRIGHT_ALIAS("_ZdaPv") void operator delete[](void*, std::align_val_t) noexcept;
+HEAPWRIGHT_ALIAS("_ZdaPv") void operator delete[](void*, const std::nothrow_t&) noexcept;
+HEAPWRIGHT_ALIAS("_ZdaPv") void operator delete[](void*, std::align_val_t, const std::nothrow_t&) noexcept;

@@ -1,0 +1,100 @@
+"""What a hardened build tells of bugs, over all sizes; the table in docs/allocators.md says the same."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import needs
+from tests.allocator.conftest import FLAGS, Malloc, bundled
+
+END, LATE, TWICE = "was written beyond its end", "was written after it was freed", "was free already"
+INSIDE, FOREIGN = "is inside a block or in memory that is nobody's", "is not a block of this allocator"
+ORIGIN, SIZE = "was not allocated by what frees it", "has another size than was said"
+
+
+@pytest.fixture(scope="module", params=["exgen-secure", "reaper-secure"])
+def hardened(request: pytest.FixtureRequest) -> Malloc:
+    library = bundled(request.param)
+    if library is None:
+        needs.not_built(f"lib{request.param}.so")
+    return Malloc(request.param, library)
+
+
+@pytest.fixture
+def tell(hardened: Malloc, program: Callable[..., Path]) -> Callable[..., tuple[int, collections.Counter[str]]]:
+    """Runs one kind of bug: how often it was made, and what was told of it."""
+
+    def run(kind: str, options: str = "on_error=report") -> tuple[int, collections.Counter[str]]:
+        words = (program("allocator_hardened", *FLAGS, "-w"), kind)
+        done = hardened.run(*words, env={"EXGEN_OPTIONS": options, "REAPER_OPTIONS": options})
+        assert done.returncode == 0, done.stderr.decode()[-500:]
+        *said, bugs = done.stdout.decode().splitlines()
+        assert not said
+        told = (line.partition(", which ")[2].partition(" (")[0] for line in done.stderr.decode().splitlines())
+        return int(bugs), collections.Counter(told)
+
+    return run
+
+
+Tell = Callable[..., tuple[int, collections.Counter[str]]]
+
+
+@pytest.mark.parametrize("options", ["on_error=report", "on_error=report,wipe=0", "on_error=report,quarantine=0"])
+def test_a_program_without_bugs_is_left_alone(tell: Tell, options: str) -> None:
+    assert tell("none", options) == (0, {})
+
+
+def test_one_byte_too_many_at_every_size(tell: Tell) -> None:
+    bugs, told = tell("overflow")
+    assert bugs > 10_000
+    assert told == {END: bugs}
+
+
+def test_one_byte_before_a_block(tell: Tell) -> None:
+    """It is the last of the neighbour's mark."""
+    bugs, told = tell("underflow")
+    assert bugs > 300
+    assert told == {END: bugs}
+
+
+@pytest.mark.timeout(300)
+def test_a_write_after_free_at_every_offset(tell: Tell) -> None:
+    bugs, told = tell("late")
+    assert bugs > 1500
+    assert told == {LATE: bugs}
+
+
+def test_freed_twice(tell: Tell) -> None:
+    bugs, told = tell("double")
+    assert bugs > 10_000
+    assert told.total() == bugs
+    assert set(told) <= {TWICE, FOREIGN, INSIDE}
+
+
+def test_freed_inside(tell: Tell) -> None:
+    bugs, told = tell("inside")
+    assert bugs > 20_000
+    assert told.total() == bugs
+    assert set(told) <= {INSIDE, FOREIGN}
+
+
+def test_new_and_free_do_not_go_together(tell: Tell) -> None:
+    bugs, told = tell("mismatch")
+    assert told == {ORIGIN: bugs // 8 * 6, SIZE: bugs // 8 * 2}
+    assert tell("mismatch", "on_mismatch=report") == (bugs, told)
+    assert tell("mismatch", "on_mismatch=ignore") == (bugs, {})
+
+
+def test_nobody_knows_which_block_is_next(tell: Tell) -> None:
+    """Eight blocks stand in order by chance in one of 40,320 cases; the allocator carves more of small ones."""
+    ascending, told = tell("order")
+    assert ascending <= 1, "of more than twenty classes"
+    assert told == {}
+
+
+def test_what_was_freed_is_not_handed_out_next(tell: Tell) -> None:
+    assert tell("reuse") == (0, {})

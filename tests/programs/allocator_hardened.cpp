@@ -1,0 +1,249 @@
+// Bugs that a hardened build tells, one kind each, over all sizes of interest: allocator_hardened KIND. To be run with
+// on_error=report; prints how many bugs there were, and of how many sizes, so that whoever runs it counts what was told.
+//
+//   none        blocks of every size used to their last byte, grown, cleared; nothing is to be told
+//   overflow    one byte written right behind what was asked for
+//   underflow   one byte written before a block that has a neighbour before it
+//   late        one byte written after the free, at every offset (of long blocks: at some)
+//   double      freed twice: at once, and with other frees between
+//   inside      freed at an address inside the block
+//   mismatch    every pair of malloc, new and new[] with another's free; delete of another size
+//   order       of how many classes the first eight blocks ascend: their order cannot be guessed
+//   reuse       how often a freed block is the one that is handed out next, of 20,800 times
+#include <malloc.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <vector>
+
+namespace {
+
+constexpr std::size_t kLargestClass = 32 * 1024;
+constexpr unsigned char kOther = 0x55;
+std::size_t bugs = 0;
+
+char* hidden(void* address) {  // from the compiler, which knows what a bug is
+  asm volatile("" : "+r"(address) : : "memory");
+  return static_cast<char*>(address);
+}
+char* take(std::size_t size) { return hidden(std::malloc(size)); }
+
+// Every size up to 2 KiB, those around each class's end (a multiple of 16) and each page's, and long ones.
+std::vector<std::size_t> sizes() {
+  std::vector<std::size_t> all;
+  for (std::size_t size = 1; size <= 2048; ++size) {
+    all.push_back(size);
+  }
+  for (std::size_t size = 2048; size <= kLargestClass + 512; size += 64) {
+    for (std::size_t more = 0; more <= 17; ++more) {
+      all.push_back(size + more);
+    }
+  }
+  for (const std::size_t size : {64U << 10U, 100000U, 128U << 10U, 999999U, 1U << 20U, 1500000U, 4U << 20U}) {
+    for (std::size_t less = 0; less <= 17; ++less) {
+      all.push_back(size - less);
+    }
+  }
+  return all;
+}
+
+void none() {
+  for (const std::size_t size : sizes()) {
+    char* block = take(size);
+    std::memset(block, kOther, size);
+    if (malloc_usable_size(block) != size) {
+      std::printf("usable size of %zu\n", size);
+    }
+    block = hidden(std::realloc(block, size + size / 3 + 1));
+    std::memset(block + size, kOther, size / 3 + 1);
+    block = hidden(std::realloc(block, size / 2 + 1));
+    for (std::size_t i = 0; i < size / 2; ++i) {
+      if (static_cast<unsigned char>(block[i]) != kOther) {
+        std::printf("realloc of %zu lost something\n", size);
+        break;
+      }
+    }
+    std::free(block);
+    block = hidden(std::calloc(1, size));
+    for (std::size_t i = 0; i < size; ++i) {
+      if (block[i] != 0) {
+        std::printf("calloc of %zu is not zero\n", size);
+        break;
+      }
+    }
+    std::free(block);
+    delete reinterpret_cast<long*>(hidden(new long));
+    delete[] reinterpret_cast<long*>(hidden(new long[size % 100 + 1]));
+    ::operator delete(hidden(::operator new(size)), size);
+    ::operator delete[](hidden(::operator new[](size, std::align_val_t{64})), size, std::align_val_t{64});
+    ::operator delete(hidden(::operator new(size, std::nothrow)));
+  }
+}
+
+void overflow() {
+  for (const std::size_t size : sizes()) {
+    if (size > (1U << 20U) && size % 4096 == 0) {
+      continue;  // a page without access stands right behind: the process would end
+    }
+    char* const block = take(size);
+    block[size] ^= kOther;
+    std::free(block);
+    ++bugs;
+  }
+}
+
+// All blocks of a size there are come and go, so that each is looked at.
+void churn(std::size_t size, std::size_t count) {
+  std::vector<char*> all(count);
+  for (char*& block : all) {
+    block = take(size);
+  }
+  for (char* const block : all) {
+    std::free(block);
+  }
+}
+
+void underflow() {
+  for (std::size_t size = 1; size <= 4000; size += size < 600 ? 1 : 37) {
+    std::vector<char*> all(200);
+    for (char*& block : all) {
+      block = take(size);
+    }
+    const std::size_t slot = (size + 8 + 15) / 16 * 16;
+    char* found = nullptr;  // whose neighbour before is one of them
+    for (char* const block : all) {
+      for (char* const other : all) {
+        const bool together =
+            reinterpret_cast<std::size_t>(block) >> 16U == reinterpret_cast<std::size_t>(other) >> 16U;
+        if (together && block > other && static_cast<std::size_t>(block - other) <= slot + slot / 8) {
+          found = block;
+        }
+      }
+    }
+    if (found != nullptr) {
+      found[-1] ^= kOther;
+      ++bugs;
+    }
+    for (char* const block : all) {
+      std::free(block);
+    }
+  }
+}
+
+void late() {
+  for (const std::size_t size : {1U, 16U, 100U, 1000U, 5000U, 20000U, 32000U}) {
+    for (std::size_t at = 0; at < size; at += size <= 1000 ? 1 : 97) {
+      char* const block = take(size);
+      std::free(block);
+      block[at] ^= kOther;
+      ++bugs;
+      for (int round = 0; round < 2; ++round) {  // out of the quarantine, and in use again
+        churn(size, size <= 1000 ? 1500 : 300);
+      }
+    }
+  }
+  for (const std::size_t size : {33000U, 100000U, 1000000U}) {  // whole superblocks
+    for (std::size_t at = 0; at < size; at += size / 60) {
+      char* const block = take(size);
+      std::free(block);
+      block[at] ^= kOther;
+      ++bugs;
+      churn(size, 100);  // out of the quarantine
+    }
+  }
+}
+
+void twice() {
+  for (const std::size_t size : sizes()) {
+    char* const block = take(size);
+    std::free(block);
+    if (size % 2 == 0) {
+      churn(size, 3);
+    }
+    if (size <= kLargestClass - 8 || size % 2 != 0) {  // a longer one may be another's by now
+      std::free(block);
+      ++bugs;
+    }
+  }
+}
+
+void inside() {
+  for (const std::size_t size : sizes()) {
+    if (size > 32) {
+      char* const block = take(size);
+      std::free(block + 16);
+      std::free(block + size / 2);
+      bugs += 2;
+      std::free(block);
+    }
+  }
+}
+
+void mismatch() {
+  for (const std::size_t size : sizes()) {
+    std::free(hidden(::operator new(size)));
+    std::free(hidden(::operator new[](size)));
+    ::operator delete(take(size));
+    ::operator delete(hidden(::operator new[](size)));
+    ::operator delete[](take(size));
+    ::operator delete[](hidden(::operator new(size)));
+    ::operator delete(hidden(::operator new(size)), size + 1);
+    ::operator delete[](hidden(::operator new[](size + 1)), size);
+    bugs += 8;
+  }
+}
+
+void order() {
+  for (std::size_t size = 24; size <= 4096; size += size / 4) {
+    char* blocks[8];
+    bool ascend = true;
+    for (int i = 0; i < 8; ++i) {
+      blocks[i] = take(size);
+      ascend = ascend && (i == 0 || blocks[i] > blocks[i - 1]);
+    }
+    bugs += ascend ? 1 : 0;
+    for (char* const block : blocks) {
+      std::free(block);
+    }
+  }
+}
+
+void reuse() {
+  const auto again = [](std::size_t size) {
+    char* const block = take(size);
+    std::free(block);
+    char* const next = take(size);
+    bugs += block == next ? 1 : 0;
+    std::free(next);
+  };
+  for (std::size_t i = 0; i < 20000; ++i) {
+    again(i % 500);
+  }
+  for (const std::size_t size : {5000U, 20000U, 32000U, 40000U, 100000U, 900000U, 1U << 20U, 3000000U}) {
+    for (int i = 0; i < 100; ++i) {
+      again(size);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const struct {
+    const char* name;
+    void (*run)();
+  } kinds[] = {{"none", none},         {"overflow", overflow}, {"underflow", underflow},
+               {"late", late},         {"double", twice},      {"inside", inside},
+               {"mismatch", mismatch}, {"order", order},       {"reuse", reuse}};
+  for (const auto& kind : kinds) {
+    if (argc == 2 && std::strcmp(argv[1], kind.name) == 0) {
+      kind.run();
+      std::printf("%zu\n", bugs);
+      return 0;
+    }
+  }
+  return 2;
+}
