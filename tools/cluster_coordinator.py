@@ -77,9 +77,9 @@ def main() -> None:
 def measure(count: int, evaluations: int, folder: Path) -> None:
     """The coordinator at work."""
     from heapwright.cluster.dask_runner import DaskMachines
-    from heapwright.cluster.parcel import needs_of
     from heapwright.cluster.pool import Pool
     from heapwright.cluster.settings import Settings
+    from heapwright.cluster.transport import needs_of
     from heapwright.measure.meter import MeterOptions
     from heapwright.report.progress import Silent
     from heapwright.study.blocks import Blocks

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from heapwright.allocators.registry import get_allocator
 from heapwright.cluster.dask_runner import DaskMachines
-from heapwright.cluster.parcel import needs_of
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
+from heapwright.cluster.transport import needs_of
 from heapwright.measure.meter import MeterOptions
 from heapwright.study.proxy import Replays
 from heapwright.study.runner import Job, Work

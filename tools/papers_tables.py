@@ -37,7 +37,7 @@ from heapwright.allocators.registry import Allocator, ordinary_allocators
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
-from heapwright.search.protocol import Setup, Told, make_strategy
+from heapwright.search.protocol import Observation, Setup, make_strategy
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload, from_command, load_workload
 from programs import make_inputs
@@ -183,7 +183,7 @@ def search(
         stale = 0 if len(seen) > before else stale + 1
         if any(point not in seen for point in points):
             break
-        strategy.tell([Told(p, seen[p]) for p in points])
+        strategy.tell([Observation(p, seen[p]) for p in points])
     return [(costs, space.settings(point)) for point, costs in seen.items() if costs is not None]
 
 

@@ -32,7 +32,7 @@ from heapwright.allocators.presets import load_preset, preset_allocators
 from heapwright.allocators.registry import ordinary_allocators
 from heapwright.allocators.space import Space
 from heapwright.measure.meter import MeterOptions, run_metered
-from heapwright.search.protocol import Setup, Told, make_strategy
+from heapwright.search.protocol import Observation, Setup, make_strategy
 from heapwright.trace.record import record
 from heapwright.trace.replay import make_ready, replay_once
 from programs import PROGRAMS, make_inputs
@@ -79,7 +79,7 @@ def search(
             new = [key for key in dict.fromkeys(keys) if key not in seen]
             seen.update(zip(new, pool.map(once, new), strict=True))
             costs = [math.log(v / default) if (v := seen[k]) and default else None for k in keys]
-            strategy.tell([Told(p, None if c is None else (c,)) for p, c in zip(points, costs, strict=True)])
+            strategy.tell([Observation(p, None if c is None else (c,)) for p, c in zip(points, costs, strict=True)])
     found = {k: v for k, v in seen.items() if v}
     best = min(found, key=lambda k: found[k] or 0.0, default="")
     return (envs[best] if best and default and (found[best] or 0) < default else base), len(found)

@@ -10,8 +10,8 @@ import pytest
 
 from heapwright.allocators.effect import can_ask, effective
 from heapwright.allocators.embedded import describe, find_embedded, why_not
-from heapwright.allocators.given import environment_troubles
 from heapwright.allocators.registry import get_allocator
+from heapwright.allocators.user_settings import environment_troubles
 from tests import needs
 from tests.embedded import build_prefixed_jemalloc, build_with
 

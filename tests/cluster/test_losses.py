@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from heapwright.cluster.dask_runner import DaskMachines
-from heapwright.cluster.parcel import needs_of
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
+from heapwright.cluster.transport import needs_of
 from heapwright.measure.meter import MeterOptions
 from heapwright.study.runner import Job, Work
 from heapwright.workload.execute import Executor

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from heapwright.cluster.dask_runner import DaskMachines
-from heapwright.cluster.parcel import needs_of
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
+from heapwright.cluster.transport import needs_of
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import this_host
 from heapwright.measure.meter import MeterOptions

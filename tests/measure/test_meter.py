@@ -16,7 +16,7 @@ from heapwright.measure import meter as module
 from heapwright.measure.meter import (
     MeterOptions,
     Run,
-    gentlest,
+    least_intrusive_backend,
     meter_command,
     meter_path,
     needs_pss,
@@ -240,12 +240,12 @@ def test_no_file_descriptor_is_left_open() -> None:
 
 
 def test_what_the_kernel_counts_is_compared_without_stopping_the_program() -> None:
-    assert gentlest("auto", ["peak_rss_bytes", "cpu_s"], massif=False) == "poll"
-    assert gentlest("notify", ["peak_rss_bytes", "cpu_s"], massif=False) == "notify"
+    assert least_intrusive_backend("auto", ["peak_rss_bytes", "cpu_s"], massif=False) == "poll"
+    assert least_intrusive_backend("notify", ["peak_rss_bytes", "cpu_s"], massif=False) == "notify"
     proportional = ["peak_pss_bytes", "mean_pss_bytes", "cgroup_peak_bytes", "cpu_s"]
-    assert gentlest("auto", proportional, massif=False) == "poll"
-    assert gentlest("auto", ["peak_heap_bytes", "cpu_s"], massif=False) == "auto"
-    assert gentlest("auto", ["cpu_s"], massif=True) == "auto"
+    assert least_intrusive_backend("auto", proportional, massif=False) == "poll"
+    assert least_intrusive_backend("auto", ["peak_heap_bytes", "cpu_s"], massif=False) == "auto"
+    assert least_intrusive_backend("auto", ["cpu_s"], massif=True) == "auto"
 
 
 def test_which_metrics_need_proportional_memory() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from heapwright.metrics import NUMERIC
 from heapwright.study.axes import Axis
 from heapwright.study.claim import pick_claim, study_claim
+from heapwright.study.landscape_result import Fresh, LandscapeResult, Place, Smoothness
 from heapwright.study.stats import Ratio
-from heapwright.study.terrain import Fresh, Place, Smoothness, Terrain
 from heapwright.study.view import (
     Agreement,
     Config,
@@ -178,12 +178,12 @@ def swept() -> StudyView:
         Place((a, b), 2 + i, None if i == 7 else 0.9 + 0.01 * i, None, 1, "killed by SIGSEGV" if i == 7 else "")
         for i, (a, b) in enumerate(itertools.product(axes[0].values, axes[1].values))
     ]
-    terrain = Terrain(
+    landscape = LandscapeResult(
         "cpu_s", "glibc", axes, places, 1.0, 0.01, 0.02, Smoothness(0.9, 0.01, 0.005, "smooth"), 8,
         Fresh(Ratio(0.9, 0.89, 0.91), 0.9, 0.008, 8, "better"),
         Fresh(Ratio(1.2, 1.19, 1.21), 1.2, 0.008, 8, "worse"), True,
     )  # fmt: skip
-    return view(terrain=terrain, picks={}, claim="A landscape of CPU time.", front=[])
+    return view(landscape=landscape, picks={}, claim="A landscape of CPU time.", front=[])
 
 
 STATES = {

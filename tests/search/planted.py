@@ -10,7 +10,7 @@ import numpy as np
 
 from heapwright.allocators.space import ParamSpec, Point, Space
 from heapwright.search import pareto
-from heapwright.search.protocol import Strategy, Told
+from heapwright.search.protocol import Observation, Strategy
 
 from ..allocators.spaces import number, small_space
 
@@ -127,7 +127,7 @@ def solve(strategy: Strategy, problem: Problem, evaluations: int, seed: int) -> 
         points = strategy.ask()
         if not points:
             break
-        strategy.tell([Told(p, problem.told(p, seed)) for p in points])
+        strategy.tell([Observation(p, problem.told(p, seed)) for p in points])
         seen |= dict.fromkeys(p for p in points if p != problem.space.default)
         if len(seen) >= evaluations:
             break
@@ -152,7 +152,7 @@ def search(strategy: Strategy, evaluations: int) -> list[tuple[Point, tuple[floa
         if not points:
             break
         told = [(p, planted_costs(p)) for p in points]
-        strategy.tell([Told(p, c) for p, c in told])
+        strategy.tell([Observation(p, c) for p, c in told])
         seen += told
     return seen[:evaluations]
 

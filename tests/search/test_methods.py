@@ -106,7 +106,7 @@ def test_nsga2_finds_more_than_chance() -> None:
 
 
 def test_nsga2_learns_to_avoid_what_fails() -> None:
-    from heapwright.search.protocol import Told
+    from heapwright.search.protocol import Observation
 
     space = planted_space()
     strategy = make_strategy("nsga2", Setup(space, 2, 0, 1))
@@ -115,7 +115,7 @@ def test_nsga2_learns_to_avoid_what_fails() -> None:
         points = strategy.ask()
         bad = [p[3] > 0 for p in points]  # setting c at all crashes the program
         shares.append(sum(bad) / len(bad))
-        strategy.tell([Told(p, None if b else planted_costs(p)) for p, b in zip(points, bad, strict=True)])
+        strategy.tell([Observation(p, None if b else planted_costs(p)) for p, b in zip(points, bad, strict=True)])
     assert shares[0] > 0.3
     assert max(shares[-3:]) < shares[0] / 2
 

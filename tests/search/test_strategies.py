@@ -14,7 +14,7 @@ from heapwright.allocators.registry import bundled_space
 from heapwright.allocators.space import Context, ParamSpec, Point, Space, build_space
 from heapwright.errors import UsageError
 from heapwright.search.auto import choose
-from heapwright.search.protocol import METHODS, Setup, Told, make_strategy
+from heapwright.search.protocol import METHODS, Observation, Setup, make_strategy
 
 from ..allocators.spaces import number, small_space, toy_space
 
@@ -52,7 +52,7 @@ def take(
         if not points:
             break
         batches.append(points)
-        strategy.tell([Told(p, cost(p, objectives, infeasible)) for p in points])
+        strategy.tell([Observation(p, cost(p, objectives, infeasible)) for p in points])
     return batches
 
 
@@ -123,7 +123,7 @@ def test_a_tiny_space_is_covered_and_then_done(method: str, name: str) -> None:
     for _ in range(30):
         points = strategy.ask()
         seen.update(points)
-        strategy.tell([Told(p, cost(p, 2, 0)) for p in points])
+        strategy.tell([Observation(p, cost(p, 2, 0)) for p in points])
     everything = {space.normalise((1,) * len(space.gates) + (k,)) for k in range(1, space.sizes[-1] + 1)}
     assert everything <= seen
 
@@ -135,7 +135,7 @@ def test_after_the_last_point_there_is_nothing(method: str) -> None:
     for _ in range(30):
         points = strategy.ask()
         answers.append(len(points))
-        strategy.tell([Told(p, cost(p, 1, 0)) for p in points])
+        strategy.tell([Observation(p, cost(p, 1, 0)) for p in points])
     assert answers[-1] == 0
     assert 0 not in answers[: answers.index(0)]
     assert set(answers[answers.index(0) :]) == {0}
@@ -144,7 +144,7 @@ def test_after_the_last_point_there_is_nothing(method: str) -> None:
 def test_equal_costs_everywhere_are_no_trouble(method: str) -> None:
     strategy = make_strategy(method, Setup(SPACES["mixed"], 2, 96, 1))
     for _ in range(4):
-        strategy.tell([Told(p, (0.0, 0.0)) for p in strategy.ask()])
+        strategy.tell([Observation(p, (0.0, 0.0)) for p in strategy.ask()])
 
 
 @pytest.mark.parametrize(("budget", "method"), [(40, "gp"), (300, "nsga2")])

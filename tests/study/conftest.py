@@ -11,9 +11,9 @@ import pytest
 
 from heapwright.allocators.registry import Allocator
 from heapwright.report.progress import Silent
-from heapwright.study.journey import Journey
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
+from heapwright.study.pipeline import TuningPipeline
 from heapwright.study.store import StoredRun, read_study
 from heapwright.study.view import StudyView
 from heapwright.workload.model import Input, Workload, WorkloadFile
@@ -62,14 +62,14 @@ class Tuning:
         return Workload(WorkloadFile(command=["true"], input=list(self.inputs)), self.path.parent, self.inputs)
 
     def go(self, **options: Any) -> StudyView:
-        """The whole journey, or what is left of it."""
+        """Run the pipeline, or the rest of it."""
         self.options |= options
         self.notes = Notes()
         store, opts = open_or_begin(
             self.path, self.workload, self.allocators, {"proxy": "none", **self.options}, ["heapwright"]
         )
         with store:
-            Journey(store, self.workload, self.allocators, opts, self.notes).run()
+            TuningPipeline(store, self.workload, self.allocators, opts, self.notes).run()
         return self.view()
 
     def go_until_interrupted(self, runs: int) -> bool:

@@ -17,10 +17,10 @@ import pytest
 
 from heapwright.report.progress import Silent
 from heapwright.study.landscape import Sweep
+from heapwright.study.landscape_result import LandscapeResult, landscape_result_of
 from heapwright.study.options import Options
 from heapwright.study.schema import TABLES
 from heapwright.study.store import Store
-from heapwright.study.terrain import Terrain, terrain_of
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
@@ -130,7 +130,7 @@ def sweep(
     replicates: int = 1,
     effect: Effect = nothing,
     patch: pytest.MonkeyPatch,
-) -> Terrain:
+) -> LandscapeResult:
     """A whole sweep, in memory."""
     install(NoisyWorld(course(random.Random(seed)), effect), patch)
     options = Options(allocator="toy", axes=axes, seed=seed, objectives=("cpu_s",), replicates=replicates)
@@ -147,9 +147,9 @@ def sweep(
             }
         )
         Sweep(store, workload, [TOY], options, Silent()).run()
-        return terrain_of(store)
+        return landscape_result_of(store)
 
 
-def is_flat(terrain: Terrain) -> bool:
+def is_flat(landscape: LandscapeResult) -> bool:
     """Whether nothing is said of it: no shape, no best place."""
-    return terrain.smoothness.verdict.startswith("flat") and not terrain.gains
+    return landscape.smoothness.verdict.startswith("flat") and not landscape.gains

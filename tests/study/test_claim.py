@@ -21,7 +21,7 @@ from heapwright.study.load import measure_command
 from heapwright.study.options import Options
 from heapwright.study.policy import Aims
 from heapwright.study.standing import stand
-from heapwright.study.store import StoredRun, believed, read_study
+from heapwright.study.store import StoredRun, read_study, study_errors
 from heapwright.study.view import Config, Confirmation, Evaluation, Pick, PickName, Verdict
 
 from .conftest import Tuning
@@ -106,7 +106,7 @@ def test_a_spoilt_choice_is_one_line(tuning: Callable[..., Tuning], kept: str) -
     with contextlib.closing(sqlite3.connect(study.path)) as db:
         db.execute("INSERT OR REPLACE INTO meta VALUES ('shipped', ?)", (kept,))
         db.commit()
-    with read_study(study.path) as store, pytest.raises(HeapwrightError), believed(study.path):
+    with read_study(study.path) as store, pytest.raises(HeapwrightError), study_errors(study.path):
         kept_choice(store, None)
 
 

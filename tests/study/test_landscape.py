@@ -21,12 +21,12 @@ from heapwright.report.html import write_report
 from heapwright.report.landscape import csv_text, landscape_json, lines
 from heapwright.report.progress import Silent
 from heapwright.study.axes import axis_of, axis_text
-from heapwright.study.journey import Journey
 from heapwright.study.landscape import Sweep, plane, with_repeats
+from heapwright.study.landscape_result import LandscapeResult, landscape_result_of, neighbours, smoothness
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
+from heapwright.study.pipeline import TuningPipeline
 from heapwright.study.store import read_study
-from heapwright.study.terrain import Terrain, neighbours, smoothness, terrain_of
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from ..allocators.spaces import number
@@ -52,18 +52,18 @@ class Sweeping:
     def __init__(self, path: Path, world: World, axes: tuple[str, ...], allocator: Allocator = TOY) -> None:
         self.path, self.world, self.axes, self.allocator = path, world, axes, allocator
 
-    def go(self, journey: type[Journey] = Sweep, metric: str = "", **options: Any) -> None:
+    def go(self, pipeline: type[TuningPipeline] = Sweep, metric: str = "", **options: Any) -> None:
         inputs = (Input("default"),)
         workload = Workload(WorkloadFile(command=["true"], input=list(inputs)), self.path.parent, inputs)
         given = {"allocator": "toy", "axes": self.axes, **options}
         store, opts = open_or_begin(self.path, workload, [self.allocator], given, ["heapwright"])
         with store:
-            found = journey(store, workload, [self.allocator], opts, Silent())
+            found = pipeline(store, workload, [self.allocator], opts, Silent())
             found.run(metric) if isinstance(found, Sweep) else found.run()
 
-    def terrain(self, metric: str = "") -> Terrain:
+    def landscape(self, metric: str = "") -> LandscapeResult:
         with read_study(self.path) as store:
-            return terrain_of(store, metric)
+            return landscape_result_of(store, metric)
 
 
 @pytest.fixture
@@ -81,31 +81,31 @@ def sweeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_curve_is_what_was_planted(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley), "size:1:1024:1")
     sweep.go()
-    terrain = sweep.terrain()
-    assert [p.values[0] for p in terrain.places] == [str(1 << k) for k in range(11)]
-    for place in terrain.places:
+    landscape = sweep.landscape()
+    assert [p.values[0] for p in landscape.places] == [str(1 << k) for k in range(11)]
+    for place in landscape.places:
         assert place.ratio == pytest.approx(valley({"size": place.values[0]}, "")["peak_rss_bytes"])
-    assert terrain.best is not None
-    assert terrain.best.values == ("16",)
-    assert terrain.gains
-    assert terrain.axes[0].default == 128
-    assert terrain.smoothness.verdict.endswith("smooth")
-    text = " ".join(" ".join(lines(terrain, 80)).split())
+    assert landscape.best is not None
+    assert landscape.best.values == ("16",)
+    assert landscape.gains
+    assert landscape.axes[0].default == 128
+    assert landscape.smoothness.verdict.endswith("smooth")
+    text = " ".join(" ".join(lines(landscape, 80)).split())
     assert "best: size=16 B: 82.1 MiB, −13.9% [−13.9, −13.9] in 8 fresh pairs with the default" in text
 
 
 def test_a_plane_has_every_pair(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley), "count:1:8:1", "size:1:1024:2")
     sweep.go()
-    terrain = sweep.terrain()
-    assert len(terrain.places) == 8 * 6
-    assert terrain.places[7].values == ("2", "4")
-    assert all(p.ratio is not None for p in terrain.places)
-    assert terrain.best is not None
-    assert terrain.best.values == ("1", "16")
+    landscape = sweep.landscape()
+    assert len(landscape.places) == 8 * 6
+    assert landscape.places[7].values == ("2", "4")
+    assert all(p.ratio is not None for p in landscape.places)
+    assert landscape.best is not None
+    assert landscape.best.values == ("1", "16")
     with read_study(sweep.path) as store:
-        found = landscape_json(store, terrain)
-        table = csv_text(store, terrain).splitlines()
+        found = landscape_json(store, landscape)
+        table = csv_text(store, landscape).splitlines()
     assert found["best"]["settings"] == {"count": "1", "size": "16"}
     assert found["best"]["env"] == {"TOY": "toy.count=1:toy.size=16"}
     assert table[0].startswith("count,size,block,input,failure,peak_rss_bytes,")
@@ -120,13 +120,13 @@ def test_every_place_is_measured_as_often_as_asked_and_more_go_on(sweeping: Any)
     sweep = sweeping(World(effect=valley, noise=0.01), "size:1:1024:1")
     sweep.go(replicates=2)
     before = list(sweep.world.made)
-    assert sorted(p.runs for p in sweep.terrain().places) == [2] * 3 + [3] * 8  # the first time, eight places twice
-    coarse = sweep.terrain().error
+    assert sorted(p.runs for p in sweep.landscape().places) == [2] * 3 + [3] * 8  # the first time, eight places twice
+    coarse = sweep.landscape().error
     sweep.go(replicates=8)
     assert sweep.world.made[: len(before)] == before
-    assert sorted(p.runs for p in sweep.terrain().places) == [8] * 3 + [9] * 8
-    assert sweep.terrain().error < coarse
-    assert sweep.terrain().error == pytest.approx(math.sqrt(2) * 0.01 / math.sqrt(8), rel=0.35)
+    assert sorted(p.runs for p in sweep.landscape().places) == [8] * 3 + [9] * 8
+    assert sweep.landscape().error < coarse
+    assert sweep.landscape().error == pytest.approx(math.sqrt(2) * 0.01 / math.sqrt(8), rel=0.35)
 
 
 def test_interrupted_it_ends_as_undisturbed(sweeping: Any, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_interrupted_it_ends_as_undisturbed(sweeping: Any, tmp_path: Path) -> No
         except KeyboardInterrupt:
             pass
     assert cut.world.made == whole.world.made
-    assert cut.terrain() == whole.terrain()
+    assert cut.landscape() == whole.landscape()
 
 
 def test_drift_does_not_look_like_shape(sweeping: Any) -> None:
@@ -150,7 +150,7 @@ def test_drift_does_not_look_like_shape(sweeping: Any) -> None:
     world = World(noise=0.001, drift=lambda n: n / 10_000)
     sweep = sweeping(world, "size:1:1024:0.5")
     sweep.go(replicates=4)
-    ratios = [p.ratio for p in sweep.terrain("cpu_s").places]
+    ratios = [p.ratio for p in sweep.landscape("cpu_s").places]
     assert max(abs(math.log(r or 0.0)) for r in ratios) < 0.005
 
 
@@ -158,28 +158,28 @@ def test_what_fails_is_a_gap(sweeping: Any) -> None:
     world = World(effect=valley, fails=lambda s: "killed by SIGSEGV" if s.get("size") in ("8", "16") else "")
     sweep = sweeping(world, "size:1:1024:1")
     sweep.go()
-    terrain = sweep.terrain()
-    failed = [p for p in terrain.places if p.failure]
+    landscape = sweep.landscape()
+    failed = [p for p in landscape.places if p.failure]
     assert [(p.values, p.ratio) for p in failed] == [(("8",), None), (("16",), None)]
-    assert terrain.best is not None
-    assert terrain.best.values == ("32",)
-    assert "2 places failed, for example size=8 B: killed by SIGSEGV" in "\n".join(lines(terrain, 80))
+    assert landscape.best is not None
+    assert landscape.best.values == ("32",)
+    assert "2 places failed, for example size=8 B: killed by SIGSEGV" in "\n".join(lines(landscape, 80))
 
 
 def test_noise_alone_is_no_gain(sweeping: Any) -> None:
     sweep = sweeping(World(noise=0.01), "size:1:1024:0.5")
     sweep.go(replicates=3)
-    terrain = sweep.terrain()
-    assert not terrain.gains
-    assert "no place is shown to be better than the default" in "\n".join(lines(terrain, 80))
-    assert terrain.smoothness.verdict.startswith("flat")
+    landscape = sweep.landscape()
+    assert not landscape.gains
+    assert "no place is shown to be better than the default" in "\n".join(lines(landscape, 80))
+    assert landscape.smoothness.verdict.startswith("flat")
 
 
 def test_a_landscape_and_a_study_are_not_mixed(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley), "size:1:1024:2")
     sweep.go()
     with pytest.raises(HeapwrightError, match="is a landscape"):
-        sweep.go(journey=Journey)
+        sweep.go(pipeline=TuningPipeline)
     sweep.axes = ("size:1:1024:1",)
     with pytest.raises(HeapwrightError, match="was begun with axes size:1:1024:2, not size:1:1024:1"):
         sweep.go()
@@ -192,7 +192,7 @@ def test_the_report_shows_it_and_claims_nothing(axes: tuple[str, ...], sweeping:
     view = load_view(sweep.path)
     assert view.claim.startswith("A landscape of peak resident memory over size")
     assert view.claim.endswith("] in 8 fresh pairs.")
-    assert (view.picks, len(view.evaluations)) == ({}, len(sweep.terrain().places))
+    assert (view.picks, len(view.evaluations)) == ({}, len(sweep.landscape().places))
     write_report([view], tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     assert "Swept, not searched" in page
@@ -337,16 +337,16 @@ def test_the_luckiest_run_is_not_called_best(sweeping: Any) -> None:
     world = World(effect=lucky_once())
     sweep = sweeping(world, "size:1:1024:1")
     sweep.go()
-    terrain = sweep.terrain()
-    assert terrain.best is not None
-    assert terrain.best.values == ("16",)
-    assert terrain.best.ratio == pytest.approx(0.9)
-    assert not terrain.gains
-    assert not terrain.differs
-    assert terrain.smoothness.verdict == "flat as far as the noise lets see"
-    text = " ".join("\n".join(lines(terrain, 80)).split())
+    landscape = sweep.landscape()
+    assert landscape.best is not None
+    assert landscape.best.values == ("16",)
+    assert landscape.best.ratio == pytest.approx(0.9)
+    assert not landscape.gains
+    assert not landscape.differs
+    assert landscape.smoothness.verdict == "flat as far as the noise lets see"
+    text = " ".join("\n".join(lines(landscape, 80)).split())
     assert (
-        f"no place is shown to be better than the default: the lowest of the sweep, size={terrain.best.values[0]}"
+        f"no place is shown to be better than the default: the lowest of the sweep, size={landscape.best.values[0]}"
         in text
     )
     assert "had −10.0% there and +0.0% [+0.0, +0.0] in 8 fresh pairs" in text
@@ -371,12 +371,12 @@ def test_another_metric_has_its_own_ends(sweeping: Any) -> None:
 
     sweep = sweeping(World(effect=effect), "size:1:1024:1")
     sweep.go()
-    assert (sweep.terrain("cpu_s").gain, sweep.terrain("cpu_s").smoothness.verdict[:10]) == (None, "not judged")
+    assert (sweep.landscape("cpu_s").gain, sweep.landscape("cpu_s").smoothness.verdict[:10]) == (None, "not judged")
     made = len(sweep.world.made)
     sweep.go(metric="cpu_s")
     assert len(sweep.world.made) == made + 24
-    assert sweep.terrain("cpu_s").differs
-    assert sweep.terrain().gains
+    assert sweep.landscape("cpu_s").differs
+    assert sweep.landscape().gains
 
 
 def test_a_sweep_of_an_older_heapwright_is_refused(sweeping: Any) -> None:

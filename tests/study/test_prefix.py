@@ -73,7 +73,7 @@ def test_a_whole_run_may_object(whole: Whole, objection: str) -> None:
     assert "whole run with the choice" in sentence(Kept(Prefix(seconds=2), 95.0, whole), MEMORY)
 
 
-# a whole journey
+# a whole study
 
 
 def gains(settings: Mapping[str, str], _input: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The whole journey on programs whose answer is known."""
+"""The whole tuning pipeline on programs whose answer is known."""
 
 from __future__ import annotations
 

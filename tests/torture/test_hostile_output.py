@@ -123,7 +123,7 @@ def test_variables_that_cannot_be_sent(tmp_path: Path) -> None:
 
 
 def test_words_that_cannot_be_sent() -> None:
-    from heapwright.cluster.parcel import encode
+    from heapwright.cluster.transport import encode
     from heapwright.errors import HeapwrightError
 
     with pytest.raises(HeapwrightError, match="is no text"):

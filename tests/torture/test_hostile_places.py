@@ -142,7 +142,7 @@ def test_a_whole_file_takes_the_place_of_a_link(tmp_path: Path) -> None:
 
 
 def test_the_cache_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name in the place for temporary files can be foretold: what somebody else put there is refused."""
+    """Its name in the place for temporary files can be predicted: what somebody else put there is refused."""
     monkeypatch.delenv("HEAPWRIGHT_CACHE", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     name = tmp_path / f"heapwright-cache-{os.getuid()}"

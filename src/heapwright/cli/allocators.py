@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.shown import console, visible, warn
+from heapwright.terminal_text import console, visible, warn
 
 _EPILOG = """\
 example:
@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs the verb."""
     import os
 
-    from heapwright.allocators.given import environment_troubles
     from heapwright.allocators.registry import find_allocators
+    from heapwright.allocators.user_settings import environment_troubles
 
     found = list({a.name: a for a in find_allocators().values()}.values())  # 'mimalloc' is another name for one of them
     troubles = environment_troubles(os.environ)

@@ -10,7 +10,7 @@ from typing import Any
 
 from heapwright.cli.common import warn_of_changes
 from heapwright.errors import NO_GAIN
-from heapwright.shown import say, visible
+from heapwright.terminal_text import say, visible
 
 _EPILOG = """\
 examples:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import write_whole
-from heapwright.shown import say, warn
+from heapwright.terminal_text import say, warn
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -375,7 +375,7 @@ def warn_of_settings(
     import os
 
     from heapwright.allocators.embedded import find_embedded
-    from heapwright.allocators.given import environment_troubles
+    from heapwright.allocators.user_settings import environment_troubles
 
     embedded = find_embedded(workload.program(workload.inputs[0])) if workload else None
     if embedded is not None:
@@ -395,10 +395,10 @@ def warn_of_settings(
 def warn_of_changes(study: Path) -> None:
     """Says on stderr, in one line, that the program has changed since a study was made."""
     from heapwright.study.program import changed_sentence, program_of
-    from heapwright.study.store import believed, read_study
+    from heapwright.study.store import read_study, study_errors
     from heapwright.workload.program import program_changes
 
-    with read_study(study) as store, believed(study):
+    with read_study(study) as store, study_errors(study):
         identity = program_of(store)
         changes = program_changes(identity) if identity else []
     if changes:

@@ -25,7 +25,7 @@ from heapwright.cli.common import (
 )
 from heapwright.errors import UsageError
 from heapwright.files import write_whole
-from heapwright.shown import console, visible
+from heapwright.terminal_text import console, visible
 
 if TYPE_CHECKING:
     from heapwright.workload.model import Workload
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.allocators.embedded import find_embedded
-    from heapwright.measure.meter import gentlest, needs_pss
+    from heapwright.measure.meter import least_intrusive_backend, needs_pss
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
     from heapwright.report.progress import make_progress
@@ -105,7 +105,7 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
         raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
-    backend = gentlest(options.backend, metrics, options.massif)
+    backend = least_intrusive_backend(options.backend, metrics, options.massif)
     options = replace(options, backend=backend, pss=needs_pss(metrics))
     base = {**os.environ, **workload.file.env}
     with (

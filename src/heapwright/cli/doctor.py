@@ -8,7 +8,7 @@ import shutil
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.shown import console, visible
+from heapwright.terminal_text import console, visible
 
 _EPILOG = """\
 example:
@@ -43,8 +43,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if nothing can be measured at all."""
-    from heapwright.allocators.given import environment_troubles
     from heapwright.allocators.registry import find_allocators
+    from heapwright.allocators.user_settings import environment_troubles
     from heapwright.measure.host import describe_host
     from heapwright.measure.meter import probe
 

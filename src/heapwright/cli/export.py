@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.shown import tell, warn
+from heapwright.terminal_text import tell, warn
 
 _EPILOG = """\
 example:

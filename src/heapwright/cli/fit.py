@@ -8,7 +8,7 @@ from typing import Any
 
 from heapwright.cli.common import add_output_options, positive, write_json
 from heapwright.files import write_whole
-from heapwright.shown import tell, warn
+from heapwright.terminal_text import tell, warn
 
 _EPILOG = """\
 example:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, write_json
 from heapwright.errors import UsageError
-from heapwright.shown import tell
+from heapwright.terminal_text import tell
 
 if TYPE_CHECKING:
     from heapwright.link.judge import Judgement

@@ -27,7 +27,7 @@ from heapwright.cli.common import (
 )
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
 from heapwright.files import write_whole
-from heapwright.shown import console, say, visible
+from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -151,8 +151,8 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.metrics import parse_objectives
     from heapwright.report.landscape import check_plot
     from heapwright.study.landscape import Sweep
+    from heapwright.study.landscape_result import landscape_result_of
     from heapwright.study.open import open_or_begin
-    from heapwright.study.terrain import terrain_of
 
     check_plot(args.plot)
     metrics = parse_objectives(args.metric or "peak_rss")
@@ -191,18 +191,18 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
         except HeapwrightError:
             args.stdin_needed = not store.remove_if_empty()
             raise
-        terrain = terrain_of(store, metric if args.metric else "")
+        landscape = landscape_result_of(store, metric if args.metric else "")
         from heapwright.report import landscape as show
 
         if args.csv:
-            write_whole(args.csv, show.csv_text(store, terrain))
+            write_whole(args.csv, show.csv_text(store, landscape))
         if args.json:
-            write_json(args.json, show.landscape_json(store, terrain))
+            write_json(args.json, show.landscape_json(store, landscape))
     if args.plot:
-        show.plot(terrain, args.plot)
+        show.plot(landscape, args.plot)
     if not args.quiet and args.json != "-":
         out = console()
-        for line in show.lines(terrain, out.width):
+        for line in show.lines(landscape, out.width):
             out.print(line, soft_wrap=True)
         out.print(visible(f"study: {path}"), soft_wrap=True)
     return 0

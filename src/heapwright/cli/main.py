@@ -40,7 +40,7 @@ from heapwright.cli import (
     watch,
 )
 from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError, unknown
-from heapwright.shown import say
+from heapwright.terminal_text import say
 
 _VERBS = (
     *(tune, verify, landscape, compare, bench, measure, apply, run, report, watch),

@@ -20,7 +20,7 @@ from heapwright.cli.common import (
     write_json,
 )
 from heapwright.errors import HeapwrightError
-from heapwright.shown import console, visible, warn
+from heapwright.terminal_text import console, visible, warn
 
 if TYPE_CHECKING:
     from heapwright.measure.meter import Run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import positive, read_stdin, read_workload, with_stdin_named
 from heapwright.errors import UsageError
-from heapwright.shown import say
+from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -117,10 +117,10 @@ def run_one(args: argparse.Namespace) -> int:
 
 
 def _go(folder: Path, plan: Plan) -> int:
-    """Takes the journey as far as it goes; prints how many blocks there are to run."""
+    """Runs the tuning pipeline as far as it goes; prints how many blocks there are to run."""
     from heapwright.cli.main import parse
     from heapwright.cluster.job_files import FileMachines, Planned
-    from heapwright.cluster.parcel import needs_of
+    from heapwright.cluster.transport import needs_of
 
     folder.mkdir(parents=True, exist_ok=True)
     made: list[FileMachines] = []

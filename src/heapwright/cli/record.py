@@ -17,7 +17,7 @@ from heapwright.cli.common import (
     write_json,
 )
 from heapwright.errors import UsageError
-from heapwright.shown import say, warn
+from heapwright.terminal_text import say, warn
 
 if TYPE_CHECKING:
     from heapwright.trace.record import Recorded, Recording

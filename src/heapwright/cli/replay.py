@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_measuring_options, add_output_options, meter_options, positive, write_json
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.shown import console, warn
+from heapwright.terminal_text import console, warn
 
 if TYPE_CHECKING:
     from heapwright.trace.replay import Ready, Replayed

@@ -8,7 +8,7 @@ from typing import Any
 
 from heapwright.cli.common import warn_of_changes
 from heapwright.errors import UsageError
-from heapwright.shown import tell
+from heapwright.terminal_text import tell
 
 _EPILOG = """\
 examples:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_workload_option, read_inputs, read_workload
-from heapwright.shown import say, warn
+from heapwright.terminal_text import say, warn
 
 _EPILOG = """\
 examples:
@@ -41,14 +41,14 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.choose import chosen_config, kept_choice
     from heapwright.study.local import local_environment
     from heapwright.study.program import changed_sentence, program_of
-    from heapwright.study.store import believed, read_study
+    from heapwright.study.store import read_study, study_errors
     from heapwright.workload.program import command_changes
 
     workload = read_workload(args)
     input_ = read_inputs(args, workload)[0]
     command, program = workload.command(input_), workload.program(input_)
     env, instead = {**os.environ, **workload.file.env, **input_.env}, ""
-    with read_study(args.study) as store, believed(args.study):
+    with read_study(args.study) as store, study_errors(args.study):
         config = kept_choice(store, args.pick)
         if config is None:
             from heapwright.study.load import view_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from heapwright.cli.common import add_measuring_options, add_output_options, write_json
 from heapwright.cli.replay import add_replay_options
-from heapwright.shown import tell
+from heapwright.terminal_text import tell
 
 _EPILOG = """\
 examples:

@@ -1,4 +1,4 @@
-"""`heapwright tune`: the whole journey. The same command again goes on where it stopped."""
+"""`heapwright tune`: the whole tuning pipeline. The same command again goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from heapwright.cli.common import (
     write_json,
 )
 from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError, unknown
-from heapwright.shown import console, say
+from heapwright.terminal_text import console, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -263,9 +263,9 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.measure.host import process_start
     from heapwright.study.choose import keep_choice
     from heapwright.study.claim import headline
-    from heapwright.study.journey import Journey
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin, report_path
+    from heapwright.study.pipeline import TuningPipeline
     from heapwright.study.warm import good_settings
 
     program = workload.program(workload.inputs[0])
@@ -295,7 +295,7 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
                 with open_machines(args, workload, allocators, progress, store) as machines:
-                    Journey(store, workload, allocators, options, progress, machines, began).run()
+                    TuningPipeline(store, workload, allocators, options, progress, machines, began).run()
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; what was measured is in {path}, the same command goes on")

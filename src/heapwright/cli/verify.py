@@ -20,7 +20,7 @@ from heapwright.cli.common import (
 )
 from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
-from heapwright.shown import console, visible
+from heapwright.terminal_text import console, visible
 
 if TYPE_CHECKING:
     from heapwright.study.verify import Verification
@@ -94,11 +94,11 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.choose import chosen_pick
     from heapwright.study.load import view_of
     from heapwright.study.program import program_of
-    from heapwright.study.store import believed, read_study
+    from heapwright.study.store import read_study, study_errors
     from heapwright.workload.model import with_prefix
     from heapwright.workload.program import ProgramIdentity, program_changes
 
-    with read_study(args.study) as store, believed(args.study):
+    with read_study(args.study) as store, study_errors(args.study):
         view, spaces, identity = view_of(store), store.get("spaces") or {}, program_of(store) or ProgramIdentity()
     pick = chosen_pick(view, args.pick)
     if pick is None:
@@ -166,9 +166,9 @@ def _verified(
 
     from heapwright.measure.host import describe_host, differences
     from heapwright.report.progress import make_progress
-    from heapwright.study.journey import metering
     from heapwright.study.local import local_environment
     from heapwright.study.options import Options
+    from heapwright.study.pipeline import metering
     from heapwright.study.verify import refused, verify
     from heapwright.workload.execute import Executor
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heapwright.cluster.parcel import (
+from heapwright.cluster.pool import Member, Pool, Trouble
+from heapwright.cluster.transport import (
     Finished,
     Needs,
     Recipe,
@@ -25,7 +26,6 @@ from heapwright.cluster.parcel import (
     program_recipe,
     replays_recipe,
 )
-from heapwright.cluster.pool import Member, Pool, Trouble
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import differences
 from heapwright.study.proxy import Replays

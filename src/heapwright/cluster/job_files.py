@@ -7,10 +7,10 @@
     DIR/plan.json                 the command, where it was given, the recipe, the blocks by name
     DIR/traces/HASH.hwt           traces that are replayed
     DIR/NAME.json                 a block (study.runner.Work); NAME is the hash of recipe and block
-    DIR/NAME.result.json          what came of it (parcel.Finished)
+    DIR/NAME.result.json          what came of it (transport.Finished)
 
 A study is a pure function of its options and what is stored, so both verbs give the same command again: results that
-are there answer, and where one is missing the blocks are written and the journey ends. Files are whole or not there.
+are there answer, and where one is missing the blocks are written and the pipeline stops. Files are whole or not there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from heapwright.cluster.parcel import (
+from heapwright.cluster.transport import (
     SUFFIX,
     Finished,
     Needs,
@@ -72,7 +72,7 @@ _NAME, _HASH = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{64}")
 
 
 class Planned(Exception):
-    """The blocks that come next are written; the journey goes on when they are collected."""
+    """The blocks that come next are written; the pipeline goes on when they are collected."""
 
 
 def read_plan(folder: Path) -> Plan:

@@ -11,9 +11,9 @@ from typing import Any
 
 from heapwright.allocators.registry import Allocator
 from heapwright.cluster.dask_runner import DaskMachines, search_word
-from heapwright.cluster.parcel import check_texts, needs_of
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import read_settings
+from heapwright.cluster.transport import check_texts, needs_of
 from heapwright.study.store import Store
 from heapwright.workload.model import Workload
 

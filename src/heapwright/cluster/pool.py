@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from heapwright.cluster.parcel import Needs, decode, encode
 from heapwright.cluster.settings import Settings
+from heapwright.cluster.transport import Needs, decode, encode
 from heapwright.cluster.worker import Answer, inspect, put_piece, run_block
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import differences, fingerprint
@@ -68,7 +68,7 @@ class Trouble:
     why: str
 
 
-Told = Mapping[str, Any]  # a block's event, see worker.run_block
+Observation = Mapping[str, Any]  # a block's event, see worker.run_block
 
 
 class Pool:
@@ -219,7 +219,7 @@ class Pool:
             self.note(f"worker {member.address} is not used: {why}")
         member.refused = why
 
-    def look(self, needs: Needs, id_: str, files: Mapping[str, Path], wait_s: float) -> Told | Trouble | None:
+    def look(self, needs: Needs, id_: str, files: Mapping[str, Path], wait_s: float) -> Observation | Trouble | None:
         """Waits for the next thing to happen, at most so long: a block's event, blocks that were lost, or nothing.
 
         Args:

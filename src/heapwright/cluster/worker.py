@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from heapwright.cluster.parcel import (
+from heapwright.cluster.transport import (
     SUFFIX,
     Needs,
     Recipe,
@@ -82,7 +82,7 @@ def cache_folder() -> Path:
     named = os.environ.get("HEAPWRIGHT_CACHE")
     folder = Path(named) if named else Path(tempfile.gettempdir()) / f"heapwright-cache-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The name can be foretold, and anybody may have put something there: a link of theirs must not lead us elsewhere.
+    # The name can be predicted, and anybody may have put something there: a link of theirs must not lead us elsewhere.
     found = folder.stat() if named else folder.lstat()
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or (not named and found.st_mode & 0o022):
         raise HeapwrightError(

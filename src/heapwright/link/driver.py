@@ -23,7 +23,7 @@ from heapwright.link import step
 from heapwright.link.choose import Wish
 from heapwright.link.judge import Judgement, judge_link
 from heapwright.link.line import open_responses, read_line
-from heapwright.shown import say
+from heapwright.terminal_text import say
 
 _NO_LINK = {
     "-c",

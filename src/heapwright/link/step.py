@@ -32,7 +32,7 @@ from heapwright.link.judge import judge_closure, reason
 from heapwright.link.knowledge import known_library
 from heapwright.link.line import LinkLine, read_line
 from heapwright.link.note import MACHINES, Linked, note_object, read_note
-from heapwright.shown import say
+from heapwright.terminal_text import say
 
 WISH, COMPILER, MARK, LINKER = (
     "HEAPWRIGHT_LINK_WISH",

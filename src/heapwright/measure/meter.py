@@ -145,7 +145,7 @@ _UNSTOPPED = frozenset(
 )
 
 
-def gentlest(backend: str, metrics: Collection[str], massif: bool) -> str:
+def least_intrusive_backend(backend: str, metrics: Collection[str], massif: bool) -> str:
     """The back end that comparisons of these metrics should be made with, where none is asked for ('auto').
 
     The exact back ends stop a thread at each mapping call, which costs whoever makes many of them, and changes how

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float, float, float]  # x, median, least, most
 
-# Told apart also by who sees few colours: neighbours differ in lightness, and the marker tells the rest.
+# Observation apart also by who sees few colours: neighbours differ in lightness, and the marker tells the rest.
 _COLOURS = (
     "#222222",
     "#0072b2",

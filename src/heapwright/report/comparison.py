@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from heapwright.allocators.peers import build_id
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.picture import write_picture
-from heapwright.shown import visible
 from heapwright.study.compare import Comparison, Row
 from heapwright.study.stats import Ratio
+from heapwright.terminal_text import visible
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -30,7 +30,7 @@ _TABLE_BYTES = 110_000  # of the page, for the table of evaluations
 def data_of(view: StudyView) -> dict[str, Any]:
     """What is embedded: the view, memory over time as in the picture, evaluations packed."""
     value = dataclasses.asdict(dataclasses.replace(view, evaluations=[]))
-    value.pop("terrain")  # its places are among the evaluations
+    value.pop("landscape")  # its places are among the evaluations
     value["prefix"] = msgspec.to_builtins(view.prefix)
     first = {p.config.id: p.name for _, p in reversed(view.distinct_picks())}  # one name for each setting
     value["series"] = {

@@ -19,7 +19,7 @@ from heapwright.metrics import METRICS, show_bytes
 from heapwright.report.picture import write_picture
 from heapwright.report.terminal import paragraph, percent
 from heapwright.study.axes import Axis
-from heapwright.study.terrain import Fresh, Place, Terrain
+from heapwright.study.landscape_result import Fresh, LandscapeResult, Place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,38 +48,40 @@ def value_text(axis: Axis, value: str | float) -> str:
     return show_bytes(float(value)).replace(".00 ", " ").replace(".0 ", " ")
 
 
-def place_text(terrain: Terrain, place: Place) -> str:
+def place_text(landscape: LandscapeResult, place: Place) -> str:
     """'mmap_threshold=512, trim_threshold=128 KiB'."""
-    return ", ".join(f"{a.key}={value_text(a, v)}" for a, v in zip(terrain.axes, place.values, strict=True))
+    return ", ".join(f"{a.key}={value_text(a, v)}" for a, v in zip(landscape.axes, place.values, strict=True))
 
 
-def lines(terrain: Terrain, width: int) -> list[str]:
+def lines(landscape: LandscapeResult, width: int) -> list[str]:
     """What the terminal shows."""
-    metric = METRICS[terrain.metric]
-    measured = [p for p in terrain.places if p.ratio is not None]
-    failed = [p for p in terrain.places if p.failure]
-    names = " × ".join(f"{a.key} ({len(a.values)})" for a in terrain.axes)
-    found = [f"{metric.label} over {names}, {terrain.allocator}: {len(measured)} places measured"]
+    metric = METRICS[landscape.metric]
+    measured = [p for p in landscape.places if p.ratio is not None]
+    failed = [p for p in landscape.places if p.failure]
+    names = " × ".join(f"{a.key} ({len(a.values)})" for a in landscape.axes)
+    found = [f"{metric.label} over {names}, {landscape.allocator}: {len(measured)} places measured"]
     if failed:
-        found.append(f"{len(failed)} places failed, for example {place_text(terrain, failed[0])}: {failed[0].failure}")
-    if len(terrain.axes) == 1 and measured:
-        found += _profile(terrain)
-    found.append(f"default: {metric.show(terrain.default_median)}")
-    if terrain.best is not None and terrain.best.ratio is not None:
-        found.append(_best_line(terrain, terrain.best))
-        found.append(f"shape: {shape_text(terrain)}")
-        found.append(noise_text(terrain))
+        found.append(
+            f"{len(failed)} places failed, for example {place_text(landscape, failed[0])}: {failed[0].failure}"
+        )
+    if len(landscape.axes) == 1 and measured:
+        found += _profile(landscape)
+    found.append(f"default: {metric.show(landscape.default_median)}")
+    if landscape.best is not None and landscape.best.ratio is not None:
+        found.append(_best_line(landscape, landscape.best))
+        found.append(f"shape: {shape_text(landscape)}")
+        found.append(noise_text(landscape))
         found.append("'heapwright tune' searches all settings together and confirms what it finds.")
     return [paragraph(text, width, "  ") for text in found]
 
 
-def _best_line(terrain: Terrain, best: Place) -> str:
+def _best_line(landscape: LandscapeResult, best: Place) -> str:
     """What is known of the lowest place: that it is best, or only that it was lowest in the sweep."""
-    place, median = place_text(terrain, best), METRICS[terrain.metric].show(best.median)
-    if terrain.gain is None:
+    place, median = place_text(landscape, best), METRICS[landscape.metric].show(best.median)
+    if landscape.gain is None:
         return f"lowest: {place}: {median}, {percent(best.ratio or 1.0)}; not measured again"
-    fresh = f"{fresh_text(terrain.gain)} in {terrain.gain.pairs} fresh pairs with the default"
-    if terrain.gains:
+    fresh = f"{fresh_text(landscape.gain)} in {landscape.gain.pairs} fresh pairs with the default"
+    if landscape.gains:
         return f"best: {place}: {median}, {fresh}"
     return (
         f"no place is shown to be better than the default: the lowest of the sweep, {place},"
@@ -93,19 +95,20 @@ def fresh_text(fresh: Fresh) -> str:
     return f"{percent(fresh.ratio.value)} [{low}, {high}]"
 
 
-def noise_text(terrain: Terrain) -> str:
+def noise_text(landscape: LandscapeResult) -> str:
     """By what the differences between places were judged."""
-    text = f"noise: ±{100 * terrain.error:.2f}% for one place, from {terrain.repeated} places that ran more than once"
-    if terrain.contrast is None:
-        return text
-    return (
-        f"{text}; highest against lowest place in {terrain.contrast.pairs} fresh pairs: {fresh_text(terrain.contrast)}"
+    text = (
+        f"noise: ±{100 * landscape.error:.2f}% for one place, from {landscape.repeated} places that ran more than once"
     )
+    if landscape.contrast is None:
+        return text
+    contrast = landscape.contrast
+    return f"{text}; highest against lowest place in {contrast.pairs} fresh pairs: {fresh_text(contrast)}"
 
 
-def shape_text(terrain: Terrain) -> str:
+def shape_text(landscape: LandscapeResult) -> str:
     """The smoothness figure in words."""
-    s = terrain.smoothness
+    s = landscape.smoothness
     if s.step is None:
         return s.verdict
     correlation = "" if s.autocorrelation is None else f", autocorrelation of neighbours {s.autocorrelation:.2f}"
@@ -115,10 +118,10 @@ def shape_text(terrain: Terrain) -> str:
     )
 
 
-def _profile(terrain: Terrain) -> list[str]:
+def _profile(landscape: LandscapeResult) -> list[str]:
     """A curve in characters: high is much."""
-    axis = terrain.axes[0]
-    ratios = [p.ratio for p in terrain.places]
+    axis = landscape.axes[0]
+    ratios = [p.ratio for p in landscape.places]
     known = [r for r in ratios if r is not None]
     low, high = min(known), max(known)
     reach = (high - low) or 1.0
@@ -127,12 +130,12 @@ def _profile(terrain: Terrain) -> list[str]:
     return [f"{bars}  {ends}; from {percent(low)} to {percent(high)}"]
 
 
-def landscape_json(store: Store, terrain: Terrain) -> dict[str, Any]:
+def landscape_json(store: Store, landscape: LandscapeResult) -> dict[str, Any]:
     """A landscape as `landscape --json` writes it."""
-    s, best = terrain.smoothness, terrain.best
+    s, best = landscape.smoothness, landscape.best
 
     def place(p: Place) -> dict[str, Any]:
-        settings = {a.key: v for a, v in zip(terrain.axes, p.values, strict=True)}
+        settings = {a.key: v for a, v in zip(landscape.axes, p.values, strict=True)}
         return {
             "settings": settings, "ratio": p.ratio, "median": p.median, "runs": p.runs, "failure": p.failure or None,
         }  # fmt: skip
@@ -149,36 +152,36 @@ def landscape_json(store: Store, terrain: Terrain) -> dict[str, Any]:
         "study": str(store.path),
         "command": (store.get("identity") or {}).get("command", []),
         "host": store.get("host"),
-        "allocator": terrain.allocator,
-        "metric": terrain.metric,
+        "allocator": landscape.allocator,
+        "metric": landscape.metric,
         "axes": [
             {"parameter": a.key, "unit": a.unit, "scale": a.scale, "values": list(a.values), "default": a.default}
-            for a in terrain.axes
+            for a in landscape.axes
         ],
-        "default": {"median": terrain.default_median},
-        "places": [place(p) for p in terrain.places],
+        "default": {"median": landscape.default_median},
+        "places": [place(p) for p in landscape.places],
         "best": None if best is None else {
-            **place(best), "env": store.config_by_id(best.config).env, "confirmed": fresh(terrain.gain),
+            **place(best), "env": store.config_by_id(best.config).env, "confirmed": fresh(landscape.gain),
         },
-        "gains": terrain.gains,
-        "differs": terrain.differs,
-        "highest_to_lowest": fresh(terrain.contrast),
-        "places_repeated": terrain.repeated,
-        "standard_error": terrain.error,
-        "gain_by_luck": terrain.luck,
+        "gains": landscape.gains,
+        "differs": landscape.differs,
+        "highest_to_lowest": fresh(landscape.contrast),
+        "places_repeated": landscape.repeated,
+        "standard_error": landscape.error,
+        "gain_by_luck": landscape.luck,
         "smoothness": {
             "autocorrelation": s.autocorrelation, "step": s.step, "noise_step": s.noise_step, "verdict": s.verdict,
         },
     }  # fmt: skip
 
 
-def csv_text(store: Store, terrain: Terrain) -> str:
+def csv_text(store: Store, landscape: LandscapeResult) -> str:
     """Every run of the sweep, a line each: parameters, block, input, failure, then every metric."""
     from heapwright.metrics import NUMERIC
 
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    keys = [a.key for a in terrain.axes]
+    keys = [a.key for a in landscape.axes]
     table.writerow([*keys, "block", "input", "failure", *NUMERIC])
     for run in store.runs("landscape"):
         settings = store.config_by_id(run.config).settings
@@ -191,7 +194,7 @@ def csv_text(store: Store, terrain: Terrain) -> str:
 # The picture
 
 
-def plot(terrain: Terrain, out: Path) -> None:
+def plot(landscape: LandscapeResult, out: Path) -> None:
     """Writes the picture; on any failure there is no half-written file."""
     import matplotlib as mpl
 
@@ -199,15 +202,15 @@ def plot(terrain: Terrain, out: Path) -> None:
     mpl.rcParams["text.parse_math"] = False  # a name with two $ in it is a name
     from matplotlib.figure import Figure
 
-    plane = len(terrain.axes) == 2
+    plane = len(landscape.axes) == 2
     figure = Figure(figsize=(8, 6.4) if plane else (8, 4.6), layout="constrained")
     axes = figure.subplots()
     if plane:
-        _heat(figure, axes, terrain)
+        _heat(figure, axes, landscape)
     else:
-        _curve(axes, terrain)
+        _curve(axes, landscape)
     axes.set_title(
-        f"{METRICS[terrain.metric].label}, ratio to the default; {shape_text(terrain)}", fontsize=9, wrap=True
+        f"{METRICS[landscape.metric].label}, ratio to the default; {shape_text(landscape)}", fontsize=9, wrap=True
     )
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     write_picture(figure, out)
@@ -229,40 +232,40 @@ def draw_scale(axes: Axes, which: str, axis: Axis, ticks: int = 12) -> None:
     getattr(axes, f"set_{which}label")(axis.key)
 
 
-def _curve(axes: Axes, terrain: Terrain) -> None:
-    axis = terrain.axes[0]
-    found = [(axis.at(p.values[0]), p.ratio) for p in terrain.places if p.ratio is not None]
+def _curve(axes: Axes, landscape: LandscapeResult) -> None:
+    axis = landscape.axes[0]
+    found = [(axis.at(p.values[0]), p.ratio) for p in landscape.places if p.ratio is not None]
     xs, ys = [x for x, _ in found], [y for _, y in found]
     draw_scale(axes, "x", axis)
     axes.axhline(1, color="#333", linewidth=1.2, label="default (unset)")
     if axis.default is not None:
         axes.axvline(axis.default, color="#333", linewidth=0.8, linestyle=":", label="where unset begins")
     axes.fill_between(
-        xs, [y * math.exp(-2 * terrain.error) for y in ys], [y * math.exp(2 * terrain.error) for y in ys],
+        xs, [y * math.exp(-2 * landscape.error) for y in ys], [y * math.exp(2 * landscape.error) for y in ys],
         color="#0a7", alpha=0.15, linewidth=0,
     )  # fmt: skip
     axes.plot(xs, ys, "o-", color="#0a7", markersize=3, linewidth=1.2)
-    threshold = max(2 * math.sqrt(2) * terrain.error, 5e-4)
-    for (x0, y0), (x1, y1) in itertools.pairwise(found) if terrain.differs else ():
+    threshold = max(2 * math.sqrt(2) * landscape.error, 5e-4)
+    for (x0, y0), (x1, y1) in itertools.pairwise(found) if landscape.differs else ():
         if abs(math.log(y1 / y0)) > threshold:
             start, end = ((x0, y0), (x1, y1)) if y1 < y0 else ((x1, y1), (x0, y0))
             axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": "#c50", "lw": 1.1})
-    failed = [axis.at(p.values[0]) for p in terrain.places if p.failure]
+    failed = [axis.at(p.values[0]) for p in landscape.places if p.failure]
     if failed:
         axes.plot(failed, [1.0] * len(failed), "x", color="#b00", label="failed")
-    _mark_best(axes, terrain)
+    _mark_best(axes, landscape)
     axes.set_ylabel("ratio to the default (down is better)")
     axes.grid(linewidth=0.3)
     axes.set_axisbelow(True)
 
 
-def _heat(figure: Figure, axes: Axes, terrain: Terrain) -> None:
+def _heat(figure: Figure, axes: Axes, landscape: LandscapeResult) -> None:
     import numpy as np
     from matplotlib.colors import TwoSlopeNorm
 
-    first, second = terrain.axes
+    first, second = landscape.axes
     shape = (len(first.values), len(second.values))
-    logs = np.array([math.nan if p.ratio is None else math.log(p.ratio) for p in terrain.places]).reshape(shape)
+    logs = np.array([math.nan if p.ratio is None else math.log(p.ratio) for p in landscape.places]).reshape(shape)
     ratios = np.exp(logs)
     xs, ys = (np.array([a.at(v) for v in a.values]) for a in (first, second))
     draw_scale(axes, "x", first)
@@ -277,16 +280,16 @@ def _heat(figure: Figure, axes: Axes, terrain: Terrain) -> None:
     bar.set_ticks(
         [low, 1.0, 1 + (high - 1) / 2, high], labels=[f"{v:.3g}" for v in (low, 1.0, 1 + (high - 1) / 2, high)]
     )
-    _arrows(axes, terrain, logs, xs, ys)
+    _arrows(axes, landscape, logs, xs, ys)
     if first.default is not None or second.default is not None:
         x, y = (a.default if a.default is not None else float(v[0]) for a, v in ((first, xs), (second, ys)))
         look: dict[str, Any] = {"color": "#333", "markersize": 9, "fillstyle": "none", "markeredgewidth": 1.8}
         axes.plot([x], [y], "s", **look, ls="none", label="where unset begins")
-    failed = [p for p in terrain.places if p.failure]
+    failed = [p for p in landscape.places if p.failure]
     if failed:
         at = [(first.at(p.values[0]), second.at(p.values[1])) for p in failed]
         axes.plot(*zip(*at, strict=True), "x", color="#b00", ls="none", markersize=4, label="failed")
-    _mark_best(axes, terrain)
+    _mark_best(axes, landscape)
 
 
 def edges(axis: Axis, at: Any) -> Any:
@@ -302,15 +305,15 @@ def edges(axis: Axis, at: Any) -> Any:
     return np.exp2(found) if axis.scale == "log2" else found
 
 
-def _arrows(axes: Axes, terrain: Terrain, logs: Any, xs: Any, ys: Any) -> None:
+def _arrows(axes: Axes, landscape: LandscapeResult, logs: Any, xs: Any, ys: Any) -> None:
     """Downhill, where the slope over two steps is more than noise; as long everywhere."""
     import numpy as np
 
-    if min(logs.shape) < 3 or not terrain.differs:
+    if min(logs.shape) < 3 or not landscape.differs:
         return
     down = [-g for g in np.gradient(logs)]
     size = np.hypot(*down)
-    steep = size > max(math.sqrt(2) * terrain.error, 2e-4)
+    steep = size > max(math.sqrt(2) * landscape.error, 2e-4)
     strides = [max(1, math.ceil(n / _MOST_ARROWS)) for n in logs.shape]
     chosen = np.zeros_like(steep)
     chosen[:: strides[0], :: strides[1]] = True
@@ -320,17 +323,17 @@ def _arrows(axes: Axes, terrain: Terrain, logs: Any, xs: Any, ys: Any) -> None:
         axes.quiver(xs[i], ys[j], u, v, angles="uv", scale=42, width=0.0022, color="#222", alpha=0.7)
 
 
-def _mark_best(axes: Axes, terrain: Terrain) -> None:
-    best = terrain.best
+def _mark_best(axes: Axes, landscape: LandscapeResult) -> None:
+    best = landscape.best
     if best is None or best.ratio is None:
         return
-    x = terrain.axes[0].at(best.values[0])
-    y = best.ratio if len(terrain.axes) == 1 else terrain.axes[1].at(best.values[1])
-    if terrain.gains and terrain.gain is not None:
-        label = f"best: {place_text(terrain, best)} ({fresh_text(terrain.gain)})"
+    x = landscape.axes[0].at(best.values[0])
+    y = best.ratio if len(landscape.axes) == 1 else landscape.axes[1].at(best.values[1])
+    if landscape.gains and landscape.gain is not None:
+        label = f"best: {place_text(landscape, best)} ({fresh_text(landscape.gain)})"
     else:
-        label = f"lowest: {place_text(terrain, best)} ({percent(best.ratio)}), not shown to be better"
+        label = f"lowest: {place_text(landscape, best)} ({percent(best.ratio)}), not shown to be better"
     look: dict[str, Any] = {"color": "#c2185b", "markeredgecolor": "white"}
-    if not terrain.gains:
+    if not landscape.gains:
         look = {"color": "none", "markeredgecolor": "#c2185b"}
     axes.plot([x], [y], "*", markersize=15, label=label, ls="none", zorder=5, **look)

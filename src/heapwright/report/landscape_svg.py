@@ -16,7 +16,7 @@ from heapwright.metrics import METRICS
 from heapwright.report.drawing import BAD, COLOUR, FRONT, GOOD, TEXT, figure_of, picture
 from heapwright.report.landscape import draw_scale, edges, fresh_text, place_text, shape_text
 from heapwright.report.terminal import percent
-from heapwright.study.terrain import Place, Terrain
+from heapwright.study.landscape_result import LandscapeResult, Place
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,38 +26,38 @@ if TYPE_CHECKING:
 
 def landscape_svg(view: StudyView, anchor: str) -> str:
     """The landscape of a sweep; nothing for any other study."""
-    terrain = view.terrain
-    if terrain is None or terrain.best is None or terrain.best.ratio is None:
+    landscape = view.landscape
+    if landscape is None or landscape.best is None or landscape.best.ratio is None:
         return ""
-    label = METRICS[terrain.metric].label
-    place = place_text(terrain, terrain.best)
-    best = f"Lowest: {place}, {percent(terrain.best.ratio)}, not shown to be better."
-    if terrain.gains and terrain.gain is not None:
-        best = f"Best: {place}, {fresh_text(terrain.gain)}."
-    text = f"{label} in per cent of change against the default. {best} {shape_text(terrain)}."
-    return picture(lambda narrow: _draw(terrain, narrow), anchor, "landscape", "Landscape", text)
+    label = METRICS[landscape.metric].label
+    place = place_text(landscape, landscape.best)
+    best = f"Lowest: {place}, {percent(landscape.best.ratio)}, not shown to be better."
+    if landscape.gains and landscape.gain is not None:
+        best = f"Best: {place}, {fresh_text(landscape.gain)}."
+    text = f"{label} in per cent of change against the default. {best} {shape_text(landscape)}."
+    return picture(lambda narrow: _draw(landscape, narrow), anchor, "landscape", "Landscape", text)
 
 
 def heat_svg(view: StudyView, anchor: str) -> str:
     """A plane as cells, shaded by their change; nothing for any other study."""
-    terrain = view.terrain
-    if terrain is None or len(terrain.axes) != 2 or not any(p.ratio for p in terrain.places):
+    landscape = view.landscape
+    if landscape is None or len(landscape.axes) != 2 or not any(p.ratio for p in landscape.places):
         return ""
-    changes = [100 * (p.ratio - 1) for p in terrain.places if p.ratio is not None]
-    failed = sum(bool(p.failure) for p in terrain.places)
+    changes = [100 * (p.ratio - 1) for p in landscape.places if p.ratio is not None]
+    failed = sum(bool(p.failure) for p in landscape.places)
     text = (
-        f"{METRICS[terrain.metric].label} over {terrain.axes[0].key} and {terrain.axes[1].key}, from"
+        f"{METRICS[landscape.metric].label} over {landscape.axes[0].key} and {landscape.axes[1].key}, from"
         f" {min(changes):+.1f}% to {max(changes):+.1f}% against the default"
-        f"{f'; {failed} places failed' if failed else ''}. {shape_text(terrain)}."
+        f"{f'; {failed} places failed' if failed else ''}. {shape_text(landscape)}."
     )
-    return picture(lambda narrow: _heat(terrain, narrow), anchor, "heat", "Heat map", text)
+    return picture(lambda narrow: _heat(landscape, narrow), anchor, "heat", "Heat map", text)
 
 
-def _heat(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
+def _heat(landscape: LandscapeResult, narrow: bool) -> tuple[Figure, dict[str, str]]:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
-    first, second = terrain.axes
+    first, second = landscape.axes
     figure, (axes,) = figure_of(narrow, 4.6 if narrow else 5.4)
     xs, ys = (edges(a, np.array([a.at(v) for v in a.values])) for a in (first, second))
     draw_scale(axes, "x", first, 5 if narrow else 12)
@@ -66,8 +66,8 @@ def _heat(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
     axes.set_ylim(ys[0], ys[-1])
     axes.grid(visible=False)
     groups: dict[int, list[Path]] = {}
-    limits = _shades([p.ratio - 1 for p in terrain.places if p.ratio is not None])
-    for number, place in enumerate(terrain.places):
+    limits = _shades([p.ratio - 1 for p in landscape.places if p.ratio is not None])
+    for number, place in enumerate(landscape.places):
         if place.ratio is None:
             continue
         i, j = divmod(number, len(second.values))
@@ -82,11 +82,11 @@ def _heat(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
                 Path.make_compound_path(*cells), facecolor=colour, alpha=shade, linewidth=0, label=_span(level, limits)
             )
         )
-    best = terrain.best
+    best = landscape.best
     if best is not None and best.ratio is not None:
         at = [first.at(best.values[0])], [second.at(best.values[1])]
-        axes.plot(*at, "*", color=COLOUR["memory"], markersize=12, ls="none", label=_star(terrain))
-    failed = [p.values for p in terrain.places if p.failure]
+        axes.plot(*at, "*", color=COLOUR["memory"], markersize=12, ls="none", label=_star(landscape))
+    failed = [p.values for p in landscape.places if p.failure]
     if failed:
         places = [first.at(a) for a, _ in failed], [second.at(b) for _, b in failed]
         axes.plot(*places, "x", color=TEXT, markersize=4, ls="none", label="failed")
@@ -95,9 +95,9 @@ def _heat(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
     return figure, {}
 
 
-def _star(terrain: Terrain) -> str:
+def _star(landscape: LandscapeResult) -> str:
     """What the star marks."""
-    return "best" if terrain.gains else "lowest, not shown to be better"
+    return "best" if landscape.gains else "lowest, not shown to be better"
 
 
 def _shades(changes: list[float]) -> list[float]:
@@ -121,22 +121,22 @@ def _span(level: int, limits: list[float]) -> str:
     return f"{sign}{ends[at - 1]} …" + (f" {sign}{ends[at]}" if at < len(ends) else "")
 
 
-def profile(terrain: Terrain, at: int) -> list[Place]:
+def profile(landscape: LandscapeResult, at: int) -> list[Place]:
     """Along one axis the best place over the other; of a curve, its places."""
-    measured = [p for p in terrain.places if p.ratio is not None]
+    measured = [p for p in landscape.places if p.ratio is not None]
     groups = itertools.groupby(
-        sorted(measured, key=lambda p: terrain.axes[at].values.index(p.values[at])), key=lambda p: p.values[at]
+        sorted(measured, key=lambda p: landscape.axes[at].values.index(p.values[at])), key=lambda p: p.values[at]
     )
     return [min(group, key=lambda p: p.ratio or math.inf) for _, group in groups]
 
 
-def _draw(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
-    count = len(terrain.axes)
+def _draw(landscape: LandscapeResult, narrow: bool) -> tuple[Figure, dict[str, str]]:
+    count = len(landscape.axes)
     rows = count if narrow else 1
     figure, panels = figure_of(narrow, 3.2 * rows, columns=1 if narrow else count, rows=rows)
     tips: dict[str, str] = {}
-    for number, (axes, axis) in enumerate(zip(panels, terrain.axes, strict=True)):
-        found = profile(terrain, number)
+    for number, (axes, axis) in enumerate(zip(panels, landscape.axes, strict=True)):
+        found = profile(landscape, number)
         xs = [axis.at(p.values[number]) for p in found]
         ys = [100 * ((p.ratio or 1.0) - 1) for p in found]
         draw_scale(axes, "x", axis, 5 if narrow or count > 1 else 12)
@@ -145,14 +145,14 @@ def _draw(terrain: Terrain, narrow: bool) -> tuple[Figure, dict[str, str]]:
         for i, (x, y, place) in enumerate(zip(xs, ys, found, strict=True)):
             gid = f"l{number}-{i}"
             axes.plot([x], [y], "o", color=FRONT, markersize=3.5, gid=gid)
-            tips[gid] = f"{place_text(terrain, place)}: {percent(place.ratio or 1.0)}"
-        best = terrain.best
+            tips[gid] = f"{place_text(landscape, place)}: {percent(place.ratio or 1.0)}"
+        best = landscape.best
         if best is not None and best.ratio is not None:
             at = [axis.at(best.values[number])], [100 * (best.ratio - 1)]
             axes.plot(
-                *at, "*", color=COLOUR["memory"], markersize=12, ls="none", label=None if number else _star(terrain)
+                *at, "*", color=COLOUR["memory"], markersize=12, ls="none", label=None if number else _star(landscape)
             )
-        over = "" if count == 1 else f", best over {terrain.axes[1 - number].key}"
+        over = "" if count == 1 else f", best over {landscape.axes[1 - number].key}"
         axes.set_title(f"% change{over}", loc="left")
     figure.legend(loc="outside upper left", ncols=2)
     return figure, {} if narrow else tips

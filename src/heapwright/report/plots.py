@@ -66,7 +66,7 @@ def stairs(xs: Sequence[int], ys: Sequence[float]) -> tuple[list[int], list[floa
 def search_svg(view: StudyView, anchor: str) -> str:
     """What was searched: objective against objective; with a single one, one setting after the other."""
     shown = _shown(view)
-    if not shown or view.terrain:
+    if not shown or view.landscape:
         return ""
     if len(view.objectives) == 1:
         return _history(view, shown, anchor)
@@ -117,7 +117,7 @@ def _tip(view: StudyView, e: Evaluation) -> str:
     tell = len(view.evaluations) <= _TELLING or (e.on_front and len(view.front) <= _TELLING // 2)
     what = describe(e.config, view.default) + "\n" if tell else ""
     kind = "replay" if e.replayed else "run"
-    told = "foretold " if e.replayed else ""
+    told = "predicted " if e.replayed else ""
     return f"#{e.number}: {what}{told}{changes}; {e.runs} {kind if e.runs == 1 else f'{kind}s'}"
 
 
@@ -213,14 +213,14 @@ def _looks(
     if len(names) < 2:
         plain = {**base, "marker": "o", "color": DOMINATED, "markersize": 3.5}
         front = {**base, "marker": "o", "color": FRONT, "markersize": 5.0}
-        foretold = {**plain, "markersize": 2.2, "zorder": 1.5}
+        predicted = {**plain, "markersize": 2.2, "zorder": 1.5}
         axes.plot([], [], **plain, label="searched")
         if any(e.replayed for e in drawn):
-            axes.plot([], [], **foretold, label="foretold by the replay")
+            axes.plot([], [], **predicted, label="predicted by the replay")
         if members:
             axes.plot([], [], **front, label="Pareto front of the search")
         measured = [e for e in drawn if not e.replayed]
-        return [([e for e in drawn if e.replayed], foretold), (measured, plain), ([*members], front)]
+        return [([e for e in drawn if e.replayed], predicted), (measured, plain), ([*members], front)]
     groups = []
     for i, name in enumerate(names):
         colour, shape = ALLOCATORS[i % len(ALLOCATORS)], SHAPES[i % len(SHAPES)]
@@ -318,7 +318,7 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
 def course_svg(view: StudyView, anchor: str) -> str:
     """How the search went on: the best of each objective, and the hypervolume of the front, after each setting."""
     shown = _shown(view)
-    if len(view.objectives) < 2 or len(shown) < 2 or view.terrain:
+    if len(view.objectives) < 2 or len(shown) < 2 or view.landscape:
         return ""
     numbers = [e.number for e in shown]
     best = {key: list(itertools.accumulate((e.ratios[key] for e in shown), min)) for key in view.objectives}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from heapwright.metrics import METRICS, show_estimate
-from heapwright.shown import console, say, visible
+from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY_S = 10.0
 _FRONT_LINES = 8  # of the live view
-_ANEW = ("replay", "race", "search")  # phases whose front is their own: what replays foretell is no measurement
+_ANEW = ("replay", "race", "search")  # phases whose front is their own: what replays predict is no measurement
 _OPEN_END = ("minify", "confirm", "verify")  # phases that end when the data allow
 _TITLES = {
     "calibrate": "measuring the default",

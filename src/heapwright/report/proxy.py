@@ -66,7 +66,7 @@ def _trace(name: str, told: dict[str, Any]) -> str:
 
 
 def proxy_svg(view: StudyView, anchor: str) -> str:
-    """For each objective: what the replay foretold against what the program then showed."""
+    """For each objective: what the replay predicted against what the program then showed."""
     found = [a for a in view.proxy.agreement if len(a.pairs) > 1] if view.proxy else []
     if not found:
         return ""
@@ -84,7 +84,7 @@ def proxy_svg(view: StudyView, anchor: str) -> str:
             colour = FRONT if a.verdict == "holds" else DOMINATED
             axes.plot(xs, ys, "o", color=colour, markersize=4, ls="none", clip_on=False)
             axes.set_title(f"{METRICS[a.metric].label}, % change of the program", loc="left")
-            axes.set_xlabel("% change foretold by the replay")
+            axes.set_xlabel("% change predicted by the replay")
         return figure, {}
 
     return picture(draw, anchor, "proxy", "The replay against the program", text)

@@ -20,11 +20,11 @@ from heapwright.report.plots import allocators_of, course_svg, describe, memory_
 from heapwright.report.progress import title as phase_title
 from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.terminal import failures, interval, ordered_picks, percent
-from heapwright.shown import visible
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.load import measure_command
 from heapwright.study.view import Config, Confirmation, Evaluation, Pick, Reference, StudyView, Worker
+from heapwright.terminal_text import visible
 
 
 def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     pick = chosen_pick(view, None) if view.phase == "done" else None
     trade = pick is not None and any(c.verdict == "worse" for k, c in pick.confirmed.items() if k in view.objectives)
     state = "proven" if pick else "none" if view.phase == "done" else "open"
-    state = "swept" if view.terrain and view.phase == "done" else state
+    state = "swept" if view.landscape and view.phase == "done" else state
     objected = any(p.objection for p in view.picks.values())
     rows = listed(view)
     command = shlex.join(view.command)
@@ -87,7 +87,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "allocators": allocators_of(view),
         "proxy": proxy_section(view.proxy) if view.proxy else None,
         "replayed": sum(e.replayed for e in view.evaluations),
-        "shape": shape_text(view.terrain) if view.terrain else "",
+        "shape": shape_text(view.landscape) if view.landscape else "",
         "objectives_why": view.objectives_why,
         "matters": view.matters.sentence if view.matters else "",
         "hazards": view.hazards,
@@ -296,6 +296,6 @@ def _evaluation(view: StudyView, e: Evaluation, elided: bool) -> dict[str, Any]:
         "settings": describe(e.config, view.default),
         "ratios": [percent(e.ratios[k]) if k in e.ratios and e.feasible else "n/a" for k in view.objectives],
         "runs": e.runs,
-        "state": e.reason if not e.feasible else "Pareto front" if e.on_front else "foretold" if e.replayed else "",
+        "state": e.reason if not e.feasible else "Pareto front" if e.on_front else "predicted" if e.replayed else "",
         "command": f"{command} …" if command and elided else command,
     }

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
-from heapwright.shown import visible
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.view import Confirmation, Evaluation, Pick, StudyView, Summary
+from heapwright.terminal_text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from heapwright.shown import visible
+from heapwright.terminal_text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from heapwright.allocators.space import Point
 from heapwright.search.moves import Axis, axes_of
-from heapwright.search.protocol import Setup, Told
+from heapwright.search.protocol import Observation, Setup
 from heapwright.search.scalar import Weights, directions, scalar
 from heapwright.search.sobol import SPECIAL_SHARE, UNSET_SHARE, level
 
@@ -51,7 +51,7 @@ class CmaEs:
         self._turn = 0
         self._asked: list[NDArray[np.float64]] = []
 
-    def _start(self, weights: Weights, known: Sequence[Told]) -> NDArray[np.float64]:
+    def _start(self, weights: Weights, known: Sequence[Observation]) -> NDArray[np.float64]:
         """The border between unset and set; or the best of what is known, where something is."""
         best = min(known, key=lambda t: scalar(t.costs, weights), default=None)
         if best is None or best.costs is None:
@@ -89,7 +89,7 @@ class CmaEs:
             [level(min(float(u), below_one), a.levels, a.specials) for u, a in zip(x, self._axes, strict=False)]
         )
 
-    def tell(self, told: Sequence[Told]) -> None:
+    def tell(self, told: Sequence[Observation]) -> None:
         """The generation's ranks."""
         number = self._turn % len(self._weights)
         self._turn += 1

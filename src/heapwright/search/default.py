@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heapwright.allocators.space import Point
-from heapwright.search.protocol import Setup, Told
+from heapwright.search.protocol import Observation, Setup
 
 
 class Default:
@@ -18,5 +18,5 @@ class Default:
         """Nothing."""
         return []
 
-    def tell(self, told: Sequence[Told]) -> None:
+    def tell(self, told: Sequence[Observation]) -> None:
         """Nothing to learn."""

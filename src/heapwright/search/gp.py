@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from heapwright.allocators.space import Point
 from heapwright.search import pareto
 from heapwright.search.moves import axes_of, mutate, scattered, unseen
-from heapwright.search.protocol import BATCH, Setup, Told
+from heapwright.search.protocol import BATCH, Observation, Setup
 from heapwright.search.sobol import points_from_cube, sobol_cube
 
 Array = NDArray[np.float64]
@@ -66,7 +66,7 @@ class GaussianProcess:
             warnings.simplefilter("ignore")  # a length at its bound is no trouble here
             return self._propose(candidates)
 
-    def tell(self, told: Sequence[Told]) -> None:
+    def tell(self, told: Sequence[Observation]) -> None:
         """Keeps what was measured."""
         self._told |= {t.point: t.costs for t in told}
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from heapwright.allocators.space import Point
-from heapwright.search.protocol import Setup, Told
+from heapwright.search.protocol import Observation, Setup
 
 _MOST = 10_000  # points where only time is limited: every level of every glibc setting would be 10^12
 
@@ -40,5 +40,5 @@ class Grid:
         points, self._points = self._points, []
         return points
 
-    def tell(self, told: Sequence[Told]) -> None:
+    def tell(self, told: Sequence[Observation]) -> None:
         """Nothing to learn."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from heapwright.allocators.space import Param, Point
 from heapwright.search.moves import axes_of, change_at, mutate, scattered, unseen
-from heapwright.search.protocol import BATCH, Setup, Told
+from heapwright.search.protocol import BATCH, Observation, Setup
 from heapwright.search.scalar import Weights, directions, scalar, scalar_noise
 
 _KICK = 3  # settings changed at once when a climber is stuck
@@ -87,7 +87,7 @@ class Local:
             asked |= dict.fromkeys(unseen(self._space, self._axes, seen, BATCH - len(asked), self._rng))
         return list(asked)
 
-    def tell(self, told: Sequence[Told]) -> None:
+    def tell(self, told: Sequence[Observation]) -> None:
         """Every climber moves to the best of what was told, if it is better; the one whose turn it was may leap."""
         climber = self._climbers[self._turn % len(self._climbers)]
         self._turn += 1
@@ -98,12 +98,12 @@ class Local:
             climber.vain, climber.leap = 0, None
             self._move(climber, told)
 
-    def _learn(self, told: Sequence[Told]) -> None:
+    def _learn(self, told: Sequence[Observation]) -> None:
         self._seen |= {t.point: t.costs for t in told}
         for climber in self._climbers:
             self._move(climber, told)
 
-    def _move(self, climber: _Climber, told: Sequence[Told]) -> None:
+    def _move(self, climber: _Climber, told: Sequence[Observation]) -> None:
         for t in told:
             cost = scalar(t.costs, climber.weights)
             if self._wins(t.point, cost, climber.here, climber.cost, climber.margin):
@@ -173,7 +173,7 @@ class Magpie:
         nearer = below if drawn - float(param.levels[below]) < float(param.levels[at]) - drawn else at
         return 1 + nearer
 
-    def tell(self, told: Sequence[Told]) -> None:
+    def tell(self, told: Sequence[Observation]) -> None:
         """Anything that measured better is the best now."""
         for t in told:
             self._seen.add(t.point)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from heapwright.allocators.space import Point
-from heapwright.search.protocol import Setup, Told
+from heapwright.search.protocol import Observation, Setup
 from heapwright.search.sobol import points_from_cube, sobol_cube
 
 POPULATION = 24
@@ -77,7 +77,7 @@ class Nsga2:
             return []
         return [self._decode(x) for x in self._asked.get("X")]
 
-    def tell(self, told: Sequence[Told]) -> None:
+    def tell(self, told: Sequence[Observation]) -> None:
         """The generation's costs; infeasible ones break the constraint."""
         if not told:  # after the last generation
             return

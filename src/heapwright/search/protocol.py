@@ -20,7 +20,7 @@ BATCH = 5  # points that methods without generations ask for at once: as many as
 
 
 @dataclass(frozen=True)
-class Told:
+class Observation:
     """A point and its cost per objective; None where it is infeasible."""
 
     point: Point
@@ -34,7 +34,7 @@ class Strategy(Protocol):
         """The next points to evaluate, in order. Points seen before are allowed: the study has a cache."""
         ...
 
-    def tell(self, told: Sequence[Told]) -> None:
+    def tell(self, told: Sequence[Observation]) -> None:
         """What the last batch cost, in the order asked."""
         ...
 
@@ -56,7 +56,7 @@ class Setup:
     objectives: int
     budget: int
     seed: int
-    known: tuple[Told, ...] = ()
+    known: tuple[Observation, ...] = ()
     noise: tuple[float, ...] = ()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heapwright.allocators.space import Point, Space
-from heapwright.search.protocol import Setup, Told
+from heapwright.search.protocol import Observation, Setup
 
 UNSET_SHARE = 0.5
 SPECIAL_SHARE = 0.5
@@ -67,5 +67,5 @@ class Sobol:
         self._drawn += BATCH
         return points_from_cube(space, cube)
 
-    def tell(self, told: Sequence[Told]) -> None:
+    def tell(self, told: Sequence[Observation]) -> None:
         """Nothing to learn."""

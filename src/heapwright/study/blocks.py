@@ -85,7 +85,7 @@ class Candidate:
         for metric, value in run.metrics.items():
             then = reference.metrics.get(metric)
             if program is not None:
-                value, then = _foretold(value, then, program.get((run.input, metric)))
+                value, then = _predicted(value, then, program.get((run.input, metric)))
             ratio = log_ratio(value, then)
             if ratio is not None:
                 self.logs.setdefault(metric, {}).setdefault(run.input, []).append(ratio)
@@ -350,7 +350,7 @@ def gather(
 
     Args:
         program: the runs are replays, and this is what the program itself measures as it is: ratios are then those
-            foretold for the program.
+            predicted for the program.
     """
     base = {(r.phase, r.block, r.input): r for r in runs if r.config == reference and not r.failure}
     found: dict[int, Candidate] = {}
@@ -372,7 +372,9 @@ def _same_kind(one: StoredRun, other: StoredRun) -> bool:
     return len(kinds) < 2
 
 
-def _foretold(value: float | None, reference: float | None, program: float | None) -> tuple[float | None, float | None]:
+def _predicted(
+    value: float | None, reference: float | None, program: float | None
+) -> tuple[float | None, float | None]:
     """What a replay and its reference say of the program: it changes by as much, in the metric's own unit.
 
     A program is more than its allocations: 10 ms less in a replay are 10 ms less of the program's time too. What a

@@ -1,12 +1,12 @@
 """Sweeps one or two settings over their whole range, every place against the default beside it.
 
-A sweep is a journey with one leg (`study.journey`): it calibrates, then measures every place
+A sweep is a tuning pipeline with one stage (`study.pipeline`): it calibrates, then measures every place
 `replicates` times, in blocks of the default and five places. Each replicate draws a new order of
 places, so that drift of the machine cannot look like shape. The first replicate measures some places
 twice, half a pass apart: how far the two runs of one place lie apart is the noise that differences
 between places are judged by. Last, the places with the lowest and the highest ratio run again beside
 the default, in fresh blocks: only these runs say whether places differ at all and what the best one
-gains (`study.terrain`).
+gains (`study.landscape`).
 
 All runs are stored, so a sweep resumes, and more replicates go on from what is there.
 """
@@ -26,8 +26,8 @@ from heapwright.errors import HeapwrightError, UsageError
 from heapwright.study import options as opt
 from heapwright.study.axes import MOST_PLACES, Axis, axis_of
 from heapwright.study.blocks import gather
-from heapwright.study.journey import Journey
-from heapwright.study.terrain import ends, ends_phase
+from heapwright.study.landscape_result import ends, ends_phase
+from heapwright.study.pipeline import TuningPipeline
 from heapwright.study.view import Config
 
 FEWEST_REPEATS, REPEATED_SHARE = 8, 0.1  # places that the first replicate measures twice
@@ -72,7 +72,7 @@ def _in_blocks(places: Sequence[_T]) -> list[list[_T]]:
     return [list(places[at : at + opt.BLOCK]) for at in range(0, len(places), opt.BLOCK)]
 
 
-class Sweep(Journey):
+class Sweep(TuningPipeline):
     """The sweep of a landscape: its options have axes, and one allocator."""
 
     def run(self, metric: str = "") -> None:
@@ -99,7 +99,7 @@ class Sweep(Journey):
         places = [
             dict(zip((a.key for a in axes), v, strict=True)) for v in itertools.product(*(a.values for a in axes))
         ]
-        registered = [self.register.config(space, settings) for settings in places]
+        registered = [self.config_cache.config(space, settings) for settings in places]
         configs = list({c.id: c for c in registered if c.id != self.default.id}.values())
         passes = [self._pass(replicate, configs) for replicate in range(self.options.replicates)]
         blocks = [block for one in passes for block in one]
@@ -120,12 +120,12 @@ class Sweep(Journey):
     def _measure_ends(self, metric: str, configs: Sequence[Config], rounds: int) -> None:
         """Measures the lowest and the highest place again, beside the default in blocks of their own."""
         runs = self.store.runs("landscape")
-        found = gather(runs, self.register.configs, self.default.id).values()
+        found = gather(runs, self.config_cache.configs, self.default.id).values()
         costs = {c.config.id: cost for c in found if not c.failure and (cost := c.cost(metric)) is not None}
         ratios = {c.id: math.exp(costs[c.id]) for c in configs if c.id in costs}
         if not ratios:
             return
-        members = [self.default, *(self.register.configs[id_] for id_ in ends(ratios))]
+        members = [self.default, *(self.config_cache.configs[id_] for id_ in ends(ratios))]
         phase = ends_phase(metric)
         first = self.blocks.first_block(phase, members)
         self.blocks.measure_all(phase, first, [members] * rounds, self.workload.inputs)

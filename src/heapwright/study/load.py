@@ -19,14 +19,14 @@ from heapwright.study.blocks import Candidate, gather
 from heapwright.study.claim import pick_claim, predicted_effect, study_claim, tree_sentence
 from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
+from heapwright.study.landscape_result import landscape_claim, landscape_result_of
 from heapwright.study.options import STAGES, Options
 from heapwright.study.policy import aims_of
 from heapwright.study.prefix import kept_prefix, sentence, with_objection
 from heapwright.study.program import program_of
 from heapwright.study.standing import stand
 from heapwright.study.stats import relative_noise, summarise
-from heapwright.study.store import Store, StoredRun, believed, read_study
-from heapwright.study.terrain import terrain_claim, terrain_of
+from heapwright.study.store import Store, StoredRun, read_study, study_errors
 from heapwright.study.view import (
     Config,
     Confirmation,
@@ -57,7 +57,7 @@ def load_view(path: Path) -> StudyView:
     Raises:
         HeapwrightError: missing, not a study, another version's, or damaged.
     """
-    with read_study(path) as store, believed(path):
+    with read_study(path) as store, study_errors(path):
         return view_of(store)
 
 
@@ -67,7 +67,7 @@ def view_of(store: Store) -> StudyView:
         key: store.get(key)
         for key in ("created", "version", "identity", "host", "options", "reproduce", "phase", "spaces", "spent_s")
     }
-    terrain = terrain_of(store) if (store.get("options") or {}).get("axes") else None
+    landscape = landscape_result_of(store) if (store.get("options") or {}).get("axes") else None
     chosen, warm = store.get("method") or {}, store.get("warm") or []
     options = msgspec.convert(meta["options"] or {}, Options, strict=False)
     identity = meta["identity"]
@@ -79,8 +79,8 @@ def view_of(store: Store) -> StudyView:
     searched = [r for r in runs if r.phase in _SEARCHED]
     replays = [r for r in runs if r.phase == proxy.PHASE]
     candidates = gather(searched, configs, default.id)
-    foretold = proxy.anchored(gather(replays, configs, default.id, proxy.program_values(calibrated)), candidates)
-    only = {id_: c for id_, c in foretold.items() if id_ not in candidates}
+    predicted = proxy.anchored(gather(replays, configs, default.id, proxy.program_values(calibrated)), candidates)
+    only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
     evaluations, front = _evaluations(candidates, only, [*replays, *searched], options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta["spaces"].items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
@@ -117,8 +117,8 @@ def view_of(store: Store) -> StudyView:
         evaluations=evaluations,
         front=front,
         picks=picks,
-        claim=terrain_claim(terrain)
-        if terrain
+        claim=landscape_claim(landscape)
+        if landscape
         else managed["sentence"]
         if managed.get("reach") == "none"
         else study_claim(
@@ -135,12 +135,12 @@ def view_of(store: Store) -> StudyView:
         explanations={f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
         phase=meta["phase"] or "calibrate",
         wall_s=sum(r.elapsed_s for r in runs),
-        method="sweep" if terrain else chosen.get("name", options.method),
+        method="sweep" if landscape else chosen.get("name", options.method),
         method_why=chosen.get("why", ""),
         quality=_quality(evaluations, options.objectives),
         warm=len(warm),
-        terrain=terrain,
-        proxy=_proxy(store, options, candidates, foretold, _noise(calibrated)),
+        landscape=landscape,
+        proxy=_proxy(store, options, candidates, predicted, _noise(calibrated)),
         workers=msgspec.convert((store.get("cluster") or {}).get("workers", []), list[Worker]),
         references=usual,
         stages=_stages(store, runs),
@@ -215,7 +215,7 @@ def _proxy(
     store: Store,
     options: Options,
     program: dict[int, Candidate],
-    foretold: dict[int, Candidate],
+    predicted: dict[int, Candidate],
     noise: dict[str, float],
 ) -> Proxy | None:
     kept: dict[str, Any] | None = store.get("proxy")
@@ -229,7 +229,7 @@ def _proxy(
         kept.get("program_s"),
         kept.get("replay_s"),
         kept.get("slots", 1),
-        proxy.check(program, foretold, options.objectives, of_ratio).by_objective if kept["used"] else [],
+        proxy.check(program, predicted, options.objectives, of_ratio).by_objective if kept["used"] else [],
     )
 
 

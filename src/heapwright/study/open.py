@@ -21,7 +21,7 @@ from heapwright.measure.host import describe_host, differences
 from heapwright.study.options import Options, conflicts
 from heapwright.study.prefix import kept_prefix
 from heapwright.study.program import changed_sentence, program_of
-from heapwright.study.store import FOLDERS, Store, believed, open_study, read_study
+from heapwright.study.store import FOLDERS, Store, open_study, read_study, study_errors
 from heapwright.workload.model import Workload
 from heapwright.workload.program import identify_program, program_changes
 
@@ -85,7 +85,7 @@ def open_or_begin(
                 }
             )
             return store, options
-        with believed(path):
+        with study_errors(path):
             before = msgspec.convert(stored, Options, strict=False)
             options = _resume(store, path, workload, allocators, before, given)
         return store, options
@@ -104,7 +104,7 @@ def _put_aside_if_changed(
     if not path.is_file() or not path.stat().st_size:
         return
     try:
-        with read_study(path) as store, believed(path):
+        with read_study(path) as store, study_errors(path):
             same = store.get("identity") == json.loads(json.dumps(workload.identity()))
             identity = program_of(store) if same and not same_program else None
             options = msgspec.convert(store.get("options") or {}, Options, strict=False)

@@ -3,7 +3,7 @@
     record (once an input)  ──►  replays of what has been measured on the program already  ──►  do they rank it alike?
         └─ cannot be: why                 └─ hardly faster: why                                   └─ no: why
 
-Where the answer is no, the program itself is searched. What a replay measures foretells the program by differences
+Where the answer is no, the program itself is searched. What a replay measures predicts the program by differences
 (`blocks.gather`), those of an allocator's settings from what the program itself showed at its defaults (`anchored`):
 how an allocator places blocks makes the program's own code faster or slower, which no replay tells. That replays rank
 settings as the program does is checked on the way, on settings that are measured on both.
@@ -242,12 +242,12 @@ class Check:
         )
 
 
-def anchored(foretold: Mapping[int, Candidate], program: Mapping[int, Candidate]) -> dict[int, Candidate]:
-    """What is foretold, moved so that each allocator at its defaults costs what it was measured to cost the program."""
-    anchors = {c.config.allocator: (c, program[id_]) for id_, c in foretold.items() if is_anchor(c) and id_ in program}
+def anchored(predicted: Mapping[int, Candidate], program: Mapping[int, Candidate]) -> dict[int, Candidate]:
+    """Shift predictions so that each allocator at its defaults costs what the program measured."""
+    anchors = {c.config.allocator: (c, program[id_]) for id_, c in predicted.items() if is_anchor(c) and id_ in program}
     return {
         id_: _moved(c, *anchors[c.config.allocator]) if c.config.allocator in anchors else c
-        for id_, c in foretold.items()
+        for id_, c in predicted.items()
     }
 
 
@@ -256,12 +256,12 @@ def is_anchor(candidate: Candidate) -> bool:
     return not candidate.config.settings and not candidate.failure
 
 
-def _moved(candidate: Candidate, foretold: Candidate, program: Candidate) -> Candidate:
+def _moved(candidate: Candidate, predicted: Candidate, program: Candidate) -> Candidate:
     moved = Candidate(candidate.config, candidate.failure, candidate.runs)
     for metric, groups in candidate.logs.items():
         moved.logs[metric] = {}
         for input_, logs in groups.items():
-            told, seen = foretold.logs.get(metric, {}).get(input_), program.logs.get(metric, {}).get(input_)
+            told, seen = predicted.logs.get(metric, {}).get(input_), program.logs.get(metric, {}).get(input_)
             shift = statistics.fmean(seen) - statistics.fmean(told) if told and seen else 0.0
             moved.logs[metric][input_] = [log + shift for log in logs]
     return moved
@@ -269,7 +269,7 @@ def _moved(candidate: Candidate, foretold: Candidate, program: Candidate) -> Can
 
 def check(
     program: Mapping[int, Candidate],
-    foretold: Mapping[int, Candidate],
+    predicted: Mapping[int, Candidate],
     objectives: Sequence[str],
     noise: Mapping[str, float],
 ) -> Check:
@@ -280,12 +280,12 @@ def check(
             show more.
     """
     both = [
-        (program[id_], foretold[id_])
-        for id_ in foretold
+        (program[id_], predicted[id_])
+        for id_ in predicted
         if id_ in program
         and not is_anchor(program[id_])
         and program[id_].costs(objectives) is not None
-        and foretold[id_].costs(objectives) is not None
+        and predicted[id_].costs(objectives) is not None
     ]
     return Check([_agreement(m, both, noise.get(m, 0.0)) for m in objectives])
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from heapwright.study import options as opt
+from heapwright.study.allocator_screening import ROUNDS
 from heapwright.study.budget import Need
 from heapwright.study.confirm import SPARE, pairs_needed
-from heapwright.study.contest import ROUNDS
 from heapwright.study.options import Options
 
 # How much of a search runs on the program where replays may stand in, as a share of its evaluations.

@@ -1,6 +1,6 @@
 """The study file: SQLite in WAL mode, one row a run, committed before the next run starts.
 
-The journey through a study is a pure function of (its options, the runs stored): resuming is taking the journey
+The tuning pipeline is a pure function of (its options, the runs stored): resuming means running the pipeline
 again with the stored runs answering in place of the program. So the store needs no cursor and no checkpoint;
 a run is found again by (phase, block, input, configuration).
 
@@ -12,7 +12,7 @@ One process writes at a time (flock on the file); any number may read.
 
 A study may come from anywhere. What it holds is data: nothing of it is run, its schema must be ours to the letter (no
 views or triggers, which are programs), values are no longer than 64 MiB, every row is decoded into what it must be, and
-`believed` makes one line of whatever else is wrong with one.
+`study_errors` makes one line of whatever else is wrong with one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Extra(msgspec.Struct):
 
 
 @contextmanager
-def believed(path: Path) -> Iterator[None]:
+def study_errors(path: Path) -> Iterator[None]:
     """Around whatever works with what a study says: where that makes no sense the study is damaged, in one line.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from heapwright.measure.prefix import Prefix
-    from heapwright.study.terrain import Terrain
+    from heapwright.study.landscape_result import LandscapeResult
 
 Verdict = Literal["better", "worse", "same", "unproven"]
 PickName = Literal["memory", "time", "balanced"]
@@ -67,7 +67,7 @@ class Evaluation:
         medians: metric key → median of the values.
         feasible: False when it crashed, timed out or changed the output; then `reason` says which.
         on_front: member of the Pareto front over the objectives.
-        replayed: only replays stand behind it: ratios are foretold, medians the replay's own.
+        replayed: only replays stand behind it: ratios are predicted, medians the replay's own.
     """
 
     number: int
@@ -234,7 +234,7 @@ class Agreement:
     """How replays and the program rank the settings measured on both, for one objective.
 
     Attributes:
-        pairs: log ratios to the default: the program's, and as foretold by the replay.
+        pairs: log ratios to the default: the program's, and as predicted by the replay.
         rank: Spearman's correlation; None where it cannot tell.
         verdict: 'holds'; 'fails'; 'unclear': neither is certain; 'flat': neither shows differences beyond noise;
             'few': too few were measured on both.
@@ -347,7 +347,7 @@ class StudyView:
         method: the search method's name; `method_why`: why, where 'auto' chose it.
         quality: of the front; None before anything was searched.
         warm: how many settings of other studies were to be tried first.
-        terrain: of a landscape, its places and their shape; None for a study of `tune`.
+        landscape: of a landscape, its places and their shape; None for a study of `tune`.
         proxy: the replay the search was on; None before that was decided.
         workers: of the cluster, where there was one.
         references: rows of usual advice, by name.
@@ -388,7 +388,7 @@ class StudyView:
     method_why: str = ""
     quality: FrontQuality | None = None
     warm: int = 0
-    terrain: Terrain | None = None
+    landscape: LandscapeResult | None = None
     proxy: Proxy | None = None
     workers: list[Worker] = field(default_factory=list)
     references: dict[str, Reference] = field(default_factory=dict)

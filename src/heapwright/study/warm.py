@@ -1,6 +1,6 @@
 """A warm start: the good settings of other studies are the first that a new one tries.
 
-They are measured like any other; nothing is believed of the other studies but that their settings are worth a try.
+They are measured like any other; nothing is study_errors of the other studies but that their settings are worth a try.
 """
 
 from __future__ import annotations

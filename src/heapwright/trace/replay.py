@@ -1,4 +1,4 @@
-"""Replaying a trace: made ready once, played as often as wanted, under any allocator, like any other command.
+"""ReplaySearch a trace: made ready once, played as often as wanted, under any allocator, like any other command.
 
     with make_ready(Path("prog.hwt")) as ready:
         run = replay_once(ready, MeterOptions(), environment(allocator, settings, os.environ))
@@ -285,7 +285,7 @@ def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping
     Raises:
         UsageError: neither, or it would not take effect as it stands.
     """
-    from heapwright.allocators.given import check_settings
+    from heapwright.allocators.user_settings import check_settings
 
     space = allocator.space(threads=True, expert=True)
     known = {param.key for param in space.params}

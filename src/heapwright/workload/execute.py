@@ -19,7 +19,7 @@ from typing import IO, TypedDict
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
-from heapwright.shown import visible
+from heapwright.terminal_text import visible
 from heapwright.workload.model import Input, Server, Workload
 
 _LAST_WORDS = 4096  # bytes of what a helper said, to look for its last line in

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.metrics import show_bytes
-from heapwright.shown import say, warn
+from heapwright.terminal_text import say, warn
 
 FIRST_S = 3.0  # seconds to wait for the first byte of a pipe that nobody asked for
 STALL_S = 60.0  # seconds without a further byte after which such a pipe is an error

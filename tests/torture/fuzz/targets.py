@@ -15,9 +15,9 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
-from heapwright.allocators.given import conf_troubles, tunables_troubles
 from heapwright.allocators.space import Context, build_space
 from heapwright.allocators.space_file import load_space_file
+from heapwright.allocators.user_settings import conf_troubles, tunables_troubles
 from heapwright.cluster.job_files import read_plan
 from heapwright.cluster.settings import read_settings
 from heapwright.errors import HeapwrightError
@@ -29,10 +29,10 @@ from heapwright.link.note import read_note
 from heapwright.report.apply import FORMATS, render
 from heapwright.report.html import extract
 from heapwright.report.terminal import print_summary
-from heapwright.shown import visible
 from heapwright.study.load import load_view
 from heapwright.study.options import parse_budget
 from heapwright.study.schema import SCHEMA, TABLES
+from heapwright.terminal_text import visible
 from heapwright.trace.model import load_model, to_text
 from heapwright.workload.model import load_workload
 

@@ -49,7 +49,7 @@ var heapwright = (function () {
       if (name !== study.default.allocator) words = words ? name + ": " + words : name;
       cell(row, "td", "", "set").appendChild(document.createElement("code")).textContent = words || "nothing set";
       cell(row, "td", e[2], "n");
-      cell(row, "td", packed.reasons[e[4]] || ["", "Pareto front", "foretold"][e[3]]);
+      cell(row, "td", packed.reasons[e[4]] || ["", "Pareto front", "predicted"][e[3]]);
       cell(row, "td", "", "cmd");
     });
     table.tBodies[0].appendChild(body);

@@ -256,22 +256,22 @@ def test_agreement_in_figures() -> None:
 
 
 def test_a_failed_configuration_is_no_pair() -> None:
-    program, foretold = candidates([0.1, 0.2, 0.3, 0.4, 0.5]), candidates([0.1, 0.2, 0.3, 0.4, 0.5])
+    program, predicted = candidates([0.1, 0.2, 0.3, 0.4, 0.5]), candidates([0.1, 0.2, 0.3, 0.4, 0.5])
     program[2].failure = "killed by SIGSEGV"
-    assert check(program, foretold, ["cpu_s"], {}).by_objective[0].verdict == "few"
+    assert check(program, predicted, ["cpu_s"], {}).by_objective[0].verdict == "few"
 
 
-def test_what_is_foretold_begins_at_what_the_program_showed() -> None:
-    """At its defaults the replay saw -0.1 and the program -0.4; so a setting foretold -0.15 is at -0.45."""
+def test_predictions_begin_at_what_the_program_showed() -> None:
+    """At its defaults the replay saw -0.1 and the program -0.4; so a setting predicted -0.15 is at -0.45."""
     at_defaults = Config(2, "fast", {}, {})
     program = {2: Candidate(at_defaults, runs=2, logs={"cpu_s": {"default": [-0.5, -0.3]}})}
-    foretold = {
+    predicted = {
         2: Candidate(at_defaults, runs=1, logs={"cpu_s": {"default": [-0.1]}}),
         3: Candidate(Config(3, "fast", {"cache": "1"}, {}), runs=1, logs={"cpu_s": {"default": [-0.15]}}),
         4: Candidate(Config(4, "other", {"cache": "1"}, {}), runs=1, logs={"cpu_s": {"default": [-0.15]}}),
     }
-    found = {id_: c.cost("cpu_s") for id_, c in proxy.anchored(foretold, program).items()}
+    found = {id_: c.cost("cpu_s") for id_, c in proxy.anchored(predicted, program).items()}
     assert found == {2: pytest.approx(-0.4), 3: pytest.approx(-0.45), 4: pytest.approx(-0.15)}
-    assert check(program, foretold, ["cpu_s"], {}).by_objective[0].pairs == [], (
+    assert check(program, predicted, ["cpu_s"], {}).by_objective[0].pairs == [], (
         "an allocator at its defaults shows nothing"
     )

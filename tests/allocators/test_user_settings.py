@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from heapwright.allocators.given import check_settings, conf_troubles, environment_troubles, tunables_troubles
 from heapwright.allocators.registry import get_allocator, glibc_version
+from heapwright.allocators.user_settings import check_settings, conf_troubles, environment_troubles, tunables_troubles
 from heapwright.errors import UsageError
 from heapwright.trace.replay import environment
 from tests import needs

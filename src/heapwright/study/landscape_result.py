@@ -97,7 +97,7 @@ class Smoothness:
 
 
 @dataclass(frozen=True)
-class Terrain:
+class LandscapeResult:
     """A landscape as its plot, table and JSON show it.
 
     Attributes:
@@ -149,18 +149,18 @@ def ends(ratios: Mapping[int, float]) -> list[int]:
     return list(dict.fromkeys((min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__))))
 
 
-def terrain_claim(terrain: Terrain) -> str:
+def landscape_claim(landscape: LandscapeResult) -> str:
     """A landscape in one sentence."""
-    best, label = terrain.best, METRICS[terrain.metric].label
-    where = f"{label} over {' and '.join(a.key for a in terrain.axes)}"
+    best, label = landscape.best, METRICS[landscape.metric].label
+    where = f"{label} over {' and '.join(a.key for a in landscape.axes)}"
     if best is None or best.ratio is None:
         return f"A landscape of {where}: nothing was measured yet."
-    if terrain.gain is None:
+    if landscape.gain is None:
         return f"A landscape of {where}: the lowest place was not measured again yet."
-    if not terrain.gains:
+    if not landscape.gains:
         return f"A landscape of {where}: no place is shown to be better than the default."
-    at = ", ".join(f"{a.key}={v}" for a, v in zip(terrain.axes, best.values, strict=True))
-    ratio, pairs = terrain.gain.ratio, terrain.gain.pairs
+    at = ", ".join(f"{a.key}={v}" for a, v in zip(landscape.axes, best.values, strict=True))
+    ratio, pairs = landscape.gain.ratio, landscape.gain.pairs
     gain, low, high = (100 * (1 - r) for r in (ratio.value, ratio.high, ratio.low))
     return (
         f"A landscape of {where}: best at {at}, {gain:.1f}% below the default [{low:.1f}, {high:.1f}]"
@@ -168,7 +168,7 @@ def terrain_claim(terrain: Terrain) -> str:
     )
 
 
-def terrain_of(store: Store, metric: str = "") -> Terrain:
+def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
     """Reads a landscape from its study; of the metric it was begun for, if none is named.
 
     Raises:
@@ -195,7 +195,7 @@ def terrain_of(store: Store, metric: str = "") -> Terrain:
     measured = [p for p in places if p.ratio is not None]
     gain, contrast = _ends(store, measured, metric, options)
     differs = contrast is not None and contrast.p < _SHOWN and contrast.median > 1 + options.margin
-    return Terrain(
+    return LandscapeResult(
         metric,
         options.allocator,
         axes,

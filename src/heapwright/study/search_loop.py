@@ -1,7 +1,7 @@
-"""The search of one space on one ground: the program itself, or the replay of its allocations.
+"""The search of one space on one evaluator: the program itself, or the replay of its allocations.
 
 A strategy asks for points; each rendered environment is measured once, in blocks with the default; the strategy is
-told what they cost. On replays the costs are those foretold for the program.
+told what they cost. On replays the costs are those predicted for the program.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from heapwright.allocators.space import Point, Space
 from heapwright.metrics import METRICS
-from heapwright.search.protocol import Setup, Strategy, Told
+from heapwright.search.protocol import Observation, Setup, Strategy
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, gather
 from heapwright.study.budget import Budget
+from heapwright.study.config_cache import ConfigCache
 from heapwright.study.options import Options
 from heapwright.study.policy import aims_of
-from heapwright.study.register import Register
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config
 from heapwright.workload.model import Input
@@ -27,12 +27,12 @@ _STALE_BATCHES = 20  # batches in a row with nothing new: the space is exhausted
 
 
 @dataclass(frozen=True)
-class Ground:
+class Evaluator:
     """Where a search measures.
 
     Attributes:
         phase: the store's name for its runs.
-        read: what runs of this ground say of the program, where they are not runs of the program itself.
+        read: what runs of this evaluator say of the program, where they are not runs of the program itself.
         noise: standard deviation of one cost by objective; empty: none known.
     """
 
@@ -47,22 +47,22 @@ class Search:
 
     Args:
         budget: its present stage limits the search.
-        begun: runs of this ground that count already.
+        begun: runs of this evaluator that count already.
     """
 
     def __init__(
         self,
         space: Space,
-        ground: Ground,
-        register: Register,
+        evaluator: Evaluator,
+        config_cache: ConfigCache,
         options: Options,
         inputs: Sequence[Input],
         budget: Budget,
         begun: Sequence[StoredRun] = (),
     ) -> None:
         self.space = space
-        self.ground = ground
-        self.register = register
+        self.evaluator = evaluator
+        self.config_cache = config_cache
         self.options = options
         self.inputs = inputs
         self.budget = budget
@@ -87,7 +87,7 @@ class Search:
         options = self.options
         blocks = (opt.BLOCK + 1) / opt.BLOCK
         expected = round(options.evaluations * blocks * len(self.inputs)) if options.evaluations else None
-        self.ground.blocks.phase(self.ground.phase, expected)
+        self.evaluator.blocks.phase(self.evaluator.phase, expected)
         known = self._evaluate(begin)
         strategy = make(
             Setup(
@@ -96,7 +96,7 @@ class Search:
                 options.evaluations,
                 options.seed,
                 tuple(known),
-                self.ground.noise,
+                self.evaluator.noise,
             )
         )
         stale = 0
@@ -118,18 +118,18 @@ class Search:
 
     def _no_time_for(self, runs: int) -> bool:
         """Whether a block of so many runs of each input would end after the search's time."""
-        return self.budget.over(runs * len(self.inputs) * self.ground.blocks.typical.seconds)
+        return self.budget.over(runs * len(self.inputs) * self.evaluator.blocks.typical.seconds)
 
     def take(self, configs: Sequence[Config]) -> None:
         """Measures configurations in blocks with the default, as far as the time allows."""
-        default, slots = self.register.default, self.ground.blocks.runner.slots
+        default, slots = self.config_cache.default, self.evaluator.blocks.runner.slots
         size = min(opt.BLOCK, math.ceil(len(configs) / slots)) or 1
         groups = [[default, *configs[at : at + size]] for at in range(0, len(configs), size)]
         for start in range(0, len(groups), slots):
             now = groups[start : start + slots]
             if self._no_time_for(sum(map(len, now))):
                 break
-            self.runs += self.ground.blocks.measure_all(self.ground.phase, self._block, now, self.inputs)
+            self.runs += self.evaluator.blocks.measure_all(self.evaluator.phase, self._block, now, self.inputs)
             self._block += len(now)
             self._gather()
 
@@ -138,15 +138,15 @@ class Search:
         return [c for c in self.known.values() if c.costs(self.options.objectives) is not None]
 
     def _gather(self) -> None:
-        register = self.register
-        self.ground.blocks.unusable = register.unusable
-        read = self.ground.read or (lambda runs: gather(runs, register.configs, register.default.id))
+        config_cache = self.config_cache
+        self.evaluator.blocks.unusable = config_cache.unusable
+        read = self.evaluator.read or (lambda runs: gather(runs, config_cache.configs, config_cache.default.id))
         self.known = read(self.runs)
 
-    def _evaluate(self, points: Sequence[Point]) -> list[Told]:
+    def _evaluate(self, points: Sequence[Point]) -> list[Observation]:
         """Measures points; what the budget did not reach is left out."""
-        options, default = self.options, self.register.default
-        asked = [self.register.config(self.space, self.space.settings(p)) for p in points]
+        options, default = self.options, self.config_cache.default
+        asked = [self.config_cache.config(self.space, self.space.settings(p)) for p in points]
         new = list({c.id: c for c in asked if c.id not in self.known and c.id != default.id}.values())
         new = new[: max(0, options.evaluations - len(self.known))] if options.evaluations else new
         self.take(new)
@@ -156,10 +156,10 @@ class Search:
             costs = candidate.costs(options.objectives) if candidate else None
             if costs is not None:
                 ratios = {key: math.exp(cost) for key, cost in zip(options.objectives, costs, strict=True)}
-                self.ground.blocks.progress.tried(config, ratios)
+                self.evaluator.blocks.progress.tried(config, ratios)
         zero, aims = (0.0,) * len(options.objectives), aims_of(options)
         return [
-            Told(p, zero if c.id == default.id else aims.costs(self.known[c.id]))
+            Observation(p, zero if c.id == default.id else aims.costs(self.known[c.id]))
             for p, c in zip(points, asked, strict=True)
             if c.id in self.known or c.id == default.id
         ]
@@ -172,5 +172,5 @@ class Search:
             if costs:
                 parts.append(f"{METRICS[metric].label} {math.expm1(min(costs)):+.1%}")
         if parts:
-            what = "best foretold" if self.ground.read else "best single runs"
-            self.ground.blocks.progress.best(f"{what}: {', '.join(parts)}")
+            what = "best predicted" if self.evaluator.read else "best single runs"
+            self.evaluator.blocks.progress.best(f"{what}: {', '.join(parts)}")

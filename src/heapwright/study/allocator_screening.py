@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.study.config_cache import ConfigCache
 from heapwright.study.options import BLOCK
 from heapwright.study.reach import NO_TIME, take_over
-from heapwright.study.register import Register
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Config
 from heapwright.workload.execute import Executor
@@ -51,7 +51,7 @@ def enter(
     executor: Executor,
     allocators: Sequence[Allocator],
     blocks: Blocks,
-    register: Register,
+    config_cache: ConfigCache,
     space_of: Callable[[Allocator], Space],
     workload: Workload,
 ) -> Entered:
@@ -60,7 +60,7 @@ def enter(
     Args:
         space_of: what can be searched of an allocator.
     """
-    found, default = Entered(), register.default
+    found, default = Entered(), config_cache.default
     budget, inputs = blocks.budget, workload.train
     blocks.phase(PHASE, round(ROUNDS * len(allocators) * (1 + 1 / BLOCK)) * len(inputs))
     chunks: list[list[Config]] = []
@@ -84,19 +84,19 @@ def enter(
     while waiting and (size := fitting()):
         configs = []
         for allocator in waiting[:size]:
-            able, why = take_over(store, executor, allocator, register.base, workload, budget)
+            able, why = take_over(store, executor, allocator, config_cache.base, workload, budget)
             if able is None:
                 found.out[allocator.name] = why
                 continue
             space = space_of(able)
-            entrant = found.entrants[allocator.name] = Entrant(able, space, register.config(space, {}))
+            entrant = found.entrants[allocator.name] = Entrant(able, space, config_cache.config(space, {}))
             configs += [entrant.config] if entrant.config.id != default.id else []
         new = [configs[at : at + BLOCK] for at in range(0, len(configs), BLOCK)]
         measure(new, len(chunks))
         chunks, waiting = [*chunks, *new], waiting[size:]
     if not found.entrants and waiting:  # no time to ask any: the first may be the program as it is
         space = space_of(waiting[0])
-        found.entrants[waiting[0].name] = Entrant(waiting[0], space, register.config(space, {}))
+        found.entrants[waiting[0].name] = Entrant(waiting[0], space, config_cache.config(space, {}))
     found.out |= {allocator.name: NO_TIME for allocator in waiting if allocator.name not in found.entrants}
     for again in range(1, ROUNDS):
         measure(chunks, again * len(allocators))

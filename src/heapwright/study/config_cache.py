@@ -11,7 +11,7 @@ from heapwright.study.store import Store
 from heapwright.study.view import Config
 
 
-class Register:
+class ConfigCache:
     """The configurations of a study.
 
     Args:

@@ -1,4 +1,4 @@
-"""The journey through a study: calibrate → search → shortlist → minify → confirm.
+"""The tuning pipeline of a study: calibrate → search → shortlist → minify → confirm.
 
 It is taken from the start every time; what is stored already answers at once (see `store`). Minify comes
 before the confirmation so that what is confirmed, on fresh runs, is exactly what is shipped.
@@ -22,15 +22,16 @@ from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import HeapwrightError
-from heapwright.measure.meter import MeterOptions, gentlest, needs_pss
+from heapwright.measure.meter import MeterOptions, least_intrusive_backend, needs_pss
 from heapwright.metrics import METRICS
 from heapwright.search.auto import choose
 from heapwright.search.protocol import Setup, Strategy, make_strategy
-from heapwright.study import contest, matters, warm
+from heapwright.study import allocator_screening, matters, warm
 from heapwright.study import options as opt
 from heapwright.study.blocks import Blocks, Candidate, Progress
 from heapwright.study.budget import Budget, Need, Typical, allot
 from heapwright.study.claim import tree_sentence
+from heapwright.study.config_cache import ConfigCache
 from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
 from heapwright.study.managed import reachable
 from heapwright.study.minify import minify_each
@@ -40,10 +41,9 @@ from heapwright.study.policy import aims_of
 from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, whole_ratios
 from heapwright.study.reach import check_reach, take_over
 from heapwright.study.references import references
-from heapwright.study.register import Register
-from heapwright.study.replaying import Replaying
+from heapwright.study.replay_search import ReplaySearch
 from heapwright.study.runner import Here, Machines
-from heapwright.study.searching import Ground, Search
+from heapwright.study.search_loop import Evaluator, Search
 from heapwright.study.shortlist import choose_picks, measure_again
 from heapwright.study.stages import SETTINGS, needs_from
 from heapwright.study.stats import relative_noise
@@ -67,7 +67,7 @@ def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
         series: at most so many points of memory over time.
     """
     return MeterOptions(
-        backend=gentlest(options.meter, options.objectives, options.massif),
+        backend=least_intrusive_backend(options.meter, options.objectives, options.massif),
         massif=options.massif,
         series=series,
         timeout=timeout,
@@ -76,7 +76,7 @@ def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
     )
 
 
-class Journey:
+class TuningPipeline:
     """One study, from its options and its store to its picks.
 
     Args:
@@ -107,7 +107,7 @@ class Journey:
         base = {**os.environ, **workload.file.env}  # what the target sees before any setting of ours
         env = alone.environment(base) if alone else {}
         default = store.config(alone.name if alone else DEFAULT, {}, env)
-        self.register = Register(store, default, base, workload.program)
+        self.config_cache = ConfigCache(store, default, base, workload.program)
         self.executor = self._executor(options.timeout or workload.file.timeout, first=True)
         self.machines = machines or Here()
         self.timed = any(METRICS[m].kind == "time" for m in options.objectives)
@@ -119,7 +119,7 @@ class Journey:
             began,
         )
         self.blocks = Blocks(store, runner, options.seed, progress, self.budget)
-        self.blocks.unusable = self.register.unusable
+        self.blocks.unusable = self.config_cache.unusable
         self.threads = True
         self.proof, self.predicts = True, False
         self.noise: tuple[float, ...] = ()
@@ -139,10 +139,10 @@ class Journey:
     @property
     def default(self) -> Config:
         """What everything is compared with."""
-        return self.register.default
+        return self.config_cache.default
 
     def run(self) -> None:
-        """Takes the whole journey.
+        """Run the whole pipeline.
 
         Raises:
             HeapwrightError: the command does not work by itself, or nothing can be measured or stored.
@@ -369,14 +369,14 @@ class Journey:
             return
         first = self.workload.train[0]
         program = self.workload.program(first)
-        why = check_reach(self.executor, self.allocators[0], self.register.base, program, first)
+        why = check_reach(self.executor, self.allocators[0], self.config_cache.base, program, first)
         if why:
             raise HeapwrightError(why)
         self._charge("reach")
 
     def _keep_reachable(self, first: Sequence[StoredRun]) -> bool:
         """Leave out allocators that cannot reach the program, say who manages its memory; whether any is left."""
-        base, busiest = self.register.base, next(filter(None, map(matters.busiest, first)), "")
+        base, busiest = self.config_cache.base, next(filter(None, map(matters.busiest, first)), "")
         self.allocators, managed = reachable(
             self.store, self.executor, self.allocators, base, self.workload, self.budget, busiest
         )
@@ -403,18 +403,18 @@ class Journey:
                 raise HeapwrightError(f"{self.allocators[0].name} has no setting that applies to this program")
             return space, []
         self._begin("allocators")
-        entered = contest.enter(
+        entered = allocator_screening.enter(
             self.store,
             self.executor,
             self.allocators,
             self.blocks,
-            self.register,
+            self.config_cache,
             lambda allocator: self._space_of(allocator, threads),
             self.workload,
         )
         spaces = {name: entrant.space for name, entrant in entered.entrants.items()}
         entrants = {name: entrant.config for name, entrant in entered.entrants.items()}
-        order, failed = contest.ranked(entered.runs, self.default, entrants, self.options.objectives)
+        order, failed = allocator_screening.ranked(entered.runs, self.default, entrants, self.options.objectives)
         out = entered.out | failed
         self.store.put({"not_searched": out})
         for name, why in out.items():
@@ -444,7 +444,7 @@ class Journey:
         """Without time for a proof: what replays of the recorded allocations predict, if there is time for that."""
         best = None
         if self.predicts:
-            best = Replaying(self, self._loaded(), []).predict()
+            best = ReplaySearch(self, self._loaded(), []).predict()
         predicted = None
         if best is not None:
             ratios = {m: math.exp(best.cost(m) or 0.0) for m in self.options.objectives}
@@ -456,7 +456,7 @@ class Journey:
         """The space of the allocators that become this program's malloc; none of them is measured."""
         if len(self.allocators) == 1:
             return self._space(self.threads)[0]
-        asked = {a.name: take_over(self.store, self.executor, a, self.register.base, self.workload, self.budget)
+        asked = {a.name: take_over(self.store, self.executor, a, self.config_cache.base, self.workload, self.budget)
                  for a in self.allocators}  # fmt: skip
         self.store.put({"not_searched": {name: why for name, (able, why) in asked.items() if able is None}})
         able = [self._space_of(a, self.threads) for a, _ in asked.values() if a is not None]
@@ -469,18 +469,18 @@ class Journey:
     def _search(self, space: Space, begun: list[StoredRun]) -> list[StoredRun]:
         """Runs of the program to choose from."""
         self._begin("search")
-        replaying = Replaying(self, space, begun)
-        if replaying.run():
-            return replaying.measured
+        replay_search = ReplaySearch(self, space, begun)
+        if replay_search.run():
+            return replay_search.measured
         self.phase("search")
-        ground = Ground("search", self.blocks, noise=self.noise)
-        search = self.search_on(space, ground, replaying.measured)
+        evaluator = Evaluator("search", self.blocks, noise=self.noise)
+        search = self.search_on(space, evaluator, replay_search.measured)
         search.go(self.warm_points(space), self.strategy)
         return search.runs
 
-    def search_on(self, space: Space, ground: Ground, begun: Sequence[StoredRun] = ()) -> Search:
+    def search_on(self, space: Space, evaluator: Evaluator, begun: Sequence[StoredRun] = ()) -> Search:
         """A search of this study."""
-        return Search(space, ground, self.register, self.options, self.workload.train, self.budget, begun)
+        return Search(space, evaluator, self.config_cache, self.options, self.workload.train, self.budget, begun)
 
     def strategy(self, setup: Setup) -> Strategy:
         """The strategy of this study."""
@@ -525,7 +525,7 @@ class Journey:
         candidates = measure_again(
             runs,
             self.blocks,
-            self.register.configs,
+            self.config_cache.configs,
             self.default,
             self.workload.train,
             aims_of(self.options),
@@ -539,7 +539,7 @@ class Journey:
         smaller, cut = minify_each(
             {name: candidate.config for name, candidate in picks.items()},
             blocks=self.blocks,
-            register=lambda who, settings: self.register.config(
+            register=lambda who, settings: self.config_cache.config(
                 space, {ALLOCATOR: who, **settings} if isinstance(space, JointSpace) else settings
             ),
             inputs=self.workload.train,
@@ -603,13 +603,13 @@ class Journey:
         """The usual advice for this program; none where a study is of one allocator's own settings."""
         if len(self.allocators) == 1:
             return {}
-        base = self.register.base
+        base = self.config_cache.base
 
         def works(allocator: Allocator) -> Allocator | None:
             able, _ = take_over(self.store, self.executor, allocator, base, self.workload, self.budget)
             return able
 
         def config(allocator: Allocator, settings: dict[str, str]) -> Config:
-            return self.register.config(allocator.space(threads=True, expert=True), settings)
+            return self.config_cache.config(allocator.space(threads=True, expert=True), settings)
 
         return references(base, self.threads, works, config)

@@ -1,4 +1,4 @@
-"""The journey on programs whose truth is known: what is found, what is refused, what is never run."""
+"""The tuning pipeline on programs whose truth is known: what is found, what is refused, what is never run."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_setting_the_loader_refuses_is_never_run(
     def effective(_spec: object, _program: str, settings: Settings, _env: Mapping[str, str]) -> Settings:
         return {k: "7" if k == "trim" else v for k, v in settings.items()}
 
-    monkeypatch.setattr("heapwright.study.register.effective", effective)
+    monkeypatch.setattr("heapwright.study.config_cache.effective", effective)
     study = tuning(World(effect=faster_without_cache), options=SHORT)
     file = study.allocator.file
     probed = msgspec.structs.replace(file, allocator=msgspec.structs.replace(file.allocator, probe="ld.so"))

@@ -19,19 +19,19 @@ from heapwright.study import options as opt
 from heapwright.study import proxy
 from heapwright.study.blocks import Blocks, Candidate, gather
 from heapwright.study.policy import aims_of
-from heapwright.study.searching import Ground, Search
+from heapwright.study.search_loop import Evaluator, Search
 from heapwright.study.shortlist import choose_picks
 from heapwright.study.stats import summarise
 from heapwright.study.store import StoredRun
 
 if TYPE_CHECKING:
-    from heapwright.study.journey import Journey
+    from heapwright.study.pipeline import TuningPipeline
 
 _LEAST_RUNS = 3  # the search must have time for so many runs of the program, or a recording is not worth its time
 
 
-class Replaying:
-    """The search on replays of one journey.
+class ReplaySearch:
+    """The search on replays of one pipeline.
 
     Args:
         begun: runs of the program that count already.
@@ -40,9 +40,9 @@ class Replaying:
         measured: runs of the program, with those made here.
     """
 
-    def __init__(self, journey: Journey, space: Space, begun: Sequence[StoredRun]) -> None:
-        self.journey = journey
-        self.options = journey.options
+    def __init__(self, pipeline: TuningPipeline, space: Space, begun: Sequence[StoredRun]) -> None:
+        self.pipeline = pipeline
+        self.options = pipeline.options
         self.space = space
         self.measured = list(begun)
         self._forced = self.options.proxy == "replay"
@@ -67,40 +67,40 @@ class Replaying:
         Raises:
             HeapwrightError: nothing can be measured or stored; or replays were asked for and there can be none.
         """
-        journey, store = self.journey, self.journey.store
+        pipeline, store = self.pipeline, self.pipeline.store
         why = self._cannot()
         if why is None:
-            journey.phase("record")
-            journey.progress.phase("record", len(journey.workload.train))
+            pipeline.phase("record")
+            pipeline.progress.phase("record", len(pipeline.workload.train))
             try:
-                inputs = journey.workload.train
-                traces, told = proxy.record_inputs(store, journey.workload, journey.executor, inputs, journey.budget)
-                unaccounted = proxy.unaccounted(told, traces, proxy.program_values(journey.calibrated))
+                inputs = pipeline.workload.train
+                traces, told = proxy.record_inputs(store, pipeline.workload, pipeline.executor, inputs, pipeline.budget)
+                unaccounted = proxy.unaccounted(told, traces, proxy.program_values(pipeline.calibrated))
                 if unaccounted:
                     raise HeapwrightError(unaccounted, "leave out --proxy replay")
-                journey.say_matters()
+                pipeline.say_matters()
             except HeapwrightError as error:
                 if self._forced:
                     raise
                 why = error.message
         if why is not None:
             if why:
-                journey.progress.note(f"the search is on the program itself: {why}")
+                pipeline.progress.note(f"the search is on the program itself: {why}")
             store.put({"proxy": {"used": False, "why": why}})
             return False
-        budget = journey.budget
+        budget = pipeline.budget
         end_s = budget.limit_s
         budget.limit_s = budget.spent_s + (1.0 if self._alone else opt.REPLAY_SHARE) * (end_s - budget.spent_s)
-        program = proxy.program_values(journey.calibrated)
+        program = proxy.program_values(pipeline.calibrated)
 
         def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
-            foretold = gather(runs, journey.register.configs, journey.default.id, program)
-            return proxy.anchored(foretold, self._on_program())
+            predicted = gather(runs, pipeline.config_cache.configs, pipeline.default.id, program)
+            return proxy.anchored(predicted, self._on_program())
 
-        with proxy.Replays(journey.workload, traces, journey.executor.options) as replays:
-            runner = journey.machines.for_replays(replays, journey.timed)
-            blocks = Blocks(store, runner, self.options.seed, journey.progress, budget)
-            search = journey.search_on(self.space, Ground(proxy.PHASE, blocks, read))
+        with proxy.Replays(pipeline.workload, traces, pipeline.executor.options) as replays:
+            runner = pipeline.machines.for_replays(replays, pipeline.timed)
+            blocks = Blocks(store, runner, self.options.seed, pipeline.progress, budget)
+            search = pipeline.search_on(self.space, Evaluator(proxy.PHASE, blocks, read))
             self._search(search)
         self._search_done = search
         budget.limit_s = end_s
@@ -109,14 +109,14 @@ class Replaying:
                 "proxy": {
                     "used": True,
                     "why": self._why,
-                    "program_s": journey.run_s,
+                    "program_s": pipeline.run_s,
                     "replay_s": self._replay_s(search),
                     "slots": runner.slots,
                 }
             }
         )
         if self._why:
-            journey.progress.note(f"the search goes on with the program itself: {self._why}")
+            pipeline.progress.note(f"the search goes on with the program itself: {self._why}")
             return False
         self.measured += [] if self._alone else self._race(search)
         return True
@@ -125,17 +125,17 @@ class Replaying:
         """Why no replay can stand in; empty: because none is wanted."""
         if self.options.proxy == "none":
             return ""
-        least_s = _LEAST_RUNS * len(self.journey.workload.train) * self.journey.run_s
-        if not self._forced and not self._alone and self.journey.budget.over(least_s):
+        least_s = _LEAST_RUNS * len(self.pipeline.workload.train) * self.pipeline.run_s
+        if not self._forced and not self._alone and self.pipeline.budget.over(least_s):
             return "there is no time to record it"
         untold = [m for m in self.options.objectives if m not in proxy.TOLD]
         if untold:
             why = f"a replay cannot tell {METRICS[untold[0]].label}"
-        elif own := next((a for a in self.journey.allocators if a.embedded), None):
+        elif own := next((a for a in self.pipeline.allocators if a.embedded), None):
             why = f"{describe(own)} is linked into it, and a recording sees none of its allocations"
-        elif (self.journey.store.get("managed") or {}).get("reach") == "glibc":
+        elif (self.pipeline.store.get("managed") or {}).get("reach") == "glibc":
             why = "it is linked statically, so it cannot be recorded"
-        elif (self.journey.store.get("takeover") or {}).get("glibc", {}).get("preload"):
+        elif (self.pipeline.store.get("takeover") or {}).get("glibc", {}).get("preload"):
             why = "it has a malloc of its own, under which it cannot be replayed"
         else:
             return None
@@ -144,27 +144,27 @@ class Replaying:
         return why
 
     def _search(self, search: Search) -> None:
-        journey = self.journey
-        journey.phase(proxy.PHASE)
+        pipeline = self.pipeline
+        pipeline.phase(proxy.PHASE)
         anchors = [c.config for c in self._on_program().values() if not c.failure]
-        search.ground.blocks.phase(proxy.CHECK, len(anchors) or None)
+        search.evaluator.blocks.phase(proxy.CHECK, len(anchors) or None)
         search.take(anchors)
         self._next_check = len(search.known) + 2 * opt.BLOCK
         if self._holds(search):
-            search.go(journey.warm_points(self.space), journey.strategy, lambda: self._holds(search))
+            search.go(pipeline.warm_points(self.space), pipeline.strategy, lambda: self._holds(search))
         if not self._why and not self._checks:  # so short a search was not checked yet
             self._check(search)
 
     def _on_program(self) -> dict[int, Candidate]:
-        return gather(self.measured, self.journey.register.configs, self.journey.default.id)
+        return gather(self.measured, self.pipeline.config_cache.configs, self.pipeline.default.id)
 
     def _replay_s(self, search: Search) -> float | None:
-        took = [r.elapsed_s for r in search.runs if r.config == self.journey.default.id]
+        took = [r.elapsed_s for r in search.runs if r.config == self.pipeline.default.id]
         return summarise(took).median if took else None
 
     def _holds(self, search: Search) -> bool:
         """Whether the search may go on; looks at the program now and then."""
-        replay_s, program_s = self._replay_s(search), self.journey.run_s
+        replay_s, program_s = self._replay_s(search), self.pipeline.run_s
         if not self._forced and replay_s is not None and replay_s > proxy.WORTH * program_s:
             self._why = f"a replay takes {replay_s:.2g} s, the program {program_s:.2g} s"
         if not self._why and len(search.known) >= self._next_check:
@@ -174,14 +174,14 @@ class Replaying:
     def _check(self, search: Search) -> None:
         if self._alone:
             return
-        a_block = (1 + opt.BLOCK) * len(self.journey.workload.train) * self.journey.run_s
-        if self.journey.budget.over(a_block):
+        a_block = (1 + opt.BLOCK) * len(self.pipeline.workload.train) * self.pipeline.run_s
+        if self.pipeline.budget.over(a_block):
             self._next_check = len(search.known) + proxy.CHECK_EVERY
             return
         self.measured += self._measure_both(search)
         self._checks += 1
         self._next_check = len(search.known) + proxy.CHECK_EVERY
-        noise = dict(zip(self.options.objectives, self.journey.noise, strict=True))
+        noise = dict(zip(self.options.objectives, self.pipeline.noise, strict=True))
         found = proxy.check(self._on_program(), search.known, self.options.objectives, noise)
         if found.fails and not self._forced:
             self._why = found.fails
@@ -197,28 +197,28 @@ class Replaying:
         chosen = [open_[i].config for i in [*best, *others][: opt.BLOCK]]
         if not chosen:
             return []
-        journey = self.journey
-        return journey.blocks.measure(proxy.CHECK, self._checks, [journey.default, *chosen], journey.workload.train)
+        pipeline = self.pipeline
+        return pipeline.blocks.measure(proxy.CHECK, self._checks, [pipeline.default, *chosen], pipeline.workload.train)
 
     def _race(self, search: Search) -> list[StoredRun]:
         """The front of the replays on the program, with replicates."""
-        journey = self.journey
-        journey.phase("race")
+        pipeline = self.pipeline
+        pipeline.phase("race")
         feasible = search.feasible()
         costs = [c.costs(self.options.objectives) or () for c in feasible]
         entrants = [feasible[i].config for i in pareto.thin_front(costs, pareto.front(costs), opt.RACE)]
         groups = [
-            [journey.default, *entrants[at : at + opt.BLOCK]]
+            [pipeline.default, *entrants[at : at + opt.BLOCK]]
             for _ in range(opt.RACE_ROUNDS)
             for at in range(0, len(entrants), opt.BLOCK)
         ]
-        journey.blocks.phase("race", sum(map(len, groups)) * len(journey.workload.train))
+        pipeline.blocks.phase("race", sum(map(len, groups)) * len(pipeline.workload.train))
         runs: list[StoredRun] = []
-        first = journey.blocks.first_block("race", [journey.default, *entrants]) if entrants else 0
-        slots = journey.blocks.runner.slots
+        first = pipeline.blocks.first_block("race", [pipeline.default, *entrants]) if entrants else 0
+        slots = pipeline.blocks.runner.slots
         for at in range(0, len(groups), slots):
             now = groups[at : at + slots]
-            if journey.budget.over(sum(map(len, now)) * len(journey.workload.train) * journey.run_s):
+            if pipeline.budget.over(sum(map(len, now)) * len(pipeline.workload.train) * pipeline.run_s):
                 break
-            runs += journey.blocks.measure_all("race", first + at, now, journey.workload.train)
+            runs += pipeline.blocks.measure_all("race", first + at, now, pipeline.workload.train)
         return runs
