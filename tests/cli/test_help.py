@@ -24,3 +24,15 @@ def test_paragraphs_fit(verb: str, width: int, monkeypatch: pytest.MonkeyPatch) 
 def test_every_option_is_explained(verb: str) -> None:
     for action in verbs_of(build_parser())[verb]._actions:
         assert action.help or not action.option_strings or action.choices, action.option_strings
+
+
+def test_the_verbs_stand_in_groups_on_one_screen() -> None:
+    """Each verb has one line of its own, below its group."""
+    lines = build_parser().format_help().splitlines()
+    assert len(lines) <= 48
+    groups = [
+        line.strip() for line in lines if line.startswith("  ") and line[2:3] not in (" ", "-") and " " not in line[2:]
+    ]
+    assert groups == ["main", "traces", "allocators", "clusters", "set-up"]
+    listed = [line.split()[0] for line in lines if line.startswith("    ") and len(line.split()) > 1]
+    assert listed == list(verbs_of(build_parser()))

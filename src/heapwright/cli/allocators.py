@@ -18,7 +18,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "allocators",
-        help="the allocators found here and their settings",
+        help="list the allocators found here and their settings",
         description="Lists the allocators found here, with every setting that can be searched.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -27,7 +27,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "apply",
-        help="the thing to paste",
+        help="print the settings to paste",
         description="Prints a study's setting for a shell, a wrapper, systemd, a Dockerfile, SLURM or a program.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

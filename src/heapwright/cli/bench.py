@@ -40,7 +40,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "bench",
-        help="the allocator benchmarks, over allocators and threads",
+        help="run the allocator benchmarks",
         description="Runs allocator benchmarks under several allocators in interleaved rounds.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -47,7 +47,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "compare",
-        help="a command under every allocator, side by side",
+        help="run a command under several allocators and compare them",
         description="Runs a command under several allocators in interleaved rounds and compares what they cost.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

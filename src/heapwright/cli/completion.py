@@ -17,7 +17,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "completion",
-        help="completion for bash, zsh or tcsh",
+        help="print completion for bash, zsh or tcsh",
         description="Prints what the shell needs to complete heapwright's verbs, options and files.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

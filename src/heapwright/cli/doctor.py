@@ -32,7 +32,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "doctor",
-        help="what works on this machine",
+        help="check what works on this machine",
         description="Says what works on this machine, what each missing thing costs, and how to get it.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

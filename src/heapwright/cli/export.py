@@ -22,7 +22,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "export",
-        help="write a trace for another tool",
+        help="convert a trace for another tool",
         description="Writes a trace as a workload for glibc's trace_run.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -23,7 +23,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "fit",
-        help="make a model of a trace",
+        help="fit a model to a trace",
         description="Fits a model of sizes and lifetimes to a trace: small, and shareable without the trace.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -22,7 +22,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "import",
-        help="read another tool's trace",
+        help="convert another tool's trace",
         description="Turns a wl workload (glibc's malloc trace utilities) or a heaptrack file into a trace.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

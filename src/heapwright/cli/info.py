@@ -22,7 +22,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "info",
-        help="what is in a trace",
+        help="summarise a trace",
         description="Counts what is in a trace: events, live bytes, sizes, lifetimes, threads, a lower bound.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -29,7 +29,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "inspect",
-        help="single- or multi-threaded, with evidence",
+        help="tell whether a program is single- or multi-threaded",
         description="Says whether programs, libraries, or objects and archives to be linked can start threads.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -48,7 +48,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "landscape",
-        help="one or two settings over their whole range",
+        help="sweep one or two settings over their range",
         description="Sweeps one or two malloc settings, each place measured beside the default.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

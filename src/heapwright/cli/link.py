@@ -33,7 +33,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "link",
-        help="the link step with exgen or reaper",
+        help="link a program with exgen or reaper",
         description="Runs a compiler's link step with an allocator linked in: exgen for one thread, else reaper.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 from heapwright import __version__
 from heapwright.cli import (
@@ -42,14 +42,15 @@ from heapwright.cli import (
 from heapwright.errors import INTERRUPTED, USAGE, HeapwrightError, unknown
 from heapwright.terminal_text import say
 
-_VERBS = (
-    *(tune, verify, landscape, compare, bench, measure, apply, run, report, watch),
-    *(record, info, replay, fit, synth, import_, export),
-    *(inspect, link),
-    plan,
-    *(doctor, allocators, completion),
-)
+_GROUPS = {
+    "main": (tune, apply, run, verify, report, watch, measure, compare, landscape),
+    "traces": (record, info, replay, fit, synth, import_, export),
+    "allocators": (allocators, inspect, link, bench),
+    "clusters": (plan,),
+    "set-up": (doctor, completion),
+}
 
+_NAME = "heapwright"
 _EPILOG = """\
 The main job, on a program of yours:
 
@@ -76,11 +77,33 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return "\n".join(done[:-1])
 
 
+class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """The verbs; knows which of them the help shows together."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.groups: dict[str, list[str]] = {}
+
+
+class _VerbHelp(_Help):
+    """Shows the verbs in groups, a line each."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=18)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, _Verbs):
+            return super()._format_action(action)
+        lines = {sub.dest: "  " + super(_VerbHelp, self)._format_action(sub) for sub in action._get_subactions()}
+        groups = (f"  {group}\n{''.join(lines[name] for name in names)}" for group, names in action.groups.items())
+        return "".join(groups)
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse with our way of failing, one line and one hint, and our help."""
 
     def _get_formatter(self) -> argparse.HelpFormatter:
-        return _Help(prog=self.prog)
+        return (_VerbHelp if self.prog == _NAME else _Help)(self.prog)
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """Reports bad usage and exits with status 2."""
@@ -97,15 +120,18 @@ class _Parser(argparse.ArgumentParser):
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = _Parser(
-        prog="heapwright",
+        prog=_NAME,
         description="Finds, proves and ships the best malloc for your program.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"heapwright {__version__}")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
-    for verb in _VERBS:
-        verb.add_parser(verbs)
+    verbs = cast("_Verbs", parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser, action=_Verbs))
+    for group, modules in _GROUPS.items():
+        before = set(verbs.choices)
+        for module in modules:
+            module.add_parser(verbs)
+        verbs.groups[group] = [name for name in verbs.choices if name not in before]
     return parser
 
 

@@ -47,7 +47,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "measure",
-        help="run a command under the meter",
+        help="measure a command's memory and time",
         description="Runs a command and reports its memory, time, faults and mapping calls.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

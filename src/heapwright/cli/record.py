@@ -43,7 +43,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "record",
-        help="write an allocation trace of a command",
+        help="record a command's allocations in a trace",
         description="Runs a command and writes down every allocation it makes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -28,7 +28,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "replay",
-        help="play a trace under an allocator",
+        help="replay a trace under an allocator",
         description="Plays a recorded (or synthetic) trace under an allocator and reports what it cost.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

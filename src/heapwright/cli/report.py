@@ -21,7 +21,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "report",
-        help="one self-contained HTML page",
+        help="write the report of a study as one HTML page",
         description="Writes one HTML page from one or several studies. It needs no network to be read.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -24,7 +24,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "run",
-        help="run a command with the chosen setting",
+        help="run a command with the chosen settings",
         description="Runs a command with a study's setting, as if it had been started that way.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

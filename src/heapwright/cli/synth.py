@@ -24,7 +24,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "synth",
-        help="make up a trace from a model, and run it",
+        help="generate a trace from a model and run it",
         description="Makes up a trace from a fitted model and replays it under an allocator, under the meter.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

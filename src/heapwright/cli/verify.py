@@ -45,7 +45,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "verify",
-        help="check in fresh pairs whether a study's gain still holds",
+        help="check with fresh pairs whether a study's gain still holds",
         description="Runs the default and a study's setting in fresh interleaved pairs, until it is clear whether the"
         " gain still holds. It is meant for another build of the program, another machine or another base image.",
         epilog=_EPILOG,

@@ -19,7 +19,7 @@ def add_parser(verbs: Any) -> None:
     """Adds the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "watch",
-        help="the report of a running study, live in a browser",
+        help="show a running study live in a browser",
         description="Serves the report of one or several studies on 127.0.0.1 and renews it as they go on. "
         "Nothing can be changed through it. Ctrl-C ends it; the study goes on.",
         epilog=_EPILOG,
