@@ -18,12 +18,14 @@ SANITIZE_trap := trap
 NOT_UNDER_thread := RemoteModel|Procfs.AProcessWithoutItsFirstThread|Platform.NothingMappedIsReplaced|RegionTest.Shrinks|^fuzz_
 NOT_UNDER_memory := ^$$
 NOT_UNDER_trap := ^$$
-SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -type f -not -name '*.pyc' 2>/dev/null)
+# Set by `make dev`: the package is read from src/, so only native sources need an installation.
+DEV := $(wildcard $(VENV)/.dev)
+SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build run bench docs man test test-bare torture lint native native-test sanitize sanitize-all analyze unit-test peers format lock sbom clean help
+.PHONY: build dev run bench docs man test test-bare torture lint native native-test sanitize sanitize-all analyze unit-test peers format lock sbom clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build run bench docs man test test-bare torture lint sanitize analyze peers native format lock sbom clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture lint sanitize analyze peers native format lock sbom clean"
 
 build: $(VENV)/.installed
 
@@ -45,8 +47,16 @@ $(VENV)/.dependencies: requirements.lock build/.system
 GENERATOR = $(shell sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' build/cp*/CMakeCache.txt 2>/dev/null | head -n 1)
 
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
-	$(if $(GENERATOR),CMAKE_GENERATOR="$(GENERATOR)") $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	@rm -f src/heapwright/_native
+	$(if $(GENERATOR),CMAKE_GENERATOR="$(GENERATOR)") $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall $(if $(DEV),--editable) .
+	$(if $(DEV),@ln -s $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/heapwright/_native src/heapwright/_native)
 	@touch $@
+
+# An installation that reads src/ as it is, so that a change of Python needs no `make build`; `make clean` ends it.
+dev: $(VENV)/.dependencies
+	@touch $(VENV)/.dev
+	@rm -f $(VENV)/.installed
+	@$(MAKE) build
 
 run: build
 	@mkdir -p out
@@ -131,7 +141,10 @@ lint: build native
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
 	git ls-files 'native/*.cpp' | xargs -n 8 -P 2 $(BIN)/clang-tidy --quiet -p $(NATIVE)
 
-test: lint native-test unit-test
+# All of it, and how long each part took.
+test:
+	@at=$$(date +%s); took=; for part in lint native-test unit-test; do $(MAKE) --no-print-directory $$part || exit; \
+	  now=$$(date +%s); took="$$took$${took:+, }$$part $$(((now - at + 30) / 60)) min"; at=$$now; done; echo "make test passed: $$took"
 
 # `make test` on HEAD in a new Debian 12 that holds g++, make and python3 and nothing else, in half an hour. Needs root.
 test-bare:
@@ -159,4 +172,4 @@ sbom: build
 	$(BIN)/python tools/sbom.py build/heapwright.cdx.json
 
 clean:
-	rm -rf build $(VENV) out dist
+	rm -rf build $(VENV) out dist src/heapwright/_native

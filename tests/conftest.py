@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 
+from heapwright.files import NATIVE
 from tests import needs
 
 ROOT = Path(__file__).parents[1]
@@ -75,7 +75,7 @@ def meter() -> Path:
     candidates = [
         Path(os.environ.get("HEAPWRIGHT_METER", "")),
         ROOT / "build/native/native/meter/heapwright-meter",
-        Path(str(files("heapwright"))) / "_native/heapwright-meter",
+        NATIVE / "heapwright-meter",
     ]
     return next(path for path in candidates if path.is_file())
 

@@ -1,4 +1,4 @@
-"""Files we leave behind: whole or not there, of our own making, and no more readable than the user's umask allows."""
+"""Writes files whole or not at all, no more readable than the user's umask allows; finds our own native files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# Native programs and libraries. In an installation by `make dev` it is a link.
+NATIVE = Path(__file__).parent / "_native"
+
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
-    """A new, empty file beside `path`, with a name nobody can foretell, that takes its place if all goes well.
+    """A new, empty file beside `path`, with a name that nobody can predict, that takes its place if all goes well.
 
     Raises:
         OSError: it cannot be made or renamed.

@@ -11,11 +11,11 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+from heapwright.files import NATIVE
 from tests import needs
 from tests.conftest import ROOT
 
@@ -70,7 +70,7 @@ GLIBC = Malloc("glibc")
 
 def bundled(name: str, suffix: str = "so") -> Path | None:
     """A library of ours, the one built last."""
-    folders = (Path(str(files("heapwright"))) / "_native/lib", ROOT / "build/native/native/allocator")
+    folders = (NATIVE / "lib", ROOT / "build/native/native/allocator")
     built = [path for folder in folders if (path := folder / f"lib{name}.{suffix}").is_file()]
     return max(built, key=lambda path: path.stat().st_mtime) if built else None
 

@@ -10,11 +10,11 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+from heapwright.files import NATIVE
 from tests import needs
 from tests.allocator.conftest import FLAGS, GLIBC, Malloc, bundled
 from tests.conftest import PROGRAMS, ROOT
@@ -22,7 +22,7 @@ from tests.conftest import PROGRAMS, ROOT
 MIB = 1 << 20
 BENCHES = [
     ROOT / "build/native/native/benchmarks/bench-thread-exit",
-    Path(str(files("heapwright"))) / "_native/benchmarks/bench-thread-exit",
+    NATIVE / "benchmarks/bench-thread-exit",
 ]
 NAMES = ("reaper", "reaper-secure", "exgen")  # exgen has the same heaps as soon as there are threads
 

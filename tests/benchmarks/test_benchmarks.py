@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-FOLDER = Path(str(files("heapwright"))) / "_native/benchmarks"
+from heapwright.files import NATIVE
+
+FOLDER = NATIVE / "benchmarks"
 NAMES = sorted(path.name for path in FOLDER.glob("bench-*"))
 # These check what all of their blocks hold; the others hold none long enough to be overwritten, or check parts.
 CHECKED = ["bench-batch", "bench-producer-consumer", "bench-realistic", "bench-server"]

@@ -9,7 +9,6 @@ allocators, recorder, replayer and benchmarks are read for the hardening of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,11 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from heapwright.files import NATIVE
 from tests import needs
 from tests.conftest import ROOT
 
-NATIVE = Path(str(files("heapwright"))) / "_native"
+NATIVE = NATIVE
 NAMES = (
     *("heapwright-meter", "heapwright-trace", "heapwright-replay", "benchmarks/bench-realistic"),
     *(f"lib/lib{name}.so" for name in ("exgen", "exgen-secure", "reaper", "reaper-secure")),

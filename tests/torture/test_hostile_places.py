@@ -10,21 +10,20 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from heapwright.cluster.worker import cache_folder, put_piece
 from heapwright.errors import HeapwrightError
-from heapwright.files import draft_of, write_whole
+from heapwright.files import NATIVE, draft_of, write_whole
 from heapwright.trace.pack import native_program
 from tests import needs
 
 from .fuzz.targets import template
 from .hostile import HEAPWRIGHT, environment
 
-LIBRARIES = Path(str(files("heapwright"))) / "_native/lib"
+LIBRARIES = NATIVE / "lib"
 
 # What the target sees of TMPDIR and of its folder while it runs: kind, mode and path of everything.
 LOOK = """#!/bin/sh
@@ -264,7 +263,7 @@ def test_a_privileged_program_records_nothing(
 
 
 def test_nothing_of_ours_is_installed_with_rights() -> None:
-    native = Path(str(files("heapwright")))
+    native = NATIVE.parent
     assert not [p for p in native.rglob("*") if p.stat().st_mode & 0o6000]
 
 
@@ -275,7 +274,7 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
     )
     found = [
         f"{p.name}: {match[0]}"
-        for p in Path(str(files("heapwright"))).rglob("*.py")
+        for p in NATIVE.parent.rglob("*.py")
         for match in forbidden.finditer(p.read_text(encoding="utf-8"))
     ]
     assert found == []

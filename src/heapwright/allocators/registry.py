@@ -25,6 +25,7 @@ from heapwright.allocators.space import (
 )
 from heapwright.allocators.space_file import load_space_file
 from heapwright.errors import HeapwrightError, UsageError, unknown
+from heapwright.files import NATIVE
 
 OURS = ("exgen", "exgen-secure", "reaper", "reaper-secure")
 
@@ -123,7 +124,7 @@ def bundled_file(name: str) -> SpaceFile | None:
 
 def library_folder() -> Path:
     """Where the libraries are that heapwright brings."""
-    return Path(str(files("heapwright"))) / "_native/lib"
+    return NATIVE / "lib"
 
 
 def _bundled() -> dict[str, Allocator]:

@@ -15,10 +15,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.files import NATIVE
 from heapwright.link import step
 from heapwright.link.choose import Wish
 from heapwright.link.judge import Judgement, judge_link
@@ -66,7 +66,7 @@ def run_compiler(command: Sequence[str], wish: Wish) -> int:
         words = list(command[first:])  # the compiler will say what is wrong with it
     if _OTHER.match(name) or any(w in _NO_LINK or _QUESTION.match(w) for w in words) or not words:
         return _run(list(command), dict(os.environ))
-    folder = Path(str(files("heapwright"))) / "_native/ld"
+    folder = NATIVE / "ld"
     if not (folder / "ld").is_file():
         raise HeapwrightError(f"the link step is not at {folder}", "install heapwright again, with CMake at hand")
     with tempfile.TemporaryDirectory(prefix="heapwright-link-") as scratch:

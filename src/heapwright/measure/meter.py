@@ -16,13 +16,13 @@ import tempfile
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
 from heapwright.errors import HeapwrightError
+from heapwright.files import NATIVE
 from heapwright.measure.prefix import Prefix, PrefixEnd
 from heapwright.metrics import NUMERIC
 
@@ -209,7 +209,7 @@ def meter_path() -> Path:
         HeapwrightError: it is not there.
     """
     named = os.environ.get("HEAPWRIGHT_METER")
-    path = Path(named) if named else Path(str(files("heapwright"))) / "_native" / "heapwright-meter"
+    path = Path(named) if named else NATIVE / "heapwright-meter"
     if not os.access(path, os.X_OK):
         raise HeapwrightError(f"the meter is not at {path}", "run 'make build', or reinstall heapwright")
     return path

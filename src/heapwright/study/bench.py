@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import msgspec
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.takeover import bindings, judge, watch_environment
 from heapwright.errors import HeapwrightError
+from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
 from heapwright.study.bench_results import Cell, derive
@@ -83,7 +83,7 @@ def program_path(name: str) -> Path:
     Raises:
         HeapwrightError: it is not there.
     """
-    path = Path(str(files("heapwright"))) / "_native/benchmarks" / name
+    path = NATIVE / "benchmarks" / name
     if not os.access(path, os.X_OK):
         raise HeapwrightError(f"there is no benchmark program {path}", "run 'make build', or reinstall heapwright")
     return path

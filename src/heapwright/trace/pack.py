@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.files import NATIVE
 
 _Told = TypeVar("_Told", bound=msgspec.Struct)
 
@@ -40,7 +40,7 @@ def native_program(name: str) -> Path:
     Raises:
         HeapwrightError: it is not there.
     """
-    path = Path(str(files("heapwright"))) / "_native" / name
+    path = NATIVE / name
     if not os.access(path, os.X_OK):
         raise HeapwrightError(f"there is no program {path}", "run 'make build', or reinstall heapwright")
     return path
