@@ -12,8 +12,8 @@
 
 #include "backends.h"
 #include "calls.h"
-#include "keeper.h"
 #include "procfs.h"
+#include "watchdog.h"
 
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
@@ -70,13 +70,13 @@ bool run_notify(RunContext& context, std::string& error) {
   const int listener = context.child.listener();
   // Linux 6.6: the caller and we take turns, so the kernel may wake us on its own core.
   ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
-  Keeper keeper;
-  if (!keeper.start(context.options, listener, context.child.pid())) {
-    error = std::string("cannot start the keeper process: ") + std::strerror(errno);
+  Watchdog watchdog;
+  if (!watchdog.start(context.options, listener, context.child.pid())) {
+    error = std::string("cannot start the watchdog process: ") + std::strerror(errno);
     return false;
   }
-  supervisor.spare(keeper.pid());
-  watcher.ignore(keeper.pid());
+  supervisor.spare(watchdog.pid());
+  watcher.ignore(watchdog.pid());
   const int ticker = open_ticker(context.options.interval_ms);
   context.go();
   std::array<pollfd, 3> files{{{.fd = listener, .events = POLLIN, .revents = 0},
@@ -87,7 +87,7 @@ bool run_notify(RunContext& context, std::string& error) {
       break;
     }
     if ((files[0].revents & POLLIN) != 0) {
-      answer(listener, keeper.request(), watcher);
+      answer(listener, watchdog.request(), watcher);
     } else if ((files[0].revents & POLLHUP) != 0) {
       files[0].fd = -1;  // the last filtered process has gone; only its burial is left
     }
@@ -103,7 +103,7 @@ bool run_notify(RunContext& context, std::string& error) {
       supervisor.reap(watcher, context.outcome);
     }
   }
-  keeper.dismiss(files[0].fd >= 0);
+  watchdog.dismiss(files[0].fd >= 0);
   close(ticker);
   return true;
 }

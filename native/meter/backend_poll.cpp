@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "backends.h"
-#include "keeper.h"
 #include "procfs.h"
+#include "watchdog.h"
 
 namespace heapwright::meter {
 
@@ -19,14 +19,14 @@ bool run_poll(RunContext& context, std::string& error) {
   if (!context.child.prepare(error)) {
     return false;
   }
-  Keeper keeper;
+  Watchdog watchdog;
   if (context.options.die_with_parent) {
-    if (!keeper.start(context.options, -1, context.child.pid())) {
-      error = std::string("cannot start the keeper process: ") + std::strerror(errno);
+    if (!watchdog.start(context.options, -1, context.child.pid())) {
+      error = std::string("cannot start the watchdog process: ") + std::strerror(errno);
       return false;
     }
-    supervisor.spare(keeper.pid());
-    context.watcher.ignore(keeper.pid());
+    supervisor.spare(watchdog.pid());
+    context.watcher.ignore(watchdog.pid());
   }
   const bool reads = context.outcome.backend != Backend::kNone;
   const int ticker = open_ticker(reads ? context.options.interval_ms : 1000);
@@ -50,7 +50,7 @@ bool run_poll(RunContext& context, std::string& error) {
     }
     supervisor.reap(context.watcher, context.outcome);
   }
-  keeper.dismiss(false);
+  watchdog.dismiss(false);
   close(ticker);
   return true;
 }

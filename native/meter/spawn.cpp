@@ -163,7 +163,8 @@ void Spawned::child(const Options& options, std::uint32_t filter_action, const s
       close(result);
     }
   }
-  prctl(PR_SET_PDEATHSIG, 0);  // it would outlast the exec; from here on it is for the keeper, or the tracer
+  prctl(PR_SET_PDEATHSIG,
+        0);  // it would outlast the exec; from here on it is for the watchdog, or the tracer
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execv(path_.c_str(), options.command.data());
   if (errno == ENOEXEC) {  // a script without its #! line, as shells and execvp run it

@@ -20,9 +20,9 @@
 namespace heapwright::model {
 
 // Numbers that are the same everywhere for a seed; the distributions of <random> are not.
-class Dice {
+class Rng {
  public:
-  explicit Dice(std::uint64_t seed) : bits_(seed) {}
+  explicit Rng(std::uint64_t seed) : bits_(seed) {}
   double uniform() { return static_cast<double>(bits_() >> 11) * 0x1.0p-53; }
   std::uint64_t below(std::uint64_t n) {
     return std::min(n - 1, static_cast<std::uint64_t>(uniform() * static_cast<double>(n)));
@@ -59,8 +59,8 @@ class Cohort {
 
   // Takes one out, for another group or its own; `wanted` counts what is to end by age, and one is taken off the bin it falls
   // into. There must be one alive.
-  Held take(std::array<std::uint64_t, kAgeBins>& wanted, const SizeClass& kind, bool for_others, Dice& dice) {
-    const std::uint64_t draw = dice.below(1000);
+  Held take(std::array<std::uint64_t, kAgeBins>& wanted, const SizeClass& kind, bool for_others, Rng& rng) {
+    const std::uint64_t draw = rng.below(1000);
     std::size_t at = all_.size();
     if (draw < kind.in_order) {
       at = forward(last_ + 1, std::min(all_.size(), last_ + 65));
@@ -68,7 +68,7 @@ class Cohort {
       at = backward(last_, last_ < 65 ? 0 : last_ - 65);
     }
     if (at >= all_.size() || wanted[bin_of(at)] == 0 || (left_ > 0 && for_others != (at < left_))) {
-      at = anywhere(wanted, for_others, dice);
+      at = anywhere(wanted, for_others, rng);
     }
     unsigned bin = bin_of(at);
     for (unsigned i = 0; wanted[bin] == 0 && i < kAgeBins; ++i) {
@@ -118,14 +118,14 @@ class Cohort {
     }
     return all_.size();
   }
-  std::size_t within(std::size_t low, std::size_t high, Dice& dice) const {
+  std::size_t within(std::size_t low, std::size_t high, Rng& rng) const {
     for (int i = 0; i < 8 && low < high; ++i) {
-      const std::size_t at = low + dice.below(high - low);
+      const std::size_t at = low + rng.below(high - low);
       if (all_[at].alive) {
         return at;
       }
     }
-    const std::size_t middle = low < high ? low + dice.below(high - low) : low;
+    const std::size_t middle = low < high ? low + rng.below(high - low) : low;
     const std::size_t at = forward(middle, high);
     return at < all_.size() ? at : forward(low, middle);
   }
@@ -139,7 +139,7 @@ class Cohort {
   }
   // One of an age that is wanted, of those in [from, to); size() where there is none.
   std::size_t of_age(const std::array<std::uint64_t, kAgeBins>& wanted, std::size_t from, std::size_t to,
-                     Dice& dice) const {
+                     Rng& rng) const {
     std::array<std::pair<std::size_t, std::size_t>, kAgeBins> ranges;
     std::uint64_t sum = 0;
     for (unsigned bin = 0; bin < kAgeBins; ++bin) {
@@ -150,26 +150,26 @@ class Cohort {
     if (sum == 0) {
       return all_.size();
     }
-    std::uint64_t draw = dice.below(sum);
+    std::uint64_t draw = rng.below(sum);
     for (unsigned bin = 0; bin < kAgeBins; ++bin) {
       if (const auto [low, high] = ranges[bin]; low < high) {
         if (draw < wanted[bin]) {
-          return within(low, high, dice);
+          return within(low, high, rng);
         }
         draw -= wanted[bin];
       }
     }
     return all_.size();
   }
-  std::size_t anywhere(const std::array<std::uint64_t, kAgeBins>& wanted, bool for_others, Dice& dice) const {
+  std::size_t anywhere(const std::array<std::uint64_t, kAgeBins>& wanted, bool for_others, Rng& rng) const {
     std::size_t at = all_.size();
     if (left_ > 0) {
-      at = of_age(wanted, for_others ? 0 : left_, for_others ? left_ : all_.size(), dice);
+      at = of_age(wanted, for_others ? 0 : left_, for_others ? left_ : all_.size(), rng);
     }
     if (at >= all_.size()) {
-      at = of_age(wanted, 0, all_.size(), dice);
+      at = of_age(wanted, 0, all_.size(), rng);
     }
-    return at < all_.size() ? at : within(0, all_.size(), dice);
+    return at < all_.size() ? at : within(0, all_.size(), rng);
   }
   void compact() {
     std::size_t to = 0;

@@ -9,8 +9,8 @@ namespace heapwright::model {
 
 namespace {
 
-constexpr std::uint64_t kMostCount = std::uint64_t{1} << 48;  // of anything: enough, and sums do not overflow
-constexpr std::uint64_t kMostItems = std::uint64_t{1} << 22;  // in a list
+constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 48;  // of anything: enough, and sums do not overflow
+constexpr std::uint64_t kMaxItems = std::uint64_t{1} << 22;  // in a list
 
 class Numbers {
  public:
@@ -22,14 +22,14 @@ class Numbers {
     }
     return text.data();
   }
-  std::uint64_t next(std::uint64_t most = kMostCount) {
+  std::uint64_t next(std::uint64_t most = kMaxCount) {
     const std::string text = word();
     if (text == "-1") {
-      return most == kMostCount ? kNever : throw std::runtime_error("-1 stands where a count must be");
+      return most == kMaxCount ? kNever : throw std::runtime_error("-1 stands where a count must be");
     }
     std::uint64_t value = 0;
     for (const char c : text) {
-      if (c < '0' || c > '9' || value > kMostCount) {
+      if (c < '0' || c > '9' || value > kMaxCount) {
         throw std::runtime_error("'" + text + "' is no whole number that can be meant");
       }
       value = value * 10 + static_cast<std::uint64_t>(c - '0');
@@ -51,7 +51,7 @@ class Numbers {
     return static_cast<std::uint32_t>(value);
   }
   std::vector<std::uint64_t> list() {
-    std::vector<std::uint64_t> found(static_cast<std::size_t>(next(kMostItems)));
+    std::vector<std::uint64_t> found(static_cast<std::size_t>(next(kMaxItems)));
     for (std::uint64_t& value : found) {
       value = next();
     }
@@ -261,7 +261,7 @@ bool read_plan(std::FILE* file, Plan& plan, std::string& error) {
     } else if (kind == "rand-malloc") {
       plan.rand_malloc = true;
       plan.nanoseconds = in.count();
-      for (std::uint64_t n = in.next(kMostItems); n > 0; --n) {
+      for (std::uint64_t n = in.next(kMaxItems); n > 0; --n) {
         MeanClass& mean = plan.means.emplace_back();
         mean.size = in.count();
         mean.count = in.count();

@@ -92,13 +92,13 @@ namespace {
 class RandMallocSource : public trace::EventSource {
  public:
   RandMallocSource(std::vector<MeanClass> means, std::uint64_t nanoseconds, std::uint64_t seed)
-      : means_(std::move(means)), dice_(seed * 2 + 1), length_(static_cast<double>(nanoseconds)) {
+      : means_(std::move(means)), rng_(seed * 2 + 1), length_(static_cast<double>(nanoseconds)) {
     header_.synthetic = true;
     header_.allocator = "none: made from a model";
     for (std::uint32_t c = 0; c < means_.size(); ++c) {
       ticks_ += means_[c].count;
       if (means_[c].count > 0) {
-        turns_.push({dice_.uniform() / static_cast<double>(means_[c].count), c});
+        turns_.push({rng_.uniform() / static_cast<double>(means_[c].count), c});
       }
     }
   }
@@ -129,7 +129,7 @@ class RandMallocSource : public trace::EventSource {
     }
     double sum = 0;
     for (int i = 0; i < 5; ++i) {
-      sum += dice_.uniform();
+      sum += rng_.uniform();
     }
     const auto lifetime = whole(static_cast<double>(mean.lifetime) * sum / 2.5);
     event.kind = Kind::kMalloc;
@@ -145,7 +145,7 @@ class RandMallocSource : public trace::EventSource {
  private:
   std::vector<MeanClass> means_;
   trace::Header header_;
-  Dice dice_;
+  Rng rng_;
   double length_;
   std::uint64_t ticks_ = 0;
   std::uint64_t tick_ = 0;

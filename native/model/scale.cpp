@@ -7,7 +7,7 @@ namespace heapwright::model {
 
 namespace {
 
-constexpr double kMostTicks = 1 << 30;  // of a window
+constexpr double kMaxTicks = 1 << 30;  // of a window
 
 // Rounds a row of numbers so that no sum of its first ones is off by more than a half.
 class Rounded {
@@ -93,7 +93,7 @@ bool scale(Model& model, double heap, double time) {
     for (; at < model.script.size() && model.script[at].tick < old_begins.back(); ++at) {
       ++ticks;
     }
-    if (ticks > kMostTicks) {
+    if (ticks > kMaxTicks) {
       return false;
     }
     window.ticks = static_cast<std::uint64_t>(ticks);

@@ -48,7 +48,7 @@ void WindowsSource::emit(Event event, std::uint32_t slot) {
 
 std::uint32_t WindowsSource::pick_thread(std::uint32_t kind) {
   const auto& threads = model_.classes[kind].threads;
-  return threads.size() == 1 ? threads.front().first : drawn(threads, dice_.uniform() * sum_of(threads));
+  return threads.size() == 1 ? threads.front().first : drawn(threads, rng_.uniform() * sum_of(threads));
 }
 
 // The thread of group `by` that frees a stay which the thread `made` began.
@@ -59,7 +59,7 @@ std::uint32_t WindowsSource::freeing_thread(std::uint32_t kind, std::uint32_t ma
   for (const auto& [thread, count] : c.freed_by) {
     sum += group_of(thread) == by ? static_cast<double>(count) : 0;
   }
-  double draw = sum == 0 || c.freed_by.empty() ? 0 : dice_.uniform() * sum;
+  double draw = sum == 0 || c.freed_by.empty() ? 0 : rng_.uniform() * sum;
   if (own) {
     draw -= static_cast<double>(c.freed_own);
     if (draw < 0 || sum == 0) {
@@ -80,7 +80,7 @@ std::uint32_t WindowsSource::freeing_thread(std::uint32_t kind, std::uint32_t ma
 void WindowsSource::free_one(const Held& held, std::uint32_t kind, std::uint32_t by) {
   Event event;
   event.kind =
-      model_.sized_frees > 0 && dice_.below(1000) < model_.sized_frees ? Kind::kFreeSized : Kind::kFree;
+      model_.sized_frees > 0 && rng_.below(1000) < model_.sized_frees ? Kind::kFreeSized : Kind::kFree;
   event.object = held.object;
   event.size = event.kind == Kind::kFreeSized ? held.size : 0;
   event.touched = touched_of(kind, held.size);
@@ -116,7 +116,7 @@ bool WindowsSource::take_victim(std::uint32_t kind, Held& held) {
     held = brief.held;
   } else if (old) {
     ++c.olds_taken;
-    held = cohorts_[kind].take(c.old, model_.classes[kind], false, dice_);
+    held = cohorts_[kind].take(c.old, model_.classes[kind], false, rng_);
   } else {
     return false;
   }

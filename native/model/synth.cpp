@@ -68,7 +68,7 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
         c.olds.pop_front();
       }
       release(kind,
-              cohorts_[kind].take(c.old, model_.classes[kind], group != model_.classes[kind].group, dice_),
+              cohorts_[kind].take(c.old, model_.classes[kind], group != model_.classes[kind].group, rng_),
               group);
     }
   }
@@ -77,7 +77,7 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
 // Sets down what is to be done in a window.
 void WindowsSource::enter(Window& window) {
   spread_lengths(window, model_.classes, model_.stretch);
-  plan_ = plan_window(window, model_.classes, model_.stretch, dice_);
+  plan_ = plan_window(window, model_.classes, model_.stretch, rng_);
   ticks_ = window.ticks;
   length_ = static_cast<double>(window.nanoseconds);
   part_ = 0;
@@ -145,7 +145,7 @@ void WindowsSource::run_tick(std::uint64_t rank, Turns& turns) {
   if (script_at_ < model_.script.size() && model_.script[script_at_].tick <= tick_ + rank) {
     begin_scripted(script_at_++);
   } else if (turns.left() > 0) {
-    const std::uint32_t group = turns.next(dice_);
+    const std::uint32_t group = turns.next(rng_);
     Actor& actor = actors_[group];
     if (actor.timed) {
       run_ends(group, actor.done, Until::kTick);

@@ -27,10 +27,10 @@ class Turns {
   std::uint64_t left() const { return ticks_left_; }
   std::uint32_t last() const { return now_; }
   // The group of the next tick; there must be one left.
-  std::uint32_t next(Dice& dice) {
+  std::uint32_t next(Rng& rng) {
     --ticks_left_;
     if (left_ == 0) {
-      change(dice);
+      change(rng);
     }
     --left_;
     ++done_[now_];
@@ -43,13 +43,13 @@ class Turns {
                ? 2
                : static_cast<double>(done_[group]) / static_cast<double>(ticks_[group]);
   }
-  void change(Dice& dice) {
+  void change(Rng& rng) {
     for (std::uint32_t group = 0; group < kGroups; ++group) {
       now_ = progress(group) < progress(now_) ? group : now_;
     }
     // Not all of one length, or they would meet in step.
     const std::uint64_t turn = ++turns_[now_];
-    const double up_to = turn < turns_of_each_ && !alone_ ? static_cast<double>(turn) + dice.uniform() - 0.5
+    const double up_to = turn < turns_of_each_ && !alone_ ? static_cast<double>(turn) + rng.uniform() - 0.5
                                                           : static_cast<double>(turns_of_each_);
     const auto ticks = static_cast<double>(ticks_[now_]);
     const std::uint64_t end = whole(ticks * up_to / static_cast<double>(turns_of_each_));

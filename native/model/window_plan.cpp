@@ -45,8 +45,8 @@ double bent(double part, std::uint64_t mean) {
 }
 
 // The i-th of `count` places.
-double place(std::uint64_t i, std::uint64_t count, Dice& dice) {
-  return (static_cast<double>(i) + dice.uniform()) / static_cast<double>(count);
+double place(std::uint64_t i, std::uint64_t count, Rng& rng) {
+  return (static_cast<double>(i) + rng.uniform()) / static_cast<double>(count);
 }
 
 // Who gets the next of many, where some are to have a share each and nobody the rest: evenly.
@@ -85,23 +85,23 @@ class Shares {
 
 // Places one class and lifetime of brief stays.
 void place_brief(std::vector<Begin>& begins, const Part& part_of_group, std::uint64_t count, double ticks,
-                 std::uint32_t kind, unsigned bin, std::uint64_t mean, double stretch, Dice& dice) {
+                 std::uint32_t kind, unsigned bin, std::uint64_t mean, double stretch, Rng& rng) {
   const auto bursts = static_cast<double>(part_of_group.brief_bursts);
   const bool bursty = bursts > 0 && bursts < kBursty * ticks;
   const double low = static_cast<double>(bin_low(bin)) * (bin == 0 ? 1 : stretch);
   const std::size_t first = begins.size();
   for (std::uint64_t i = 0; i < count; ++i) {
-    const double length = low + (bin == 0 ? 0 : low * bent(place(i, count, dice), mean));
+    const double length = low + (bin == 0 ? 0 : low * bent(place(i, count, rng), mean));
     begins.push_back(
         {0, kind, kNoClass, static_cast<std::uint32_t>(std::min(length, std::max(0.0, ticks - 1))), 0, 0});
   }
   // Lengths and places are spread each by itself, so they are matched by chance.
   for (std::size_t i = begins.size() - first; i > 1; --i) {
-    std::swap(begins[first + i - 1], begins[first + dice.below(i)]);
+    std::swap(begins[first + i - 1], begins[first + rng.below(i)]);
   }
   for (std::uint64_t i = 0; i < count; ++i) {
     Begin& begin = begins[first + i];
-    const double part = place(i, count, dice);
+    const double part = place(i, count, rng);
     const double length = static_cast<double>(begin.length) / ticks;
     // A stay much shorter than the time between two bursts is freed on its own.
     if (bursty && length * bursts > 0.125) {
@@ -161,7 +161,7 @@ double share_of(std::uint64_t some, std::uint64_t all) {
 }  // namespace
 
 WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& classes, double stretch,
-                       Dice& dice) {
+                       Rng& rng) {
   WindowPlan plan;
   const Sums sums = sums_of(window, classes);
   std::array<std::uint64_t, kGroups> frees{};
@@ -187,12 +187,12 @@ WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& class
     const Part& part = window.parts[group];
     std::vector<Begin>& begins = plan[group].begins;
     for (std::uint64_t i = 0; i < row.long_count; ++i) {
-      const double at = bent(place(i, row.long_count, dice), part.long_at);
+      const double at = bent(place(i, row.long_count, rng), part.long_at);
       begins.push_back({static_cast<float>(at), kind, kNoClass, kLong, 0, group});
     }
     for (const Lengths& lengths : classes[kind].brief) {
       place_brief(begins, part, row.brief[lengths.bin], static_cast<double>(sums.begins[group]), kind,
-                  lengths.bin, lengths.at, stretch, dice);
+                  lengths.bin, lengths.at, stretch, rng);
     }
     const std::uint64_t olds = row.old_ends();
     for (std::uint64_t i = 0; i < olds; ++i) {
@@ -200,7 +200,7 @@ WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& class
       const Part& freer = window.parts[by];
       const auto bursts = static_cast<double>(freer.old_bursts);
       const auto ticks = static_cast<double>(plan[by].timed ? sums.begins[by] : window.ticks);
-      double at = bent(place(i, olds, dice), freer.old_at);
+      double at = bent(place(i, olds, rng), freer.old_at);
       if (bursts > 0 && bursts < kBursty * ticks) {
         at = freer.old_bursts == 1 ? static_cast<double>(freer.old_at) / 1000
                                    : (std::floor(at * bursts) + 0.5) / bursts;

@@ -41,7 +41,6 @@ using WindowPlan = std::array<GroupPlan, kGroups>;
 // Gives brief stays that are only known to be as all of their class their lengths; before plan_window().
 void spread_lengths(Window& window, const std::vector<SizeClass>& classes, double stretch);
 
-WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& classes, double stretch,
-                       Dice& dice);
+WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& classes, double stretch, Rng& rng);
 
 }  // namespace heapwright::model

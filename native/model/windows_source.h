@@ -77,7 +77,7 @@ class WindowsSource : public trace::EventSource {
  public:
   WindowsSource(Model model, std::uint64_t seed)
       : model_(std::move(model)),
-        dice_(seed * 2 + 1),
+        rng_(seed * 2 + 1),
         cohorts_(model_.classes.size()),
         by_slot_(model_.threads) {
     header_.synthetic = true;
@@ -148,7 +148,7 @@ class WindowsSource : public trace::EventSource {
 
   Model model_;
   trace::Header header_;
-  Dice dice_;
+  Rng rng_;
   std::vector<Cohort> cohorts_;
   std::vector<Drawer> drawers_;
   std::vector<std::uint64_t> script_objects_;

@@ -123,14 +123,14 @@ void configure() {
   if (getauxval(AT_SECURE) != 0) {
     return;  // set-user-ID and the like: whoever started it must not choose where it writes
   }
-  constexpr std::size_t kMost = std::size_t{8} << 20;  // more than a process can be started with
+  constexpr std::size_t kMax = std::size_t{8} << 20;  // more than a process can be started with
   void* const room =
-      mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      mmap(nullptr, kMax, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) {
     return;
   }
   auto* const environment = static_cast<char*>(room);
-  const std::size_t bytes = sys::read_start("/proc/self/environ", environment, kMost);
+  const std::size_t bytes = sys::read_start("/proc/self/environ", environment, kMax);
   const char* const where = variable(environment, bytes, kFolderVariable);
   const char* const parent = variable(environment, bytes, kParentVariable);
   const char* const clock = variable(environment, bytes, kClockVariable);
@@ -141,7 +141,7 @@ void configure() {
   only_parent = parent == nullptr ? 0 : std::strtol(parent, nullptr, 10);
   mark_signal = mark == nullptr ? 0 : static_cast<int>(std::strtol(mark, nullptr, 10));
   const bool monotonic = clock != nullptr && std::strcmp(clock, "monotonic") == 0;
-  munmap(room, kMost);
+  munmap(room, kMax);
   if (folder[0] == 0) {
     return;
   }

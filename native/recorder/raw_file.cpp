@@ -55,8 +55,8 @@ std::size_t RawFile::read_at(std::uint64_t where, void* into, std::size_t bytes)
 }
 
 void RawFile::find_blocks(std::uint64_t bytes) {
-  constexpr std::uint64_t kMostBlocks = 1ULL << 32;
-  for (std::uint64_t index = 0; index < kMostBlocks; ++index) {
+  constexpr std::uint64_t kMaxBlocks = 1ULL << 32;
+  for (std::uint64_t index = 0; index < kMaxBlocks; ++index) {
     const std::uint64_t where = (index + 1) * kBlockBytes;
     if (where >= bytes) {
       truncated_ = bytes > kBlockBytes && bytes % kBlockBytes != 0;

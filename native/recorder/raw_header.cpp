@@ -62,13 +62,13 @@ Time::Time(const FileHeader& raw)
 }
 
 std::uint64_t Time::of(std::uint64_t stamp) const {
-  constexpr std::uint64_t kMost = 1ULL << 62;
+  constexpr std::uint64_t kMax = 1ULL << 62;
   if (stamp <= first_) {
     return 0;
   }
   const double ns =
       static_cast<double>(stamp - first_) * (static_cast<double>(ns_) / static_cast<double>(units_));
-  return ns < static_cast<double>(kMost) ? static_cast<std::uint64_t>(ns) : kMost;
+  return ns < static_cast<double>(kMax) ? static_cast<std::uint64_t>(ns) : kMax;
 }
 
 }  // namespace heapwright::trace

@@ -291,7 +291,7 @@ class Expander {
     } else if (facts_.used[event.object]) {
       object.slot = static_cast<std::uint32_t>(own.take());
     }
-    slots_full_ = slots_full_ || object.slot >= kMostSlots;
+    slots_full_ = slots_full_ || object.slot >= kMaxSlots;
     const std::uint64_t limit = limit_of(event.object);
     object.touched = std::min(event.size, limit);
     before(to, object, event.size, limit);

@@ -61,7 +61,7 @@ inline constexpr std::uint64_t kOpsMagic = 0x3353504f54525748;  // "HWRTOPS3"
 inline constexpr std::size_t kChunkWords = 4096;
 inline constexpr std::size_t kChunkBytes = kChunkWords * sizeof(Word);
 inline constexpr std::size_t kGroup = 8;  // words an operation has at most, with all that stands before it
-inline constexpr std::uint64_t kMostSlots = std::uint64_t{1} << 28;
+inline constexpr std::uint64_t kMaxSlots = std::uint64_t{1} << 28;
 
 constexpr Word word(Op op, std::uint64_t slot, std::uint64_t argument) {
   return Word{op} | slot << 4 | argument << 32;

@@ -366,7 +366,7 @@ bool prepare(Replay& replay) {
   Plan& plan = replay.plan;
   if (::pread(replay.file, &plan, sizeof plan, 0) != static_cast<ssize_t>(sizeof plan) ||
       plan.magic != kOpsMagic || plan.threads == 0 || plan.lanes == 0 || plan.lanes > plan.threads ||
-      plan.threads >= kMostSlots || plan.readings >= kMostSlots || plan.shared_slots > kMostSlots) {
+      plan.threads >= kMaxSlots || plan.readings >= kMaxSlots || plan.shared_slots > kMaxSlots) {
     return false;
   }
   // What the plan tells of must be there before memory is taken for it.
@@ -382,7 +382,7 @@ bool prepare(Replay& replay) {
     LanePlan found;
     const auto place = lanes_at + static_cast<off_t>(lane * sizeof found);
     return ::pread(replay.file, &found, sizeof found, place) == static_cast<ssize_t>(sizeof found) &&
-                   found.slots <= kMostSlots
+                   found.slots <= kMaxSlots
                ? found.slots
                : 0;
   };

@@ -11,8 +11,7 @@ constexpr std::uint8_t kTouchedFlag = 0x80;
 constexpr std::uint8_t kSameSizeFlag = 0x40;
 constexpr unsigned kNear = 16;  // ago so near, or so near the last one, are said in the byte alone
 constexpr unsigned kFirstBucket = 3 * kNear + 1;
-constexpr std::uint64_t kMostColumn =
-    std::uint64_t{kBlockEvents} * 20;  // bytes: two longest varints an event
+constexpr std::uint64_t kMaxColumn = std::uint64_t{kBlockEvents} * 20;  // bytes: two longest varints an event
 
 bool refers(Kind kind) {
   return kind == Kind::kRealloc || ends(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched;
@@ -130,14 +129,14 @@ bool BlockDecoder::open(std::string_view block) {
     error_ = why;
     return false;
   };
-  if (!reader.ok() || left_ > kBlockEvents || made_ > kMostObjects) {
+  if (!reader.ok() || left_ > kBlockEvents || made_ > kMaxObjects) {
     return fail("a block's head makes no sense");
   }
   for (std::size_t i = 0; i < kColumns; i++) {
     const auto codec = static_cast<Codec>(reader.byte());
     const std::uint64_t size = reader.varint();
     const std::string_view stored = reader.bytes(reader.varint());
-    if (!reader.ok() || size > kMostColumn) {
+    if (!reader.ok() || size > kMaxColumn) {
       return fail("a column's head makes no sense");
     }
     if (!known(codec)) {
@@ -228,7 +227,7 @@ bool BlockDecoder::next(Event& event) {
   event.thread = static_cast<std::uint32_t>(thread_);
   now_ += static_cast<std::uint64_t>(unzigzag(columns_[kTimes].varint()));
   event.time = now_ * tick_;
-  bool good = run_ > 0 && thread_ < kMostThreads && fill(event, columns_[kKinds].byte());
+  bool good = run_ > 0 && thread_ < kMaxThreads && fill(event, columns_[kKinds].byte());
   for (const ByteReader& column : columns_) {
     good = good && column.ok();
   }

@@ -37,8 +37,8 @@
 namespace heapwright::trace {
 
 inline constexpr std::uint32_t kBlockEvents = 1U << 20;
-inline constexpr std::uint64_t kMostObjects = std::uint64_t{1} << 48;
-inline constexpr std::uint64_t kMostThreads = std::uint64_t{1} << 24;
+inline constexpr std::uint64_t kMaxObjects = std::uint64_t{1} << 48;
+inline constexpr std::uint64_t kMaxThreads = std::uint64_t{1} << 24;
 
 enum Column : std::uint8_t {
   kKinds,

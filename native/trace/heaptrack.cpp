@@ -16,7 +16,7 @@ namespace heapwright::trace {
 
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 47;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;
 constexpr std::size_t kLongestLine = 1 << 20;
 
 // The next hexadecimal number of a line; false where there is none.
@@ -144,7 +144,7 @@ bool HeaptrackSource::make(std::string_view rest, Event& event) {
   event = {};
   event.time = time_;
   if (!number(rest, trace)) {  // interpreted
-    if (first >= infos_.size() || infos_[first].size > kMostBytes) {
+    if (first >= infos_.size() || infos_[first].size > kMaxBytes) {
       return false;
     }
     event.size = infos_[first].size;
@@ -152,7 +152,7 @@ bool HeaptrackSource::make(std::string_view rest, Event& event) {
     infos_[first].live.push_back(event.object);
     return true;
   }
-  if (!number(rest, pointer) || first > kMostBytes || pointer == 0) {
+  if (!number(rest, pointer) || first > kMaxBytes || pointer == 0) {
     return false;
   }
   event.size = first;

@@ -27,7 +27,7 @@ inline constexpr std::string_view kPackedMagic{"HWPACK"};
 inline constexpr std::uint16_t kPackedVersion = 1;
 inline constexpr std::string_view kPackedEnd{"HWPKEND\n"};
 inline constexpr std::size_t kSectionHead = 12;
-inline constexpr std::uint32_t kMostSection = 64U << 20;  // bytes; a longer one is damage
+inline constexpr std::uint32_t kMaxSection = 64U << 20;  // bytes; a longer one is damage
 inline constexpr std::size_t kEndSize = 16;
 
 struct FileCloser {

@@ -121,7 +121,7 @@ class Reader final : public PackedSource {
     letters = reader.bytes(4);
     const auto length = reader.fixed<std::uint32_t>();
     const auto sum = reader.fixed<std::uint32_t>();
-    if (length > kMostSection || length > size_ - std::min(size_, place_ + kSectionHead)) {
+    if (length > kMaxSection || length > size_ - std::min(size_, place_ + kSectionHead)) {
       return false;
     }
     std::fill(head.begin() + 8, head.end(), '\0');

@@ -108,11 +108,11 @@ class Writer final : public PackedWriter {
 
   // Keeps the books of what is live.
   bool account(const Event& event) {
-    if (event.thread >= kMostThreads) {
+    if (event.thread >= kMaxThreads) {
       return contradiction(event, "is of a thread numbered too high, about object");
     }
     if (makes(event.kind)) {
-      if (event.object != summary_.allocations || event.object >= kMostObjects) {
+      if (event.object != summary_.allocations || event.object >= kMaxObjects) {
         return contradiction(event, "makes objects out of order:");
       }
       if (event.kind == Kind::kAligned && !std::has_single_bit(event.alignment)) {

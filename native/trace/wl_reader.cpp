@@ -17,8 +17,8 @@ namespace heapwright::trace {
 namespace {
 
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 47;  // no allocation can be larger
-constexpr std::size_t kMostThreads = 65536;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;  // no allocation can be larger
+constexpr std::size_t kMaxThreads = 65536;
 constexpr int kTurn = 32;  // operations a thread plays before another is looked at
 
 // A thread's operations, or the main program's.
@@ -127,7 +127,7 @@ bool WlSource::read_main() {
       const auto value = number(main);
       sound = value.has_value();
       if (sound && operation == wl::kStartThread) {
-        if (*value < file_.size() && streams_.size() < kMostThreads) {
+        if (*value < file_.size() && streams_.size() < kMaxThreads) {
           streams_.push_back({.begin = *value, .at = *value, .end = file_.size()});
         } else {
           ++loss_.events;
@@ -268,7 +268,7 @@ void WlSource::free_slot(Stream& stream, std::uint64_t from) {
 }
 
 void WlSource::make(Stream& stream, Event event, std::uint64_t into) {
-  if (into == 0 || event.size > kMostBytes) {
+  if (into == 0 || event.size > kMaxBytes) {
     ++loss_.failed_calls;
     return;
   }
@@ -280,7 +280,7 @@ void WlSource::make(Stream& stream, Event event, std::uint64_t into) {
     free_slot(stream, into);  // so does trace_run
   }
   if (event.alignment != 0 &&
-      ((event.alignment & (event.alignment - 1)) != 0 || event.alignment > kMostBytes)) {
+      ((event.alignment & (event.alignment - 1)) != 0 || event.alignment > kMaxBytes)) {
     ++loss_.events;
     return;
   }
@@ -303,7 +303,7 @@ void WlSource::resize(Stream& stream, std::uint64_t into, std::uint64_t from, st
     make(stream, event, into);
     return;
   }
-  if (into == 0 || size > kMostBytes) {
+  if (into == 0 || size > kMaxBytes) {
     ++loss_.failed_calls;
     return;
   }
@@ -361,7 +361,7 @@ bool WlSource::step(Stream& stream) {
       if (event.kind == Kind::kAligned) {
         event.alignment = header_.page_size;
       }
-      if (operation == wl::kPvalloc && event.size <= kMostBytes) {
+      if (operation == wl::kPvalloc && event.size <= kMaxBytes) {
         event.size = (event.size + header_.page_size - 1) / header_.page_size * header_.page_size;
       }
       make(stream, event, v[0]);

@@ -78,7 +78,7 @@ def test_a_daemon_can_be_left_alone(any_meter: Meter) -> None:
     if any_meter.backend == "ptrace":
         assert ran.err == "heapwright-meter: under ptrace nothing can be left running: killing what the command left\n"
     else:
-        wait_for(mark.exists)  # it lives on; with notify the keeper answers its calls
+        wait_for(mark.exists)  # it lives on; with notify the watchdog answers its calls
 
 
 def test_a_32_bit_child(any_meter: Meter, program: Callable[..., Path]) -> None:

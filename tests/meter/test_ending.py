@@ -194,7 +194,7 @@ def test_a_killed_meter_leaves_no_call_unanswered(
 
 
 def test_a_killed_meter_leaves_the_target_running(meter_with: Callable[[str], Meter], pids: Path) -> None:
-    """With notify, whose keeper answers the calls of new processes too; and with polling, of course."""
+    """With notify, whose watchdog answers the calls of new processes too; and with polling, of course."""
     for backend in ("notify", "poll"):
         pids.unlink(missing_ok=True)
         out = pids.with_name(backend)

@@ -45,7 +45,7 @@ inline void check_zero(const unsigned char* at, std::size_t size) {
 // Some blocks, each full of words of its own.
 class Blocks {
  public:
-  static constexpr std::size_t kMost = 256;
+  static constexpr std::size_t kMax = 256;
 
   explicit Blocks(std::uint64_t seed) : random_(seed) {}
 
@@ -56,7 +56,7 @@ class Blocks {
   }
 
   void step() {
-    Block& one = all_[random_.below(kMost)];
+    Block& one = all_[random_.below(kMax)];
     if (one.at == nullptr) {
       take(one, some_size());
     } else if (random_.once_in(4)) {
@@ -86,7 +86,7 @@ class Blocks {
   }
   // A block for another thread, which may be none.
   Block part() {
-    Block& one = all_[random_.below(kMost)];
+    Block& one = all_[random_.below(kMax)];
     const Block given = one;
     one.at = nullptr;
     return given;
@@ -179,7 +179,7 @@ class Blocks {
   }
 
   Random random_;
-  Block all_[kMost] = {};
+  Block all_[kMax] = {};
 };
 
 inline void mixed(std::uint64_t seed) {

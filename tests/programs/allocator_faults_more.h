@@ -99,24 +99,24 @@ inline std::size_t use_up_mappings(unsigned char* pages, std::size_t most) {
 }
 
 inline int maps() {
-  constexpr std::size_t kMost = std::size_t{1} << 19U;
+  constexpr std::size_t kMax = std::size_t{1} << 19U;
   limited_otherwise = true;
   std::size_t had = 0;
   auto* const pages = static_cast<unsigned char*>(
-      mmap(nullptr, kMost * 2 * page_size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+      mmap(nullptr, kMax * 2 * page_size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   for (const std::size_t spare : {0, 1, 3, 10}) {
     const pid_t child = fork();
     if (child == 0) {
       scene = {spare, 0, "maps", true};
       alarm(60);
-      had = use_up_mappings(pages, kMost);
+      had = use_up_mappings(pages, kMax);
       for (std::size_t i = 0; i < spare; ++i) {
         mprotect(pages + 2 * (had - 1 - i) * page_size(), page_size(), PROT_NONE);
       }
       mixed(7);
       threads(7);
       figures->failed = had;
-      munmap(pages, kMost * 2 * page_size());
+      munmap(pages, kMax * 2 * page_size());
       scene.doing = "afterwards";
       afterwards();
       _exit(0);

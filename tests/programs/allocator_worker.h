@@ -42,10 +42,10 @@ inline double now() {
 class Worker {
  public:
   explicit Worker(std::uint64_t seed)
-      : random_(seed), phases_(random_), own_(static_cast<Block**>(map_pages(kMost * sizeof(Block*)))) {
+      : random_(seed), phases_(random_), own_(static_cast<Block**>(map_pages(kMax * sizeof(Block*)))) {
     scene = {seed, 0, "start", false};
   }
-  ~Worker() { munmap(static_cast<void*>(own_), kMost * sizeof(Block*)); }
+  ~Worker() { munmap(static_cast<void*>(own_), kMax * sizeof(Block*)); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -90,11 +90,11 @@ class Worker {
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
 
  private:
-  static constexpr std::size_t kMost = 40000;  // blocks of one thread
+  static constexpr std::size_t kMax = 40000;  // blocks of one thread
 
   void step() {
     phases_.step();
-    if (shadow.live() > (options.max_live << 20U) || count_ + 1 >= kMost) {
+    if (shadow.live() > (options.max_live << 20U) || count_ + 1 >= kMax) {
       shrink();
       return;
     }
@@ -212,7 +212,7 @@ class Worker {
 
   void shrink() {
     if (Block* const orphan = options.threads > 1 ? shadow.adopt() : nullptr; orphan != nullptr) {
-      if (random_.once_in(8) && count_ + 1 < kMost) {
+      if (random_.once_in(8) && count_ + 1 < kMax) {
         own_[count_++] = orphan;
       } else {
         give_back(orphan);

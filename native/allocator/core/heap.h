@@ -212,7 +212,7 @@ class Heap {
     std::uint32_t reciprocal = 0;
   };
   static constexpr std::size_t kStrays = 64;
-  static constexpr std::size_t kLeastInFront = 8;  // blocks, or large ones would be handed out cold
+  static constexpr std::size_t kMinInFront = 8;  // blocks, or large ones would be handed out cold
   static constexpr std::size_t kHollowFrom =
       256;                                     // bytes of a block: of smaller ones hardly a page is ever free
   static constexpr std::uint32_t kEnough = 4;  // a quarter of a superblock's blocks, to take it over
@@ -320,7 +320,7 @@ class Heap {
   // What a front may hold before it is looked at.
   [[nodiscard]] constexpr std::int32_t most_in_front(std::size_t number) const {
     const std::size_t fit = front_bytes_ / Classes::bytes(number);
-    return static_cast<std::int32_t>(std::clamp(fit, kLeastInFront, C::kFrontBlocks));
+    return static_cast<std::int32_t>(std::clamp(fit, kMinInFront, C::kFrontBlocks));
   }
   static HEAPWRIGHT_INLINE Front& front_at(Front* fronts, std::size_t offset) {
     return *reinterpret_cast<Front*>(reinterpret_cast<char*>(fronts) + offset);

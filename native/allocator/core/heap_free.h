@@ -44,7 +44,7 @@ void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
   if (length > front.longest) {
     rest = front.head;
     front.head = nullptr;
-    front.longest = front.room = std::min(most, std::max(static_cast<std::int32_t>(kLeastInFront), most / 8));
+    front.longest = front.room = std::min(most, std::max(static_cast<std::int32_t>(kMinInFront), most / 8));
   } else {
     if (last == nullptr) {
       front.head = nullptr;

@@ -151,7 +151,7 @@ bool Large::free(void* block, std::uint64_t random) {
   }
   const std::size_t bytes = entry->bytes;
   erase(entry);
-  const bool waits = random != 0 && bytes <= kMostWaiting && platform::release(block, bytes);
+  const bool waits = random != 0 && bytes <= kMaxWaiting && platform::release(block, bytes);
   if (bytes > kLargestKept || (guards && !waits)) {
     platform::unmap(block, bytes + guard_bytes());
     return true;
@@ -161,12 +161,12 @@ bool Large::free(void* block, std::uint64_t random) {
       waiting_.seed(random);
     }
     unmap(waiting_.put({.address = block, .bytes = bytes + guard_bytes()}));
-    for (Mapping old = waiting_.leave(kMostWaiting); old.bytes != 0; old = waiting_.leave(kMostWaiting)) {
+    for (Mapping old = waiting_.leave(kMaxWaiting); old.bytes != 0; old = waiting_.leave(kMaxWaiting)) {
       unmap(old);
     }
     return true;
   }
-  if (kept_count_ == kMostKept) {
+  if (kept_count_ == kMaxKept) {
     drop_oldest();
   }
   kept_[kept_count_++] = {.address = reinterpret_cast<std::uintptr_t>(block), .bytes = bytes};

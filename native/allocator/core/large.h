@@ -56,7 +56,7 @@ class Large {
   };
   [[nodiscard]] std::size_t home(std::uintptr_t address) const;
   [[nodiscard]] Entry* find(const void* block) const;
-  static constexpr std::size_t kMostKept = 16;
+  static constexpr std::size_t kMaxKept = 16;
   static constexpr std::size_t kLargestKept = std::size_t{256} << 20U;  // bytes
 
   struct Mapping {
@@ -64,7 +64,7 @@ class Large {
     std::size_t bytes;
   };
   static std::size_t mapping_bytes(const Mapping& mapping) { return mapping.bytes; }
-  static constexpr std::size_t kMostWaiting = kLargestKept;
+  static constexpr std::size_t kMaxWaiting = kLargestKept;
 
   static void unmap(const Mapping& mapping);
   void* reuse(std::size_t bytes);
@@ -77,7 +77,7 @@ class Large {
   std::size_t capacity_ = 0;  // a power of two
   std::size_t count_ = 0;
   std::size_t bytes_ = 0;
-  std::array<Entry, kMostKept> kept_{};  // the oldest first
+  std::array<Entry, kMaxKept> kept_{};  // the oldest first
   std::size_t kept_count_ = 0;
   std::size_t kept_bytes_ = 0;
   bool clean_ = true;

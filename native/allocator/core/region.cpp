@@ -13,7 +13,7 @@ constexpr std::uintptr_t kBases = 0x4000'0000'0000 / kChunkBytes;
 constexpr std::size_t kFarthest = std::size_t{16} << 40U;
 constexpr int kBaseTries = 4;
 constexpr std::size_t kLargestReservation = std::size_t{64} << 30U;
-constexpr std::size_t kMostChunksAtOnce = 16;
+constexpr std::size_t kMaxChunksAtOnce = 16;
 constexpr std::size_t kSmallHeap = std::size_t{32} << 20U;
 constexpr std::size_t kChunksToSearch = 16;
 constexpr std::size_t kLargestGuard = kSuperblockBytes / 4;  // what the bits of hardening.h leave at the end
@@ -129,7 +129,7 @@ Chunk* Region::fresh_chunk() {
     return nullptr;  // what was obtained ahead may have become too much
   }
   if (base_ + bytes_ == end_) {
-    const std::size_t chunks = std::clamp(bytes_ / kChunkBytes / 8, std::size_t{1}, kMostChunksAtOnce);
+    const std::size_t chunks = std::clamp(bytes_ / kChunkBytes / 8, std::size_t{1}, kMaxChunksAtOnce);
     if (!obtain(chunks) && (chunks == 1 || !obtain(1))) {
       return nullptr;
     }

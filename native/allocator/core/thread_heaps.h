@@ -62,8 +62,8 @@ class ThreadHeaps {
    private:
     ThreadHeaps& heaps_;
   };
-  static constexpr std::uint32_t kMostHeaps = 1U << 15U;
-  static constexpr std::uint32_t kSharedNumber = kMostHeaps;
+  static constexpr std::uint32_t kMaxHeaps = 1U << 15U;
+  static constexpr std::uint32_t kSharedNumber = kMaxHeaps;
 
   Heap<C>* enter();
   Heap<C>* make(std::uint32_t number);
@@ -136,7 +136,7 @@ Heap<C>* ThreadHeaps<C>::enter() {
     heap = idle_;
     if (heap != nullptr) {
       idle_ = heap->next_idle;
-    } else if (count_ < kMostHeaps) {
+    } else if (count_ < kMaxHeaps) {
       heap = make(count_);
       count_ += heap != nullptr ? 1 : 0;  // where there is no memory, no number is used up
     }

@@ -12,7 +12,7 @@
 namespace heapwright::alloc {
 namespace {
 
-constexpr std::size_t kMost = kSuperblocksInChunk - 1;
+constexpr std::size_t kMax = kSuperblocksInChunk - 1;
 
 // Growing in place, and in a reservation.
 class RegionTest : public testing::TestWithParam<bool> {
@@ -78,13 +78,13 @@ TEST_P(RegionTest, AClassGetsTheMemoryItHadBefore) {
 
 TEST_P(RegionTest, NeverGivesTwiceAndNeverTheDescriptions) {
   std::set<Superblock*> seen;
-  for (std::size_t i = 0; i < 10 * kMost; ++i) {
+  for (std::size_t i = 0; i < 10 * kMax; ++i) {
     Superblock* const one = take(1);
     ASSERT_NE(index_in_chunk(one), 0U);
     ASSERT_TRUE(seen.insert(one).second);
   }
   EXPECT_EQ(region.bytes(), 10 * kChunkBytes);
-  EXPECT_EQ(region.statistics().used_bytes, 10 * kMost * kSuperblockBytes);
+  EXPECT_EQ(region.statistics().used_bytes, 10 * kMax * kSuperblockBytes);
   // In address order, all of them, by next_used().
   auto expected = seen.begin();
   for (Superblock* s = region.next_used(nullptr); s != nullptr; s = region.next_used(s), ++expected) {
@@ -94,7 +94,7 @@ TEST_P(RegionTest, NeverGivesTwiceAndNeverTheDescriptions) {
 }
 
 TEST_P(RegionTest, RunsOfEveryLengthLieTogetherInOneChunk) {
-  for (std::size_t count = 1; count <= kMost; ++count) {
+  for (std::size_t count = 1; count <= kMax; ++count) {
     Superblock* const first = take(count);
     ASSERT_NE(first, nullptr);
     ASSERT_LE(index_in_chunk(first) + count, kSuperblocksInChunk);
@@ -105,7 +105,7 @@ TEST_P(RegionTest, RunsOfEveryLengthLieTogetherInOneChunk) {
 
 TEST_P(RegionTest, ARunIsFoundInTheGapItFits) {
   std::vector<Superblock*> all;
-  for (std::size_t i = 0; i < kMost; ++i) {
+  for (std::size_t i = 0; i < kMax; ++i) {
     all.push_back(take(1));
   }
   std::sort(all.begin(), all.end());
@@ -126,31 +126,31 @@ TEST_P(RegionTest, GrowsInPlaceOnlyIntoWhatIsFree) {
   region.give(next, 2);
   EXPECT_TRUE(region.grow(first, 4, 6));
   EXPECT_EQ(region.statistics().used_bytes, 6 * kSuperblockBytes);
-  EXPECT_TRUE(region.grow(first, 6, kMost));
-  EXPECT_FALSE(region.grow(first, kMost, kMost + 1)) << "beyond its chunk";
-  region.give(first, kMost);
+  EXPECT_TRUE(region.grow(first, 6, kMax));
+  EXPECT_FALSE(region.grow(first, kMax, kMax + 1)) << "beyond its chunk";
+  region.give(first, kMax);
   EXPECT_EQ(region.statistics().used_bytes, 0U);
 }
 
 TEST_P(RegionTest, TagsKeepTheirValuesBeyondTheFirstGibibyte) {
   std::vector<Superblock*> taken;
   while (region.bytes() <= std::size_t{2304} << 20U) {
-    Superblock* const first = take(kMost);
+    Superblock* const first = take(kMax);
     ASSERT_NE(first, nullptr);
-    for (std::size_t i = 0; i < kMost; ++i) {
+    for (std::size_t i = 0; i < kMax; ++i) {
       auto& tag = region.tag(memory_of(first + i));
       ASSERT_EQ(tag, 0U);
-      tag = static_cast<std::uint32_t>(taken.size() * kMost + i + 1);
+      tag = static_cast<std::uint32_t>(taken.size() * kMax + i + 1);
     }
     taken.push_back(first);
   }
   for (std::size_t n = 0; n < taken.size(); ++n) {
-    for (std::size_t i = 0; i < kMost; ++i) {
+    for (std::size_t i = 0; i < kMax; ++i) {
       auto& tag = region.tag(memory_of(taken[n] + i) + kSuperblockBytes - 1);
-      ASSERT_EQ(tag, n * kMost + i + 1);
+      ASSERT_EQ(tag, n * kMax + i + 1);
       tag = 0;
     }
-    region.give(taken[n], kMost);
+    region.give(taken[n], kMax);
   }
 }
 
@@ -161,7 +161,7 @@ TEST_P(RegionTest, StopsAtItsLimitAndGoesOnAfterSomethingIsGiven) {
     taken.push_back(one);
     ASSERT_LE(region.bytes(), 5 * kChunkBytes);
   }
-  EXPECT_EQ(taken.size(), 5 * kMost);
+  EXPECT_EQ(taken.size(), 5 * kMax);
   EXPECT_EQ(take(2), nullptr);
   region.give(taken.back(), 1);
   EXPECT_EQ(take(1), taken.back());
@@ -174,20 +174,20 @@ TEST_P(RegionTest, LargeBlocksCountTowardsTheLimit) {
   while (take(1) != nullptr) {
     ++count;
   }
-  EXPECT_EQ(count, kMost);
+  EXPECT_EQ(count, kMax);
 }
 
 TEST_P(RegionTest, ShrinksByFreeChunksAtItsEnd) {
   std::vector<Superblock*> taken;
   for (int i = 0; i < 20; ++i) {
-    taken.push_back(take(kMost));
-    std::memset(memory_of(taken.back()), 1, kMost * kSuperblockBytes);
+    taken.push_back(take(kMax));
+    std::memset(memory_of(taken.back()), 1, kMax * kSuperblockBytes);
   }
   char* const base = reinterpret_cast<char*>(region.base());
   for (std::size_t i = 20; i-- > 2;) {
-    region.give(taken[i], kMost);
+    region.give(taken[i], kMax);
   }
-  region.give(taken[0], kMost);  // not at the end
+  region.give(taken[0], kMax);  // not at the end
   region.shrink();
   EXPECT_EQ(region.bytes(), 2 * kChunkBytes);
   const auto left = test::resident(base + 2 * kChunkBytes, 18 * kChunkBytes);
@@ -197,11 +197,11 @@ TEST_P(RegionTest, ShrinksByFreeChunksAtItsEnd) {
   } else {
     EXPECT_FALSE(left.has_value()) << "the address space is still taken";
   }
-  EXPECT_EQ(*test::resident(memory_of(taken[1]), kMost * kSuperblockBytes), kMost * kSuperblockBytes);
+  EXPECT_EQ(*test::resident(memory_of(taken[1]), kMax * kSuperblockBytes), kMax * kSuperblockBytes);
   // And it grows again, from where it ends, without a trace of what was there.
   std::set<Superblock*> seen{taken[1]};
   for (int i = 0; i < 19; ++i) {
-    Superblock* const first = take(kMost);
+    Superblock* const first = take(kMax);
     ASSERT_TRUE(seen.insert(first).second);
     ASSERT_TRUE(region.last_was_clean());
     ASSERT_EQ(memory_of(first)[0], 0);
@@ -235,7 +235,7 @@ TEST_P(RegionTest, RandomOperationsKeepRunsApart) {
     const std::size_t pick = runs.empty() ? 0 : random() % runs.size();
     const auto what = random() % 100;
     if (what < 48 || runs.empty()) {
-      const std::size_t count = random() % 4 != 0 ? 1 : 1 + random() % kMost;
+      const std::size_t count = random() % 4 != 0 ? 1 : 1 + random() % kMax;
       Run run{take(count), count, static_cast<unsigned char>(1 + random() % 255)};
       ASSERT_NE(run.first, nullptr);
       claim(run.first, count);
@@ -253,7 +253,7 @@ TEST_P(RegionTest, RandomOperationsKeepRunsApart) {
     } else if (what < 99) {
       Run& run = runs[pick];
       const std::size_t wanted = run.count + 1 + random() % 3;
-      if (wanted <= kMost && region.grow(run.first, run.count, wanted)) {
+      if (wanted <= kMax && region.grow(run.first, run.count, wanted)) {
         claim(run.first + run.count, wanted - run.count);
         run.count = wanted;
         mark(run);

@@ -96,11 +96,11 @@ Seen made_up(const std::vector<Event>& events, double heap = 1) {
 // Two threads on one core, each with 400 blocks of which it replaces the oldest, in turns of 700 to 1700 ticks.
 std::vector<Event> in_turns() {
   Program program;
-  Dice dice(1);
+  Rng rng(1);
   std::array<std::deque<std::uint64_t>, 2> blocks;
   for (std::uint32_t turn = 0; turn < 200; ++turn) {
     const std::uint32_t thread = turn % 2;
-    const std::uint64_t ticks = 700 + dice.below(1000);
+    const std::uint64_t ticks = 700 + rng.below(1000);
     for (std::uint64_t i = 0; i < ticks; ++i) {
       if (blocks[thread].size() == 400) {
         program.free(thread, blocks[thread].front());
@@ -137,7 +137,7 @@ TEST(Threads, TakeTurnsAsOftenAsTheyDid) {
 // Four threads at a time; each replaces blocks of one of those before it, and ends.
 TEST(Threads, EndAndHandOver) {
   Program program;
-  Dice dice(2);
+  Rng rng(2);
   std::array<std::vector<std::uint64_t>, 4> blocks;
   for (auto& each : blocks) {
     for (int i = 0; i < 500; ++i) {
@@ -147,9 +147,9 @@ TEST(Threads, EndAndHandOver) {
   for (std::uint32_t generation = 0; generation < 6; ++generation) {
     for (int step = 0; step < 2000; ++step) {
       for (std::uint32_t number = 0; number < 4; ++number) {
-        std::uint64_t& block = blocks[(number + generation) % 4][dice.below(500)];
+        std::uint64_t& block = blocks[(number + generation) % 4][rng.below(500)];
         program.free(1 + 4 * generation + number, block);
-        block = program.make(1 + 4 * generation + number, 16 + dice.below(100));
+        block = program.make(1 + 4 * generation + number, 16 + rng.below(100));
       }
     }
     for (std::uint32_t number = 0; number < 4; ++number) {
@@ -204,14 +204,14 @@ TEST(Threads, VeryManyEndsAreThinnedOut) {
 }
 
 TEST(Turns, GiveEachItsTicks) {
-  Dice dice(1);
+  Rng rng(1);
   for (const std::uint64_t count : {0U, 1U, 10U, 300U, 100000U}) {
     std::array<std::uint64_t, kGroups> ticks{900, 0, 100, 2000};
     Turns turns(ticks, count, 0);
     std::uint64_t changed = 0;
     std::uint32_t last = kGroups;
     while (turns.left() > 0) {
-      const std::uint32_t group = turns.next(dice);
+      const std::uint32_t group = turns.next(rng);
       ASSERT_GT(ticks[group]--, 0U);
       changed += group == last ? 0 : 1;
       last = group;

@@ -29,7 +29,7 @@ class Model {
       const std::uint64_t room = bytes_.size() - sizeof plan_;
       expect(plan_.magic == kOpsMagic && plan_.threads > 0 && plan_.lanes > 0, "the plan is none");
       expect(plan_.threads <= room / sizeof(ThreadPlan) && plan_.lanes <= plan_.threads &&
-                 plan_.shared_slots <= kMostSlots,
+                 plan_.shared_slots <= kMaxSlots,
              "the plan is of more than there is");
     }
     if (!wrong_.empty()) {

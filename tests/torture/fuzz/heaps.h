@@ -204,27 +204,27 @@ class Heaps {
   }
 
   void step(Input& in) {
-    constexpr std::size_t kMostBytes = std::size_t{192} << 20U;
+    constexpr std::size_t kMaxBytes = std::size_t{192} << 20U;
     const unsigned what = in.byte();
     Heap<C>& heap = *heaps_[what / 32 % count_];
     switch (what % 32) {
       default:  // 0 to 8
-        if (total_ < kMostBytes) {
+        if (total_ < kMaxBytes) {
           take(some_size(in), heap);
         }
         return;
       case 9:  // many of one size
-        for (std::size_t n = in.byte(), size = some_size(in) % 40'000; n > 0 && total_ < kMostBytes; --n) {
+        for (std::size_t n = in.byte(), size = some_size(in) % 40'000; n > 0 && total_ < kMaxBytes; --n) {
           take(size, heap);
         }
         return;
       case 10:
-        if (total_ < kMostBytes) {
+        if (total_ < kMaxBytes) {
           take_zeroed(some_size(in), heap);
         }
         return;
       case 11:
-        if (total_ < kMostBytes) {
+        if (total_ < kMaxBytes) {
           const std::size_t alignment = std::size_t{1} << in.byte() % 23;
           const std::size_t size = some_size(in);
           add(heap.allocate_aligned(size, alignment), size, alignment, heap);
@@ -255,7 +255,7 @@ class Heaps {
         return;
       case 20:
       case 21:
-        if (!blocks_.empty() && total_ < kMostBytes) {
+        if (!blocks_.empty() && total_ < kMaxBytes) {
           const auto one = pick(in);
           resize(one, std::max<std::size_t>(some_size(in), 1), heap);
         }

@@ -1,9 +1,9 @@
 // A second, tiny process for when the meter itself is killed.
 //
 // It holds the seccomp listener too: without one, watched calls would fail with ENOSYS from then on and break
-// the target. The keeper answers them instead, so that the target runs on unmetered. The call that the meter
+// the target. The watchdog answers them instead, so that the target runs on unmetered. The call that the meter
 // had taken and not yet answered is the one thing that a listener cannot ask for again; so the meter takes
-// every call into memory that both share, and the keeper answers the one that lies there.
+// every call into memory that both share, and the watchdog answers the one that lies there.
 //
 // With --die-with-parent it kills the tree: the root and its descendants. (A daemon of theirs has become
 // somebody else's child; with a listener it ends at its next watched call.)
@@ -18,12 +18,12 @@
 
 namespace heapwright::meter {
 
-class Keeper {
+class Watchdog {
  public:
-  Keeper() = default;
-  Keeper(const Keeper&) = delete;
-  Keeper& operator=(const Keeper&) = delete;
-  ~Keeper();
+  Watchdog() = default;
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+  ~Watchdog();
 
   // `listener`: -1 if there is none. False with errno set.
   bool start(const Options& options, int listener, pid_t root);
@@ -36,7 +36,7 @@ class Keeper {
  private:
   pid_t pid_ = -1;
   int pipe_ = -1;
-  seccomp_notif* request_ = nullptr;  // shared with the keeper
+  seccomp_notif* request_ = nullptr;  // shared with the watchdog
 };
 
 }  // namespace heapwright::meter

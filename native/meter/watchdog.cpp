@@ -1,5 +1,5 @@
-// See keeper.h.
-#include "keeper.h"
+// See watchdog.h.
+#include "watchdog.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -115,7 +115,7 @@ void kill_tree(int root_file, pid_t root) {
 
 }  // namespace
 
-Keeper::~Keeper() {
+Watchdog::~Watchdog() {
   if (pipe_ >= 0) {
     close(pipe_);
   }
@@ -124,7 +124,7 @@ Keeper::~Keeper() {
   }
 }
 
-bool Keeper::start(const Options& options, int listener, pid_t root) {
+bool Watchdog::start(const Options& options, int listener, pid_t root) {
   void* const shared =
       mmap(nullptr, sizeof *request_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) {
@@ -149,7 +149,7 @@ bool Keeper::start(const Options& options, int listener, pid_t root) {
   return pid_ > 0;
 }
 
-void Keeper::dismiss(bool leave_running) const {
+void Watchdog::dismiss(bool leave_running) const {
   if (pipe_ < 0) {
     return;
   }
