@@ -149,7 +149,8 @@ def test_a_wrong_pointer_can_be_reported_and_passed_over(case: str, exgen: Mallo
 
 
 def test_an_empty_program_starts_small(exgen: Malloc, cases: Path) -> None:
-    ours, theirs = (min(numbers(m.run(cases, "resident"))[0] for _ in range(5)) for m in (exgen, GLIBC))
+    # The kernel maps pages of libraries around each fault, more or fewer: the least of many runs is the program's own.
+    ours, theirs = (min(numbers(m.run(cases, "resident"))[0] for _ in range(40)) for m in (exgen, GLIBC))
     assert ours - theirs <= 0.3 * MIB, f"{ours} bytes resident, under glibc {theirs}"
 
 

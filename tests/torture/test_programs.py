@@ -67,8 +67,10 @@ def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) 
     differences = []
     for malloc in mallocs(long and not PROGRAMS[name].source):
         printed, seconds = run(name, malloc, env, 1500)
-        outcome[malloc.name] = f"the same, {seconds:.0f} s" if printed == plain else "**differs**"
-        if printed != plain:
+        # On a busy machine Chromium's picture may be taken half-way, under any malloc: then it differs from its own next one.
+        same = printed == plain or printed == run(name, GLIBC, env, 1500)[0]
+        outcome[malloc.name] = f"the same, {seconds:.0f} s" if same else "**differs**"
+        if not same:
             lines = difflib.unified_diff(
                 plain.splitlines(), printed.splitlines(), "plain", malloc.name, n=1, lineterm=""
             )
