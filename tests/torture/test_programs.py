@@ -67,7 +67,7 @@ def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) 
     differences = []
     for malloc in mallocs(long and not PROGRAMS[name].source):
         printed, seconds = run(name, malloc, env, 1500)
-        # On a busy machine Chromium's picture may be taken half-way, under any malloc: then it differs from its own next one.
+        # On a busy machine Chromium's picture may be taken half-way, under any malloc, and differ from the next one.
         same = printed == plain or printed == run(name, GLIBC, env, 1500)[0]
         outcome[malloc.name] = f"the same, {seconds:.0f} s" if same else "**differs**"
         if not same:
