@@ -79,9 +79,17 @@ void Ledger::tick(double time) {
   if (series_limit_ == 0) {
     return;
   }
-  series_.push_back({.time = time - start_, .memory = recent_});
+  if (series_.empty() || ticks_in_last_ >= ticks_in_point_) {
+    series_.push_back({.time = time - start_, .memory = recent_});
+    ticks_in_last_ = 0;
+  } else {
+    raise(series_.back().memory, recent_);
+  }
+  ++ticks_in_last_;
   recent_ = total_;
   if (series_.size() > series_limit_) {  // halve: of two points keep the earlier time and the larger figures
+    ticks_in_last_ += series_.size() % 2 == 0 ? ticks_in_point_ : 0;
+    ticks_in_point_ *= 2;
     std::size_t to = 0;
     for (std::size_t from = 0; from < series_.size(); from += 2, ++to) {
       SeriesPoint point = series_[from];

@@ -97,6 +97,8 @@ class Ledger {
   std::uint64_t samples_ = 0;
   std::size_t series_limit_;
   std::vector<SeriesPoint> series_;
+  std::uint64_t ticks_in_point_ = 1;  // doubles with each halving, so that points stay evenly spaced
+  std::uint64_t ticks_in_last_ = 0;
 };
 
 }  // namespace heapwright::meter

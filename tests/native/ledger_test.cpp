@@ -118,6 +118,19 @@ TEST(Ledger, ASeriesKeepsEveryPeakAndItsBound) {
   EXPECT_LT(before, 50.0);
 }
 
+TEST(Ledger, PointsOfALongSeriesStayEvenlySpaced) {
+  Ledger ledger(48);
+  ledger.start(0);
+  for (int i = 0; i < 100000; ++i) {
+    ledger.tick(i);
+  }
+  double widest = 0;
+  for (std::size_t i = 1; i < ledger.series().size(); ++i) {
+    widest = std::max(widest, ledger.series()[i].time - ledger.series()[i - 1].time);
+  }
+  EXPECT_LE(widest, 100000.0 / 24);
+}
+
 TEST(Ledger, WithoutASeriesNothingIsKept) {
   Ledger ledger;
   ledger.sample(1, 0, all(1));

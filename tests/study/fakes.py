@@ -70,6 +70,9 @@ class World:
     timeouts: list[float] = field(default_factory=list)
     prefix_s: float = math.inf
 
+    def _times(self, wall_s: float) -> list[float]:
+        return [0.0, self.peak_at * wall_s, self.peak_at * wall_s + 1e-9, wall_s]
+
     def run(self, input_: Input, settings: Settings, pad: int) -> Outcome:
         """One run."""
         if self.interrupt_after is not None and len(self.made) >= self.interrupt_after:
@@ -85,11 +88,11 @@ class World:
             metrics[key] = base * effect.get(key, 1.0) * math.exp(shift)
         metrics |= self.extra
         failure = self.fails(settings)
-        wall_s, memory = metrics["wall_s"] or 0.0, [0.1, 1.0, 1.0]
+        wall_s, memory = metrics["wall_s"] or 0.0, [0.1, 1.0, 1.0, 1.0]
         digest = hashlib.sha256(self.prints(settings, count).encode()).hexdigest()
         run = Run(
             metrics, 0, False, digest, "fake", [], self.threads, self.maps,
-            {"t": [0.0, self.peak_at * wall_s, wall_s], "rss": memory, "heap": memory, "vm": memory},
+            {"t": self._times(wall_s), "rss": memory, "heap": memory, "vm": memory},
             "the last words" if failure else "",
             max_processes=self.processes,
         )  # fmt: skip

@@ -22,7 +22,8 @@ MEMORY = ("peak_rss_bytes",)
 
 def whole_run(peak_at: float, wall_s: float = 100.0, heap_at: float | None = None) -> StoredRun:
     """A run whose resident memory reaches its peak after so many seconds, and its heap's after others."""
-    at = sorted({0.0, peak_at, heap_at or peak_at, wall_s})
+    peaks = {peak_at, heap_at or peak_at}
+    at = sorted({0.0, *peaks, *(peak + 1e-9 for peak in peaks), wall_s})
     series = {
         "t": at,
         "rss": [1e8 if t >= peak_at else 1e6 for t in at],

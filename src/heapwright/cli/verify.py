@@ -15,6 +15,7 @@ from heapwright.cli.common import (
     add_output_options,
     open_workload,
     read_stdin,
+    refuse_uncompared,
     seconds,
     write_json,
 )
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.load import view_of
     from heapwright.study.program import program_of
     from heapwright.study.store import read_study, study_errors
-    from heapwright.workload.model import with_prefix
+    from heapwright.workload.model import whole_only, with_prefix
     from heapwright.workload.program import ProgramIdentity, program_changes
 
     with read_study(args.study) as store, study_errors(args.study):
@@ -108,6 +109,9 @@ def run(args: argparse.Namespace) -> int:
     with _workload(args, view.workload) as workload:
         if workload.file.prefix is None:
             workload = with_prefix(workload, view.prefix)
+        if workload.file.prefix is not None and (why := whole_only(workload.file)):
+            raise UsageError(f"runs cannot be ended early here: {why}", "verify the program that the study is of")
+        refuse_uncompared(workload, view.objectives)
         found, notes = _verified(args, view, pick, spaces, workload, notes)
     if args.json:
         write_json(args.json, _as_json(view, pick, found, notes))

@@ -167,7 +167,7 @@ class Run:
     Attributes:
         metrics: the contract's numeric metrics; None is 'could not be had'.
         exit_code: 128 + signal for a target that died by one.
-        output_sha256: of stdout.
+        output_sha256: of stdout; empty where it cannot be told, because a text on stderr ended the run.
         stderr_tail: the last of stderr where it was captured.
         max_processes: the largest number of processes with an address space of their own that were alive at once.
         parts: where the memory was; None where `MeterOptions.parts` was not set or nothing could be read.
@@ -296,6 +296,8 @@ def run_metered(
             message = text.splitlines()[-1] if text else f"the meter ended with status {process.returncode}"
             raise HeapwrightError(message.removeprefix("heapwright-meter: "), status=process.returncode)
         ledger = msgspec.json.decode(report.read_bytes().decode("utf-8", "replace"), type=Ledger)
+    if end.stream is not None and end.stream is process.stderr:
+        digest = ""  # how much of stdout was read by then is chance
     run = _as_run(ledger, digest, tail.decode(errors="replace"), end.reached)
     if options.callgrind:
         from heapwright.measure.callgrind import count_instructions
@@ -332,7 +334,7 @@ def _drain(
             while selector.get_map():
                 if stop is not None and stop.is_set():
                     raise Stopped
-                ready = selector.select(0.0 if ended else end.within(0.1))
+                ready = selector.select(0.0 if ended else 0.1 if ending else end.within(0.1))
                 if end.look() and not ending:
                     process.terminate()  # the meter kills the tree and writes what it has
                     ending = True
@@ -355,6 +357,9 @@ def _drain(
                         digest.update(data)
                         if keep is not None:
                             keep.write(data)
+                if end.reached and not ending:
+                    process.terminate()
+                    ending = True
                 ended = ended or process.poll() is not None
             if not end.wait(process):  # it has closed its streams and goes on
                 process.terminate()

@@ -52,10 +52,12 @@ class PrefixEnd:
 
     Attributes:
         reached: whether it has.
+        stream: where the text stood; None before that.
     """
 
     def __init__(self, prefix: Prefix | None) -> None:
         self.reached = False
+        self.stream: object | None = None
         self._text = prefix.output.encode() if prefix else b""
         self._end = time.monotonic() + prefix.seconds if prefix and prefix.seconds else math.inf
         self._before: dict[object, bytes] = {}  # by stream: the last bytes, in which the text may begin
@@ -92,7 +94,7 @@ class PrefixEnd:
         before = self._before.get(stream, b"")
         at = (before + data).find(self._text)
         if at >= 0:
-            self.reached = True
+            self.reached, self.stream = True, stream
             return data[: at + len(self._text) - len(before)]
         self._before[stream] = (before + data)[-len(self._text) + 1 :] if len(self._text) > 1 else b""
         return data

@@ -38,7 +38,7 @@ from heapwright.study.minify import minify_each
 from heapwright.study.options import Options
 from heapwright.study.plan import Plan, make_plan
 from heapwright.study.policy import aims_of
-from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, whole_ratios
+from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, missed, whole_ratios
 from heapwright.study.reach import check_reach, take_over
 from heapwright.study.references import references
 from heapwright.study.replay_search import ReplaySearch
@@ -241,7 +241,7 @@ class TuningPipeline:
         From here on the study's runs end there, and its objectives are those that show by then.
         """
         file = self.workload.file
-        settled = self._objectives_given or file.prefix is not None or whole_only(file)
+        settled = self._objectives_given or file.prefix is not None or whole_only(file) or self.options.callgrind
         found = None if settled else find_prefix(first, self.options.objectives)
         if found is None:
             return plan
@@ -352,6 +352,9 @@ class TuningPipeline:
         self.blocks.runner = self.machines.for_program(self.executor, self.timed)
         threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
         self.calibrated = [r for r in runs if r.block > 0] or runs  # each input's first warms caches
+        if self.proof and kept_prefix(self.store) is not None and missed(runs, self.options.objectives):
+            self.progress.note("the peak of a whole run does not show in its prefixes: nothing can be proven by them")
+            self.proof = self.predicts = False
         noises = []
         for objective in self.options.objectives:
             counted = [r.metrics.get(objective) for r in runs if r.block > 0]
@@ -593,8 +596,7 @@ class TuningPipeline:
         executor = Executor(with_prefix(self.workload, None), self.executor.options, self.store.references)
         outcomes = [executor.run(input_, chosen.env) for input_ in inputs]
         first = [run for run in self.store.runs() if run.phase == "calibrate" and run.block == 0]
-        failures = [o.failure or self.blocks.changed_output(i, o) for i, o in zip(inputs, outcomes, strict=True)]
-        failure = next(filter(None, failures), "")
+        failure = next((o.failure for o in outcomes if o.failure), "")
         ratios = {} if failure else whole_ratios(outcomes, first, inputs, self.options.objectives)
         whole = Whole(chosen.id, failure, ratios, self.budget.charge())
         self.store.put({"prefix": msgspec.to_builtins(msgspec.structs.replace(kept, whole=whole))})

@@ -27,6 +27,7 @@ from heapwright.workload.model import Input
 
 REACHED = 0.98  # share of the peak that counts as the peak: memory that creeps on for an hour does not matter
 _SLACK, _LEAST_SLACK_S = 1.25, 0.5
+_SEEN = 0.95  # share of a whole run's peak that a prefix must reach: peaks vary, and a sampled one more
 _WORTH = 0.5  # share of a run that its prefix may take at most
 # What a prefix can show, and which series of the first run tells when. Sums of resident and of proportional memory
 # reach their peaks at much the same time.
@@ -104,15 +105,34 @@ def find_prefix(first: Sequence[StoredRun], objectives: Sequence[str]) -> tuple[
         if length > _WORTH * wall:
             return None
         lengths.append(length)
-    return Prefix(seconds=math.ceil(10 * max(lengths)) / 10), shown
+    return Prefix(seconds=math.ceil(round(10 * max(lengths), 6)) / 10), shown
 
 
 def _reached_s(run: StoredRun, metric: str) -> float | None:
-    """Seconds until a run came near its peak; None where that is not known."""
+    """Seconds until a run came near its peak; None where that is not known.
+
+    A point of the series has the largest figures from its time until that of the next point.
+    """
     series = run.series or {}
     values, times = series.get(_SHOWN_BY[metric]) or [], series.get("t") or []
     highest = max(values, default=0.0)
-    return next((t for t, value in zip(times, values, strict=False) if value >= REACHED * highest > 0), None)
+    ends = [*times[1:], run.metrics.get("wall_s") or 0.0]
+    return next((t for t, value in zip(ends, values, strict=False) if value >= REACHED * highest > 0), None)
+
+
+def missed(runs: Sequence[StoredRun], objectives: Sequence[str]) -> bool:
+    """Whether the default's prefixes stay below the peaks of its whole runs, so that they show too little.
+
+    Args:
+        runs: the calibration; block 0 has a whole run of each input, later blocks have prefixes.
+    """
+    for whole in (run for run in runs if run.block == 0):
+        for metric in objectives:
+            peak = whole.metrics.get(metric) or 0.0
+            values = [run.metrics.get(metric) or 0.0 for run in runs if run.block > 0 and run.input == whole.input]
+            if values and max(values) < _SEEN * peak:
+                return True
+    return False
 
 
 def whole_ratios(
