@@ -75,6 +75,13 @@ def test_freed_twice(tell: Tell) -> None:
     assert set(told) <= {TWICE, FOREIGN, INSIDE}
 
 
+def test_freed_by_two_threads_at_once(tell: Tell) -> None:
+    """One of them is told; it may have seen the block while the other one wiped it."""
+    bugs, told = tell("race")
+    assert told.total() == bugs
+    assert set(told) <= {TWICE, END}
+
+
 def test_freed_inside(tell: Tell) -> None:
     bugs, told = tell("inside")
     assert bugs > 20_000

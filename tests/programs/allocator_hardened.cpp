@@ -6,6 +6,7 @@
 //   underflow   one byte written before a block that has a neighbour before it
 //   late        one byte written after the free, at every offset (of long blocks: at some)
 //   double      freed twice: at once, and with other frees between
+//   race        freed by two threads at the same time, blocks of whole superblocks
 //   inside      freed at an address inside the block
 //   mismatch    every pair of malloc, new and new[] with another's free; delete of another size
 //   order       of how many classes the first eight blocks ascend: their order cannot be guessed
@@ -13,10 +14,12 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -170,6 +173,23 @@ void twice() {
   }
 }
 
+void race() {
+  for (int i = 0; i < 300; ++i) {
+    char* const block = take(900000);
+    std::atomic<int> ready{0};
+    const auto frees = [&] {
+      ++ready;
+      while (ready < 2) {
+      }
+      std::free(block);
+    };
+    std::thread other(frees);
+    frees();
+    other.join();
+    ++bugs;
+  }
+}
+
 void inside() {
   for (const std::size_t size : sizes()) {
     if (size > 32) {
@@ -235,9 +255,9 @@ int main(int argc, char** argv) {
   const struct {
     const char* name;
     void (*run)();
-  } kinds[] = {{"none", none},         {"overflow", overflow}, {"underflow", underflow},
-               {"late", late},         {"double", twice},      {"inside", inside},
-               {"mismatch", mismatch}, {"order", order},       {"reuse", reuse}};
+  } kinds[] = {{"none", none},    {"overflow", overflow}, {"underflow", underflow}, {"late", late},
+               {"double", twice}, {"race", race},         {"inside", inside},       {"mismatch", mismatch},
+               {"order", order},  {"reuse", reuse}};
   for (const auto& kind : kinds) {
     if (argc == 2 && std::strcmp(argv[1], kind.name) == 0) {
       kind.run();

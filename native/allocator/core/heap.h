@@ -310,7 +310,9 @@ class Heap {
   void retire(void* address, Claim claim);
   void readmit(Block* block);
   void empty_quarantine();
-  // The same for a span; the pool is locked.
+  // Of threads that free one span at the same time the first one gets true.
+  bool claim_span(Superblock* span);
+  // A claimed span goes into quarantine; the pool is locked.
   void retire_span(Superblock* span);
   void readmit_span(Superblock* span);
   [[nodiscard]] Hardening::Mark mark_of(const void* address) const;

@@ -220,6 +220,10 @@ bool Heap<C>::free_slow(void* address, Fault& fault, [[maybe_unused]] Claim clai
         report(address, Fault::kOverrun);
         return true;
       }
+      if (!claim_span(superblock)) {
+        report(address, Fault::kTwice);
+        return true;
+      }
       check(address, mark, claim);
       wipe_given(superblock, superblock->length);
       const Pool::Guard guard(*pool_);

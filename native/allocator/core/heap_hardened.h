@@ -30,8 +30,11 @@ bool Heap<C>::take_back(void* address, Claim claim) const {
     report(address, Fault::kInside);
     return false;
   }
-  const Hardening::Mark mark = pool_->hardening.read_mark(address, superblock->size);
-  if (!mark.whole && Hardening::bit(address)) {
+  const bool held =
+      Hardening::bit(address);  // else there may be no block: the tail of a superblock has no mark to read
+  const Hardening::Mark mark = held ? pool_->hardening.read_mark(address, superblock->size)
+                                    : Hardening::Mark{0, Origin::kMalloc, false};
+  if (held && !mark.whole) {
     report(address, Fault::kOverrun);
     return false;
   }
@@ -108,6 +111,16 @@ void Heap<C>::empty_quarantine() {
 }
 
 template <Configuration C>
+bool Heap<C>::claim_span(Superblock* span) {
+  const Pool::Guard guard(*pool_);
+  if (span->kind != Kind::kSpan) {
+    return false;
+  }
+  set_kind(span, Kind::kWaits);
+  return true;
+}
+
+template <Configuration C>
 void Heap<C>::retire_span(Superblock* span) {
   const std::size_t most = Pool::kSpansShare * pool_->quarantine_bytes;
   auto& spans = pool_->spans;
@@ -118,7 +131,6 @@ void Heap<C>::retire_span(Superblock* span) {
   if (!spans.is_seeded()) {
     spans.seed(pool_->hardening.random());
   }
-  set_kind(span, Kind::kWaits);
   if (Superblock* const old = spans.put(span); old != nullptr) {
     readmit_span(old);
   }
@@ -148,8 +160,8 @@ Hardening::Mark Heap<C>::mark_of(const void* address) const {
   }
   const Superblock* const superblock = superblock_of(address);
   if (get(region().tag(address)) % (1U << kOwnerShift) != 0) {
-    return begins_block(superblock->reciprocal, address) ? hardening.read_mark(address, superblock->size)
-                                                         : kNone;
+    const bool held = begins_block(superblock->reciprocal, address) && Hardening::bit(address);
+    return held ? hardening.read_mark(address, superblock->size) : kNone;
   }
   const bool span = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan;
   if (!span || memory_of(superblock) != address) {
