@@ -335,9 +335,6 @@ def _drain(
                 if stop is not None and stop.is_set():
                     raise Stopped
                 ready = selector.select(0.0 if ended else 0.1 if ending else end.within(0.1))
-                if end.look() and not ending:
-                    process.terminate()  # the meter kills the tree and writes what it has
-                    ending = True
                 if not ready and ended:
                     break
                 for key, _ in ready:
@@ -357,8 +354,8 @@ def _drain(
                         digest.update(data)
                         if keep is not None:
                             keep.write(data)
-                if end.reached and not ending:
-                    process.terminate()
+                if end.look() and not ending:
+                    process.terminate()  # the meter kills the tree and writes its report
                     ending = True
                 ended = ended or process.poll() is not None
             if not end.wait(process):  # it has closed its streams and goes on
