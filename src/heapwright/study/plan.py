@@ -70,7 +70,7 @@ class Plan:
         if self.whole is not None:
             one = (
                 f"One run takes {show_seconds(self.whole.run_s)}. {self.whole.lack()} Memory is near its peak early:"
-                f" {self.prefix} is compared, then one whole run is made."
+                f" {self.prefix} is compared{', then one whole run is made' if self.whole_s else ''}."
             )
         if self.proof:
             runs = ", ".join(
