@@ -80,9 +80,9 @@ def measure(count: int, evaluations: int, folder: Path) -> None:
     from heapwright.cluster.pool import Pool
     from heapwright.cluster.settings import Settings
     from heapwright.cluster.transport import needs_of
+    from heapwright.experiment.blocks import Blocks
     from heapwright.measure.meter import MeterOptions
     from heapwright.report.progress import Silent
-    from heapwright.study.blocks import Blocks
     from heapwright.study.store import open_study
     from heapwright.workload.execute import Executor
     from heapwright.workload.model import Input, Workload, WorkloadFile

@@ -32,9 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
+from heapwright.experiment.shape import shapes
+from heapwright.experiment.stats import RESAMPLES, mean_errors
 from heapwright.study.options import CONFIRM_LOOK, Options
-from heapwright.study.shape import shapes
-from heapwright.study.stats import RESAMPLES, mean_errors
 
 Rows = NDArray[np.float64]
 PAIRS = 40
@@ -278,7 +278,7 @@ def bootstrap(rows: Rows) -> Found:
 
 
 def confirmation(rows: Rows, estimate: Callable[[Rows], Found] = interval, first: int = Options().pairs_min) -> Found:
-    """Intervals with the confirmation's stopping rule (`study.confirm.settled`), on one objective."""
+    """Intervals with the confirmation's stopping rule (`tuning.confirm.settled`), on one objective."""
     margin, before = Options().margin, estimate is bootstrap
     low, high, pairs = (np.zeros(len(rows)) for _ in range(3))
     noted = np.zeros(len(rows), dtype=bool)

@@ -32,8 +32,8 @@ import threaded_inputs
 
 import programs
 from heapwright.allocators.registry import Allocator, get_allocator
+from heapwright.comparison.bench import program_path
 from heapwright.measure.meter import MeterOptions, run_metered
-from heapwright.study.bench import program_path
 from heapwright.trace.pack import pack
 from heapwright.trace.replay import Ready, environment, make_ready, replay_once
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/flat_landscapes.py [--sweeps 400]
 
-The real sweep (study/landscape.py) of 21 places runs once a place on simulated machines. The last
+The real sweep (tuning/landscape.py) of 21 places runs once a place on simulated machines. The last
 columns are of planted landscapes on the same machines, with one and with three runs of each place: a
 cliff (the upper half of the places costs 20 % more) and a valley (up to 35 %): in how many of them
 places are shown to differ, and in how many a best place is.

@@ -30,9 +30,10 @@ from comparing import geometric_mean
 from heapwright.allocators.registry import Allocator, ordinary_allocators
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
-from heapwright.study import matters, proxy
+from heapwright.study import matters
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Matters
+from heapwright.tuning import proxy
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload, from_command
 from programs import PROGRAMS, make_inputs

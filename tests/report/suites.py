@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import AllocatorSpec, SpaceFile
-from heapwright.study.bench import Suite
-from heapwright.study.bench_results import Cell, derive
-from heapwright.study.suite import choose_benchmarks
+from heapwright.comparison.bench import Suite
+from heapwright.comparison.bench_results import Cell, derive
+from heapwright.comparison.suite import choose_benchmarks
 
 NAMES = ("glibc", "jemalloc", "mimalloc3", "mimalloc3-nothp", "lib<odd>.so")
 

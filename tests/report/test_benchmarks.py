@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.container import ErrorbarContainer
 
+from heapwright.comparison.bench_results import derive
+from heapwright.experiment.stats import Ratio
 from heapwright.report.benchmark_plots import figures, write_plots
 from heapwright.report.benchmarks import (
     columns,
@@ -25,8 +27,6 @@ from heapwright.report.benchmarks import (
     summary_rows,
     text,
 )
-from heapwright.study.bench_results import derive
-from heapwright.study.stats import Ratio
 
 from .suites import NAMES, suite
 

@@ -7,11 +7,11 @@ import itertools
 import random
 from typing import Any
 
+from heapwright.experiment.stats import Ratio
 from heapwright.metrics import NUMERIC
 from heapwright.study.axes import Axis
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.landscape_result import Fresh, LandscapeResult, Place, Smoothness
-from heapwright.study.stats import Ratio
 from heapwright.study.view import (
     Agreement,
     Config,

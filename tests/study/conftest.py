@@ -13,9 +13,9 @@ from heapwright.allocators.registry import Allocator
 from heapwright.report.progress import Silent
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
-from heapwright.study.pipeline import TuningPipeline
 from heapwright.study.store import StoredRun, read_study
 from heapwright.study.view import StudyView
+from heapwright.tuning.pipeline import TuningPipeline
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from .fakes import World, install, toy_allocator

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 from heapwright.report.progress import Silent
-from heapwright.study.landscape import Sweep
 from heapwright.study.landscape_result import LandscapeResult, landscape_result_of
 from heapwright.study.options import Options
 from heapwright.study.schema import TABLES
 from heapwright.study.store import Store
+from heapwright.tuning.landscape import Sweep
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 

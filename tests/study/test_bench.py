@@ -11,11 +11,11 @@ import pytest
 
 from heapwright.allocators.registry import Allocator, get_allocator
 from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.comparison.bench import Bencher, Suite, repeated, why_failed
+from heapwright.comparison.suite import BENCHMARKS, SUITES, choose_benchmarks
 from heapwright.errors import UsageError
 from heapwright.measure.meter import Run
 from heapwright.report.progress import Silent
-from heapwright.study.bench import Bencher, Suite, repeated, why_failed
-from heapwright.study.suite import BENCHMARKS, SUITES, choose_benchmarks
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from heapwright.study.bench_results import Cell, Metrics, compensate, derive, geometric_mean, overall
-from heapwright.study.suite import BENCHMARKS, Benchmark
+from heapwright.comparison.bench_results import Cell, Metrics, compensate, derive, geometric_mean, overall
+from heapwright.comparison.suite import BENCHMARKS, Benchmark
 
 REALISTIC = next(b for b in BENCHMARKS if b.name == "realistic")
 SERVER = next(b for b in BENCHMARKS if b.name == "server")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.study import budget as module
-from heapwright.study.budget import Budget, Need, Typical, allot
+from heapwright.experiment import budget as module
+from heapwright.experiment.budget import Budget, Need, Typical, allot
 
 NEEDS = st.builds(
     lambda least, more, share: Need(least, least + more, share),

@@ -6,10 +6,10 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 
-from heapwright.study.confirm import judge, settled
 from heapwright.study.options import Options
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config
+from heapwright.tuning.confirm import judge, settled
 
 from .conftest import Tuning
 from .fakes import Settings, World

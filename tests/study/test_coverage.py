@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heapwright.study.confirm import settled
+from heapwright.experiment.stats import ratio_interval
 from heapwright.study.options import CONFIRM_LOOK, Options
-from heapwright.study.stats import ratio_interval
+from heapwright.tuning.confirm import settled
 
 STUDIES = 1500
 

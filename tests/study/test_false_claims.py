@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 
+from heapwright.experiment.blocks import Blocks
+from heapwright.experiment.runner import LocalRunner
 from heapwright.report.progress import Silent
-from heapwright.study.blocks import Blocks
-from heapwright.study.confirm import Rows, confirm, judge
 from heapwright.study.options import Options
-from heapwright.study.runner import LocalRunner
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config, Confirmation
+from heapwright.tuning.confirm import Rows, confirm, judge
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 

@@ -21,12 +21,12 @@ from heapwright.report.html import write_report
 from heapwright.report.landscape import csv_text, landscape_json, lines
 from heapwright.report.progress import Silent
 from heapwright.study.axes import axis_of, axis_text
-from heapwright.study.landscape import Sweep, plane, with_repeats
 from heapwright.study.landscape_result import LandscapeResult, landscape_result_of, neighbours, smoothness
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
-from heapwright.study.pipeline import TuningPipeline
 from heapwright.study.store import read_study
+from heapwright.tuning.landscape import Sweep, plane, with_repeats
+from heapwright.tuning.pipeline import TuningPipeline
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from ..allocators.spaces import number

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from heapwright.study.options import Options
-from heapwright.study.plan import make_plan
-from heapwright.study.stages import needs_from
+from heapwright.tuning.plan import make_plan
+from heapwright.tuning.stages import needs_from
 
 from .conftest import Tuning
 from .fakes import World

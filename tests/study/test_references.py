@@ -12,11 +12,11 @@ import pytest
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import AllocatorSpec, SpaceFile
-from heapwright.study.budget import Budget
-from heapwright.study.confirm import fitting_rows
+from heapwright.experiment.budget import Budget
 from heapwright.study.options import Options
-from heapwright.study.references import references
 from heapwright.study.view import Config
+from heapwright.tuning.confirm import fitting_rows
+from heapwright.tuning.references import references
 from heapwright.workload.model import Input
 
 from .conftest import Tuning
@@ -37,7 +37,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, dict[str, s
         base: Mapping[str, str] | None = None,
         here: tuple[str, ...] = ("glibc", "jemalloc"),
     ) -> dict[str, dict[str, str]]:
-        monkeypatch.setattr("heapwright.study.references.find_allocators", lambda: {n: allocator(n) for n in here})
+        monkeypatch.setattr("heapwright.tuning.references.find_allocators", lambda: {n: allocator(n) for n in here})
 
         def works(found: Allocator) -> Allocator:
             return dataclasses.replace(found, preload="libc.so.6") if own and found.name == "glibc" else found
@@ -65,7 +65,7 @@ def test_who_has_set_malloc_needs_no_advice(name: str, rows: Callable[..., dict[
 def advice(monkeypatch: pytest.MonkeyPatch, config: Callable[[Any], Config]) -> None:
     """Puts one row of advice beside the picks of the toy program."""
     monkeypatch.setattr(
-        "heapwright.study.pipeline.TuningPipeline._references", lambda pipeline: {"advice": config(pipeline)}
+        "heapwright.tuning.pipeline.TuningPipeline._references", lambda pipeline: {"advice": config(pipeline)}
     )
 
 

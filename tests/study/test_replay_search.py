@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.blocks import Candidate
 from heapwright.measure.meter import MeterOptions
-from heapwright.study import proxy
-from heapwright.study.blocks import Candidate
-from heapwright.study.proxy import check
 from heapwright.study.view import Config
+from heapwright.tuning import proxy
+from heapwright.tuning.proxy import check
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload
 from tests.trace.test_pack import parse

@@ -12,7 +12,7 @@ from heapwright.cli.tune import tune_json
 from heapwright.errors import UsageError
 from heapwright.report.terminal import how_searched, quality_text
 from heapwright.study.claim import NOTHING
-from heapwright.study.warm import good_settings
+from heapwright.tuning.warm import good_settings
 
 from .conftest import Tuning
 from .fakes import Settings, World

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from heapwright.study.blocks import Candidate
+from heapwright.experiment.blocks import Candidate
 from heapwright.study.policy import Aims
-from heapwright.study.shortlist import choose_picks
 from heapwright.study.view import Config
+from heapwright.tuning.shortlist import choose_picks
 
 from .conftest import Tuning
 from .fakes import Settings, World

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heapwright.study.stats import (
+from heapwright.experiment.stats import (
     Ratio,
     harm_proven,
     holm,

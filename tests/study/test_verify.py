@@ -13,8 +13,8 @@ from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.progress import Silent
 from heapwright.study.options import Options
-from heapwright.study.verify import Verification, decide, overall, refused, thresholds, verify
 from heapwright.study.view import Config, Confirmation, Evaluation, Pick, Verdict
+from heapwright.tuning.verify import Verification, decide, overall, refused, thresholds, verify
 
 from .conftest import Tuning
 from .fakes import Settings, World
@@ -73,7 +73,7 @@ def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
         config = Config(7, "toy", {"cache": "0"}, {"TOY": "toy.cache=0"})
         found = then((1.0, "same"), (cpu, "better"))
         pick = Pick("time", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], found, "")
-        executor = sys.modules["heapwright.study.pipeline"].Executor(study.workload, MeterOptions(), tmp_path)
+        executor = sys.modules["heapwright.tuning.pipeline"].Executor(study.workload, MeterOptions(), tmp_path)
         default = Config(1, "toy", {}, {})
         return verify(pick, (default, config), study.workload, Options(), executor, Silent(), max_s)
 

@@ -80,9 +80,9 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; status 1 if nothing could be measured."""
+    from heapwright.comparison.bench import Bencher, Suite, repeated, suite_executor, suite_workload
+    from heapwright.comparison.suite import choose_benchmarks
     from heapwright.report.progress import make_progress
-    from heapwright.study.bench import Bencher, Suite, repeated, suite_executor, suite_workload
-    from heapwright.study.suite import choose_benchmarks
 
     benchmarks = choose_benchmarks(args.suite, args.quick)
     for option, path in (("--csv", args.csv), ("--markdown", args.markdown), ("--json", args.json)):

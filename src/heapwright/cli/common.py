@@ -17,10 +17,10 @@ from heapwright.terminal_text import say, warn
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
+    from heapwright.experiment.runner import Machines
     from heapwright.measure.meter import MeterOptions
     from heapwright.measure.prefix import Prefix
     from heapwright.report.progress import Silent
-    from heapwright.study.runner import Machines
     from heapwright.study.store import Store
     from heapwright.workload.model import Input, Workload
     from heapwright.workload.stdin import Taken
@@ -117,8 +117,8 @@ def open_machines(
         with cluster(args.cluster, workload, allocators, progress.note, store, show=progress.machines) as machines:
             yield machines
         return
+    from heapwright.experiment.runner import Here
     from heapwright.measure.host import describe_host, differences
-    from heapwright.study.runner import Here
 
     kind = ((store.get("cluster") if store else None) or {}).get("kind")
     other = differences(kind, describe_host()) if kind else []

@@ -90,11 +90,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.allocators.embedded import find_embedded
+    from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
     from heapwright.report.progress import make_progress
-    from heapwright.study.compare import Comparer
 
     timed = workload.file.prefix is None or workload.file.prefix.compares("wall_s")
     metrics = [m.key for m in parse_objectives(args.metrics or ("wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"))]

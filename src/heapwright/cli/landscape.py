@@ -118,7 +118,7 @@ def axes_of(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
         UsageError: an unknown parameter, or a range that makes no sense.
     """
     from heapwright.study.axes import axis_text
-    from heapwright.study.landscape import plane
+    from heapwright.tuning.landscape import plane
 
     keys: list[str] = list(dict.fromkeys(args.param))
     if len(keys) > 2:
@@ -150,9 +150,9 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.allocators.embedded import find_embedded
     from heapwright.metrics import parse_objectives
     from heapwright.report.landscape import check_plot
-    from heapwright.study.landscape import Sweep
     from heapwright.study.landscape_result import landscape_result_of
     from heapwright.study.open import open_or_begin
+    from heapwright.tuning.landscape import Sweep
 
     check_plot(args.plot)
     metrics = parse_objectives(args.metric or "peak_rss")

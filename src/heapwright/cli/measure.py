@@ -115,8 +115,8 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
 
 
 def _summary(runs: list[Run]) -> dict[str, Summary | None]:
+    from heapwright.experiment.stats import summarise
     from heapwright.metrics import NUMERIC
-    from heapwright.study.stats import summarise
 
     values = {m: [v for r in runs if (v := r.metrics[m]) is not None] for m in NUMERIC}
     return {m: summarise(v) if v else None for m, v in values.items()}

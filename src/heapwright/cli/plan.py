@@ -16,7 +16,7 @@ from heapwright.terminal_text import say
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.cluster.job_files import FileMachines, Plan
-    from heapwright.study.runner import Machines
+    from heapwright.experiment.runner import Machines
     from heapwright.study.store import Store
     from heapwright.workload.model import Workload
 

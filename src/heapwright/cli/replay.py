@@ -105,9 +105,9 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
     import dataclasses
     from statistics import median
 
+    from heapwright.experiment.stats import summarise
     from heapwright.measure.host import describe_host
     from heapwright.metrics import NUMERIC
-    from heapwright.study.stats import summarise
     from heapwright.trace.replay import command
 
     values = {m: [v for r in done if (v := r.run.metrics[m]) is not None] for m in NUMERIC}

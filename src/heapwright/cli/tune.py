@@ -265,8 +265,8 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.study.claim import headline
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin, report_path
-    from heapwright.study.pipeline import TuningPipeline
-    from heapwright.study.warm import good_settings
+    from heapwright.tuning.pipeline import TuningPipeline
+    from heapwright.tuning.warm import good_settings
 
     program = workload.program(workload.inputs[0])
     embedded = find_embedded(program)

@@ -24,8 +24,8 @@ from heapwright.files import write_whole
 from heapwright.terminal_text import console, visible
 
 if TYPE_CHECKING:
-    from heapwright.study.verify import Verification
     from heapwright.study.view import Config, Pick, StudyView
+    from heapwright.tuning.verify import Verification
     from heapwright.workload.model import Workload
 
 _EPILOG = """\
@@ -172,8 +172,8 @@ def _verified(
     from heapwright.report.progress import make_progress
     from heapwright.study.local import local_environment
     from heapwright.study.options import Options
-    from heapwright.study.pipeline import metering
-    from heapwright.study.verify import refused, verify
+    from heapwright.tuning.pipeline import metering
+    from heapwright.tuning.verify import refused, verify
     from heapwright.workload.execute import Executor
 
     options = msgspec.convert(view.options, Options, strict=False)

@@ -27,9 +27,9 @@ from heapwright.cluster.transport import (
     replays_recipe,
 )
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.runner import Result, Runner, RunsInputs, Work
 from heapwright.measure.host import differences
-from heapwright.study.proxy import Replays
-from heapwright.study.runner import Result, Runner, RunsInputs, Work
+from heapwright.tuning.proxy import Replays
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 

@@ -24,10 +24,10 @@ from heapwright import __version__
 from heapwright.allocators.peers import build_id
 from heapwright.allocators.registry import Allocator
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.runner import Job, Result, RunsInputs, Work, run_work
 from heapwright.measure.host import describe_host, fingerprint
 from heapwright.measure.meter import MeterOptions
-from heapwright.study.proxy import Replays
-from heapwright.study.runner import Job, Result, RunsInputs, Work, run_work
+from heapwright.tuning.proxy import Replays
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heapwright.comparison.bench import Suite
+from heapwright.comparison.bench_results import Cell, overall
+from heapwright.comparison.suite import Benchmark
 from heapwright.files import write_whole
 from heapwright.report.benchmarks import time_key
-from heapwright.study.bench import Suite
-from heapwright.study.bench_results import Cell, overall
-from heapwright.study.suite import Benchmark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from heapwright.allocators.peers import build_id
+from heapwright.comparison.bench import Suite
+from heapwright.comparison.bench_results import Cell, overall
+from heapwright.comparison.suite import Benchmark
+from heapwright.experiment.stats import Ratio
 from heapwright.metrics import show_bytes, show_seconds
-from heapwright.study.bench import Suite
-from heapwright.study.bench_results import Cell, overall
-from heapwright.study.stats import Ratio
-from heapwright.study.suite import Benchmark
 
 _MEANING = {
     "wall_s": "run time of the measured part",

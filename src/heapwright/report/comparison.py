@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.allocators.peers import build_id
+from heapwright.comparison.compare import Comparison, Row
+from heapwright.experiment.stats import Ratio
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.picture import write_picture
-from heapwright.study.compare import Comparison, Row
-from heapwright.study.stats import Ratio
 from heapwright.terminal_text import visible
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Several objectives as one, for methods that know only one.
 
 Costs are log ratios, so a weighted sum is the logarithm of a weighted product of ratios: one per cent of memory
-weighs as much as one per cent of time. There is one direction for each pick of a study (`study.pipeline`): each
+weighs as much as one per cent of time. There is one direction for each pick of a study (`tuning.pipeline`): each
 objective by itself, with a tenth of the others to break ties, and all alike for the balanced pick. What such a sum
 cannot find are members of the front in a hollow between two others; no pick would be one of them either.
 """

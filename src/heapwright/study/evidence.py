@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from heapwright.study.blocks import gather
+from heapwright.experiment.blocks import gather
+from heapwright.experiment.stats import ratio_interval
 from heapwright.study.options import MINIFY_ROUNDS, Options
-from heapwright.study.stats import ratio_interval
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Pair, Pick, PickName, Removal
 

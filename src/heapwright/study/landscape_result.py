@@ -1,6 +1,6 @@
 """Judges a landscape: every place's ratio to the default, whether places differ at all, the best one, the shape.
 
-Noise is what runs of one place show at different times (`study.landscape` repeats some places). Three
+Noise is what runs of one place show at different times (`tuning.landscape` repeats some places). Three
 questions are answered by runs that had no part in raising them:
 
 - Do places differ? The places with the lowest and the highest ratio of the sweep run again, beside
@@ -35,11 +35,11 @@ from statistics import median
 import msgspec
 
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.blocks import Candidate, gather
+from heapwright.experiment.stats import ALPHA, Ratio, ratio_interval, relative_noise, signed_rank_p, summarise, verdict
 from heapwright.metrics import METRICS
 from heapwright.study.axes import Axis, axis_of
-from heapwright.study.blocks import Candidate, gather
 from heapwright.study.options import Options
-from heapwright.study.stats import ALPHA, Ratio, ratio_interval, relative_noise, signed_rank_p, summarise, verdict
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Verdict
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from heapwright.allocators.space import ParamSpec, SpaceFile
+from heapwright.experiment.blocks import Candidate, gather
+from heapwright.experiment.stats import relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.search import pareto
 from heapwright.search.quality import front_quality
-from heapwright.study import matters, proxy
-from heapwright.study.blocks import Candidate, gather
+from heapwright.study import matters
 from heapwright.study.claim import pick_claim, predicted_effect, study_claim, tree_sentence
-from heapwright.study.confirm import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.landscape_result import landscape_claim, landscape_result_of
 from heapwright.study.options import STAGES, Options
@@ -25,7 +25,6 @@ from heapwright.study.policy import aims_of
 from heapwright.study.prefix import kept_prefix, sentence, with_objection
 from heapwright.study.program import program_of
 from heapwright.study.standing import stand
-from heapwright.study.stats import relative_noise, summarise
 from heapwright.study.store import Store, StoredRun, read_study, study_errors
 from heapwright.study.view import (
     Config,
@@ -43,6 +42,8 @@ from heapwright.study.view import (
     Summary,
     Worker,
 )
+from heapwright.tuning import proxy
+from heapwright.tuning.confirm import judge
 from heapwright.workload.model import WorkloadFile
 from heapwright.workload.program import program_json
 

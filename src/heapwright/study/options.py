@@ -49,7 +49,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         meter: forced meter back end, or auto.
         callgrind, massif: see MeterOptions.
         timeout: seconds a run may take; 0: ten times the default's, at least ten seconds.
-        axes: of a landscape, KEY:LOW:HIGH:STEP each (`study.landscape`); empty for a study of `tune`.
+        axes: of a landscape, KEY:LOW:HIGH:STEP each (`tuning.landscape`); empty for a study of `tune`.
         replicates: how often a landscape measures every place.
         limits, prices: see `study.policy`.
     """

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from heapwright.errors import UsageError
+from heapwright.experiment.blocks import Candidate
 from heapwright.metrics import METRICS, find_metric, show_bytes
 from heapwright.search.pareto import weighed
-from heapwright.study.blocks import Candidate
 from heapwright.study.options import LEAST_GAIN, Options
 from heapwright.study.view import Confirmation
 

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from heapwright.experiment.stats import log_ratio
 from heapwright.measure.prefix import Prefix
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import LEAST_GAIN
-from heapwright.study.stats import log_ratio
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Pick, PickName
 from heapwright.workload.execute import Outcome

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from heapwright.experiment.budget import Need
 from heapwright.study import options as opt
-from heapwright.study.allocator_screening import ROUNDS
-from heapwright.study.budget import Need
-from heapwright.study.confirm import SPARE, pairs_needed
 from heapwright.study.options import Options
+from heapwright.tuning.allocator_screening import ROUNDS
+from heapwright.tuning.confirm import SPARE, pairs_needed
 
 # How much of a search runs on the program where replays may stand in, as a share of its evaluations.
 _ON_PROGRAM = 0.6

@@ -18,9 +18,9 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from heapwright.study.blocks import Blocks, Candidate, gather
+from heapwright.experiment.blocks import Blocks, Candidate, gather
+from heapwright.experiment.stats import harm_proven
 from heapwright.study.options import MINIFY_LEAST_ROUNDS, MINIFY_ROUNDS
-from heapwright.study.stats import harm_proven
 from heapwright.study.view import Config, PickName
 from heapwright.workload.model import Input
 

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.blocks import Candidate, Program
+from heapwright.experiment.budget import Budget
 from heapwright.measure.meter import MeterOptions
 from heapwright.metrics import METRICS
-from heapwright.study.blocks import Candidate, Program
-from heapwright.study.budget import Budget
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Agreement
 from heapwright.trace import record

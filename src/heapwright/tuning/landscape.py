@@ -1,12 +1,12 @@
 """Sweeps one or two settings over their whole range, every place against the default beside it.
 
-A sweep is a tuning pipeline with one stage (`study.pipeline`): it calibrates, then measures every place
+A sweep is a tuning pipeline with one stage (`tuning.pipeline`): it calibrates, then measures every place
 `replicates` times, in blocks of the default and five places. Each replicate draws a new order of
 places, so that drift of the machine cannot look like shape. The first replicate measures some places
 twice, half a pass apart: how far the two runs of one place lie apart is the noise that differences
 between places are judged by. Last, the places with the lowest and the highest ratio run again beside
 the default, in fresh blocks: only these runs say whether places differ at all and what the best one
-gains (`study.landscape`).
+gains (`tuning.landscape`).
 
 All runs are stored, so a sweep resumes, and more replicates go on from what is there.
 """
@@ -23,12 +23,12 @@ from typing import TypeVar
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.experiment.blocks import gather
 from heapwright.study import options as opt
 from heapwright.study.axes import MOST_PLACES, Axis, axis_of
-from heapwright.study.blocks import gather
 from heapwright.study.landscape_result import ends, ends_phase
-from heapwright.study.pipeline import TuningPipeline
 from heapwright.study.view import Config
+from heapwright.tuning.pipeline import TuningPipeline
 
 FEWEST_REPEATS, REPEATED_SHARE = 8, 0.1  # places that the first replicate measures twice
 END_ROUNDS, FURTHER_ROUNDS = 8, 4  # fresh blocks of the lowest and the highest place; more for each further replicate

@@ -22,33 +22,34 @@ from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.blocks import Blocks, Candidate, Progress
+from heapwright.experiment.budget import Budget, Need, Typical, allot
+from heapwright.experiment.runner import Here, Machines
+from heapwright.experiment.stats import relative_noise
 from heapwright.measure.meter import MeterOptions, least_intrusive_backend, needs_pss
 from heapwright.metrics import METRICS
 from heapwright.search.auto import choose
 from heapwright.search.protocol import Setup, Strategy, make_strategy
-from heapwright.study import allocator_screening, matters, warm
+from heapwright.study import matters
 from heapwright.study import options as opt
-from heapwright.study.blocks import Blocks, Candidate, Progress
-from heapwright.study.budget import Budget, Need, Typical, allot
 from heapwright.study.claim import tree_sentence
-from heapwright.study.config_cache import ConfigCache
-from heapwright.study.confirm import confirm, fitting_rows, pairs_needed
-from heapwright.study.managed import reachable
-from heapwright.study.minify import minify_each
 from heapwright.study.options import Options
-from heapwright.study.plan import Plan, make_plan
 from heapwright.study.policy import aims_of
 from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, missed, whole_ratios
-from heapwright.study.reach import check_reach, take_over
-from heapwright.study.references import references
-from heapwright.study.replay_search import ReplaySearch
-from heapwright.study.runner import Here, Machines
-from heapwright.study.search_loop import Evaluator, Search
-from heapwright.study.shortlist import choose_picks, measure_again
-from heapwright.study.stages import SETTINGS, needs_from
-from heapwright.study.stats import relative_noise
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import DEFAULT, Config, PickName
+from heapwright.tuning import allocator_screening, warm
+from heapwright.tuning.config_cache import ConfigCache
+from heapwright.tuning.confirm import confirm, fitting_rows, pairs_needed
+from heapwright.tuning.managed import reachable
+from heapwright.tuning.minify import minify_each
+from heapwright.tuning.plan import Plan, make_plan
+from heapwright.tuning.reach import check_reach, take_over
+from heapwright.tuning.references import references
+from heapwright.tuning.replay_search import ReplaySearch
+from heapwright.tuning.search_loop import Evaluator, Search
+from heapwright.tuning.shortlist import choose_picks, measure_again
+from heapwright.tuning.stages import SETTINGS, needs_from
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload, whole_only, with_prefix
 from heapwright.workload.program import ProgramIdentity, settle

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from heapwright.study.shape import groups, shapes
-from heapwright.study.stats import Ratio
+from heapwright.experiment.shape import groups, shapes
+from heapwright.experiment.stats import Ratio
 
 _FEW = 0.1  # a group with a smaller share of the runs is called outliers
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heapwright.allocators.space import Point, Space
+from heapwright.experiment.blocks import Blocks, Candidate, gather
+from heapwright.experiment.budget import Budget
 from heapwright.metrics import METRICS
 from heapwright.search.protocol import Observation, Setup, Strategy
 from heapwright.study import options as opt
-from heapwright.study.blocks import Blocks, Candidate, gather
-from heapwright.study.budget import Budget
-from heapwright.study.config_cache import ConfigCache
 from heapwright.study.options import Options
 from heapwright.study.policy import aims_of
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config
+from heapwright.tuning.config_cache import ConfigCache
 from heapwright.workload.model import Input
 
 _STALE_BATCHES = 20  # batches in a row with nothing new: the space is exhausted

@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import Literal
 
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.blocks import Blocks, Progress
+from heapwright.experiment.budget import Budget
+from heapwright.experiment.runner import LocalRunner
+from heapwright.experiment.stats import log_ratio, mean_errors
 from heapwright.metrics import METRICS, show_seconds
-from heapwright.study.blocks import Blocks, Progress
-from heapwright.study.budget import Budget
-from heapwright.study.confirm import judge
 from heapwright.study.options import Options
-from heapwright.study.reach import not_loaded
-from heapwright.study.runner import LocalRunner
-from heapwright.study.stats import log_ratio, mean_errors
 from heapwright.study.store import StoredRun, open_study
 from heapwright.study.view import Config, Confirmation, Pick
+from heapwright.tuning.confirm import judge
+from heapwright.tuning.reach import not_loaded
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 

@@ -13,8 +13,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from heapwright.study.stats import Ratio, log_ratio, ratio_interval
-from heapwright.study.suite import Benchmark
+from heapwright.comparison.suite import Benchmark
+from heapwright.experiment.stats import Ratio, log_ratio, ratio_interval
 
 Metrics = dict[str, float | None]
 _ALWAYS = ("wall_s", "cpu_s", "peak_rss_bytes")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from heapwright.experiment.blocks import Blocks, Candidate, gather
 from heapwright.metrics import METRICS
 from heapwright.search import pareto
 from heapwright.study import options as opt
-from heapwright.study.blocks import Blocks, Candidate, gather
 from heapwright.study.policy import Aims
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config, PickName

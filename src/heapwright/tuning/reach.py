@@ -25,8 +25,8 @@ from heapwright.allocators.program_file import read_program
 from heapwright.allocators.reach import find_barrier, has_allocator
 from heapwright.allocators.registry import Allocator, find_allocators
 from heapwright.allocators.takeover import Bindings, bindings, judge, others_than, verdict, watch_environment
+from heapwright.experiment.budget import Budget
 from heapwright.measure.meter import Stopped
-from heapwright.study.budget import Budget
 from heapwright.study.store import Store
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload

@@ -17,11 +17,11 @@ from typing import Protocol
 import msgspec
 
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.budget import Budget, Typical
+from heapwright.experiment.runner import TRIES, Job, Result, Runner, Work
+from heapwright.experiment.stats import log_ratio
 from heapwright.measure.host import this_host
-from heapwright.study.budget import Budget, Typical
 from heapwright.study.options import BLOCKS_APART
-from heapwright.study.runner import TRIES, Job, Result, Runner, Work
-from heapwright.study.stats import log_ratio
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import DEFAULT_ID, Config
 from heapwright.workload.execute import Outcome, advice

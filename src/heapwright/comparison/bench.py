@@ -24,14 +24,14 @@ import msgspec
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.takeover import bindings, judge, watch_environment
+from heapwright.comparison.bench_results import Cell, derive
+from heapwright.comparison.suite import Benchmark
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.blocks import Progress
+from heapwright.experiment.runner import Here, Job, Machines, RunsInputs, Work
 from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
-from heapwright.study.bench_results import Cell, derive
-from heapwright.study.blocks import Progress
-from heapwright.study.runner import Here, Job, Machines, RunsInputs, Work
-from heapwright.study.suite import Benchmark
 from heapwright.workload.execute import Executor, Outcome, ending
 from heapwright.workload.model import Input, Workload, WorkloadFile
 

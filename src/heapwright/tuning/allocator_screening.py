@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
-from heapwright.study.blocks import Blocks, Candidate, gather
-from heapwright.study.config_cache import ConfigCache
+from heapwright.experiment.blocks import Blocks, Candidate, gather
 from heapwright.study.options import BLOCK
-from heapwright.study.reach import NO_TIME, take_over
 from heapwright.study.store import Store, StoredRun
 from heapwright.study.view import Config
+from heapwright.tuning.config_cache import ConfigCache
+from heapwright.tuning.reach import NO_TIME, take_over
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from heapwright.allocators.managed import Managed, find_managed
 from heapwright.allocators.reach import GLIBC
 from heapwright.allocators.registry import Allocator
-from heapwright.study.budget import Budget
-from heapwright.study.reach import NO_TIME, take_over
+from heapwright.experiment.budget import Budget
 from heapwright.study.store import Store
+from heapwright.tuning.reach import NO_TIME, take_over
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 

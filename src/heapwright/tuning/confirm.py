@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heapwright.experiment.blocks import Blocks, Candidate, gather
+from heapwright.experiment.notes import note
+from heapwright.experiment.shape import shapes
+from heapwright.experiment.stats import ALPHA, holm, narrow_enough, ratio_interval, signed_rank_p, summarise, verdict
 from heapwright.metrics import METRICS, NUMERIC
-from heapwright.study.blocks import Blocks, Candidate, gather
-from heapwright.study.notes import note
 from heapwright.study.options import CONFIRM_LOOK, Options
-from heapwright.study.shape import shapes
-from heapwright.study.stats import ALPHA, holm, narrow_enough, ratio_interval, signed_rank_p, summarise, verdict
 from heapwright.study.store import StoredRun
 from heapwright.study.view import Config, Confirmation
 from heapwright.workload.model import Input
@@ -118,7 +118,7 @@ def _settled(candidate: Candidate, options: Options) -> bool:
 def settled(groups: Mapping[str, Sequence[float]], options: Options) -> bool:
     """Whether one metric needs no more pairs: the interval is narrow and the pairs are regular.
 
-    A confirmation goes on while pairs fall into groups, have outliers or come in spells (`study.shape`),
+    A confirmation goes on while pairs fall into groups, have outliers or come in spells (`experiment.shape`),
     unless all pairs lie within the margin: then nothing among them matters.
 
     Args:

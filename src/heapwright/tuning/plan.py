@@ -14,9 +14,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from heapwright.experiment.budget import Need, allot
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
-from heapwright.study.budget import Need, allot
 
 _RECORDING = 1.5  # times a run that recording takes, at most; then a search of some length
 _LEAST_REPLAYS = 2.0

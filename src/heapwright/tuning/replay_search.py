@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 from heapwright.allocators.embedded import describe
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.blocks import Blocks, Candidate, gather
+from heapwright.experiment.stats import summarise
 from heapwright.metrics import METRICS
 from heapwright.search import pareto
 from heapwright.study import options as opt
-from heapwright.study import proxy
-from heapwright.study.blocks import Blocks, Candidate, gather
 from heapwright.study.policy import aims_of
-from heapwright.study.search_loop import Evaluator, Search
-from heapwright.study.shortlist import choose_picks
-from heapwright.study.stats import summarise
 from heapwright.study.store import StoredRun
+from heapwright.tuning import proxy
+from heapwright.tuning.search_loop import Evaluator, Search
+from heapwright.tuning.shortlist import choose_picks
 
 if TYPE_CHECKING:
-    from heapwright.study.pipeline import TuningPipeline
+    from heapwright.tuning.pipeline import TuningPipeline
 
 _LEAST_RUNS = 3  # the search must have time for so many runs of the program, or a recording is not worth its time
 

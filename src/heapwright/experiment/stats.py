@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heapwright.study.shape import shapes
+from heapwright.experiment.shape import shapes
 from heapwright.study.view import Summary, Verdict
 
 RESAMPLES = 4000
@@ -105,7 +105,7 @@ def mean_errors(rows: NDArray[np.float64]) -> MeanErrors:
     """Means of samples with honest standard errors.
 
     For a regular sample the error is the usual one, with n − 1 degrees of freedom. Two things widen it
-    (`study.shape`):
+    (`experiment.shape`):
 
     - Spells: n values that resemble their neighbours count as the fewer independent ones they are worth.
     - Groups or outliers: few values of a rare group say little about its share. As Agresti and Coull

@@ -1,0 +1,1 @@
+"""Allocators side by side: `compare` on one program, `bench` on the benchmark suite."""
