@@ -23,9 +23,9 @@ from heapwright.cluster.dask_runner import DaskMachines
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
+from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Job, Work
 from heapwright.measure.meter import MeterOptions
-from heapwright.tuning.proxy import Replays
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 PORT = 18786

@@ -29,9 +29,9 @@ from comparing import geometric_mean
 
 from heapwright.allocators.registry import Allocator, ordinary_allocators
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.records import StoredRun
 from heapwright.measure.meter import MeterOptions
 from heapwright.study import matters
-from heapwright.study.store import StoredRun
 from heapwright.study.view import Matters
 from heapwright.tuning import proxy
 from heapwright.workload.execute import Executor

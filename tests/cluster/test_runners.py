@@ -18,10 +18,10 @@ from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Here, Job, Machines, Result, Runner, Work
 from heapwright.measure.host import this_host
 from heapwright.measure.meter import MeterOptions
-from heapwright.tuning.proxy import Replays
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload, WorkloadFile
 

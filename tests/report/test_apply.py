@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from heapwright.cli.main import main
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.stats import Verdict
 from heapwright.report.apply import FORMATS, docker_quote, render, systemd_quote
-from heapwright.study.view import Config, Verdict
 from tests import needs
 
 from . import views

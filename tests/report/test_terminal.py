@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from heapwright.experiment.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.terminal import interval, measure_table, percent, print_summary
-from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, StudyView, Summary
+from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, StudyView
 
 from .views import STATES, confirmation, view
 

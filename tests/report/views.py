@@ -7,14 +7,14 @@ import itertools
 import random
 from typing import Any
 
-from heapwright.experiment.stats import Ratio
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.stats import Ratio, Summary, Verdict
 from heapwright.metrics import NUMERIC
 from heapwright.study.axes import Axis
 from heapwright.study.claim import pick_claim, study_claim
-from heapwright.study.landscape_result import Fresh, LandscapeResult, Place, Smoothness
+from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult, Smoothness
 from heapwright.study.view import (
     Agreement,
-    Config,
     Confirmation,
     Dropped,
     Evaluation,
@@ -25,8 +25,6 @@ from heapwright.study.view import (
     Removal,
     Series,
     StudyView,
-    Summary,
-    Verdict,
 )
 
 OBJECTIVES = ["peak_rss_bytes", "cpu_s"]
@@ -175,7 +173,9 @@ def swept() -> StudyView:
         Axis("mmap_max", "", ("64", "128", "192", "256"), "linear", None),
     )
     places = [
-        Place((a, b), 2 + i, None if i == 7 else 0.9 + 0.01 * i, None, 1, "killed by SIGSEGV" if i == 7 else "")
+        LandscapePoint(
+            (a, b), 2 + i, None if i == 7 else 0.9 + 0.01 * i, None, 1, "killed by SIGSEGV" if i == 7 else ""
+        )
         for i, (a, b) in enumerate(itertools.product(axes[0].values, axes[1].values))
     ]
     landscape = LandscapeResult(

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from heapwright.allocators.registry import Allocator
+from heapwright.experiment.records import StoredRun
 from heapwright.report.progress import Silent
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
-from heapwright.study.store import StoredRun, read_study
+from heapwright.study.store import read_study
 from heapwright.study.view import StudyView
 from heapwright.tuning.pipeline import TuningPipeline
 from heapwright.workload.model import Input, Workload, WorkloadFile

@@ -122,7 +122,7 @@ def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("heapwright.tuning.pipeline.Executor", FakeExecutor)
     for module in ("runner", "budget"):
-        monkeypatch.setattr(f"heapwright.study.{module}.time", SimpleNamespace(monotonic=lambda: world.clock))
+        monkeypatch.setattr(f"heapwright.experiment.{module}.time", SimpleNamespace(monotonic=lambda: world.clock))
     monkeypatch.delenv("TOY", raising=False)
 
 

@@ -16,7 +16,8 @@ import msgspec
 import pytest
 
 from heapwright.report.progress import Silent
-from heapwright.study.landscape_result import LandscapeResult, landscape_result_of
+from heapwright.study.landscape_judge import landscape_result_of
+from heapwright.study.landscape_result import LandscapeResult
 from heapwright.study.options import Options
 from heapwright.study.schema import TABLES
 from heapwright.study.store import Store

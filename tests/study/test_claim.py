@@ -14,15 +14,19 @@ import pytest
 from heapwright.cli.common import write_json
 from heapwright.cli.tune import tune_json
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.records import StoredRun
+from heapwright.experiment.stats import Verdict
 from heapwright.study.choose import chosen_config, chosen_pick, kept_choice
 from heapwright.study.claim import NOTHING, effect, headline, is_proven, losses, pick_claim, study_claim
+from heapwright.study.confirmation import judge
 from heapwright.study.load import measure_command
 from heapwright.study.options import Options
 from heapwright.study.policy import Aims
 from heapwright.study.standing import stand
-from heapwright.study.store import StoredRun, read_study, study_errors
-from heapwright.study.view import Config, Confirmation, Evaluation, Pick, PickName, Verdict
-from heapwright.tuning.confirm import judge, pairs_needed
+from heapwright.study.store import read_study, study_errors
+from heapwright.study.view import Confirmation, Evaluation, Pick, PickName
+from heapwright.tuning.confirm import pairs_needed
 
 from .conftest import Tuning
 from .fakes import World

@@ -6,10 +6,11 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.records import StoredRun
+from heapwright.study.confirmation import judge
 from heapwright.study.options import Options
-from heapwright.study.store import StoredRun
-from heapwright.study.view import Config
-from heapwright.tuning.confirm import judge, settled
+from heapwright.tuning.confirm import settled
 
 from .conftest import Tuning
 from .fakes import Settings, World

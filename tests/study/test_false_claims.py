@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 
 from heapwright.experiment.blocks import Blocks
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.records import StoredRun
 from heapwright.experiment.runner import LocalRunner
 from heapwright.report.progress import Silent
+from heapwright.study.confirmation import judge
 from heapwright.study.options import Options
-from heapwright.study.store import StoredRun
-from heapwright.study.view import Config, Confirmation
-from heapwright.tuning.confirm import Rows, confirm, judge
+from heapwright.study.view import Confirmation
+from heapwright.tuning.confirm import Rows, confirm
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 

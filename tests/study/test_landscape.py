@@ -21,7 +21,8 @@ from heapwright.report.html import write_report
 from heapwright.report.landscape import csv_text, landscape_json, lines
 from heapwright.report.progress import Silent
 from heapwright.study.axes import axis_of, axis_text
-from heapwright.study.landscape_result import LandscapeResult, landscape_result_of, neighbours, smoothness
+from heapwright.study.landscape_judge import landscape_result_of, neighbours, smoothness
+from heapwright.study.landscape_result import LandscapeResult
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study

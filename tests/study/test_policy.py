@@ -7,8 +7,9 @@ import math
 import pytest
 
 from heapwright.errors import UsageError
+from heapwright.experiment.stats import Verdict
 from heapwright.study.policy import Aims, Policy, parse_limits, parse_prices
-from heapwright.study.view import Confirmation, Verdict
+from heapwright.study.view import Confirmation
 
 OBJECTIVES = ("peak_rss_bytes", "cpu_s")
 MIB = 1 << 20

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from heapwright.experiment.records import StoredRun
 from heapwright.measure.prefix import Prefix
 from heapwright.study.load import measure_command
 from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, sentence
-from heapwright.study.store import StoredRun, read_study
+from heapwright.study.store import read_study
 
 from .conftest import Tuning
 from .fakes import World

@@ -13,8 +13,8 @@ import pytest
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import AllocatorSpec, SpaceFile
 from heapwright.experiment.budget import Budget
+from heapwright.experiment.configuration import Config
 from heapwright.study.options import Options
-from heapwright.study.view import Config
 from heapwright.tuning.confirm import fitting_rows
 from heapwright.tuning.references import references
 from heapwright.workload.model import Input

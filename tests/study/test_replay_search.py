@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Candidate
+from heapwright.experiment.candidates import Candidate
+from heapwright.experiment.configuration import Config
 from heapwright.measure.meter import MeterOptions
-from heapwright.study.view import Config
-from heapwright.tuning import proxy
-from heapwright.tuning.proxy import check
+from heapwright.study import agreement
+from heapwright.study.agreement import check
+from heapwright.tuning import proxy, replay_search
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload
 from tests.trace.test_pack import parse
@@ -58,7 +59,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], None]:
         def record_inputs(*_: object) -> tuple[dict[str, Path], dict[str, Any]]:
             return {}, {"default": {"elapsed_s": 2.0, "events": 1000}}
 
-        monkeypatch.setattr(proxy, "Replays", FakeReplays)
+        monkeypatch.setattr(replay_search, "Replays", FakeReplays)
         monkeypatch.setattr(proxy, "record_inputs", record_inputs)
 
     return put
@@ -270,7 +271,7 @@ def test_predictions_begin_at_what_the_program_showed() -> None:
         3: Candidate(Config(3, "fast", {"cache": "1"}, {}), runs=1, logs={"cpu_s": {"default": [-0.15]}}),
         4: Candidate(Config(4, "other", {"cache": "1"}, {}), runs=1, logs={"cpu_s": {"default": [-0.15]}}),
     }
-    found = {id_: c.cost("cpu_s") for id_, c in proxy.anchored(predicted, program).items()}
+    found = {id_: c.cost("cpu_s") for id_, c in agreement.anchored(predicted, program).items()}
     assert found == {2: pytest.approx(-0.4), 3: pytest.approx(-0.45), 4: pytest.approx(-0.15)}
     assert check(program, predicted, ["cpu_s"], {}).by_objective[0].pairs == [], (
         "an allocator at its defaults shows nothing"

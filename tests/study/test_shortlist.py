@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from heapwright.experiment.blocks import Candidate
+from heapwright.experiment.candidates import Candidate
+from heapwright.experiment.configuration import Config
 from heapwright.study.policy import Aims
-from heapwright.study.view import Config
 from heapwright.tuning.shortlist import choose_picks
 
 from .conftest import Tuning

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.stats import Verdict
 from heapwright.study.claim import headline
 from heapwright.study.policy import Aims
 from heapwright.study.standing import stand
-from heapwright.study.view import Config, Confirmation, Evaluation, Pick, PickName, Reference, Verdict
+from heapwright.study.view import Confirmation, Evaluation, Pick, PickName, Reference
 
 OBJECTIVES = ["peak_rss_bytes", "cpu_s"]
 AIMS = Aims(tuple(OBJECTIVES))

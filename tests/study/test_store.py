@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import heapwright
 from heapwright.errors import HeapwrightError
-from heapwright.study.store import Store, StoredRun, open_study, read_study
+from heapwright.experiment.records import StoredRun
+from heapwright.study.store import Store, open_study, read_study
 from tests import needs
 
 SRC = Path(heapwright.__file__).parents[1]

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.stats import Verdict
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.progress import Silent
 from heapwright.study.options import Options
-from heapwright.study.view import Config, Confirmation, Evaluation, Pick, Verdict
+from heapwright.study.view import Confirmation, Evaluation, Pick
 from heapwright.tuning.verify import Verification, decide, overall, refused, thresholds, verify
 
 from .conftest import Tuning

@@ -23,8 +23,8 @@ from heapwright.errors import HeapwrightError
 from heapwright.terminal_text import console, visible, warn
 
 if TYPE_CHECKING:
+    from heapwright.experiment.stats import Summary
     from heapwright.measure.meter import Run
-    from heapwright.study.view import Summary
     from heapwright.workload.execute import Outcome
     from heapwright.workload.model import Workload
 

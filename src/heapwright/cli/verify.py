@@ -24,7 +24,8 @@ from heapwright.files import write_whole
 from heapwright.terminal_text import console, visible
 
 if TYPE_CHECKING:
-    from heapwright.study.view import Config, Pick, StudyView
+    from heapwright.experiment.configuration import Config
+    from heapwright.study.view import Pick, StudyView
     from heapwright.tuning.verify import Verification
     from heapwright.workload.model import Workload
 

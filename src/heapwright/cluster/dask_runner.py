@@ -27,9 +27,9 @@ from heapwright.cluster.transport import (
     replays_recipe,
 )
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Result, Runner, RunsInputs, Work
 from heapwright.measure.host import differences
-from heapwright.tuning.proxy import Replays
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 

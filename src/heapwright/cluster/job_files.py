@@ -40,11 +40,11 @@ from heapwright.cluster.transport import (
     troubles,
 )
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Result, Runner, RunsInputs, Work
 from heapwright.files import write_whole
 from heapwright.measure.host import differences
 from heapwright.study.store import Store
-from heapwright.tuning.proxy import Replays
 from heapwright.workload.execute import Executor
 
 PLAN, TRACES = "plan.json", "traces"

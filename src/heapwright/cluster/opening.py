@@ -14,6 +14,7 @@ from heapwright.cluster.dask_runner import DaskMachines, search_word
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import read_settings
 from heapwright.cluster.transport import check_texts, needs_of
+from heapwright.experiment.phases import Phase
 from heapwright.study.store import Store
 from heapwright.workload.model import Workload
 
@@ -49,7 +50,7 @@ def cluster(
     check_texts(os.environ)
     kept: dict[str, Any] = (store.get("cluster") if store else None) or {}
     kind = kept.get("kind")
-    if kind is None and store is not None and store.runs("calibrate"):
+    if kind is None and store is not None and store.runs(Phase.CALIBRATE):
         kind = store.get("host")
     settings = read_settings(text)
     where = references or (store.references.absolute() if store else Path.cwd() / "references")

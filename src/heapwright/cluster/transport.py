@@ -24,10 +24,11 @@ from heapwright import __version__
 from heapwright.allocators.peers import build_id
 from heapwright.allocators.registry import Allocator
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Job, Result, RunsInputs, Work, run_work
 from heapwright.measure.host import describe_host, fingerprint
 from heapwright.measure.meter import MeterOptions
-from heapwright.tuning.proxy import Replays
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
@@ -243,4 +244,4 @@ def _place(job: Job) -> tuple[str, int, str, int]:
 
 def keeps_series(job: Job) -> bool:
     """Whether the study may keep this run's memory over time: they are most of a result's size."""
-    return job.phase in ("calibrate", "confirm")
+    return job.phase in (Phase.CALIBRATE, Phase.CONFIRM)

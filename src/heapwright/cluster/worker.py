@@ -40,10 +40,10 @@ from heapwright.cluster.transport import (
     troubles,
 )
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Work
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import Stopped
-from heapwright.tuning.proxy import Replays
 
 if TYPE_CHECKING:
     from heapwright.workload.execute import Executor

@@ -27,7 +27,7 @@ from heapwright.allocators.takeover import bindings, judge, watch_environment
 from heapwright.comparison.bench_results import Cell, derive
 from heapwright.comparison.suite import Benchmark
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Progress
+from heapwright.experiment.progress import Progress
 from heapwright.experiment.runner import Here, Job, Machines, RunsInputs, Work
 from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host

@@ -27,13 +27,13 @@ from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import AllocatorSpec, SpaceFile
 from heapwright.allocators.takeover import bindings, judge, others_than, watch_environment
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Progress
+from heapwright.experiment.configuration import DEFAULT
+from heapwright.experiment.progress import Progress
 from heapwright.experiment.runner import Here, Job, Machines, Result, Work
-from heapwright.experiment.stats import Ratio, log_ratio, ratio_interval, summarise
+from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
-from heapwright.study.view import DEFAULT, Summary
 from heapwright.workload.execute import Executor, Outcome, advice
 from heapwright.workload.model import Input, Workload
 

@@ -10,99 +10,27 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
 import msgspec
 
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.budget import Budget, Typical
+from heapwright.experiment.configuration import DEFAULT_ID, Config
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.progress import Progress
+from heapwright.experiment.records import StoredRun
 from heapwright.experiment.runner import TRIES, Job, Result, Runner, Work
-from heapwright.experiment.stats import log_ratio
 from heapwright.measure.host import this_host
 from heapwright.study.options import BLOCKS_APART
-from heapwright.study.store import Store, StoredRun
-from heapwright.study.view import DEFAULT_ID, Config
+from heapwright.study.store import Store
 from heapwright.workload.execute import Outcome, advice
 from heapwright.workload.model import Input
 
 _PAD = 4096  # a page: covers every alignment of the stack
-_SERIES_OF = (("confirm", 0), ("calibrate", 0), ("calibrate", 1))  # phases and blocks whose memory over time is kept
-
-
-class Progress(Protocol):
-    """What a study tells whoever watches. Called from the measuring thread."""
-
-    def phase(self, name: str, runs: int | None) -> None:
-        """A phase begins, with about so many runs to come (None: unknown)."""
-        ...
-
-    def limit(self, seconds: float) -> None:
-        """The phase that has begun takes so many seconds at most."""
-        ...
-
-    def left(self, seconds: float) -> None:
-        """The whole study takes about so many seconds from now."""
-        ...
-
-    def ran(self, fresh: bool) -> None:
-        """A run ended (or was found in the store: not fresh)."""
-        ...
-
-    def best(self, text: str) -> None:
-        """The best so far, in a few words."""
-        ...
-
-    def tried(self, config: Config, ratios: Mapping[str, float]) -> None:
-        """A setting has been measured: objective → ratio to the default."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Something the user should know."""
-        ...
-
-
-# (input, metric) → what the program as it is measures.
-Program = Mapping[tuple[str, str], float]
-
-
-@dataclass
-class Candidate:
-    """What is known of one configuration against the default: log ratios by metric and input."""
-
-    config: Config
-    failure: str = ""
-    runs: int = 0
-    logs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-
-    def add(self, run: StoredRun, reference: StoredRun, program: Program | None = None) -> None:
-        """Takes in a run and the reference run of its block and input; see `gather` for `program`."""
-        if run.failure:
-            self.failure = self.failure or run.failure
-            return
-        self.runs += 1
-        for metric, value in run.metrics.items():
-            then = reference.metrics.get(metric)
-            if program is not None:
-                value, then = _predicted(value, then, program.get((run.input, metric)))
-            ratio = log_ratio(value, then)
-            if ratio is not None:
-                self.logs.setdefault(metric, {}).setdefault(run.input, []).append(ratio)
-
-    def cost(self, metric: str) -> float | None:
-        """The mean over inputs of the mean log ratio; None where the metric was not measured."""
-        groups = self.logs.get(metric)
-        if not groups:
-            return None
-        return sum(sum(g) / len(g) for g in groups.values()) / len(groups)
-
-    def costs(self, metrics: Sequence[str]) -> tuple[float, ...] | None:
-        """All objectives, or None for what is infeasible."""
-        values = [self.cost(m) for m in metrics]
-        if self.failure or any(v is None for v in values):
-            return None
-        return tuple(v for v in values if v is not None)
+# Phases and blocks whose memory over time is stored.
+_SERIES_OF = ((Phase.CONFIRM, 0), (Phase.CALIBRATE, 0), (Phase.CALIBRATE, 1))
 
 
 class Blocks:
@@ -200,14 +128,14 @@ class Blocks:
             raise
         self.runner.cancel()
 
-    def _places(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> Iterator[_Place]:
+    def _places(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> Iterator[_RunKey]:
         for input_ in inputs:
             order = list(configs)
             random.Random(f"{self.seed}/{phase}/{block}/{input_.name}").shuffle(order)
             for config in order:
-                yield _Place(phase, block, input_, config)
+                yield _RunKey(phase, block, input_, config)
 
-    def _forget_halves(self, phase: str, places: Sequence[_Place]) -> None:
+    def _forget_halves(self, phase: str, places: Sequence[_RunKey]) -> None:
         """Removes what is stored of half a block, where its other half would be run on another machine.
 
         Blocks that go to other machines come back whole; only a coordinator killed while it stores one leaves a half.
@@ -222,7 +150,7 @@ class Blocks:
             if real and missing and (self.runner.elsewhere or any(run.extra.get("machine") for run in real)):
                 self.store.forget_block(phase, block)
 
-    def _stored_run(self, place: _Place) -> StoredRun | None:
+    def _stored_run(self, place: _RunKey) -> StoredRun | None:
         run = self.store.find_run(place.phase, place.block, place.input.name, place.config.id)
         why = self.unusable.get(place.config.id)
         if run is None and why:  # known not to take effect: nothing to measure
@@ -230,7 +158,7 @@ class Blocks:
             self.store.add_run(run, _now())
         return run
 
-    def _work(self, places: Sequence[_Place], stored: Mapping[tuple[int, str, int], StoredRun]) -> Work:
+    def _work(self, places: Sequence[_RunKey], stored: Mapping[tuple[int, str, int], StoredRun]) -> Work:
         failed = {p.config.id for p in places if p.key in stored and stored[p.key].failure}
         return Work(
             tuple(
@@ -295,7 +223,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _RunKey:
     """Where a run stands."""
 
     phase: str
@@ -341,45 +269,3 @@ def _stored(result: Result, failure: str, charged_s: float) -> StoredRun:
         extra,
         run.series if keep_series else None,
     )
-
-
-def gather(
-    runs: Sequence[StoredRun], configs: Mapping[int, Config], reference: int, program: Program | None = None
-) -> dict[int, Candidate]:
-    """Runs of any number of blocks as candidates, each against the reference run of its block and input.
-
-    Args:
-        program: the runs are replays, and this is what the program itself measures as it is: ratios are then those
-            predicted for the program.
-    """
-    base = {(r.phase, r.block, r.input): r for r in runs if r.config == reference and not r.failure}
-    found: dict[int, Candidate] = {}
-    for run in runs:
-        if run.config == reference:
-            continue
-        candidate = found.setdefault(run.config, Candidate(configs[run.config]))
-        against = base.get((run.phase, run.block, run.input))
-        if against is not None and not _same_kind(run, against):
-            against = None
-        if run.failure or against is not None:
-            candidate.add(run, against or run, program)
-    return found
-
-
-def _same_kind(one: StoredRun, other: StoredRun) -> bool:
-    """Whether two runs are of one kind of machine; those of a study of before are."""
-    kinds = {one.extra.get("host"), other.extra.get("host")} - {None}
-    return len(kinds) < 2
-
-
-def _predicted(
-    value: float | None, reference: float | None, program: float | None
-) -> tuple[float | None, float | None]:
-    """What a replay and its reference say of the program: it changes by as much, in the metric's own unit.
-
-    A program is more than its allocations: 10 ms less in a replay are 10 ms less of the program's time too. What a
-    replay cannot tell is never taken for a gain of more than nineteen twentieths.
-    """
-    if value is None or reference is None or not program:
-        return None, None
-    return max(program + value - reference, program / 20), program

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heapwright.experiment.shape import shapes
-from heapwright.study.view import Summary, Verdict
+
+if TYPE_CHECKING:
+    pass
 
 RESAMPLES = 4000
 ALPHA = 0.05
@@ -179,3 +182,17 @@ def harm_proven(logs: Sequence[float], margin: float, confidence: float = 0.9) -
         return True
     error = float(array.std(ddof=1)) / math.sqrt(len(array))
     return bool(array.mean() - float(t.ppf(confidence, len(array) - 1)) * error > math.log1p(margin))
+
+
+Verdict = Literal["better", "worse", "same", "unproven"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What n runs of one configuration measured for one metric."""
+
+    n: int
+    median: float
+    min: float
+    max: float
+    mad: float

@@ -89,7 +89,7 @@ def _ours(name: str, wish: Wish, options: str, why: str) -> Choice:
 
 
 def _named(name: str, wish: Wish, options: str, why: str, left: str = "") -> Choice:
-    from heapwright.study.view import DEFAULT
+    from heapwright.experiment.configuration import DEFAULT
 
     if name in OURS:
         return _ours(name, wish, options, why)

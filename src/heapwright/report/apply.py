@@ -11,7 +11,7 @@ from typing import NamedTuple
 from heapwright import __version__
 from heapwright.allocators.registry import joined_variables
 from heapwright.errors import HeapwrightError
-from heapwright.study.view import Config
+from heapwright.experiment.configuration import Config
 
 
 class _Shipped(NamedTuple):

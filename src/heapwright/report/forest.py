@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import COLOUR, FAINT, MARKER, TEXT, figure_of, picture
 from heapwright.report.terminal import interval, ordered_picks, percent
@@ -130,7 +131,7 @@ def studies_svg(views: Sequence[StudyView], titles: Sequence[str]) -> str:
     lines: list[Line] = []
     for number, (view, title) in enumerate(zip(views, titles, strict=True), 1):
         best = headline(view.picks, view.objectives)
-        if best is not None and view.phase == "done":
+        if best is not None and view.phase == Phase.DONE:
             short = title if len(title) <= 32 else title[:31] + "…"
             lines += [Line(f"{number}. {short}", "", best.name), *_confirmed(view, best)]
     if not lines:

@@ -19,7 +19,7 @@ from heapwright.metrics import METRICS, show_bytes
 from heapwright.report.picture import write_picture
 from heapwright.report.terminal import paragraph, percent
 from heapwright.study.axes import Axis
-from heapwright.study.landscape_result import Fresh, LandscapeResult, Place
+from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ def value_text(axis: Axis, value: str | float) -> str:
     return show_bytes(float(value)).replace(".00 ", " ").replace(".0 ", " ")
 
 
-def place_text(landscape: LandscapeResult, place: Place) -> str:
+def place_text(landscape: LandscapeResult, place: LandscapePoint) -> str:
     """'mmap_threshold=512, trim_threshold=128 KiB'."""
     return ", ".join(f"{a.key}={value_text(a, v)}" for a, v in zip(landscape.axes, place.values, strict=True))
 
@@ -75,7 +75,7 @@ def lines(landscape: LandscapeResult, width: int) -> list[str]:
     return [paragraph(text, width, "  ") for text in found]
 
 
-def _best_line(landscape: LandscapeResult, best: Place) -> str:
+def _best_line(landscape: LandscapeResult, best: LandscapePoint) -> str:
     """What is known of the lowest place: that it is best, or only that it was lowest in the sweep."""
     place, median = place_text(landscape, best), METRICS[landscape.metric].show(best.median)
     if landscape.gain is None:
@@ -134,7 +134,7 @@ def landscape_json(store: Store, landscape: LandscapeResult) -> dict[str, Any]:
     """A landscape as `landscape --json` writes it."""
     s, best = landscape.smoothness, landscape.best
 
-    def place(p: Place) -> dict[str, Any]:
+    def place(p: LandscapePoint) -> dict[str, Any]:
         settings = {a.key: v for a, v in zip(landscape.axes, p.values, strict=True)}
         return {
             "settings": settings, "ratio": p.ratio, "median": p.median, "runs": p.runs, "failure": p.failure or None,

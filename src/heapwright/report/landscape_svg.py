@@ -16,7 +16,7 @@ from heapwright.metrics import METRICS
 from heapwright.report.drawing import BAD, COLOUR, FRONT, GOOD, TEXT, figure_of, picture
 from heapwright.report.landscape import draw_scale, edges, fresh_text, place_text, shape_text
 from heapwright.report.terminal import percent
-from heapwright.study.landscape_result import LandscapeResult, Place
+from heapwright.study.landscape_result import LandscapePoint, LandscapeResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +121,7 @@ def _span(level: int, limits: list[float]) -> str:
     return f"{sign}{ends[at - 1]} …" + (f" {sign}{ends[at]}" if at < len(ends) else "")
 
 
-def profile(landscape: LandscapeResult, at: int) -> list[Place]:
+def profile(landscape: LandscapeResult, at: int) -> list[LandscapePoint]:
     """Along one axis the best place over the other; of a curve, its places."""
     measured = [p for p in landscape.places if p.ratio is not None]
     groups = itertools.groupby(

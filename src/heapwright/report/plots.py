@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from heapwright.experiment.configuration import Config
 from heapwright.metrics import METRICS, show_bytes, show_seconds
 from heapwright.report.drawing import (
     ALLOCATORS,
@@ -26,7 +27,7 @@ from heapwright.report.drawing import (
 )
 from heapwright.report.terminal import interval, ordered_picks, percent
 from heapwright.search.quality import hypervolume_so_far
-from heapwright.study.view import Config, Confirmation, Evaluation, Series, StudyView
+from heapwright.study.view import Confirmation, Evaluation, Series, StudyView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

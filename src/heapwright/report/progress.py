@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
+from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS, show_estimate
 from heapwright.terminal_text import console, say, visible
 
@@ -16,28 +17,29 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from heapwright.study.view import Config
+    from heapwright.experiment.configuration import Config
 
 _PLAIN_EVERY_S = 10.0
 _FRONT_LINES = 8  # of the live view
-_ANEW = ("replay", "race", "search")  # phases whose front is their own: what replays predict is no measurement
-_OPEN_END = ("minify", "confirm", "verify")  # phases that end when the data allow
+# Phases that have a Pareto front of their own: predictions of replays are not measurements of the program.
+_ANEW = (Phase.REPLAY, Phase.RACE, Phase.SEARCH)
+_OPEN_END = (Phase.MINIFY, Phase.CONFIRM, Phase.VERIFY)  # phases that end when the data allow
 _TITLES = {
-    "calibrate": "measuring the default",
-    "allocators": "measuring every allocator",
-    "record": "recording its allocations",
-    "replay": "searching on replays",
-    "check": "do replays rank as the program does?",
-    "race": "measuring what the replays liked",
-    "search": "searching",
-    "shortlist": "measuring the best again",
-    "landscape": "sweeping",
-    "minify": "dropping what does nothing",
+    Phase.CALIBRATE: "measuring the default",
+    Phase.ALLOCATORS: "measuring every allocator",
+    Phase.RECORD: "recording its allocations",
+    Phase.REPLAY: "searching on replays",
+    Phase.CHECK: "do replays rank as the program does?",
+    Phase.RACE: "measuring what the replays liked",
+    Phase.SEARCH: "searching",
+    Phase.SHORTLIST: "measuring the best again",
+    Phase.LANDSCAPE: "sweeping",
+    Phase.MINIFY: "dropping what does nothing",
     "compare.warm": "warming up",
     "compare": "comparing",
     "bench": "benchmarks",
     "bench.warm": "warming up",
-    "confirm": "confirming on fresh runs",
+    Phase.CONFIRM: "confirming on fresh runs",
     "verify": "measuring fresh pairs",
 }
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.apply import render
 from heapwright.report.embedded import LONG_COMMAND, listed
@@ -23,7 +25,7 @@ from heapwright.report.terminal import failures, interval, ordered_picks, percen
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.load import measure_command
-from heapwright.study.view import Config, Confirmation, Evaluation, Pick, Reference, StudyView, Worker
+from heapwright.study.view import Confirmation, Evaluation, Pick, Reference, StudyView, Worker
 from heapwright.terminal_text import visible
 
 
@@ -31,10 +33,10 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     """One study's section."""
     from markupsafe import Markup
 
-    pick = chosen_pick(view, None) if view.phase == "done" else None
+    pick = chosen_pick(view, None) if view.phase == Phase.DONE else None
     trade = pick is not None and any(c.verdict == "worse" for k, c in pick.confirmed.items() if k in view.objectives)
-    state = "proven" if pick else "none" if view.phase == "done" else "open"
-    state = "swept" if view.landscape and view.phase == "done" else state
+    state = "proven" if pick else "none" if view.phase == Phase.DONE else "open"
+    state = "swept" if view.landscape and view.phase == Phase.DONE else state
     objected = any(p.objection for p in view.picks.values())
     rows = listed(view)
     command = shlex.join(view.command)
@@ -122,7 +124,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
     metrics = list(dict.fromkeys(key for view in views for key in view.objectives))
     rows = []
     for number, (view, title) in enumerate(zip(views, titles, strict=True), 1):
-        best = headline(view.picks, view.objectives) if view.phase == "done" else None
+        best = headline(view.picks, view.objectives) if view.phase == Phase.DONE else None
         cells = []
         for key in metrics:
             c = best.confirmed.get(key) if best else None
@@ -139,7 +141,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
                 "path": view.path,
                 "cpu": str(view.host.get("cpu") or "n/a"),
                 "setting": describe(best.config, view.default) if best else "",
-                "state": "" if best else _STATES["none" if view.phase == "done" else "open"],
+                "state": "" if best else _STATES["none" if view.phase == Phase.DONE else "open"],
                 "cells": cells,
             }
         )
@@ -219,7 +221,7 @@ def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
         "name": label,
         "anchor": pick.name,
         "same": same and f"{same} for the same setting: it is the best found for {_list(names)}.",
-        "headline": view.phase == "done" and best is not None and best.config.id == pick.config.id,
+        "headline": view.phase == Phase.DONE and best is not None and best.config.id == pick.config.id,
         "claim": _whole(pick.claim),
         "objection": pick.objection and f"No good advice: {pick.objection}.",
         "rows": rows,

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
-from heapwright.study.view import Confirmation, Evaluation, Pick, StudyView, Summary
+from heapwright.study.view import Confirmation, Evaluation, Pick, StudyView
 from heapwright.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
         say("What the usual advice gives, measured beside it:")
         console.print(_confirmation(view, usual, "advice"))
     console.print()
-    pick = chosen_pick(view, None) if view.phase == "done" else None
+    pick = chosen_pick(view, None) if view.phase == Phase.DONE else None
     if pick is not None:
         console.print("paste:", style="bold")
         for key, value in pick.config.env.items():

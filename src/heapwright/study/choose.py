@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.phases import Phase
 from heapwright.study.claim import headline
-from heapwright.study.view import Config, Pick, PickName, StudyView
+from heapwright.study.view import Pick, PickName, StudyView
 
 if TYPE_CHECKING:
     from heapwright.study.store import Store
@@ -19,7 +21,7 @@ def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
         HeapwrightError: the study has no such pick, or has not got that far.
     """
     if name is None:
-        if view.phase != "done":
+        if view.phase != Phase.DONE:
             raise HeapwrightError(
                 f"{view.path} is not finished (it is in phase '{view.phase}')",
                 "give its tune command again: it goes on where it stopped",
@@ -43,7 +45,7 @@ def keep_choice(store: Store, view: StudyView) -> None:
 
 def kept_choice(store: Store, name: PickName | None) -> Config | None:
     """The configuration noted for this pick; None: the study must be judged."""
-    kept: dict[str, int] = (store.get(SHIPPED) or {}) if store.get("phase") == "done" else {}
+    kept: dict[str, int] = (store.get(SHIPPED) or {}) if store.get("phase") == Phase.DONE else {}
     return store.config_by_id(kept[name or ""]) if (name or "") in kept else None
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from heapwright.experiment.configuration import Config
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, LEAST_GAIN
-from heapwright.study.view import PICK_NAMES, Config, Confirmation, Pick, PickName
+from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
 
 NOTHING = "No proven improvement: keep the default."
 _WORTH_SAYING = 1.0  # per cent: a smaller possible loss is in the interval for who looks

@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from heapwright.experiment.blocks import gather
+from heapwright.experiment.candidates import gather
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
 from heapwright.experiment.stats import ratio_interval
 from heapwright.study.options import MINIFY_ROUNDS, Options
-from heapwright.study.store import Store, StoredRun
+from heapwright.study.store import Store
 from heapwright.study.view import Pair, Pick, PickName, Removal
 
 
@@ -30,7 +32,7 @@ def with_evidence(
         runs: all of the study.
         fresh: those of the confirmation that counts.
     """
-    seen = [r for r in runs if r.phase.startswith("minify.")]
+    seen = [r for r in runs if r.phase.startswith(Phase.minify(""))]
     return {
         name: dataclasses.replace(
             pick,
@@ -63,7 +65,7 @@ def _removals(
     """Of each setting of the searched configuration; empty where the minify phase did not get to it."""
     whole = pick.searched.config
     configs = {whole.id: whole, **{id_: store.config_by_id(id_) for id_ in {r.config for r in runs}}}
-    for phase in (f"minify.{name}" for name in names):  # one setting under two names is minified under one
+    for phase in (Phase.minify(name) for name in names):  # one setting under two names is minified under one
         begun = store.get(f"begun.{phase}")
         if begun is None:
             continue

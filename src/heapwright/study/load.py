@@ -11,27 +11,30 @@ from typing import Any
 import msgspec
 
 from heapwright.allocators.space import ParamSpec, SpaceFile
-from heapwright.experiment.blocks import Candidate, gather
-from heapwright.experiment.stats import relative_noise, summarise
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
+from heapwright.experiment.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.search import pareto
-from heapwright.search.quality import front_quality
-from heapwright.study import matters
+from heapwright.search.quality import FrontQuality, front_quality
+from heapwright.study import agreement, matters
 from heapwright.study.claim import pick_claim, predicted_effect, study_claim, tree_sentence
+from heapwright.study.confirmation import judge
 from heapwright.study.evidence import with_evidence
-from heapwright.study.landscape_result import landscape_claim, landscape_result_of
+from heapwright.study.landscape_judge import landscape_result_of
+from heapwright.study.landscape_result import landscape_claim
 from heapwright.study.options import STAGES, Options
 from heapwright.study.policy import aims_of
 from heapwright.study.prefix import kept_prefix, sentence, with_objection
 from heapwright.study.program import program_of
 from heapwright.study.standing import stand
-from heapwright.study.store import Store, StoredRun, read_study, study_errors
+from heapwright.study.store import Store, read_study, study_errors
 from heapwright.study.view import (
-    Config,
     Confirmation,
     Dropped,
     Evaluation,
-    FrontQuality,
     Pick,
     PickName,
     Proxy,
@@ -39,15 +42,12 @@ from heapwright.study.view import (
     Series,
     Stage,
     StudyView,
-    Summary,
     Worker,
 )
-from heapwright.tuning import proxy
-from heapwright.tuning.confirm import judge
 from heapwright.workload.model import WorkloadFile
 from heapwright.workload.program import program_json
 
-_SEARCHED = ("allocators", "search", proxy.CHECK, "race", "shortlist", "landscape")
+_SEARCHED = (Phase.ALLOCATORS, Phase.SEARCH, Phase.CHECK, Phase.RACE, Phase.SHORTLIST, Phase.LANDSCAPE)
 _ONLY_IN_FILES = ("input", "env", "setup", "cleanup", "server")
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
@@ -76,17 +76,19 @@ def view_of(store: Store) -> StudyView:
     runs = store.runs()
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
-    calibrated = [r for r in runs if r.phase == "calibrate"]
+    calibrated = [r for r in runs if r.phase == Phase.CALIBRATE]
     searched = [r for r in runs if r.phase in _SEARCHED]
-    replays = [r for r in runs if r.phase == proxy.PHASE]
+    replays = [r for r in runs if r.phase == Phase.REPLAY]
     candidates = gather(searched, configs, default.id)
-    predicted = proxy.anchored(gather(replays, configs, default.id, proxy.program_values(calibrated)), candidates)
+    predicted = agreement.anchored(
+        gather(replays, configs, default.id, agreement.program_values(calibrated)), candidates
+    )
     only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
     evaluations, front = _evaluations(candidates, only, [*replays, *searched], options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta["spaces"].items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
-    first = (store.get("begun.confirm") or {"first": 0})["first"]
-    fresh = [r for r in runs if r.phase == "confirm" and r.block >= first]
+    first = (store.get(f"begun.{Phase.CONFIRM}") or {"first": 0})["first"]
+    fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= first]
     confirmed = judge(fresh, configs, default.id, options)
     early = kept_prefix(store)
     prefix = early.prefix if early else file.prefix if file else None
@@ -94,7 +96,7 @@ def view_of(store: Store) -> StudyView:
     picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta["identity"]), part)
     usual = _references(store, confirmed, options, _test_inputs(meta["identity"]), part)
     gone: list[str] = []
-    if meta["phase"] == "done":
+    if meta["phase"] == Phase.DONE:
         picks, gone = stand(picks, usual, aims_of(options))
         picks = with_objection(picks, early)
     picks = with_evidence(picks, store, runs, fresh, options)
@@ -123,7 +125,7 @@ def view_of(store: Store) -> StudyView:
         else managed["sentence"]
         if managed.get("reach") == "none"
         else study_claim(
-            picks, options.objectives, meta["phase"] == "done", store.get("too_short"), _predicted_text(store)
+            picks, options.objectives, meta["phase"] == Phase.DONE, store.get("too_short"), _predicted_text(store)
         ),
         series=_series(runs, default, picks),
         hazards=_hazards(picks, params, runs, host),
@@ -134,7 +136,7 @@ def view_of(store: Store) -> StudyView:
             *(f"{name} was not searched: {why}." for name, why in (store.get("not_searched") or {}).items()),
         ],
         explanations={f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
-        phase=meta["phase"] or "calibrate",
+        phase=meta["phase"] or Phase.CALIBRATE,
         wall_s=sum(r.elapsed_s for r in runs),
         method="sweep" if landscape else chosen.get("name", options.method),
         method_why=chosen.get("why", ""),
@@ -166,7 +168,7 @@ def _predicted_text(store: Store) -> str:
     return predicted_effect(store.config_by_id(kept["config"]), msgspec.convert(kept["ratios"], dict[str, float]))
 
 
-_STAGE_OF = {proxy.PHASE: "search", proxy.CHECK: "search", "race": "search"}
+_STAGE_OF: dict[str, str] = {Phase.REPLAY: Phase.SEARCH, Phase.CHECK: Phase.SEARCH, Phase.RACE: Phase.SEARCH}
 
 
 def _stages(store: Store, runs: list[StoredRun]) -> list[Stage]:
@@ -178,20 +180,20 @@ def _stages(store: Store, runs: list[StoredRun]) -> list[Stage]:
         found[name] = Stage(name, before.runs + runs, before.wall_s + seconds)
 
     for run in runs:
-        if run.phase == "calibrate":
-            add("calibrate", 1, run.charged_s())
+        if run.phase == Phase.CALIBRATE:
+            add(Phase.CALIBRATE, 1, run.charged_s())
     for kept in (store.get("takeover") or {}).values():
-        add("allocators", 1, _seconds(kept))
+        add(Phase.ALLOCATORS, 1, _seconds(kept))
     for kept in (store.get("recorded") or {}).values():
-        add("search", 1, _seconds(kept))
+        add(Phase.SEARCH, 1, _seconds(kept))
     for run in runs:
         stage = run.phase.partition(".")[0]
-        if stage != "calibrate" and run.elapsed_s:
+        if stage != Phase.CALIBRATE and run.elapsed_s:
             add(_STAGE_OF.get(stage, stage), 1, run.charged_s())
     early = kept_prefix(store)
     if early is not None and early.whole is not None:
-        add("whole run", 1, early.whole.charged_s)
-    order = {name: at for at, name in enumerate(STAGES)}
+        add(Phase.WHOLE_RUN, 1, early.whole.charged_s)
+    order: dict[str, int] = {name: at for at, name in enumerate(STAGES)}
     return sorted(found.values(), key=lambda stage: order.get(stage.name, len(order)))
 
 
@@ -230,7 +232,7 @@ def _proxy(
         kept.get("program_s"),
         kept.get("replay_s"),
         kept.get("slots", 1),
-        proxy.check(program, predicted, options.objectives, of_ratio).by_objective if kept["used"] else [],
+        agreement.check(program, predicted, options.objectives, of_ratio).by_objective if kept["used"] else [],
     )
 
 
@@ -296,7 +298,7 @@ def _evaluations(
             values = [
                 v
                 for r in made
-                if (r.phase == proxy.PHASE) == (id_ in replayed) and (v := r.metrics.get(metric)) is not None
+                if (r.phase == Phase.REPLAY) == (id_ in replayed) and (v := r.metrics.get(metric)) is not None
             ]
             if values:
                 medians[metric] = summarise(values).median
@@ -346,14 +348,14 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
     found: dict[str, Series] = {}
     walls: dict[int, list[float]] = {}
     for run in runs:
-        if run.phase == "confirm" and run.series and (wall := run.metrics.get("wall_s")) is not None:
+        if run.phase == Phase.CONFIRM and run.series and (wall := run.metrics.get("wall_s")) is not None:
             walls.setdefault(run.config, []).append(wall)
     middle = {config: statistics.median(w) for config, w in walls.items()}
 
     def rank(run: StoredRun) -> tuple[bool, float, int]:
         """A confirmation's run that took the time such runs take comes first."""
         off = abs((run.metrics.get("wall_s") or 0.0) - middle.get(run.config, 0.0))
-        return run.phase != "confirm", off, -run.block
+        return run.phase != Phase.CONFIRM, off, -run.block
 
     for run in sorted(runs, key=rank):
         for name in names.get(run.config, []):
@@ -391,7 +393,7 @@ def _warnings(
     found: dict[str, None] = {}
     digests: dict[str, set[str]] = {}
     for run in runs:
-        if run.config == 1 and run.phase != proxy.PHASE and run.digest:
+        if run.config == 1 and run.phase != Phase.REPLAY and run.digest:
             digests.setdefault(run.input, set()).add(run.digest)
     for name, seen in digests.items():
         if len(seen) > 1:

@@ -25,13 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from heapwright.experiment.configuration import DEFAULT
+from heapwright.experiment.phases import Phase
 from heapwright.measure.meter import Breakdown, Parts
 from heapwright.metrics import show_count
 from heapwright.study.program import program_of
-from heapwright.study.view import DEFAULT, Matters
+from heapwright.study.view import Matters
 
 if TYPE_CHECKING:
-    from heapwright.study.store import Store, StoredRun
+    from heapwright.experiment.records import StoredRun
+    from heapwright.study.store import Store
 
 NEXT_TO_NOTHING = 0.03  # a smaller share is not worth a search
 CALL_S = (
@@ -278,7 +281,7 @@ def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters |
     spaces: Mapping[str, Any] = store.get("spaces") or {}
     if not spaces or not all(_is_malloc(name) for name in spaces):
         return None
-    calibrated = [r for r in (store.runs("calibrate") if runs is None else runs) if r.phase == "calibrate"]
+    calibrated = [r for r in (store.runs(Phase.CALIBRATE) if runs is None else runs) if r.phase == Phase.CALIBRATE]
     by_input: dict[str, list[StoredRun]] = {}
     for run in calibrated:
         by_input.setdefault(run.input, []).append(run)

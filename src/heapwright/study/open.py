@@ -17,6 +17,7 @@ from heapwright import __version__
 from heapwright.allocators.registry import Allocator, upstream
 from heapwright.allocators.space import variable_of, version_trouble
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.phases import Phase
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.options import Options, conflicts
 from heapwright.study.prefix import kept_prefix
@@ -81,7 +82,7 @@ def open_or_begin(
                     "objectives_given": "objectives" in given,
                     "program": msgspec.to_builtins(identity),
                     "reproduce": reproduce,
-                    "phase": "calibrate",
+                    "phase": Phase.CALIBRATE,
                 }
             )
             return store, options

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from heapwright.errors import UsageError
+from heapwright.experiment.phases import Phase
 
-STAGES = ("calibrate", "allocators", "search", "shortlist", "minify", "confirm")
+STAGES = (Phase.CALIBRATE, Phase.ALLOCATORS, Phase.SEARCH, Phase.SHORTLIST, Phase.MINIFY, Phase.CONFIRM)
 # Calibration: the first run warms caches and is not counted.
 CALIBRATE_RUNS = 6
 BLOCK = 5  # candidates beside one default

@@ -16,11 +16,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from heapwright.experiment.records import StoredRun
 from heapwright.experiment.stats import log_ratio
 from heapwright.measure.prefix import Prefix
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import LEAST_GAIN
-from heapwright.study.store import Store, StoredRun
+from heapwright.study.store import Store
 from heapwright.study.view import Pick, PickName
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input

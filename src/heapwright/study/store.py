@@ -24,7 +24,6 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,9 +31,10 @@ import msgspec
 
 from heapwright.allocators.space import VARIABLE
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.records import StoredRun
 from heapwright.measure.meter import Breakdown
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
-from heapwright.study.view import Config
 
 _T = TypeVar("_T")
 
@@ -100,35 +100,6 @@ def study_errors(path: Path) -> Iterator[None]:
     ) as error:
         what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise HeapwrightError(f"the study {path} is damaged: what it holds makes no sense ({what})", hint) from None
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """One run as stored.
-
-    Attributes:
-        phase: calibrate, allocators, replay, check, search, shortlist, minify.PICK, confirm, landscape.
-        block: within the phase; runs of one block are compared with each other.
-        failure: why it does not count, or empty.
-        digest: what stands for its output.
-        extra: threads, mappings, meter, warnings, exit code, kind of machine (host), and which (machine) if elsewhere;
-            seconds of the study's time (charged_s).
-    """
-
-    phase: str
-    block: int
-    input: str
-    config: int
-    elapsed_s: float
-    failure: str
-    digest: str
-    metrics: dict[str, float | None]
-    extra: dict[str, Any]
-    series: dict[str, list[float]] | None = None
-
-    def charged_s(self, slots: int = 1) -> float:
-        """Seconds of the study's time that the run cost (`budget`); of an older study its own time over the slots."""
-        return float(self.extra.get("charged_s", self.elapsed_s / slots))
 
 
 def reference_folder(path: Path) -> Path:

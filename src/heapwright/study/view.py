@@ -9,50 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.stats import Summary, Verdict
+from heapwright.search.quality import FrontQuality
+
 if TYPE_CHECKING:
     from heapwright.measure.prefix import Prefix
     from heapwright.study.landscape_result import LandscapeResult
 
-Verdict = Literal["better", "worse", "same", "unproven"]
 PickName = Literal["memory", "time", "balanced"]
-DEFAULT_ID = 1
-DEFAULT = "default"  # stands for an allocator where a study searches several: the malloc the program has
 PICK_NAMES: tuple[PickName, ...] = ("memory", "time", "balanced")
-
-
-@dataclass(frozen=True)
-class Config:
-    """An allocator and its settings, as rendered for the target.
-
-    Attributes:
-        id: the store's row; 1 is always the default.
-        allocator: its registry name; DEFAULT for the program as it is, where several are searched.
-        settings: parameter key → value as text; a parameter left out is unset.
-        env: the variables that make it so (what the user pastes), for the default what the allocator needs at all.
-        effective: parameter key → value the target's own loader says is in force; empty if not probed.
-    """
-
-    id: int
-    allocator: str
-    settings: dict[str, str]
-    env: dict[str, str]
-    effective: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def is_default(self) -> bool:
-        """Whether it is the program as it is: what everything else is compared with."""
-        return self.id == DEFAULT_ID
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What n runs of one configuration measured for one metric."""
-
-    n: int
-    median: float
-    min: float
-    max: float
-    mad: float
 
 
 @dataclass(frozen=True)
@@ -205,28 +171,6 @@ class Series:
     rss: list[float]
     heap: list[float]
     vm: list[float]
-
-
-@dataclass(frozen=True)
-class FrontQuality:
-    """The front of the search in figures. From the runs of the search, so a little better than the truth.
-
-    Attributes:
-        size: how many members.
-        reference: of the hypervolume: this ratio to the default in every objective.
-        hypervolume: of the front and the default, in ratios; more is better.
-        default_hypervolume: of the default alone.
-        spans: objective → how far the front reaches in it, as a difference of ratios.
-        slope: change of the second objective for one of the first, from end to end; None without a trade-off, and
-            where the front spans less than 1 % in an objective.
-    """
-
-    size: int
-    reference: float
-    hypervolume: float
-    default_hypervolume: float
-    spans: dict[str, float]
-    slope: float | None
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,19 @@ from dataclasses import dataclass, field
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
-from heapwright.experiment.blocks import Blocks, Candidate, gather
+from heapwright.experiment.blocks import Blocks
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
 from heapwright.study.options import BLOCK
-from heapwright.study.store import Store, StoredRun
-from heapwright.study.view import Config
+from heapwright.study.store import Store
 from heapwright.tuning.config_cache import ConfigCache
 from heapwright.tuning.reach import NO_TIME, take_over
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 
 ROUNDS = 2
-PHASE = "allocators"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def enter(
     """
     found, default = Entered(), config_cache.default
     budget, inputs = blocks.budget, workload.train
-    blocks.phase(PHASE, round(ROUNDS * len(allocators) * (1 + 1 / BLOCK)) * len(inputs))
+    blocks.phase(Phase.ALLOCATORS, round(ROUNDS * len(allocators) * (1 + 1 / BLOCK)) * len(inputs))
     chunks: list[list[Config]] = []
 
     def measure(new: Sequence[Sequence[Config]], first: int) -> None:
@@ -71,7 +73,7 @@ def enter(
         for at in range(0, len(new), together):
             groups = [[default, *chunk] for chunk in new[at : at + together]]
             if not budget.over(sum(map(len, groups)) * len(inputs) * blocks.typical.seconds):
-                found.runs += blocks.measure_all(PHASE, first + at, groups, inputs)
+                found.runs += blocks.measure_all(Phase.ALLOCATORS, first + at, groups, inputs)
 
     def fitting() -> int:
         """How many allocators there is time to ask and to measure once."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from heapwright.allocators.effect import effective
 from heapwright.allocators.joint import ALLOCATOR, JointSpace
 from heapwright.allocators.space import Space
+from heapwright.experiment.configuration import Config
 from heapwright.study.store import Store
-from heapwright.study.view import Config
 
 
 class ConfigCache:

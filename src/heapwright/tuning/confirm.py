@@ -12,17 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heapwright.experiment.blocks import Blocks, Candidate, gather
-from heapwright.experiment.notes import note
+from heapwright.experiment.blocks import Blocks
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.phases import Phase
 from heapwright.experiment.shape import shapes
-from heapwright.experiment.stats import ALPHA, holm, narrow_enough, ratio_interval, signed_rank_p, summarise, verdict
-from heapwright.metrics import METRICS, NUMERIC
+from heapwright.experiment.stats import ALPHA, narrow_enough, ratio_interval
 from heapwright.study.options import CONFIRM_LOOK, Options
-from heapwright.study.store import StoredRun
-from heapwright.study.view import Config, Confirmation
 from heapwright.workload.model import Input
 
-PHASE = "confirm"
 SPARE = 1.2  # pairs there must be time for, over those that a proof needs
 
 
@@ -85,12 +83,12 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
     picks = [default, *rows.picks]
     everything = [*picks, *rows.references]
     further = (options.pairs_max - rows.pairs) * len(picks)
-    blocks.phase(PHASE, (rows.pairs * len(everything) + further) * len(inputs))
+    blocks.phase(Phase.CONFIRM, (rows.pairs * len(everything) + further) * len(inputs))
     needed = pairs_needed(len(inputs), (len(everything) - 1) * len(options.objectives))
     if needed > options.pairs_max:
         blocks.progress.note(f"{options.pairs_max} pairs can prove nothing here: it takes at least {needed} (--pairs)")
-    first = blocks.first_block(PHASE, everything)
-    runs = blocks.measure_all(PHASE, first, [everything] * rows.pairs, inputs)
+    first = blocks.first_block(Phase.CONFIRM, everything)
+    runs = blocks.measure_all(Phase.CONFIRM, first, [everything] * rows.pairs, inputs)
     done = rows.pairs
     while done < options.pairs_max:
         candidates = gather(runs, {c.id: c for c in everything}, default.id)
@@ -100,7 +98,7 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
         further = min(CONFIRM_LOOK, options.pairs_max - done)
         while further > 1 and blocks.budget.over(further * a_block):
             further -= 1
-        runs += blocks.measure_all(PHASE, first + done, [picks] * further, inputs)
+        runs += blocks.measure_all(Phase.CONFIRM, first + done, [picks] * further, inputs)
         done += further
 
 
@@ -130,70 +128,4 @@ def settled(groups: Mapping[str, Sequence[float]], options: Options) -> bool:
         max(g) - min(g) > options.margin and shapes(np.asarray(g, dtype=float)[None]).irregular[0]
         for g in groups.values()
         if len(g)
-    )
-
-
-def judge(
-    runs: Sequence[StoredRun], configs: dict[int, Config], default: int, options: Options
-) -> dict[int, dict[str, Confirmation]]:
-    """Every pick's confirmation by metric, objectives first; a pick that failed a run has none.
-
-    Holm's adjustment runs over picks × objectives. Metrics that were no objective are shown with their
-    interval and never called better or worse.
-    """
-    candidates = {k: c for k, c in gather(runs, configs, default).items() if not c.failure}
-    tested = [(k, m) for k, c in candidates.items() for m in options.objectives if _enough(c, m)]
-    raw = [signed_rank_p([x for g in candidates[k].logs[m].values() for x in g]) for k, m in tested]
-    adjusted = dict(zip(tested, holm(raw), strict=True))
-    values = _values(runs)
-    result: dict[int, dict[str, Confirmation]] = {}
-    for id_, candidate in candidates.items():
-        order = [*options.objectives, *(m for m in NUMERIC if m not in options.objectives)]
-        result[id_] = {
-            metric: _confirmation(
-                metric, candidate, adjusted.get((id_, metric)), values[default, metric], values[id_, metric], options
-            )
-            for metric in order
-            if _enough(candidate, metric)
-        }
-    return result
-
-
-def _enough(candidate: Candidate, metric: str) -> bool:
-    """Whether there are two ratios of every input; a count that is mostly zero has few or none."""
-    groups = candidate.logs.get(metric, {})
-    return min((len(g) for g in groups.values()), default=0) > 1
-
-
-def _values(runs: Sequence[StoredRun]) -> dict[tuple[int, str], dict[str, list[float]]]:
-    """(configuration, metric) → input → values, in the order of measurement."""
-    values: dict[tuple[int, str], dict[str, list[float]]] = {}
-    for run in runs:
-        for metric, value in run.metrics.items():
-            if value is not None:
-                values.setdefault((run.config, metric), {}).setdefault(run.input, []).append(value)
-    return values
-
-
-def _confirmation(
-    metric: str,
-    candidate: Candidate,
-    p: float | None,
-    default: Mapping[str, Sequence[float]],
-    pick: Mapping[str, Sequence[float]],
-    options: Options,
-) -> Confirmation:
-    logs = candidate.logs[metric]
-    ratio = ratio_interval(logs, options.seed)
-    return Confirmation(
-        metric,
-        ratio.value,
-        ratio.low,
-        ratio.high,
-        p,
-        sum(len(g) for g in logs.values()),
-        verdict(ratio, p, options.margin),
-        summarise([v for g in default.values() for v in g]).median,
-        summarise([v for g in pick.values() for v in g]).median,
-        note(default, pick, logs, ratio, options.margin, METRICS[metric].show),
     )

@@ -23,11 +23,12 @@ from typing import TypeVar
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.blocks import gather
+from heapwright.experiment.candidates import gather
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.phases import Phase
 from heapwright.study import options as opt
 from heapwright.study.axes import MOST_PLACES, Axis, axis_of
-from heapwright.study.landscape_result import ends, ends_phase
-from heapwright.study.view import Config
+from heapwright.study.landscape_judge import ends
 from heapwright.tuning.pipeline import TuningPipeline
 
 FEWEST_REPEATS, REPEATED_SHARE = 8, 0.1  # places that the first replicate measures twice
@@ -87,15 +88,15 @@ class Sweep(TuningPipeline):
             KeyboardInterrupt: everything measured so far is kept.
         """
         space, axes = plane(self.allocators[0], self.options.axes)
-        if not self.store.get("repeats") and self.store.runs("landscape"):
+        if not self.store.get("repeats") and self.store.runs(Phase.LANDSCAPE):
             raise HeapwrightError(
                 f"{self.store.path} was begun by an older heapwright, which measured no place twice",
                 "name another file with --study for a new one",
             )
         self.store.put({"repeats": True})
-        self.phase("calibrate")
+        self.phase(Phase.CALIBRATE)
         self._calibrate()
-        self.phase("landscape")
+        self.phase(Phase.LANDSCAPE)
         places = [
             dict(zip((a.key for a in axes), v, strict=True)) for v in itertools.product(*(a.values for a in axes))
         ]
@@ -104,11 +105,11 @@ class Sweep(TuningPipeline):
         passes = [self._pass(replicate, configs) for replicate in range(self.options.replicates)]
         blocks = [block for one in passes for block in one]
         rounds = END_ROUNDS + FURTHER_ROUNDS * (self.options.replicates - 1)
-        self.progress.phase("landscape", (sum(map(len, blocks)) + 3 * rounds) * len(self.workload.inputs))
+        self.progress.phase(Phase.LANDSCAPE, (sum(map(len, blocks)) + 3 * rounds) * len(self.workload.inputs))
         for replicate, one in enumerate(passes):
-            self.blocks.measure_all("landscape", replicate * len(passes[0]), one, self.workload.inputs)
+            self.blocks.measure_all(Phase.LANDSCAPE, replicate * len(passes[0]), one, self.workload.inputs)
         self._measure_ends(metric or self.options.objectives[0], configs, rounds)
-        self.store.put({"phase": "done", "spent_s": self.spent_s})
+        self.store.put({"phase": Phase.DONE, "spent_s": self.spent_s})
 
     def _pass(self, replicate: int, configs: list[Config]) -> list[list[Config]]:
         """The blocks of one replicate: every place once, in the first replicate some of them twice."""
@@ -119,13 +120,13 @@ class Sweep(TuningPipeline):
 
     def _measure_ends(self, metric: str, configs: Sequence[Config], rounds: int) -> None:
         """Measures the lowest and the highest place again, beside the default in blocks of their own."""
-        runs = self.store.runs("landscape")
+        runs = self.store.runs(Phase.LANDSCAPE)
         found = gather(runs, self.config_cache.configs, self.default.id).values()
         costs = {c.config.id: cost for c in found if not c.failure and (cost := c.cost(metric)) is not None}
         ratios = {c.id: math.exp(costs[c.id]) for c in configs if c.id in costs}
         if not ratios:
             return
         members = [self.default, *(self.config_cache.configs[id_] for id_ in ends(ratios))]
-        phase = ends_phase(metric)
+        phase = Phase.ends(metric)
         first = self.blocks.first_block(phase, members)
         self.blocks.measure_all(phase, first, [members] * rounds, self.workload.inputs)

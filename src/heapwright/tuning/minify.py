@@ -18,10 +18,13 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from heapwright.experiment.blocks import Blocks, Candidate, gather
+from heapwright.experiment.blocks import Blocks
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.phases import Phase
 from heapwright.experiment.stats import harm_proven
 from heapwright.study.options import MINIFY_LEAST_ROUNDS, MINIFY_ROUNDS
-from heapwright.study.view import Config, PickName
+from heapwright.study.view import PickName
 from heapwright.workload.model import Input
 
 _SCREEN, _WHOLE = 0.98, 0.9  # one-sided confidence that a removal costs something: of one setting, of several
@@ -108,7 +111,7 @@ def minify_each(
         open_ -= 1
         done[config.id] = minify(
             config,
-            phase=f"minify.{name}",
+            phase=Phase.minify(name),
             blocks=blocks,
             register=functools.partial(register, config.allocator),
             inputs=inputs,

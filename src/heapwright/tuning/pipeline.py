@@ -22,8 +22,13 @@ from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Blocks, Candidate, Progress
+from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.budget import Budget, Need, Typical, allot
+from heapwright.experiment.candidates import Candidate
+from heapwright.experiment.configuration import DEFAULT, Config
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.progress import Progress
+from heapwright.experiment.records import StoredRun
 from heapwright.experiment.runner import Here, Machines
 from heapwright.experiment.stats import relative_noise
 from heapwright.measure.meter import MeterOptions, least_intrusive_backend, needs_pss
@@ -36,8 +41,8 @@ from heapwright.study.claim import tree_sentence
 from heapwright.study.options import Options
 from heapwright.study.policy import aims_of
 from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, missed, whole_ratios
-from heapwright.study.store import Store, StoredRun
-from heapwright.study.view import DEFAULT, Config, PickName
+from heapwright.study.store import Store
+from heapwright.study.view import PickName
 from heapwright.tuning import allocator_screening, warm
 from heapwright.tuning.config_cache import ConfigCache
 from heapwright.tuning.confirm import confirm, fitting_rows, pairs_needed
@@ -151,28 +156,28 @@ class TuningPipeline:
         """
         if self.options.axes:
             raise HeapwrightError(f"{self.store.path} is a landscape", "name another file with --study for a new one")
-        self.phase("calibrate")
+        self.phase(Phase.CALIBRATE)
         self.threads = self._calibrate()
         self.say_matters()
         if not self.allocators:
-            self.phase("done")
+            self.phase(Phase.DONE)
             return
         if not self.proof:
             self._predict()
             return
         space, begun = self._space(self.threads)
         runs = self._search(space, begun)
-        self._begin("shortlist")
+        self._begin(Phase.SHORTLIST)
         picks = self._shortlist(runs)
         searched = {name: c.config.id for name, c in picks.items()}
         if searched != self.store.get("searched"):
             self.store.put({"searched": searched, "picks": {}})
-        self._begin("minify", {c.config.id: len(c.config.settings) for c in picks.values()}.values())
+        self._begin(Phase.MINIFY, {c.config.id: len(c.config.settings) for c in picks.values()}.values())
         final = self._minify(space, picks)
-        self._begin("confirm")
+        self._begin(Phase.CONFIRM)
         self._confirm(final, len({run.config for run in runs} - {self.default.id}))
         self._run_whole(final)
-        self.phase("done")
+        self.phase(Phase.DONE)
 
     def phase(self, name: str) -> None:
         """Notes how far the study is."""
@@ -217,7 +222,7 @@ class TuningPipeline:
         counts = (len(self.workload.train), len(self.workload.test), len(self.allocators))
         left = self.left_s / self.run_s if self.run_s else math.inf
         needs = needs_from(stage, self.options, *counts, self.threads, tuple(settings) or SETTINGS, left)
-        return needs if self.proof else {name: need for name, need in needs.items() if name == "search"}
+        return needs if self.proof else {name: need for name, need in needs.items() if name == Phase.SEARCH}
 
     def _foresee(self, needs: Mapping[str, Need]) -> Plan:
         return make_plan(needs, self.run_s, self.left_s, self.options.budget_s or math.inf, self._whole_s)
@@ -228,7 +233,7 @@ class TuningPipeline:
         Args:
             first: of each input.
         """
-        plan = self._foresee(self._needs("allocators"))
+        plan = self._foresee(self._needs(Phase.ALLOCATORS))
         if not plan.proof:
             plan = self._plan_prefixes(first, plan)
         self.proof, self.predicts = plan.proof, plan.predicts
@@ -252,7 +257,7 @@ class TuningPipeline:
         self.blocks.typical.add(prefix.seconds)
         self.options = msgspec.structs.replace(options, objectives=objectives)
         for self._whole_s in (whole_s, 0.0):
-            shorter = self._foresee(self._needs("allocators"))
+            shorter = self._foresee(self._needs(Phase.ALLOCATORS))
             if shorter.everything or (shorter.proof and not self._whole_s):
                 break
         else:
@@ -327,10 +332,10 @@ class TuningPipeline:
         self._check_reach()
         train = {i.name for i in self.workload.train}
         counts = {i.name: opt.CALIBRATE_RUNS if i.name in train else 2 for i in self.workload.inputs}
-        self.progress.phase("calibrate", sum(counts.values()))
+        self.progress.phase(Phase.CALIBRATE, sum(counts.values()))
         runs: list[StoredRun] = []
         for input_ in self.workload.inputs:
-            runs += self.blocks.measure("calibrate", 0, [self.default], [input_])
+            runs += self.blocks.measure(Phase.CALIBRATE, 0, [self.default], [input_])
             self._check_objectives(runs[-1])
         self._settle_program()
         self._choose_objectives(runs)
@@ -346,7 +351,7 @@ class TuningPipeline:
             if self.budget.limited:
                 in_time = opt.CALIBRATE_SHARE * self.budget.total_s / len(counts) / max(self.run_s, 1e-3)
                 count = max(min(2, count), min(count, math.floor(in_time)))
-            runs += self.blocks.measure_all("calibrate", 1, [[self.default]] * (count - 1), [input_])
+            runs += self.blocks.measure_all(Phase.CALIBRATE, 1, [[self.default]] * (count - 1), [input_])
         walls = [r.metrics["wall_s"] or 0.0 for r in runs]
         timeout = self.options.timeout or self.workload.file.timeout or max(10.0, 10 * max(walls))
         self.executor = self._executor(timeout)
@@ -406,7 +411,7 @@ class TuningPipeline:
             if not space.params:
                 raise HeapwrightError(f"{self.allocators[0].name} has no setting that applies to this program")
             return space, []
-        self._begin("allocators")
+        self._begin(Phase.ALLOCATORS)
         entered = allocator_screening.enter(
             self.store,
             self.executor,
@@ -454,7 +459,7 @@ class TuningPipeline:
             ratios = {m: math.exp(best.cost(m) or 0.0) for m in self.options.objectives}
             predicted = {"config": best.config.id, "ratios": ratios}
         self.store.put({"predicted": predicted, "picks": {}, "too_short": {"run_s": self.run_s, "searched": 0.0}})
-        self.phase("done")
+        self.phase(Phase.DONE)
 
     def _loaded(self) -> Space:
         """The space of the allocators that become this program's malloc; none of them is measured."""
@@ -472,12 +477,12 @@ class TuningPipeline:
 
     def _search(self, space: Space, begun: list[StoredRun]) -> list[StoredRun]:
         """Runs of the program to choose from."""
-        self._begin("search")
+        self._begin(Phase.SEARCH)
         replay_search = ReplaySearch(self, space, begun)
         if replay_search.run():
             return replay_search.measured
-        self.phase("search")
-        evaluator = Evaluator("search", self.blocks, noise=self.noise)
+        self.phase(Phase.SEARCH)
+        evaluator = Evaluator(Phase.SEARCH, self.blocks, noise=self.noise)
         search = self.search_on(space, evaluator, replay_search.measured)
         search.go(self.warm_points(space), self.strategy)
         return search.runs
@@ -593,10 +598,10 @@ class TuningPipeline:
         if self.budget.limited and self.budget.left_s < kept.run_s:
             return
         inputs = self.workload.inputs
-        self.progress.phase("whole run", len(inputs))
+        self.progress.phase(Phase.WHOLE_RUN, len(inputs))
         executor = Executor(with_prefix(self.workload, None), self.executor.options, self.store.references)
         outcomes = [executor.run(input_, chosen.env) for input_ in inputs]
-        first = [run for run in self.store.runs() if run.phase == "calibrate" and run.block == 0]
+        first = [run for run in self.store.runs() if run.phase == Phase.CALIBRATE and run.block == 0]
         failure = next((o.failure for o in outcomes if o.failure), "")
         ratios = {} if failure else whole_ratios(outcomes, first, inputs, self.options.objectives)
         whole = Whole(chosen.id, failure, ratios, self.budget.charge())

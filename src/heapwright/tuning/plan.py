@@ -15,19 +15,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heapwright.experiment.budget import Need, allot
+from heapwright.experiment.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
 
 _RECORDING = 1.5  # times a run that recording takes, at most; then a search of some length
 _LEAST_REPLAYS = 2.0
 _ROUND = (60, 120, 180, 300, 600, 900, 1200, 1800, 2700, 3600)  # budgets that are advised, in seconds; then hours
-_STAGES = {
-    "calibrate": "of the program as it is",
-    "allocators": "to compare allocators",
-    "search": "to search settings",
-    "shortlist": "to measure the best again",
-    "minify": "to drop settings that do nothing",
-    "confirm": "to confirm",
+_STAGES: dict[str, str] = {
+    Phase.CALIBRATE: "of the program as it is",
+    Phase.ALLOCATORS: "to compare allocators",
+    Phase.SEARCH: "to search settings",
+    Phase.SHORTLIST: "to measure the best again",
+    Phase.MINIFY: "to drop settings that do nothing",
+    Phase.CONFIRM: "to confirm",
 }
 
 
@@ -105,8 +106,8 @@ def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: 
     order = [name for name in opt.STAGES if name in needs]
     usual = {name: needs[name].usual * run_s for name in order}
     given = allot(left_s, run_s, needs) if math.isfinite(left_s) else usual
-    least = sum(need.least for name, need in needs.items() if name != "minify") * run_s
-    confirm = needs["confirm"].least * run_s if "confirm" in needs else 0.0
+    least = sum(need.least for name, need in needs.items() if name != Phase.MINIFY) * run_s
+    confirm = needs[Phase.CONFIRM].least * run_s if Phase.CONFIRM in needs else 0.0
     return Plan(
         run_s,
         {name: min(usual[name], given[name]) for name in order},

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from heapwright.allocators.registry import Allocator, find_allocators
+from heapwright.experiment.configuration import Config
 from heapwright.study.options import REFERENCES
-from heapwright.study.view import Config
 
 _OWN_VARIABLES = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_CONF")
 

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 from heapwright.allocators.embedded import describe
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Blocks, Candidate, gather
+from heapwright.experiment.blocks import Blocks
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
+from heapwright.experiment.replays import Replays
 from heapwright.experiment.stats import summarise
 from heapwright.metrics import METRICS
 from heapwright.search import pareto
+from heapwright.study import agreement
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
-from heapwright.study.store import StoredRun
 from heapwright.tuning import proxy
 from heapwright.tuning.search_loop import Evaluator, Search
 from heapwright.tuning.shortlist import choose_picks
@@ -70,12 +74,12 @@ class ReplaySearch:
         pipeline, store = self.pipeline, self.pipeline.store
         why = self._cannot()
         if why is None:
-            pipeline.phase("record")
-            pipeline.progress.phase("record", len(pipeline.workload.train))
+            pipeline.phase(Phase.RECORD)
+            pipeline.progress.phase(Phase.RECORD, len(pipeline.workload.train))
             try:
                 inputs = pipeline.workload.train
                 traces, told = proxy.record_inputs(store, pipeline.workload, pipeline.executor, inputs, pipeline.budget)
-                unaccounted = proxy.unaccounted(told, traces, proxy.program_values(pipeline.calibrated))
+                unaccounted = proxy.unaccounted(told, traces, agreement.program_values(pipeline.calibrated))
                 if unaccounted:
                     raise HeapwrightError(unaccounted, "leave out --proxy replay")
                 pipeline.say_matters()
@@ -91,16 +95,16 @@ class ReplaySearch:
         budget = pipeline.budget
         end_s = budget.limit_s
         budget.limit_s = budget.spent_s + (1.0 if self._alone else opt.REPLAY_SHARE) * (end_s - budget.spent_s)
-        program = proxy.program_values(pipeline.calibrated)
+        program = agreement.program_values(pipeline.calibrated)
 
         def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
             predicted = gather(runs, pipeline.config_cache.configs, pipeline.default.id, program)
-            return proxy.anchored(predicted, self._on_program())
+            return agreement.anchored(predicted, self._on_program())
 
-        with proxy.Replays(pipeline.workload, traces, pipeline.executor.options) as replays:
+        with Replays(pipeline.workload, traces, pipeline.executor.options) as replays:
             runner = pipeline.machines.for_replays(replays, pipeline.timed)
             blocks = Blocks(store, runner, self.options.seed, pipeline.progress, budget)
-            search = pipeline.search_on(self.space, Evaluator(proxy.PHASE, blocks, read))
+            search = pipeline.search_on(self.space, Evaluator(Phase.REPLAY, blocks, read))
             self._search(search)
         self._search_done = search
         budget.limit_s = end_s
@@ -128,7 +132,7 @@ class ReplaySearch:
         least_s = _LEAST_RUNS * len(self.pipeline.workload.train) * self.pipeline.run_s
         if not self._forced and not self._alone and self.pipeline.budget.over(least_s):
             return "there is no time to record it"
-        untold = [m for m in self.options.objectives if m not in proxy.TOLD]
+        untold = [m for m in self.options.objectives if m not in agreement.TOLD]
         if untold:
             why = f"a replay cannot tell {METRICS[untold[0]].label}"
         elif own := next((a for a in self.pipeline.allocators if a.embedded), None):
@@ -145,9 +149,9 @@ class ReplaySearch:
 
     def _search(self, search: Search) -> None:
         pipeline = self.pipeline
-        pipeline.phase(proxy.PHASE)
+        pipeline.phase(Phase.REPLAY)
         anchors = [c.config for c in self._on_program().values() if not c.failure]
-        search.evaluator.blocks.phase(proxy.CHECK, len(anchors) or None)
+        search.evaluator.blocks.phase(Phase.CHECK, len(anchors) or None)
         search.take(anchors)
         self._next_check = len(search.known) + 2 * opt.BLOCK
         if self._holds(search):
@@ -182,7 +186,7 @@ class ReplaySearch:
         self._checks += 1
         self._next_check = len(search.known) + proxy.CHECK_EVERY
         noise = dict(zip(self.options.objectives, self.pipeline.noise, strict=True))
-        found = proxy.check(self._on_program(), search.known, self.options.objectives, noise)
+        found = agreement.check(self._on_program(), search.known, self.options.objectives, noise)
         if found.fails and not self._forced:
             self._why = found.fails
 
@@ -198,12 +202,12 @@ class ReplaySearch:
         if not chosen:
             return []
         pipeline = self.pipeline
-        return pipeline.blocks.measure(proxy.CHECK, self._checks, [pipeline.default, *chosen], pipeline.workload.train)
+        return pipeline.blocks.measure(Phase.CHECK, self._checks, [pipeline.default, *chosen], pipeline.workload.train)
 
     def _race(self, search: Search) -> list[StoredRun]:
         """The front of the replays on the program, with replicates."""
         pipeline = self.pipeline
-        pipeline.phase("race")
+        pipeline.phase(Phase.RACE)
         feasible = search.feasible()
         costs = [c.costs(self.options.objectives) or () for c in feasible]
         entrants = [feasible[i].config for i in pareto.thin_front(costs, pareto.front(costs), opt.RACE)]
@@ -212,13 +216,13 @@ class ReplaySearch:
             for _ in range(opt.RACE_ROUNDS)
             for at in range(0, len(entrants), opt.BLOCK)
         ]
-        pipeline.blocks.phase("race", sum(map(len, groups)) * len(pipeline.workload.train))
+        pipeline.blocks.phase(Phase.RACE, sum(map(len, groups)) * len(pipeline.workload.train))
         runs: list[StoredRun] = []
-        first = pipeline.blocks.first_block("race", [pipeline.default, *entrants]) if entrants else 0
+        first = pipeline.blocks.first_block(Phase.RACE, [pipeline.default, *entrants]) if entrants else 0
         slots = pipeline.blocks.runner.slots
         for at in range(0, len(groups), slots):
             now = groups[at : at + slots]
             if pipeline.budget.over(sum(map(len, now)) * len(pipeline.workload.train) * pipeline.run_s):
                 break
-            runs += pipeline.blocks.measure_all("race", first + at, now, pipeline.workload.train)
+            runs += pipeline.blocks.measure_all(Phase.RACE, first + at, now, pipeline.workload.train)
         return runs

@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heapwright.allocators.space import Point, Space
-from heapwright.experiment.blocks import Blocks, Candidate, gather
+from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.budget import Budget
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.records import StoredRun
 from heapwright.metrics import METRICS
 from heapwright.search.protocol import Observation, Setup, Strategy
 from heapwright.study import options as opt
 from heapwright.study.options import Options
 from heapwright.study.policy import aims_of
-from heapwright.study.store import StoredRun
-from heapwright.study.view import Config
 from heapwright.tuning.config_cache import ConfigCache
 from heapwright.workload.model import Input
 

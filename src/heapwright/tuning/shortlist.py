@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from heapwright.experiment.blocks import Blocks, Candidate, gather
+from heapwright.experiment.blocks import Blocks
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
 from heapwright.metrics import METRICS
 from heapwright.search import pareto
 from heapwright.study import options as opt
 from heapwright.study.policy import Aims
-from heapwright.study.store import StoredRun
-from heapwright.study.view import Config, PickName
+from heapwright.study.view import PickName
 from heapwright.workload.model import Input
-
-PHASE = "shortlist"
 
 
 def measure_again(
@@ -45,8 +46,8 @@ def measure_again(
     costs_of = _costs(gather(runs, configs, default.id), aims)
     if not costs_of:
         return []
-    first = blocks.first_block(PHASE, [default, *(c.config for c in _front(costs_of))])
-    blocks.phase(PHASE, opt.SHORTLIST_ROUNDS * (len(_members(costs_of, aims)) + 1) * len(inputs))
+    first = blocks.first_block(Phase.SHORTLIST, [default, *(c.config for c in _front(costs_of))])
+    blocks.phase(Phase.SHORTLIST, opt.SHORTLIST_ROUNDS * (len(_members(costs_of, aims)) + 1) * len(inputs))
     for number in range(opt.SHORTLIST_MOST):
         members, front = _members(costs_of, aims), _front(costs_of)
         unsure = [c for c in members if c in front and _rounds_of(c, again, inputs) < opt.SHORTLIST_LEAST]
@@ -58,7 +59,7 @@ def measure_again(
         if blocks.budget.over((len(members) + 1) * a_run):
             break
         group = [default, *(c.config for c in members)]
-        again += blocks.measure_all(PHASE, first + number, [group], inputs)
+        again += blocks.measure_all(Phase.SHORTLIST, first + number, [group], inputs)
         fresh = gather(again, configs, default.id)
         costs_of = _costs(gather(runs, configs, default.id) | fresh, aims)
     sure = [(c, costs) for c, costs in costs_of if _rounds_of(c, again, inputs)]

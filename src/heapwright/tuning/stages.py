@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from heapwright.experiment.budget import Need
+from heapwright.experiment.phases import Phase
 from heapwright.study import options as opt
 from heapwright.study.options import Options
 from heapwright.tuning.allocator_screening import ROUNDS
@@ -52,31 +53,31 @@ def needs_from(
     in_blocks = train * (1 + 1 / opt.BLOCK)  # runs of one allocator, with its share of the default's
     asked = allocators if several else 0
     needs = {
-        "confirm": Need(
+        Phase.CONFIRM: Need(
             least_confirm,
             test * (1 + len(settings) + beside) * max(pairs, options.pairs_max / 2),
             share=0.25,
             usual=test * ((1 + len(settings)) * (pairs + options.pairs_max) / 2 + beside * pairs),
         ),
-        "allocators": Need(
+        Phase.ALLOCATORS: Need(
             asked and (1 + opt.BLOCK) * train,
             asked * (1 + ROUNDS * in_blocks),
             share=0.15,
             usual=asked * ROUNDS * in_blocks,
         ),
-        "minify": Need(
+        Phase.MINIFY: Need(
             sum(n + 1 + 2 * opt.MINIFY_LEAST_ROUNDS for n in settings if n) * train,
             sum(3 * n for n in settings) * opt.MINIFY_ROUNDS * train,
             share=0.15,
             usual=sum(n + 3 for n in settings if n) * opt.MINIFY_ROUNDS * train,
         ),
-        "shortlist": Need(
+        Phase.SHORTLIST: Need(
             2 * (1 + opt.SHORTLIST_LEAST) * train,
             opt.SHORTLIST_MOST * (1 + opt.SHORTLIST) * train,
             share=0.1,
             usual=opt.SHORTLIST_ROUNDS * opt.SHORTLIST * train,
         ),
-        "search": Need(
+        Phase.SEARCH: Need(
             (1 + opt.BLOCK) * train,
             math.inf,
             share=0.5,

@@ -23,15 +23,18 @@ from pathlib import Path
 from typing import Literal
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Blocks, Progress
+from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.budget import Budget
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.progress import Progress
+from heapwright.experiment.records import StoredRun
 from heapwright.experiment.runner import LocalRunner
 from heapwright.experiment.stats import log_ratio, mean_errors
 from heapwright.metrics import METRICS, show_seconds
+from heapwright.study.confirmation import judge
 from heapwright.study.options import Options
-from heapwright.study.store import StoredRun, open_study
-from heapwright.study.view import Config, Confirmation, Pick
-from heapwright.tuning.confirm import judge
+from heapwright.study.store import open_study
+from heapwright.study.view import Confirmation, Pick
 from heapwright.tuning.reach import not_loaded
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload

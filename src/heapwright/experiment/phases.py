@@ -1,0 +1,34 @@
+"""The phases of a study: the stage that a run belongs to, as stored with the run."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """A phase of a study or of a measurement. The value is stored with each run and shown in JSON."""
+
+    CALIBRATE = "calibrate"  # the default alone: does it work, how noisy is it?
+    ALLOCATORS = "allocators"  # every allocator at its default settings
+    RECORD = "record"  # the program's allocations
+    REPLAY = "replay"  # the search on replays
+    CHECK = "check"  # settings that were replayed, on the program: do both rank them alike?
+    RACE = "race"  # the Pareto front of the replays, on the program
+    SEARCH = "search"  # the search on the program
+    SHORTLIST = "shortlist"  # the best candidates again
+    MINIFY = "minify"  # settings dropped one by one
+    CONFIRM = "confirm"  # fresh pairs of the default and each pick
+    WHOLE_RUN = "whole run"  # one whole run, after a study of prefixes
+    LANDSCAPE = "landscape"  # a sweep over one or two settings
+    VERIFY = "verify"  # fresh pairs of an older claim
+    DONE = "done"
+
+    @staticmethod
+    def minify(pick: str) -> str:
+        """The phase of the runs that try to drop settings of this pick."""
+        return f"{Phase.MINIFY}.{pick}"
+
+    @staticmethod
+    def ends(metric: str) -> str:
+        """The phase in which the lowest and the highest point of a landscape in this metric run again."""
+        return f"ends.{metric}"

@@ -1,0 +1,59 @@
+"""Runs replays of recorded allocations where an executor would run the program."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from heapwright.measure.meter import MeterOptions
+from heapwright.trace.replay import Ready, make_ready, replay_once
+from heapwright.workload.execute import Outcome, pad_environment
+from heapwright.workload.model import Input, Workload
+
+
+class Replays:
+    """Runs replays where an executor runs the program. Use as a context manager.
+
+    Args:
+        workload: whose environment the replays have.
+        traces: by input.
+        environ: the environment under the workload's own; None for ours.
+        folder: where the files go that replays read; None for the system's place for temporary files.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        traces: Mapping[str, Path],
+        options: MeterOptions,
+        environ: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.workload = workload
+        self.traces = traces
+        self.options = options
+        self.environ = environ
+        self.folder = folder
+        self._ready: dict[str, Ready] = {}
+        self._files = ExitStack()
+        self._making = threading.Lock()
+
+    def __enter__(self) -> Replays:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
+        """One replay of an input under these variables. See `Executor.run`."""
+        with self._making:  # a trace is made ready when the first replay of it is wanted: all may be stored already
+            if input_.name not in self._ready:
+                self._ready[input_.name] = self._files.enter_context(make_ready(self.traces[input_.name], self.folder))
+        environ = os.environ if self.environ is None else self.environ
+        whole = {**environ, **self.workload.file.env, **input_.env, **env}
+        replayed = replay_once(self._ready[input_.name], self.options, pad_environment(whole, pad), stop=stop)
+        replayed.run.metrics.update(replayed.metrics())
+        return Outcome(replayed.run, "", replayed.failure)

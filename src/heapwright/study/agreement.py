@@ -1,0 +1,154 @@
+"""Judges whether replays rank settings as the program does."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from heapwright.experiment.candidates import Candidate, Program
+from heapwright.experiment.records import StoredRun
+from heapwright.metrics import METRICS
+from heapwright.study.view import Agreement
+
+# What a replay has a figure of.
+TOLD = frozenset(
+    {
+        "peak_rss_bytes",
+        "mean_rss_bytes",
+        "peak_pss_bytes",
+        "mean_pss_bytes",
+        "peak_heap_bytes",
+        "peak_vm_bytes",
+        "wall_s",
+        "cpu_s",
+        "user_s",
+        "sys_s",
+        "minor_faults",
+        "mapping_calls",
+    }
+)
+
+
+RANK = 0.6  # Spearman's correlation below which a replay does not hold
+
+
+_LEAST_PAIRS = 5
+
+
+_LEAST_RELIABILITY = 0.3
+
+
+def program_values(calibrated: Sequence[StoredRun]) -> Program:
+    """What the program as it is measures, by input and metric: the median of its runs."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for run in [r for r in calibrated if r.block > 0] or calibrated:  # the first run of an input warms caches
+        for metric in TOLD:
+            value = run.metrics.get(metric)
+            if value:
+                values.setdefault((run.input, metric), []).append(value)
+    return {key: statistics.median(found) for key, found in values.items()}
+
+
+@dataclass(frozen=True)
+class Check:
+    """How replays and program agree: by objective, and whether the search may rely on the replay."""
+
+    by_objective: list[Agreement]
+
+    @property
+    def fails(self) -> str:
+        """Why it may not, or empty."""
+        return "; ".join(
+            f"it ranks {METRICS[a.metric].label} otherwise than the program ({a.rank:+.2f} in {len(a.pairs)} settings)"
+            for a in self.by_objective
+            if a.verdict == "fails" and a.rank is not None
+        )
+
+
+def anchored(predicted: Mapping[int, Candidate], program: Mapping[int, Candidate]) -> dict[int, Candidate]:
+    """Shift predictions so that each allocator at its defaults costs what the program measured."""
+    anchors = {c.config.allocator: (c, program[id_]) for id_, c in predicted.items() if is_anchor(c) and id_ in program}
+    return {
+        id_: _moved(c, *anchors[c.config.allocator]) if c.config.allocator in anchors else c
+        for id_, c in predicted.items()
+    }
+
+
+def is_anchor(candidate: Candidate) -> bool:
+    """Whether it is an allocator at its defaults."""
+    return not candidate.config.settings and not candidate.failure
+
+
+def _moved(candidate: Candidate, predicted: Candidate, program: Candidate) -> Candidate:
+    moved = Candidate(candidate.config, candidate.failure, candidate.runs)
+    for metric, groups in candidate.logs.items():
+        moved.logs[metric] = {}
+        for input_, logs in groups.items():
+            told, seen = predicted.logs.get(metric, {}).get(input_), program.logs.get(metric, {}).get(input_)
+            shift = statistics.fmean(seen) - statistics.fmean(told) if told and seen else 0.0
+            moved.logs[metric][input_] = [log + shift for log in logs]
+    return moved
+
+
+def check(
+    program: Mapping[int, Candidate],
+    predicted: Mapping[int, Candidate],
+    objectives: Sequence[str],
+    noise: Mapping[str, float],
+) -> Check:
+    """Compares what was measured on both; what `anchored` has made equal aside.
+
+    Args:
+        noise: standard deviation of one log ratio of the program, by objective, as calibrated; the runs themselves may
+            show more.
+    """
+    both = [
+        (program[id_], predicted[id_])
+        for id_ in predicted
+        if id_ in program
+        and not is_anchor(program[id_])
+        and program[id_].costs(objectives) is not None
+        and predicted[id_].costs(objectives) is not None
+    ]
+    return Check([_agreement(m, both, noise.get(m, 0.0)) for m in objectives])
+
+
+def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: float) -> Agreement:
+    """Spearman's rank correlation, corrected for the noise of the program's own figures.
+
+    Two measurements of one quantity correlate by at most the root of their reliability, the share of their variance
+    that is not noise (Spearman, The Proof and Measurement of Association between Two Things, 1904). Where hardly any
+    of it is signal, and the replay sees no differences either, there is nothing to rank. A few pairs must speak
+    clearly to say that the replay does not hold.
+    """
+    from scipy.stats import spearmanr
+
+    pairs = [(p.cost(metric) or 0.0, f.cost(metric) or 0.0) for p, f in both]
+    if len(pairs) < _LEAST_PAIRS:
+        return Agreement(metric, pairs, None, "few")
+    variance = max(noise**2, _within([p for p, _ in both], metric))
+    error = statistics.fmean(variance / max(1, p.runs) for p, _ in both)
+    spread = statistics.pvariance([p for p, _ in pairs])
+    reliability = max(0.0, 1 - error / spread) if spread else 0.0
+    told = statistics.pvariance([f for _, f in pairs])
+    if reliability < _LEAST_RELIABILITY and told <= 4 * max(error, 0.005**2):
+        return Agreement(metric, pairs, None, "flat")
+    rank = float(spearmanr([p for p, _ in pairs], [f for _, f in pairs]).statistic) if spread and told else 0.0
+    corrected = rank / max(reliability, _LEAST_RELIABILITY) ** 0.5
+    if corrected >= RANK:
+        return Agreement(metric, pairs, rank, "holds")
+    return Agreement(metric, pairs, rank, "fails" if _at_most(corrected, len(pairs)) < RANK else "unclear")
+
+
+def _at_most(rank: float, pairs: int) -> float:
+    """What the correlation is with 95 % certainty at most: Fisher's z, with Fieller's factor for ranks (1957)."""
+    return math.tanh(math.atanh(max(-0.999, min(0.999, rank))) + 1.645 * 1.03 / (pairs - 3) ** 0.5)
+
+
+def _within(candidates: Sequence[Candidate], metric: str) -> float:
+    """The variance of a log ratio of one configuration, pooled over those that were measured more than once."""
+    groups = [g for c in candidates for g in c.logs.get(metric, {}).values() if len(g) > 1]
+    free = sum(len(g) - 1 for g in groups)
+    return sum(statistics.variance(g) * (len(g) - 1) for g in groups) / free if free else 0.0

@@ -1,0 +1,80 @@
+"""Judges the fresh pairs of a confirmation: ratios, intervals, adjusted p values and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import Config
+from heapwright.experiment.notes import note
+from heapwright.experiment.records import StoredRun
+from heapwright.experiment.stats import holm, ratio_interval, signed_rank_p, summarise, verdict
+from heapwright.metrics import METRICS, NUMERIC
+from heapwright.study.options import Options
+from heapwright.study.view import Confirmation
+
+
+def judge(
+    runs: Sequence[StoredRun], configs: dict[int, Config], default: int, options: Options
+) -> dict[int, dict[str, Confirmation]]:
+    """Every pick's confirmation by metric, objectives first; a pick that failed a run has none.
+
+    Holm's adjustment runs over picks × objectives. Metrics that were no objective are shown with their
+    interval and never called better or worse.
+    """
+    candidates = {k: c for k, c in gather(runs, configs, default).items() if not c.failure}
+    tested = [(k, m) for k, c in candidates.items() for m in options.objectives if _enough(c, m)]
+    raw = [signed_rank_p([x for g in candidates[k].logs[m].values() for x in g]) for k, m in tested]
+    adjusted = dict(zip(tested, holm(raw), strict=True))
+    values = _values(runs)
+    result: dict[int, dict[str, Confirmation]] = {}
+    for id_, candidate in candidates.items():
+        order = [*options.objectives, *(m for m in NUMERIC if m not in options.objectives)]
+        result[id_] = {
+            metric: _confirmation(
+                metric, candidate, adjusted.get((id_, metric)), values[default, metric], values[id_, metric], options
+            )
+            for metric in order
+            if _enough(candidate, metric)
+        }
+    return result
+
+
+def _enough(candidate: Candidate, metric: str) -> bool:
+    """Whether there are two ratios of every input; a count that is mostly zero has few or none."""
+    groups = candidate.logs.get(metric, {})
+    return min((len(g) for g in groups.values()), default=0) > 1
+
+
+def _values(runs: Sequence[StoredRun]) -> dict[tuple[int, str], dict[str, list[float]]]:
+    """(configuration, metric) → input → values, in the order of measurement."""
+    values: dict[tuple[int, str], dict[str, list[float]]] = {}
+    for run in runs:
+        for metric, value in run.metrics.items():
+            if value is not None:
+                values.setdefault((run.config, metric), {}).setdefault(run.input, []).append(value)
+    return values
+
+
+def _confirmation(
+    metric: str,
+    candidate: Candidate,
+    p: float | None,
+    default: Mapping[str, Sequence[float]],
+    pick: Mapping[str, Sequence[float]],
+    options: Options,
+) -> Confirmation:
+    logs = candidate.logs[metric]
+    ratio = ratio_interval(logs, options.seed)
+    return Confirmation(
+        metric,
+        ratio.value,
+        ratio.low,
+        ratio.high,
+        p,
+        sum(len(g) for g in logs.values()),
+        verdict(ratio, p, options.margin),
+        summarise([v for g in default.values() for v in g]).median,
+        summarise([v for g in pick.values() for v in g]).median,
+        note(default, pick, logs, ratio, options.margin, METRICS[metric].show),
+    )

@@ -1,0 +1,258 @@
+"""Judges a landscape: every place's ratio to the default, whether places differ at all, the best one, the shape.
+
+Noise is what runs of one place show at different times (`tuning.landscape` repeats some places). Three
+questions are answered by runs that had no part in raising them:
+
+- Do places differ? The places with the lowest and the highest ratio of the sweep run again, beside
+  each other, in eight blocks or more. Places differ if Wilcoxon's signed-rank test shows it (p below
+  1 %) and the median difference exceeds the margin. In a flat landscape the two are alike and their
+  order in a block is random, so each difference is as likely up as down, whatever the noise is like.
+  An F test over all places would take one slow run for a place.
+- Is the lowest better than the default? By the tests of a confirmation (p again below 1 %), in the
+  same blocks.
+- Is the landscape smooth or rugged? Only asked where places differ.
+
+Smoothness, over all pairs of neighbours i, j along an axis, of the log ratios c with mean m and variance v:
+
+    autocorrelation    mean of (c_i − m)(c_j − m), divided by v        1: smooth; 0: rugged, or noise
+    step               mean of |c_i − c_j|
+    noise step         what `step` would be if the landscape were flat: 2σ/√π, σ the standard error of one place
+
+The autocorrelation is Weinberger's (1990) for neighbours at distance 1. Noise lowers it by the factor
+(v − σ²) / v; the verdict allows for that. Rugged is only what repeats show: neighbours differ by more
+than two runs of one place do (Mann and Whitney's test).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from statistics import median
+
+import msgspec
+
+from heapwright.errors import HeapwrightError
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
+from heapwright.experiment.stats import (
+    ALPHA,
+    ratio_interval,
+    relative_noise,
+    signed_rank_p,
+    summarise,
+    verdict,
+)
+from heapwright.metrics import METRICS
+from heapwright.study.axes import Axis, axis_of
+from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult, Smoothness
+from heapwright.study.options import Options
+from heapwright.study.store import Store
+
+FLAT = "flat as far as the noise lets see"
+
+
+# The p of a signed-rank test that shows something here: of eight pairs all must agree. A landscape makes
+# two claims, and must be wrong in fewer than one sweep of twenty.
+_SHOWN = 0.01
+
+
+def ends(ratios: Mapping[int, float]) -> list[int]:
+    """The configurations with the lowest and the highest ratio, the first of equals; one if they are the same.
+
+    Args:
+        ratios: by configuration, in the order of the axes.
+    """
+    return list(dict.fromkeys((min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__))))
+
+
+def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
+    """Reads a landscape from its study; of the metric it was begun for, if none is named.
+
+    Raises:
+        HeapwrightError: a study of something else, or a metric that was not measured.
+    """
+    options = msgspec.convert(store.get("options") or {}, Options, strict=False)
+    if not options.axes:
+        raise HeapwrightError(f"{store.path} is no landscape", "'heapwright landscape' makes one")
+    from heapwright.allocators.space import SpaceFile
+
+    metric = metric or options.objectives[0]
+    specs = msgspec.convert(store.get("spaces")[options.allocator], SpaceFile).param
+    axes = tuple(next(axis_of(s, text) for s in specs if s.key == text.split(":")[0]) for text in options.axes)
+    runs = store.runs(Phase.LANDSCAPE)
+    configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
+    if runs and all(r.metrics.get(metric) is None for r in runs if not r.failure):
+        raise HeapwrightError(f"{METRICS[metric].label} ({metric}) was not measured", "see 'heapwright doctor'")
+    candidates = gather(runs, configs, 1)
+    places = _places(axes, runs, candidates, metric)
+    calibrated = [v for r in store.runs(Phase.CALIBRATE) if r.block and (v := r.metrics.get(metric)) is not None]
+    default = [v for r in runs if r.config == 1 and (v := r.metrics.get(metric)) is not None] or calibrated
+    error = _error(candidates, metric, calibrated)
+    repeats = _repeats(candidates, metric)
+    measured = [p for p in places if p.ratio is not None]
+    gain, contrast = _ends(store, measured, metric, options)
+    differs = contrast is not None and contrast.p < _SHOWN and contrast.median > 1 + options.margin
+    return LandscapeResult(
+        metric,
+        options.allocator,
+        axes,
+        places,
+        summarise(default).median if default else None,
+        error,
+        error * math.sqrt(2 * math.log(max(len(measured), 2))),
+        smoothness(_logs(places), [len(a.values) for a in axes], error, repeats, None if contrast is None else differs),
+        len(repeats),
+        gain,
+        contrast,
+        differs,
+    )
+
+
+def _ends(
+    store: Store, measured: Sequence[LandscapePoint], metric: str, options: Options
+) -> tuple[Fresh | None, Fresh | None]:
+    """The lowest place against the default, and the highest against the lowest, in fresh runs; None where not made."""
+    begun = store.get(f"begun.{Phase.ends(metric)}")
+    if begun is None or not measured:
+        return None, None
+    low, *rest = ends({p.config: p.ratio or 0.0 for p in measured})
+    if begun["configs"] != [1, low, *rest]:
+        return None, None  # more replicates have shown other places to be lowest or highest since
+    runs = [r for r in store.runs(Phase.ends(metric)) if r.block >= begun["first"]]
+    configs = {id_: store.config_by_id(id_) for id_ in begun["configs"]}
+    gain = _fresh(gather(runs, configs, 1).get(low), metric, options)
+    contrast = _fresh(gather(runs, configs, low).get(rest[0]), metric, options) if rest else None
+    return gain, contrast
+
+
+def _fresh(candidate: Candidate | None, metric: str, options: Options) -> Fresh | None:
+    logs = candidate.logs.get(metric, {}) if candidate and not candidate.failure else {}
+    if min(map(len, logs.values()), default=0) < 2:
+        return None
+    every = [x for group in logs.values() for x in group]
+    ratio, p = ratio_interval(logs, options.seed), signed_rank_p(every)
+    return Fresh(ratio, math.exp(median(every)), p, len(every), verdict(ratio, p * ALPHA / _SHOWN, options.margin))
+
+
+def _places(
+    axes: tuple[Axis, ...], runs: list[StoredRun], candidates: dict[int, Candidate], metric: str
+) -> list[LandscapePoint]:
+    by_values = {tuple(c.config.settings.get(a.key, "") for a in axes): c for c in candidates.values()}
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        if (value := run.metrics.get(metric)) is not None:
+            values.setdefault(run.config, []).append(value)
+    places = []
+    for at in product(*(a.values for a in axes)):
+        found = by_values.get(at)
+        if found is None:
+            places.append(LandscapePoint(at, 0, None, None, 0, ""))
+            continue
+        cost = None if found.failure else found.cost(metric)
+        known = values.get(found.config.id)
+        middle = summarise(known).median if known and not found.failure else None
+        ratio = None if cost is None else math.exp(cost)
+        places.append(LandscapePoint(at, found.config.id, ratio, middle, found.runs, found.failure))
+    return places
+
+
+def _error(candidates: dict[int, Candidate], metric: str, calibrated: list[float]) -> float:
+    """The standard error of a place's mean log ratio: pooled over repeated places, or else from the default's runs."""
+    squares, freedom = 0.0, 0
+    for candidate in candidates.values():
+        for group in candidate.logs.get(metric, {}).values():
+            mean = sum(group) / len(group)
+            squares += sum((x - mean) ** 2 for x in group)
+            freedom += len(group) - 1
+    one = math.sqrt(squares / freedom) if freedom >= 3 else math.sqrt(2) * relative_noise(calibrated)
+    return one / math.sqrt(_runs_each(candidates, metric))
+
+
+def _runs_each(candidates: dict[int, Candidate], metric: str) -> float:
+    """How many runs stand behind a place, on average; at least 1."""
+    counts = [sum(map(len, groups.values())) for c in candidates.values() if (groups := c.logs.get(metric))]
+    return max(1.0, sum(counts) / len(counts)) if counts else 1.0
+
+
+def _repeats(candidates: dict[int, Candidate], metric: str) -> list[float]:
+    """How far measurements of one place lie apart, for each repeated place: the mean over its pairs of runs.
+
+    Scaled to the noise of a mean of as many runs as a place has, so that differences between places compare.
+    """
+    found, scale = [], math.sqrt(_runs_each(candidates, metric))
+    for candidate in candidates.values():
+        groups = [g for g in candidate.logs.get(metric, {}).values() if len(g) > 1]
+        steps = [abs(a - b) for group in groups for a, b in itertools.combinations(group, 2)]
+        if steps:
+            found.append(sum(steps) / len(steps) / scale)
+    return found
+
+
+def _logs(places: list[LandscapePoint]) -> list[float | None]:
+    return [None if p.ratio is None else math.log(p.ratio) for p in places]
+
+
+def neighbours(shape: list[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of indices that are one step apart along an axis, in a grid of this shape."""
+    for index, at in enumerate(product(*map(range, shape))):
+        stride = 1
+        for axis in reversed(range(len(shape))):
+            if at[axis] + 1 < shape[axis]:
+                yield index, index + stride
+            stride *= shape[axis]
+
+
+def smoothness(
+    logs: Sequence[float | None],
+    shape: list[int],
+    error: float,
+    repeats: Sequence[float],
+    differs: bool | None,
+) -> Smoothness:
+    """How smooth log ratios on a grid are; places without one are left out.
+
+    Args:
+        logs: of the places, in the order of the axes.
+        shape: how many places along each axis.
+        error: standard error of one place.
+        repeats: how far measurements of one place lie apart, for each repeated place.
+        differs: whether fresh runs show that places differ; None where there are none.
+    """
+    found = [c for c in logs if c is not None]
+    pairs = [(a, b) for i, j in neighbours(shape) if (a := logs[i]) is not None and (b := logs[j]) is not None]
+    noise_step = 2 * error / math.sqrt(math.pi)
+    if len(found) < 3 or not pairs:
+        return Smoothness(None, None, noise_step, "too few places")
+    mean = sum(found) / len(found)
+    variance = sum((c - mean) ** 2 for c in found) / len(found)
+    steps = [abs(a - b) for a, b in pairs]
+    step = sum(steps) / len(steps)
+    if variance <= 1e-18:
+        return Smoothness(None, step, noise_step, "flat")
+    correlation = sum((a - mean) * (b - mean) for a, b in pairs) / len(pairs) / variance
+    if differs is None:
+        said = "not judged: the ends were not measured again"
+    elif not differs:
+        said = FLAT
+    else:
+        said = _verdict(correlation, variance, error, steps, repeats)
+    return Smoothness(correlation, step, noise_step, said)
+
+
+def _verdict(
+    correlation: float, variance: float, error: float, steps: Sequence[float], repeats: Sequence[float]
+) -> str:
+    """Smooth, fairly smooth or rugged, where the noise allows to tell, of a landscape whose places differ."""
+    from scipy.stats import mannwhitneyu
+
+    real = variance - error**2
+    corrected = correlation * variance / real if real > 0 else 0.0
+    if corrected >= 0.5:
+        if correlation > 1.645 / math.sqrt(len(steps)):  # more than chance makes of so many neighbours: one-sided 5 %
+            return "smooth" if corrected >= 0.8 else "fairly smooth"
+    elif len(repeats) > 1 and float(mannwhitneyu(steps, repeats, alternative="greater").pvalue) < ALPHA:
+        return "rugged"
+    return "uneven: places differ, the noise hides how"
