@@ -9,6 +9,8 @@
 #include <array>
 #include <cstdio>
 
+#include "common/draft_file.h"
+
 namespace heapwright::meter {
 namespace {
 
@@ -196,8 +198,8 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
 }
 
 bool write_whole(const std::string& path, const std::string& text) {
-  const std::string draft = path + ".new";
-  const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  DraftFile draft;
+  const int file = draft.create(path, 0644);
   if (file < 0) {
     return false;
   }
@@ -206,16 +208,11 @@ bool write_whole(const std::string& path, const std::string& text) {
     const ssize_t size = write(file, text.data() + done, text.size() - done);
     if (size <= 0) {
       close(file);
-      unlink(draft.c_str());
       return false;
     }
     done += static_cast<std::size_t>(size);
   }
-  if (close(file) != 0 || rename(draft.c_str(), path.c_str()) != 0) {
-    unlink(draft.c_str());
-    return false;
-  }
-  return true;
+  return close(file) == 0 && draft.publish();
 }
 
 }  // namespace heapwright::meter

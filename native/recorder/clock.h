@@ -4,12 +4,11 @@
 
 #include <ctime>
 
-#include "raw_format.h"
+#include "raw_format/format.h"
 
 namespace heapwright::recorder {
 
-inline constexpr unsigned kTicksShift = 5;
-inline constexpr unsigned kNanosecondsShift = 3;
+using namespace raw;  // NOLINT(google-build-using-namespace): the recorder writes this format
 
 // Chosen once, before the first event.
 inline ClockKind clock_kind = ClockKind::kMonotonic;

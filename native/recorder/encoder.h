@@ -8,10 +8,12 @@
 #include <bit>
 #include <cstring>
 
-#include "bases.h"
-#include "raw_format.h"
+#include "raw_format/bases.h"
+#include "raw_format/format.h"
 
 namespace heapwright::recorder {
+
+using namespace raw;  // NOLINT(google-build-using-namespace): the recorder writes this format
 
 // The most that one event can take, with its clock, its prefixes and what the last 8-byte store runs over.
 inline constexpr std::size_t kRoom = 128;

@@ -1,10 +1,8 @@
 #include "streams.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 namespace heapwright::replay {
@@ -12,7 +10,6 @@ namespace heapwright::replay {
 OpsFile::~OpsFile() {
   if (file_ >= 0) {
     (void)::close(file_);
-    (void)::unlink(draft_.c_str());
   }
 }
 
@@ -23,13 +20,9 @@ bool OpsFile::fail() {
 
 bool OpsFile::create(const std::string& path, std::size_t threads, std::size_t most_lanes) {
   path_ = path;
-  draft_ = path + "." + std::to_string(::getpid()) + ".part";
   const std::size_t front = sizeof(Plan) + threads * sizeof(ThreadPlan) + most_lanes * sizeof(LanePlan);
   first_chunk_ = (front + kChunkBytes - 1) / kChunkBytes * kChunkBytes;
-  (void)::unlink(
-      draft_
-          .c_str());  // of a process that was killed, or somebody's trap: what is written to is new and ours
-  file_ = ::open(draft_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  file_ = draft_.create(path);
   return file_ >= 0 || fail();
 }
 
@@ -67,10 +60,8 @@ bool OpsFile::finish(Plan plan, const std::vector<ThreadPlan>& threads, const st
   }
   const int file = file_;
   file_ = -1;
-  if (::close(file) != 0 || std::rename(draft_.c_str(), path_.c_str()) != 0) {
-    (void)fail();
-    (void)::unlink(draft_.c_str());
-    return false;
+  if (::close(file) != 0 || !draft_.publish()) {
+    return fail();
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/draft_file.h"
 #include "ops.h"
 
 namespace heapwright::replay {
@@ -29,7 +30,7 @@ class OpsFile {
   bool fail();
 
   std::string path_;
-  std::string draft_;
+  DraftFile draft_;
   int file_ = -1;
   std::uint64_t first_chunk_ = 0;
   std::uint32_t chunks_ = 0;

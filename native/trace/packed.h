@@ -67,7 +67,4 @@ class PackedSource : public EventSource {
 
 std::unique_ptr<PackedSource> open_packed(const std::string& path, std::string& error);
 
-// A trace in either form, packed or the recorder's raw files. nullptr and one line in `error` where it is neither.
-std::unique_ptr<EventSource> open_trace(const std::string& path, std::string& error);
-
 }  // namespace heapwright::trace

@@ -1,6 +1,4 @@
 // Writing a packed trace. What is live is kept in a table, to know the peak and to refuse what makes no sense.
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "block.h"
+#include "common/draft_file.h"
 #include "live_table.h"
 #include "packed.h"
 #include "packed_format.h"
@@ -20,21 +19,13 @@ class Writer final : public PackedWriter {
  public:
   Writer(std::string path, std::uint64_t tick, std::uint32_t block_events)
       : path_(std::move(path)),
-        draft_(path_ + "." + std::to_string(::getpid()) + ".part"),
         tick_(tick),
         block_events_(block_events == 0 ? kBlockEvents : std::min(block_events, kBlockEvents)),
         block_(tick) {}
 
-  ~Writer() override {
-    if (file_) {
-      file_.reset();
-      (void)::unlink(draft_.c_str());
-    }
-  }
-
   bool begin(const Header& header) {
-    (void)::unlink(draft_.c_str());                   // of a process that was killed, or somebody's trap:
-    file_.reset(std::fopen(draft_.c_str(), "wbxe"));  // what is written to is new and ours
+    const int descriptor = draft_.create(path_);
+    file_.reset(descriptor < 0 ? nullptr : ::fdopen(descriptor, "wb"));
     if (!file_) {
       return fail(std::string("cannot be written: ") + std::strerror(errno));
     }
@@ -66,10 +57,8 @@ class Writer final : public PackedWriter {
         !write(end)) {
       return false;
     }
-    if (std::fclose(file_.release()) != 0 || std::rename(draft_.c_str(), path_.c_str()) != 0) {
-      const int problem = errno;
-      (void)::unlink(draft_.c_str());
-      return fail(std::string("cannot be written: ") + std::strerror(problem));
+    if (std::fclose(file_.release()) != 0 || !draft_.publish()) {
+      return fail(std::string("cannot be written: ") + std::strerror(errno));
     }
     return true;
   }
@@ -145,7 +134,7 @@ class Writer final : public PackedWriter {
   }
 
   std::string path_;
-  std::string draft_;
+  DraftFile draft_;
   std::uint64_t tick_;
   std::uint32_t block_events_;
   BlockEncoder block_;

@@ -4,13 +4,12 @@
 // Slots: a block takes the slot its thread freed last; without one, and where more slots are free than in use, one that another
 // thread freed. Whenever a slot passes from one thread to another a pair of syncs says so; all follow the order of the trace, so
 // they cannot wait for each other in a circle.
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <vector>
 
+#include "common/draft_file.h"
 #include "formats.h"
 #include "live_table.h"
 #include "wl_format.h"
@@ -216,19 +215,18 @@ bool WlWriter::finish(std::FILE* out) {
   return sound && std::fflush(out) == 0;
 }
 
+std::FILE* open_stream(int descriptor) { return descriptor < 0 ? nullptr : ::fdopen(descriptor, "w+b"); }
+
 }  // namespace
 
 bool write_wl(EventSource& source, const std::string& path, Exported& done, std::string& error) {
-  const std::string draft = path + "." + std::to_string(::getpid()) + ".tmp";
-  const std::string spare = draft + ".threads";
-  (void)::unlink(
-      draft.c_str());  // of a process that was killed, or somebody's trap: what is written to is new and ours
-  (void)::unlink(spare.c_str());
-  std::FILE* out = std::fopen(draft.c_str(), "wbxe");
-  std::FILE* threads = std::fopen(spare.c_str(), "w+bxe");
+  DraftFile draft;
+  DraftFile spare;
+  std::FILE* out = open_stream(draft.create(path));
+  std::FILE* threads = open_stream(spare.create(path + ".threads"));
   bool sound = out != nullptr && threads != nullptr;
   if (sound) {
-    ::unlink(spare.c_str());
+    spare.discard();  // `threads` can still be read and written
     WlWriter writer(threads);
     Event event;
     while (sound && source.next(event)) {
@@ -246,14 +244,11 @@ bool write_wl(EventSource& source, const std::string& path, Exported& done, std:
     error = path + ": cannot be written: " + std::strerror(errno);
     sound = false;
   }
-  if (!sound || std::rename(draft.c_str(), path.c_str()) != 0) {
-    if (sound) {
-      error = path + ": cannot be renamed: " + std::strerror(errno);
-    }
-    (void)::unlink(draft.c_str());
-    return false;
+  if (sound && !draft.publish()) {
+    error = path + ": cannot be renamed: " + std::strerror(errno);
+    sound = false;
   }
-  return true;
+  return sound;
 }
 
 }  // namespace heapwright::trace

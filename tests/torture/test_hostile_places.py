@@ -109,12 +109,12 @@ def test_drafts_do_not_follow_a_trap(tmp_path: Path) -> None:
     (tmp_path / "e.txt").write_text("0 0 malloc 0 1\n")
     trace = native_program("heapwright-trace")
     subprocess.run([trace, "parse", "e.txt", "e.hwt"], cwd=tmp_path, check=True)
-    writers = {"parse": ("e.txt", ".part"), "expand": ("e.hwt", ".part"), "export-wl": ("e.hwt", ".tmp")}
-    for word, (given, ending) in writers.items():
+    writers = {"parse": "e.txt", "expand": "e.hwt", "export-wl": "e.hwt"}
+    for word, given in writers.items():
         code = (
             "import os, sys\n"
             "pid = os.getpid()\n"
-            f"for name in ('o.%d{ending}' % pid, 'o.%d{ending}.threads' % pid):\n"
+            "for name in ('o.%d.part' % pid, 'o.threads.%d.part' % pid):\n"
             "    os.symlink('victim', name)\n"
             "os.execv(sys.argv[1], sys.argv[1:])\n"  # the same process id
         )

@@ -37,7 +37,8 @@ from heapwright.workload.model import Input
 
 SUFFIX = ".recording"
 _OF_PROCESS = re.compile(r"\d+(-\d+)?\.hwt")  # a trace in `others_folder`
-# raw_format.h: magic, version, block_bytes, clock, page_size, pid, parent … allocator at 128, executable at 640.
+# native/raw_format/format.h: magic, version, block_bytes, clock, page_size, pid, parent …;
+# allocator at 128, executable at 640.
 _RAW_START = struct.Struct("<QIIIIQQ")
 _RAW_EXECUTABLE = slice(640, 640 + 1024)
 

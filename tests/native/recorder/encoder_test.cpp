@@ -1,12 +1,12 @@
 // What the encoder writes the decoder reads: random records, of every width, from many seeds.
-#include "encoder.h"
+#include "recorder/encoder.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
 
-#include "decoder.h"
+#include "trace/raw/decoder.h"
 
 namespace heapwright::recorder {
 namespace {

@@ -1,5 +1,5 @@
 // The recorder's table of large blocks.
-#include "large_blocks.h"
+#include "recorder/large_blocks.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

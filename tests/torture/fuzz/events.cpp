@@ -8,6 +8,7 @@
 #include "model/statistics.h"
 #include "replay/expand.h"
 #include "trace/packed.h"
+#include "trace_tool/open.h"
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include "replay/expand.h"
 #include "trace/bytes.h"
 #include "trace/packed_format.h"
+#include "trace_tool/open.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
 // The recorder's raw file, whatever is in it: what comes out is a trace, judged, and packing it succeeds.
 #include "judge.h"
-#include "raw_reader.h"
-#include "recorder/raw_format.h"
+#include "raw_format/format.h"
 #include "trace/packed.h"
+#include "trace/raw/raw_reader.h"
 
 namespace {
 
@@ -19,9 +19,9 @@ std::string unfold(fuzz::Input in) {
       file.push_back(static_cast<char>(in.byte()));
     }
     if (!in.empty()) {
-      file.resize(begin + recorder::kBlockBytes);
+      file.resize(begin + raw::kBlockBytes);
     }
-    if (file.size() > 64 * recorder::kBlockBytes) {
+    if (file.size() > 64 * raw::kBlockBytes) {
       break;
     }
   }
@@ -31,11 +31,11 @@ std::string unfold(fuzz::Input in) {
       std::memcpy(file.data() + at, &value, sizeof(value));
     }
   };
-  put(offsetof(recorder::FileHeader, magic), recorder::kFileMagic);
-  put(offsetof(recorder::FileHeader, version), recorder::kVersion);
-  put(offsetof(recorder::FileHeader, block_bytes), static_cast<std::uint32_t>(recorder::kBlockBytes));
-  for (std::size_t at = recorder::kBlockBytes; at < file.size(); at += recorder::kBlockBytes) {
-    put(at, recorder::kBlockMagic);
+  put(offsetof(raw::FileHeader, magic), raw::kFileMagic);
+  put(offsetof(raw::FileHeader, version), raw::kVersion);
+  put(offsetof(raw::FileHeader, block_bytes), static_cast<std::uint32_t>(raw::kBlockBytes));
+  for (std::size_t at = raw::kBlockBytes; at < file.size(); at += raw::kBlockBytes) {
+    put(at, raw::kBlockMagic);
   }
   return file;
 }

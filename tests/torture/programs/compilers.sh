@@ -1,7 +1,7 @@
 # Builds objects of big C and C++ sources, with every header of the standard library, and links them; `CC` and `CXX` name the
 # compilers. gcc.sh and clang.sh read this file.
 functions=10; levels=O2; sources= # g++ in short: tests/allocator/test_programs.py
-[ "$SIZE" = long ] && functions=150 && levels="O0 O2 O3" && sources=$(ls "$ROOT"/native/*/*.cpp)
+[ "$SIZE" = long ] && functions=150 && levels="O0 O2 O3" && sources=$(ls "$ROOT"/native/*/*.cpp "$ROOT"/native/trace/raw/*.cpp)
 "$PYTHON" - "$functions" <<'PYTHON'
 import random, sys
 source, many = random.Random(7), int(sys.argv[1])
@@ -43,6 +43,6 @@ if [ "$SIZE" = long ]; then
   "$CXX" "$CXX-O2.o" -o "$CXX-cpp" && cksum <"$CXX-cpp"
   for file in $sources; do
     build "$CXX" "$CXX-$(basename "$(dirname "$file")")-$(basename "$file")" \
-      "$option -std=c++20 -O2 -g -I$ROOT/native -I$(dirname "$file") -I$ROOT/native/recorder -I$ROOT/native/allocator" "$file"
+      "$option -std=c++20 -O2 -g -I$ROOT/native -I$(dirname "$file") -I$ROOT/native/allocator" "$file"
   done
 fi

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <tuple>
 
-namespace heapwright::recorder {
+namespace heapwright::raw {
 
 std::unique_ptr<RawFile> RawFile::open(const std::string& path, std::string& error) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -85,4 +85,4 @@ std::vector<std::uint8_t>& RawFile::read(const BlockPlace& block, std::vector<st
   return into;
 }
 
-}  // namespace heapwright::recorder
+}  // namespace heapwright::raw

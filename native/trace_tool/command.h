@@ -21,11 +21,13 @@ inline int fail(const std::string& message) {
   return 1;
 }
 
+// pack_commands.cpp
 int pack_command(Words words);
 int dump_command(Words words);
 int parse_command(Words words);
+// expand_command.cpp
 int expand_command(Words words);
-// native/model/commands.cpp
+// model_commands.cpp
 int info_command(Words words);
 int fit_command(Words words);
 int synth_command(Words words);

@@ -5,21 +5,21 @@
 #include <string>
 #include <vector>
 
-#include "raw_format.h"
+#include "raw_format/format.h"
 #include "trace/event.h"
 
 namespace heapwright::trace {
 
-Header read_header(const recorder::FileHeader& raw);
+Header read_header(const raw::FileHeader& raw);
 
 // For each phase of the file its number in `names`, which gets the names that are new. (A phase's number in the file is its place in
 // the table; threads that named a new phase at once made two places for one name.)
-std::vector<std::uint64_t> read_phases(const recorder::FileHeader& raw, std::vector<std::string>& names);
+std::vector<std::uint64_t> read_phases(const raw::FileHeader& raw, std::vector<std::string>& names);
 
 // From the clock's units to nanoseconds since the beginning.
 class Time {
  public:
-  explicit Time(const recorder::FileHeader& raw);
+  explicit Time(const raw::FileHeader& raw);
   std::uint64_t of(std::uint64_t stamp) const;
 
  private:

@@ -1,10 +1,10 @@
 // The sub-command of heapwright-trace that makes traces ready for replay.
 #include <cstdio>
 
-#include "expand.h"
+#include "command.h"
 #include "model/json.h"
-#include "trace/command.h"
-#include "trace/packed.h"
+#include "open.h"
+#include "replay/expand.h"
 
 namespace heapwright::trace {
 

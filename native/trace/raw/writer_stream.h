@@ -7,7 +7,7 @@
 #include "decoder.h"
 #include "raw_file.h"
 
-namespace heapwright::recorder {
+namespace heapwright::raw {
 
 struct Item {
   Record record;
@@ -46,4 +46,4 @@ class WriterStream {
   std::uint64_t lost_blocks_ = 0;
 };
 
-}  // namespace heapwright::recorder
+}  // namespace heapwright::raw

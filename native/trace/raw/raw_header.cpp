@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "clock.h"
-
 namespace heapwright::trace {
 
-using recorder::FileHeader;
+using raw::FileHeader;
 
 namespace {
 
@@ -17,7 +15,7 @@ std::string text_of(const char* field, std::size_t room) { return {field, strnle
 
 std::vector<std::uint64_t> read_phases(const FileHeader& raw, std::vector<std::string>& names) {
   std::vector<std::uint64_t> numbers;
-  const std::uint32_t count = std::min(raw.phases.load(), recorder::kPhases);
+  const std::uint32_t count = std::min(raw.phases.load(), raw::kPhases);
   for (std::uint32_t i = 0; i < count; ++i) {
     std::string name = text_of(raw.phase[i].name, sizeof(raw.phase[i].name));
     const auto known = std::find(names.begin(), names.end(), name);
@@ -51,9 +49,9 @@ Time::Time(const FileHeader& raw)
       units_(raw.last_stamp.load() - raw.first_stamp),
       ns_(raw.last_ns.load() - raw.first_ns) {
   constexpr std::uint64_t kSane = 1ULL << 62;
-  if (raw.clock == recorder::ClockKind::kMonotonic) {
+  if (raw.clock == raw::ClockKind::kMonotonic) {
     units_ = 1;
-    ns_ = 1U << recorder::kNanosecondsShift;
+    ns_ = 1U << raw::kNanosecondsShift;
   } else if (units_ == 0 || units_ > kSane || ns_ < 1000 || ns_ > kSane) {
     // It ended before the clock was compared with another: as if of 3.2 GHz.
     units_ = 1;

@@ -31,7 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace heapwright::recorder {
+namespace heapwright::raw {
 
 inline constexpr std::uint64_t kFileMagic = 0x0a77617277616568;  // "heawraw\n"
 inline constexpr std::uint32_t kVersion = 3;
@@ -85,6 +85,9 @@ enum class Other : std::uint8_t {
 };
 
 enum class ClockKind : std::uint32_t { kTsc, kMonotonic };
+// A unit of the clock is 32 ticks of the processor, or 8 nanoseconds of the monotonic clock.
+inline constexpr unsigned kTicksShift = 5;
+inline constexpr unsigned kNanosecondsShift = 3;
 
 // How the recording of a process came to its end; kRunning in a file at rest: it was killed.
 enum class Ending : std::uint32_t { kRunning, kExited, kReplaced, kStopped };
@@ -136,4 +139,4 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == 32);
 
-}  // namespace heapwright::recorder
+}  // namespace heapwright::raw

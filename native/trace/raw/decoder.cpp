@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace heapwright::recorder {
+namespace heapwright::raw {
 
 BlockDecoder::BlockDecoder(std::span<const std::uint8_t> block) : bytes_(block), at_(sizeof(BlockHeader)) {
   if (block.size() < sizeof(BlockHeader)) {
@@ -116,4 +116,4 @@ std::size_t BlockDecoder::rest() const {
   return end - at_;
 }
 
-}  // namespace heapwright::recorder
+}  // namespace heapwright::raw

@@ -1,5 +1,5 @@
 // From raw files to events: the merge, object ids, reallocation, and what happens where a file makes no sense.
-#include "raw_reader.h"
+#include "trace/raw/raw_reader.h"
 
 #include <gtest/gtest.h>
 
@@ -11,11 +11,11 @@
 namespace heapwright::trace {
 namespace {
 
-using recorder::Ending;
-using recorder::kBlockBytes;
-using recorder::Other;
+using raw::Ending;
+using raw::kBlockBytes;
+using raw::Other;
+using raw::Tag;
 using recorder::RawBuilder;
-using recorder::Tag;
 using recorder::TemporaryFile;
 
 struct Read {
@@ -219,7 +219,7 @@ TEST(RawReader, TimePassesWhileAnotherThreadGoesOn) {
 
 TEST(RawReader, PrefixesAndTheRest) {
   RawBuilder raw;
-  recorder::FileHeader& h = raw.header();
+  raw::FileHeader& h = raw.header();
   for (int i = 0; i < 3; ++i) {
     std::snprintf(h.phase[i].name, sizeof(h.phase[i].name), "%s", i == 1 ? "serve" : "load");
     h.phase[i].ready.store(1);
@@ -357,8 +357,7 @@ TEST(RawReader, AnyHeaderIsReadOrRefusedWithOneLine) {
     std::mt19937_64 random(seed);
     std::vector<std::uint8_t> bytes = good;
     for (int i = 0; i < 8; ++i) {
-      bytes[random() % (seed % 2 == 0 ? 160 : sizeof(recorder::FileHeader))] =
-          static_cast<std::uint8_t>(random());
+      bytes[random() % (seed % 2 == 0 ? 160 : sizeof(raw::FileHeader))] = static_cast<std::uint8_t>(random());
     }
     if (seed % 5 == 0) {
       bytes.resize(random() % bytes.size());

@@ -3,10 +3,10 @@
 
 #include <span>
 
-#include "bases.h"
-#include "raw_format.h"
+#include "raw_format/bases.h"
+#include "raw_format/format.h"
 
-namespace heapwright::recorder {
+namespace heapwright::raw {
 
 struct Record {
   Tag tag = Tag::kEnd;
@@ -45,4 +45,4 @@ class BlockDecoder {
   Bases bases_;
 };
 
-}  // namespace heapwright::recorder
+}  // namespace heapwright::raw

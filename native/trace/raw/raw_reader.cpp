@@ -18,13 +18,13 @@ namespace heapwright::trace {
 
 namespace {
 
-using recorder::Ending;
-using recorder::FileHeader;
-using recorder::Item;
-using recorder::Other;
-using recorder::RawFile;
-using recorder::Tag;
-using recorder::WriterStream;
+using raw::Ending;
+using raw::FileHeader;
+using raw::Item;
+using raw::Other;
+using raw::RawFile;
+using raw::Tag;
+using raw::WriterStream;
 
 struct Live {
   std::uint64_t address = 0;
@@ -35,9 +35,9 @@ struct Live {
 // Live objects by address.
 class LiveObjects {
  public:
-  const Live* find(std::uint64_t address) { return table_.find(address / recorder::kAddressUnit); }
-  void insert(const Live& live) { table_.insert(live.address / recorder::kAddressUnit, live); }
-  void erase(const Live& live) { table_.erase(live.address / recorder::kAddressUnit); }
+  const Live* find(std::uint64_t address) { return table_.find(address / raw::kAddressUnit); }
+  void insert(const Live& live) { table_.insert(live.address / raw::kAddressUnit, live); }
+  void erase(const Live& live) { table_.erase(live.address / raw::kAddressUnit); }
 
  private:
   LiveTable<Live> table_;
@@ -51,7 +51,7 @@ class Reader : public RawSource {
   explicit Reader(std::unique_ptr<RawFile> file)
       : file_(std::move(file)), header_(read_header(file_->header())), time_(file_->header()) {
     phases_ = read_phases(file_->header(), header_.phases);
-    const std::vector<recorder::BlockPlace>& blocks = file_->blocks();
+    const std::vector<raw::BlockPlace>& blocks = file_->blocks();
     for (std::size_t begin = 0; begin < blocks.size();) {
       std::size_t end = begin;
       while (end < blocks.size() && blocks[end].writer == blocks[begin].writer) {
@@ -369,7 +369,7 @@ void Reader::take(const Item& item) {
 
 RawFacts Reader::facts() const {
   RawFacts facts = facts_;
-  facts.bytes = recorder::kBlockBytes;
+  facts.bytes = raw::kBlockBytes;
   for (const Head& head : heads_) {
     facts.bytes += head.stream.bytes();
   }
@@ -417,7 +417,7 @@ std::unique_ptr<RawSource> open_raw(const std::string& path, std::string& error)
 bool is_raw(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::uint64_t magic = 0;
-  return file.read(reinterpret_cast<char*>(&magic), sizeof(magic)) && magic == recorder::kFileMagic;
+  return file.read(reinterpret_cast<char*>(&magic), sizeof(magic)) && magic == raw::kFileMagic;
 }
 
 }  // namespace heapwright::trace

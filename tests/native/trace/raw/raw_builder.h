@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "encoder.h"
-#include "raw_reader.h"
+#include "recorder/encoder.h"
+#include "trace/raw/raw_reader.h"
 
 namespace heapwright::recorder {
 

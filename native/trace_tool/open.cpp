@@ -1,6 +1,7 @@
-// A trace in whatever form it is.
-#include "packed.h"
-#include "recorder/raw_reader.h"
+#include "open.h"
+
+#include "trace/packed.h"
+#include "trace/raw/raw_reader.h"
 
 namespace heapwright::trace {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "raw_format.h"
+#include "raw_format/format.h"
 
-namespace heapwright::recorder {
+namespace heapwright::raw {
 
 struct BlockPlace {
   std::uint64_t sequence = 0;
@@ -45,4 +45,4 @@ class RawFile {
   bool truncated_ = false;
 };
 
-}  // namespace heapwright::recorder
+}  // namespace heapwright::raw

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace heapwright::recorder {
+namespace heapwright::raw {
 
 bool WriterStream::open_block() {
   while (next_block_ < blocks_.size()) {
@@ -69,4 +69,4 @@ bool WriterStream::next(Item& item) {
   }
 }
 
-}  // namespace heapwright::recorder
+}  // namespace heapwright::raw

@@ -1,12 +1,12 @@
-// The addresses that a block's addresses are told from: the encoder and the decoder keep the same four. raw_format.h says why.
+// The addresses that a block's addresses are told from: the encoder and the decoder keep the same four. format.h says why.
 #pragma once
 
 #include <algorithm>
 #include <array>
 
-#include "raw_format.h"
+#include "format.h"
 
-namespace heapwright::recorder {
+namespace heapwright::raw {
 
 // From a base to an address, in units: small for near ones in either direction.
 struct Distance {
@@ -55,4 +55,4 @@ class Bases {
   unsigned turn_ = 0;
 };
 
-}  // namespace heapwright::recorder
+}  // namespace heapwright::raw

@@ -9,18 +9,18 @@
 #include <string_view>
 #include <utility>
 
-#include "fit.h"
-#include "json.h"
-#include "rand_malloc.h"
-#include "scale.h"
-#include "statistics.h"
-#include "statistics_json.h"
-#include "synth.h"
-#include "trace/command.h"
+#include "command.h"
+#include "limits.h"
+#include "model/fit.h"
+#include "model/json.h"
+#include "model/rand_malloc.h"
+#include "model/scale.h"
+#include "model/statistics.h"
+#include "model/statistics_json.h"
+#include "model/synth.h"
+#include "open.h"
 #include "trace/formats.h"
-#include "trace/limits.h"
 #include "trace/pack.h"
-#include "trace/packed.h"
 
 namespace heapwright::trace {
 

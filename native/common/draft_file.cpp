@@ -1,0 +1,42 @@
+#include "draft_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+namespace heapwright {
+
+int DraftFile::create(const std::string& path, mode_t mode) {
+  discard();
+  std::string draft = path + "." + std::to_string(::getpid()) + ".part";
+  (void)::unlink(draft.c_str());
+  const int file = ::open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (file >= 0) {
+    path_ = path;
+    draft_ = std::move(draft);
+  }
+  return file;
+}
+
+bool DraftFile::publish() {
+  if (std::rename(draft_.c_str(), path_.c_str()) != 0) {
+    discard();
+    return false;
+  }
+  draft_.clear();
+  return true;
+}
+
+void DraftFile::discard() {
+  if (!draft_.empty()) {
+    const int error = errno;
+    (void)::unlink(draft_.c_str());
+    errno = error;
+    draft_.clear();
+  }
+}
+
+}  // namespace heapwright

@@ -1,0 +1,94 @@
+// The sub-commands of heapwright-trace that pack a trace, print one as text, and pack such a text.
+#include <sys/stat.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "command.h"
+#include "open.h"
+#include "trace/pack.h"
+#include "trace/packed.h"
+#include "trace/text.h"
+
+namespace heapwright::trace {
+
+namespace {
+
+std::uint64_t size_of(const char* path) {
+  struct stat status{};
+  return ::stat(path, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+}
+
+}  // namespace
+
+// pack TRACE FILE: says on stdout, as JSON, what it packed.
+int pack_command(Words words) {
+  std::string error;
+  const auto source = open_trace(words[0], error);
+  Packed done;
+  if (!source || !pack(*source, words[1], done, error)) {
+    return fail(error);
+  }
+  const Summary& s = done.summary;
+  (void)std::printf("{\"events\": %" PRIu64 ", \"allocations\": %" PRIu64 ", \"threads\": %" PRIu64
+                    ", \"peak_live_bytes\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"lost_bytes\": %" PRIu64
+                    ", \"lost_events\": %" PRIu64 ", \"cut_short\": %s}\n",
+                    s.events, s.allocations, s.threads, s.peak_live_bytes, size_of(words[1]), done.loss.bytes,
+                    done.loss.events, done.loss.cut_short ? "true" : "false");
+  if (!done.loss.why.empty()) {
+    (void)std::fprintf(stderr, "heapwright-trace: %s: %s\n", words[0], done.loss.why.c_str());
+  }
+  return 0;
+}
+
+// dump TRACE: its events as text on stdout; what was lost on stderr.
+int dump_command(Words words) {
+  std::string error;
+  const auto source = open_trace(words[0], error);
+  if (!source) {
+    return fail(error);
+  }
+  Event event;
+  while (source->next(event)) {
+    if (std::puts(to_text(event).c_str()) < 0) {
+      return fail("stdout cannot be written");
+    }
+  }
+  if (const Loss loss = source->loss(); !loss.why.empty()) {
+    (void)std::fprintf(stderr, "heapwright-trace: %s: %s\n", words[0], loss.why.c_str());
+  }
+  return 0;
+}
+
+// parse TEXT FILE: what dump wrote, packed; times are kept to the nanosecond.
+int parse_command(Words words) {
+  std::ifstream text(words[0]);
+  if (!text) {
+    return fail(std::string(words[0]) + ": cannot be read");
+  }
+  std::string error;
+  Header header;
+  header.synthetic = true;
+  const auto writer = PackedWriter::create(words[1], header, error, 1);
+  if (!writer) {
+    return fail(error);
+  }
+  std::string line;
+  for (std::uint64_t number = 1; std::getline(text, line); number++) {
+    Event event;
+    if (!from_text(line, event, error)) {
+      if (error.empty()) {
+        continue;
+      }
+      return fail(std::string(words[0]) + ":" + std::to_string(number) + ": " + error);
+    }
+    if (!writer->add(event)) {
+      return fail(std::string(words[0]) + ":" + std::to_string(number) + ": " + writer->error());
+    }
+  }
+  return writer->finish({}) ? 0 : fail(writer->error());
+}
+
+}  // namespace heapwright::trace
