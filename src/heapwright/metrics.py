@@ -29,6 +29,13 @@ class Metric:
         meaning: one sentence.
         source: who counts it.
         objective: whether `--minimize` may name it.
+        needs_stops: whether the meter must stop a thread at each mapping call to measure it. False: the kernel counts
+            it, or a reading every 10 ms is enough.
+        replayable: whether a replay of the program's allocations measures it.
+        proportional: whether it needs readings of proportional memory (PSS).
+        in_tree: the metric that takes its place for a tree of processes; empty for itself.
+        series: the column of memory over time that shows it: rss, heap or vm; empty for none.
+        bench_key: the name of the meter's figure in the results of `bench`; empty where `bench` does not report it.
     """
 
     key: str
@@ -38,6 +45,12 @@ class Metric:
     meaning: str
     source: str
     objective: bool = True
+    needs_stops: bool = True
+    replayable: bool = False
+    proportional: bool = False
+    in_tree: str = ""
+    series: str = ""
+    bench_key: str = ""
 
     @property
     def short(self) -> str:
@@ -113,6 +126,11 @@ _ALL = (
         "peak resident memory",
         "Most memory resident at any moment; for a process tree the largest sum over live processes.",
         "ru_maxrss for one process, else " + _METER,
+        needs_stops=False,
+        replayable=True,
+        in_tree="peak_pss_bytes",
+        series="rss",
+        bench_key="peak_rss_bytes",
     ),
     Metric(
         "mean_rss_bytes",
@@ -121,6 +139,9 @@ _ALL = (
         "mean resident memory",
         "Resident memory averaged over wall time: what giving memory back early improves.",
         _METER,
+        needs_stops=False,
+        replayable=True,
+        in_tree="mean_pss_bytes",
     ),
     Metric(
         "peak_pss_bytes",
@@ -130,6 +151,10 @@ _ALL = (
         "Most proportional memory (PSS) of the process tree at any reading: each shared page is divided among the"
         " processes that share it, so it counts once in the sum.",
         _PSS,
+        needs_stops=False,
+        replayable=True,
+        proportional=True,
+        series="rss",
     ),
     Metric(
         "mean_pss_bytes",
@@ -138,6 +163,9 @@ _ALL = (
         "mean proportional memory",
         "Proportional memory (PSS) of the process tree averaged over wall time.",
         _PSS + "; between readings it follows resident memory",
+        needs_stops=False,
+        replayable=True,
+        proportional=True,
     ),
     Metric(
         "cgroup_peak_bytes",
@@ -147,6 +175,7 @@ _ALL = (
         "Most memory that the kernel charged to the tree's own memory cgroup, page cache and kernel memory included;"
         " only where the cgroup holds no other process.",
         "memory.peak or memory.current of cgroup 2, memory.max_usage_in_bytes or memory.usage_in_bytes of cgroup 1",
+        needs_stops=False,
     ),
     Metric(
         "peak_heap_bytes",
@@ -155,6 +184,8 @@ _ALL = (
         "peak mapped heap",
         "Most private writable memory obtained for data, touched or not, stacks left out.",
         _METER,
+        replayable=True,
+        series="heap",
     ),
     Metric("mean_heap_bytes", "B", "memory", "mean mapped heap", "Mapped heap averaged over wall time.", _METER),
     Metric(
@@ -164,11 +195,53 @@ _ALL = (
         "peak mapped memory",
         "Most address space mapped, whatever for (VmPeak).",
         _METER,
+        replayable=True,
+        series="vm",
     ),
-    Metric("wall_s", "s", "time", "wall time", "From start to end of the whole process tree.", "clock"),
-    Metric("cpu_s", "s", "time", "CPU time", "user + system time of the whole process tree.", _RUSAGE),
-    Metric("user_s", "s", "time", "user time", "CPU time outside the kernel.", _RUSAGE),
-    Metric("sys_s", "s", "time", "system time", "CPU time inside the kernel.", _RUSAGE),
+    Metric(
+        "wall_s",
+        "s",
+        "time",
+        "wall time",
+        "From start to end of the whole process tree.",
+        "clock",
+        needs_stops=False,
+        replayable=True,
+        bench_key="process_wall_s",
+    ),
+    Metric(
+        "cpu_s",
+        "s",
+        "time",
+        "CPU time",
+        "user + system time of the whole process tree.",
+        _RUSAGE,
+        needs_stops=False,
+        replayable=True,
+        bench_key="process_cpu_s",
+    ),
+    Metric(
+        "user_s",
+        "s",
+        "time",
+        "user time",
+        "CPU time outside the kernel.",
+        _RUSAGE,
+        needs_stops=False,
+        replayable=True,
+        bench_key="process_user_s",
+    ),
+    Metric(
+        "sys_s",
+        "s",
+        "time",
+        "system time",
+        "CPU time inside the kernel.",
+        _RUSAGE,
+        needs_stops=False,
+        replayable=True,
+        bench_key="process_sys_s",
+    ),
     Metric(
         "returned_bytes",
         "B",
@@ -194,8 +267,27 @@ _ALL = (
         "What Massif --pages-as-heap=yes would report, less its own constants; only with --massif-compat.",
         "the meter's emulation of Massif",
     ),
-    Metric("minor_faults", "count", "time", "minor faults", "Page faults served without I/O.", _RUSAGE),
-    Metric("major_faults", "count", "time", "major faults", "Page faults that had to read.", _RUSAGE),
+    Metric(
+        "minor_faults",
+        "count",
+        "time",
+        "minor faults",
+        "Page faults served without I/O.",
+        _RUSAGE,
+        needs_stops=False,
+        replayable=True,
+        bench_key="minor_faults",
+    ),
+    Metric(
+        "major_faults",
+        "count",
+        "time",
+        "major faults",
+        "Page faults that had to read.",
+        _RUSAGE,
+        needs_stops=False,
+        bench_key="major_faults",
+    ),
     Metric(
         "mapping_calls",
         "count",
@@ -203,6 +295,7 @@ _ALL = (
         "mapping calls",
         "mmap, munmap, brk, mremap, mprotect and madvise calls.",
         "the meter",
+        replayable=True,
     ),
     Metric(
         "instructions",
@@ -227,6 +320,7 @@ _ALL = (
 
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}
 NUMERIC: tuple[str, ...] = tuple(m.key for m in _ALL if m.kind != "output")
+REPLAYABLE: frozenset[str] = frozenset(m.key for m in _ALL if m.replayable)
 
 
 def find_metric(name: str) -> Metric:

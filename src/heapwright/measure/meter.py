@@ -24,7 +24,7 @@ import msgspec
 from heapwright.errors import HeapwrightError
 from heapwright.files import NATIVE
 from heapwright.measure.prefix import Prefix, PrefixEnd
-from heapwright.metrics import NUMERIC
+from heapwright.metrics import METRICS, NUMERIC
 
 _STDERR_TAIL = 4096
 _PARTS_INTERVAL_MS = 2  # polling sees a short program's peak only if it looks often
@@ -69,32 +69,13 @@ class Breakdown(msgspec.Struct):
 
 
 class Ledger(msgspec.Struct):
-    """The native meter's JSON; None is 'could not be had'. Units: bytes, seconds."""
+    """The native meter's JSON without its metrics, which are decoded into `_Figures`; None: not available."""
 
     meter: str
     exit_code: int | None
     signal: int | None
     timed_out: bool
-    wall_s: float
-    user_s: float
-    sys_s: float
     warnings: list[str] = []
-    peak_rss_bytes: float | None = None
-    mean_rss_bytes: float | None = None
-    peak_pss_bytes: float | None = None
-    mean_pss_bytes: float | None = None
-    cgroup_peak_bytes: float | None = None
-    peak_heap_bytes: float | None = None
-    mean_heap_bytes: float | None = None
-    peak_vm_bytes: float | None = None
-    returned_bytes: float | None = None
-    returned_lazily_bytes: float | None = None
-    massif_peak_bytes: float | None = None
-    minor_faults: float | None = None
-    major_faults: float | None = None
-    mapping_calls: float | None = None
-    instructions: float | None = None
-    energy_j: float | None = None
     processes: int | None = None
     max_processes: int | None = None
     max_threads: int | None = None
@@ -102,6 +83,10 @@ class Ledger(msgspec.Struct):
     samples: int | None = None
     parts: Breakdown | None = None
     series: dict[str, list[float]] | None = None
+
+
+# The metrics in the meter's JSON. A field that the meter does not write stays None.
+_Figures = msgspec.defstruct("_Figures", [(key, float | None, None) for key in NUMERIC])
 
 
 @dataclass(frozen=True)
@@ -127,24 +112,6 @@ class MeterOptions:
     parts: bool = False
 
 
-_PROPORTIONAL = ("peak_pss_bytes", "mean_pss_bytes")
-# What the kernel counts anyway, and what a look every 10 ms is enough for.
-_UNSTOPPED = frozenset(
-    {
-        *_PROPORTIONAL,
-        "cgroup_peak_bytes",
-        "peak_rss_bytes",
-        "mean_rss_bytes",
-        "wall_s",
-        "cpu_s",
-        "user_s",
-        "sys_s",
-        "minor_faults",
-        "major_faults",
-    }
-)
-
-
 def least_intrusive_backend(backend: str, metrics: Collection[str], massif: bool) -> str:
     """The back end that comparisons of these metrics should be made with, where none is asked for ('auto').
 
@@ -152,12 +119,14 @@ def least_intrusive_backend(backend: str, metrics: Collection[str], massif: bool
     threads meet: a setting that trades mapping calls for memory is then another setting. Of these metrics none needs
     such stops.
     """
-    return "poll" if backend == "auto" and not massif and _UNSTOPPED.issuperset(metrics) else backend
+    if backend != "auto" or massif or any(METRICS[m].needs_stops for m in metrics):
+        return backend
+    return "poll"
 
 
 def needs_pss(metrics: Collection[str]) -> bool:
     """Whether `MeterOptions.pss` must be set to measure these metrics."""
-    return not set(metrics).isdisjoint(_PROPORTIONAL)
+    return any(METRICS[m].proportional for m in metrics)
 
 
 @dataclass(frozen=True)
@@ -295,10 +264,11 @@ def run_metered(
             text = tail.decode(errors="replace").strip()
             message = text.splitlines()[-1] if text else f"the meter ended with status {process.returncode}"
             raise HeapwrightError(message.removeprefix("heapwright-meter: "), status=process.returncode)
-        ledger = msgspec.json.decode(report.read_bytes().decode("utf-8", "replace"), type=Ledger)
+        text = report.read_bytes().decode("utf-8", "replace")
+        ledger, figures = msgspec.json.decode(text, type=Ledger), msgspec.json.decode(text, type=_Figures)
     if end.stream is not None and end.stream is process.stderr:
         digest = ""  # how much of stdout was read by then is chance
-    run = _as_run(ledger, digest, tail.decode(errors="replace"), end.reached)
+    run = _as_run(ledger, msgspec.structs.asdict(figures), digest, tail.decode(errors="replace"), end.reached)
     if options.callgrind:
         from heapwright.measure.callgrind import count_instructions
 
@@ -382,11 +352,12 @@ def _stop(process: subprocess.Popen[bytes], attended: bool) -> None:
         process.wait()
 
 
-def _as_run(ledger: Ledger, digest: str, stderr: str, cut: bool) -> Run:
-    values: dict[str, float | None] = {key: getattr(ledger, key, None) for key in NUMERIC}
-    values["cpu_s"] = ledger.user_s + ledger.sys_s
-    if ledger.returned_bytes is not None and ledger.wall_s > 0:
-        values["release_rate"] = ledger.returned_bytes / ledger.wall_s
+def _as_run(ledger: Ledger, values: dict[str, float | None], digest: str, stderr: str, cut: bool) -> Run:
+    user_s, sys_s, wall_s, returned = (values[key] for key in ("user_s", "sys_s", "wall_s", "returned_bytes"))
+    if user_s is not None and sys_s is not None:
+        values["cpu_s"] = user_s + sys_s
+    if returned is not None and wall_s:
+        values["release_rate"] = returned / wall_s
     code = 128 + ledger.signal if ledger.signal else (ledger.exit_code or 0)
     return Run(
         metrics=values,

@@ -9,27 +9,8 @@ from dataclasses import dataclass
 
 from heapwright.experiment.candidates import Candidate, Program
 from heapwright.experiment.records import StoredRun
-from heapwright.metrics import METRICS
+from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study.view import Agreement
-
-# What a replay has a figure of.
-TOLD = frozenset(
-    {
-        "peak_rss_bytes",
-        "mean_rss_bytes",
-        "peak_pss_bytes",
-        "mean_pss_bytes",
-        "peak_heap_bytes",
-        "peak_vm_bytes",
-        "wall_s",
-        "cpu_s",
-        "user_s",
-        "sys_s",
-        "minor_faults",
-        "mapping_calls",
-    }
-)
-
 
 RANK = 0.6  # Spearman's correlation below which a replay does not hold
 
@@ -44,7 +25,7 @@ def program_values(calibrated: Sequence[StoredRun]) -> Program:
     """What the program as it is measures, by input and metric: the median of its runs."""
     values: dict[tuple[str, str], list[float]] = {}
     for run in [r for r in calibrated if r.block > 0] or calibrated:  # the first run of an input warms caches
-        for metric in TOLD:
+        for metric in REPLAYABLE:
             value = run.metrics.get(metric)
             if value:
                 values.setdefault((run.input, metric), []).append(value)

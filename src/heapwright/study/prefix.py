@@ -30,14 +30,6 @@ REACHED = 0.98  # share of the peak that counts as the peak: memory that creeps 
 _SLACK, _LEAST_SLACK_S = 1.25, 0.5
 _SEEN = 0.95  # share of a whole run's peak that a prefix must reach: peaks vary, and a sampled one more
 _WORTH = 0.5  # share of a run that its prefix may take at most
-# What a prefix can show, and which series of the first run tells when. Sums of resident and of proportional memory
-# reach their peaks at much the same time.
-_SHOWN_BY = {
-    "peak_rss_bytes": "rss",
-    "peak_pss_bytes": "rss",
-    "peak_heap_bytes": "heap",
-    "peak_vm_bytes": "vm",
-}
 
 
 class Whole(msgspec.Struct, frozen=True):
@@ -92,7 +84,7 @@ def find_prefix(first: Sequence[StoredRun], objectives: Sequence[str]) -> tuple[
         first: a whole run of each input, with its memory over time.
         objectives: metric keys.
     """
-    shown = tuple(m for m in objectives if m in _SHOWN_BY)
+    shown = tuple(m for m in objectives if METRICS[m].series)
     if not shown or not first:
         return None
     lengths = []
@@ -115,7 +107,7 @@ def _reached_s(run: StoredRun, metric: str) -> float | None:
     A point of the series has the largest figures from its time until that of the next point.
     """
     series = run.series or {}
-    values, times = series.get(_SHOWN_BY[metric]) or [], series.get("t") or []
+    values, times = series.get(METRICS[metric].series) or [], series.get("t") or []
     highest = max(values, default=0.0)
     ends = [*times[1:], run.metrics.get("wall_s") or 0.0]
     return next((t for t, value in zip(ends, values, strict=False) if value >= REACHED * highest > 0), None)

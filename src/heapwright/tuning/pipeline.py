@@ -62,9 +62,6 @@ from heapwright.workload.program import ProgramIdentity, settle
 SERIES_POINTS = 240
 
 
-_PROPORTIONAL = {"peak_rss_bytes": "peak_pss_bytes", "mean_rss_bytes": "mean_pss_bytes"}
-
-
 def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
     """How a study's runs are measured.
 
@@ -294,7 +291,7 @@ class TuningPipeline:
         processes = max((run.extra.get("processes") or 1 for run in runs), default=1)
         usual = self._usual_objectives()
         self._set_objectives(usual)
-        instead = tuple(_PROPORTIONAL.get(m, m) for m in usual)
+        instead = tuple(METRICS[m].in_tree or m for m in usual)
         if processes < 2 or any(run.metrics.get(m) is None for run in runs for m in instead):
             return
         self._set_objectives(instead)

@@ -19,7 +19,7 @@ from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.replays import Replays
 from heapwright.experiment.stats import summarise
-from heapwright.metrics import METRICS
+from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.search import pareto
 from heapwright.study import agreement
 from heapwright.study import options as opt
@@ -132,7 +132,7 @@ class ReplaySearch:
         least_s = _LEAST_RUNS * len(self.pipeline.workload.train) * self.pipeline.run_s
         if not self._forced and not self._alone and self.pipeline.budget.over(least_s):
             return "there is no time to record it"
-        untold = [m for m in self.options.objectives if m not in agreement.TOLD]
+        untold = [m for m in self.options.objectives if m not in REPLAYABLE]
         if untold:
             why = f"a replay cannot tell {METRICS[untold[0]].label}"
         elif own := next((a for a in self.pipeline.allocators if a.embedded), None):
