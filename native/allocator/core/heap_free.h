@@ -2,8 +2,6 @@
 // this.
 #pragma once
 
-#include "heap.h"
-
 namespace heapwright::alloc {
 
 template <Configuration C>

@@ -4,8 +4,6 @@
 //     malloc ◄── prepare: does it still read as zero? marked ◄── its list
 #pragma once
 
-#include "heap.h"
-
 namespace heapwright::alloc {
 
 template <Configuration C>

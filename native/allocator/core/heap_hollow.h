@@ -16,8 +16,6 @@
 #include <array>
 #include <bit>
 
-#include "heap.h"
-
 namespace heapwright::alloc {
 
 namespace hollow {

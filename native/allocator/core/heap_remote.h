@@ -13,8 +13,6 @@
 // Likewise who becomes owner sets `queued` and then reads the word: a pusher that found no owner has written it before.
 #pragma once
 
-#include "heap.h"
-
 namespace heapwright::alloc {
 
 template <Configuration C>
