@@ -140,12 +140,10 @@ def sweep(
     inputs = (Input("default"),)
     workload = Workload(WorkloadFile(command=["true"], input=list(inputs)), Path("/"), inputs)
     with Store(Path("/nowhere"), db, None) as store:
-        store.put(
-            {
-                "options": msgspec.to_builtins(options),
-                "spaces": {"toy": msgspec.to_builtins(TOY.file)},
-                "identity": workload.identity(),
-            }
+        store.update(
+            options=msgspec.to_builtins(options),
+            spaces={"toy": msgspec.to_builtins(TOY.file)},
+            identity=workload.identity(),
         )
         Sweep(store, workload, [TOY], options, Silent()).run()
         return landscape_result_of(store)

@@ -113,7 +113,7 @@ def test_a_study_keeps_the_settings_of_the_version_it_searches(begin: Callable[.
     for version, default in (("2.36-9+deb12u14", "7"), ("2.43-1", "16")):
         begin(allocator=replace(get_allocator("glibc"), version=version))
         with read_study(tmp_path / "s.study") as store:
-            counts = [p for p in store.get("spaces")["glibc"]["param"] if p["key"] == "tcache_count"]
+            counts = [p for p in store.meta.spaces["glibc"]["param"] if p["key"] == "tcache_count"]
         assert [p["default"] for p in counts] == [default]
         (tmp_path / "s.study").unlink()
 
@@ -125,7 +125,7 @@ def test_a_study_remembers_its_workload_file_where_it_stands_now(
     for place in ("/first/w.toml", "/second/w.toml"):
         begin(replace(workload, path=place))
         with read_study(tmp_path / "s.study") as store:
-            assert store.get("workload_file") == place
+            assert store.meta.workload_file == place
 
 
 def refused(message: str, go: Callable[..., Options], *words: Any, **more: Any) -> None:

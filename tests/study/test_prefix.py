@@ -134,7 +134,7 @@ def test_a_gain_of_the_prefix_alone_is_no_advice(tuning: Callable[..., Tuning]) 
     def early_only(settings: Mapping[str, str], input_: str) -> dict[str, float]:
         with read_study(study.path) as store:
             confirmed = bool(store.runs("confirm"))
-            fresh = store.get("phase") == "confirm" and confirmed and study.notes.phases[-1][0] == "whole run"
+            fresh = store.meta.phase == "confirm" and confirmed and study.notes.phases[-1][0] == "whole run"
         return {} if fresh else gains(settings, input_)
 
     world.effect = early_only

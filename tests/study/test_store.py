@@ -102,13 +102,19 @@ def test_the_order_of_variables_makes_no_difference(store: Store) -> None:
 
 
 def test_meta_values_are_replaced_together(store: Store) -> None:
-    store.put({"phase": "search", "list": [1, "ü", None], "nested": {"a": 0.1}})
-    store.put({"phase": "confirm"})
-    assert (store.get("phase"), store.get("list"), store.get("nested")) == ("confirm", [1, "ü", None], {"a": 0.1})
-    assert store.get("missing") is None
+    store.update(phase="search", warm=[{"a": "ü"}], plan={"total_s": 0.1})
+    assert store.meta.phase == "search"
+    store.update(phase="confirm")
+    assert (store.meta.phase, store.meta.warm, store.meta.plan) == ("confirm", [{"a": "ü"}], {"total_s": 0.1})
+    assert store.meta.host == {}
     with pytest.raises(TypeError):
-        store.put({"phase": "done", "bad": object()})
-    assert store.get("phase") == "confirm"
+        store.update(phase="done", plan=object())
+    assert store.meta.phase == "confirm"
+
+
+def test_a_fact_that_no_study_has_is_refused(store: Store) -> None:
+    with pytest.raises(AttributeError, match="pahse"):
+        store.update(pahse="search")
 
 
 def test_a_study_without_runs_can_be_removed(path: Path) -> None:
@@ -178,7 +184,7 @@ def test_another_programs_database_is_left_alone(path: Path) -> None:
 
 def test_another_versions_study_names_both_versions(path: Path) -> None:
     with open_study(path) as store:
-        store.put({"version": "9.8.7"})
+        store.update(version="9.8.7")
     db = sqlite3.connect(path)
     db.execute("PRAGMA journal_mode = DELETE")
     db.execute("PRAGMA user_version = 42")

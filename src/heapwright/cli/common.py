@@ -120,7 +120,7 @@ def open_machines(
     from heapwright.experiment.runner import Here
     from heapwright.measure.host import describe_host, differences
 
-    kind = ((store.get("cluster") if store else None) or {}).get("kind")
+    kind = ((store.meta.cluster if store else None) or {}).get("kind")
     other = differences(kind, describe_host()) if kind else []
     if other:
         raise HeapwrightError(f"the study was measured on machines of another kind ({other[0]})", "give --cluster too")

@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
             config = chosen_config(view_of(store), args.pick)
         identity = program_of(store)
-        spaces = store.get("spaces") or {}
-        measured = str(((store.get("identity") or {}).get("command") or command)[0])
+        spaces = store.meta.spaces
+        measured = str((store.meta.identity.get("command") or command)[0])
         if not config.is_default or config.env:
             added, instead = local_environment(config.env, config.settings, config.allocator, spaces, env)
             env |= added

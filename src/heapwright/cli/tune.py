@@ -303,7 +303,7 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
         except HeapwrightError:
             args.stdin_needed = not store.remove_if_empty()  # a command that fails at once leaves nothing behind
             raise
-        view, too_short = view_of(store), store.get("too_short")
+        view, too_short = view_of(store), store.meta.too_short
         keep_choice(store, view)
     _finish(args, view, report)
     if not args.exit_code:

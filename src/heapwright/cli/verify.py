@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.workload.program import ProgramIdentity, program_changes
 
     with read_study(args.study) as store, study_errors(args.study):
-        view, spaces, identity = view_of(store), store.get("spaces") or {}, program_of(store) or ProgramIdentity()
+        view, spaces, identity = view_of(store), store.meta.spaces, program_of(store) or ProgramIdentity()
     pick = chosen_pick(view, args.pick)
     if pick is None:
         raise HeapwrightError(f"{args.study} claims no gain: there is nothing to verify", "see 'heapwright report'")

@@ -22,7 +22,6 @@ import shutil
 import socket
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -155,7 +154,7 @@ class FileMachines:
         self.plan = plan
         self.needs = needs
         self.store = store
-        self._kept: dict[str, Any] = store.get("cluster") or {}
+        self._kept = dict(store.meta.cluster)
 
     def for_program(self, executor: RunsInputs, timed: bool) -> Runner:  # noqa: ARG002
         """See Machines. Whether a machine runs one block at a time is up to who runs them."""
@@ -181,7 +180,7 @@ class FileMachines:
         kind = self._kept.get("kind")
         if kind is None:
             self._kept["kind"] = found.host
-            self.store.put({"cluster": self._kept})
+            self.store.update(cluster=self._kept)
         elif other := differences(kind, found.host):
             line = f"{path} is of another kind of machine: {other[0].replace(' then', ' in the study')}"
             raise HeapwrightError(line, "remove it, and run its block on a machine of the study's kind")

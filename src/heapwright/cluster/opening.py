@@ -48,10 +48,10 @@ def cluster(
         HeapwrightError: there is no scheduler, no worker that can be used, or a variable that cannot be sent.
     """
     check_texts(os.environ)
-    kept: dict[str, Any] = (store.get("cluster") if store else None) or {}
+    kept: dict[str, Any] = (store.meta.cluster if store else None) or {}
     kind = kept.get("kind")
     if kind is None and store is not None and store.runs(Phase.CALIBRATE):
-        kind = store.get("host")
+        kind = store.meta.host
     settings = read_settings(text)
     where = references or (store.references.absolute() if store else Path.cwd() / "references")
     needs = needs_of(workload, list(allocators), where)
@@ -69,7 +69,7 @@ def cluster(
                 shown = time.monotonic()
                 show("\n".join(lines(pool.told(), _SHOW_MOST)))
                 if store is not None:
-                    store.put({"cluster": {**kept, "workers": [*before, *pool.told()]}})
+                    store.update(cluster={**kept, "workers": [*before, *pool.told()]})
 
         keep()
         try:

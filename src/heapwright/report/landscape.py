@@ -150,8 +150,8 @@ def landscape_json(store: Store, landscape: LandscapeResult) -> dict[str, Any]:
 
     return {
         "study": str(store.path),
-        "command": (store.get("identity") or {}).get("command", []),
-        "host": store.get("host"),
+        "command": store.meta.identity.get("command", []),
+        "host": store.meta.host,
         "allocator": landscape.allocator,
         "metric": landscape.metric,
         "axes": [

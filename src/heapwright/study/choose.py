@@ -40,12 +40,12 @@ def keep_choice(store: Store, view: StudyView) -> None:
     """Notes what a finished study stands for, so that `run` need not judge the runs again."""
     pick = headline(view.picks, view.objectives)
     named = {name: p.config.id for name, p in view.picks.items()}
-    store.put({SHIPPED: {"": pick.config.id if pick else view.default.id, **named}})
+    store.update(shipped={"": pick.config.id if pick else view.default.id, **named})
 
 
 def kept_choice(store: Store, name: PickName | None) -> Config | None:
     """The configuration noted for this pick; None: the study must be judged."""
-    kept: dict[str, int] = (store.get(SHIPPED) or {}) if store.get("phase") == Phase.DONE else {}
+    kept: dict[str, int] = (store.meta.shipped) if store.meta.phase == Phase.DONE else {}
     return store.config_by_id(kept[name or ""]) if (name or "") in kept else None
 
 

@@ -74,13 +74,13 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
     Raises:
         HeapwrightError: a study of something else, or a metric that was not measured.
     """
-    options = msgspec.convert(store.get("options") or {}, Options, strict=False)
+    options = store.meta.study_options
     if not options.axes:
         raise HeapwrightError(f"{store.path} is no landscape", "'heapwright landscape' makes one")
     from heapwright.allocators.space import SpaceFile
 
     metric = metric or options.objectives[0]
-    specs = msgspec.convert(store.get("spaces")[options.allocator], SpaceFile).param
+    specs = msgspec.convert(store.meta.spaces[options.allocator], SpaceFile).param
     axes = tuple(next(axis_of(s, text) for s in specs if s.key == text.split(":")[0]) for text in options.axes)
     runs = store.runs(Phase.LANDSCAPE)
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}

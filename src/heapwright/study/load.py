@@ -6,7 +6,7 @@ import math
 import shlex
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -64,15 +64,10 @@ def load_view(path: Path) -> StudyView:
 
 def view_of(store: Store) -> StudyView:
     """The view of an open study."""
-    meta: dict[str, Any] = {
-        key: store.get(key)
-        for key in ("created", "version", "identity", "host", "options", "reproduce", "phase", "spaces", "spent_s")
-    }
-    landscape = landscape_result_of(store) if (store.get("options") or {}).get("axes") else None
-    chosen, warm = store.get("method") or {}, store.get("warm") or []
-    options = msgspec.convert(meta["options"] or {}, Options, strict=False)
-    identity = meta["identity"]
-    file = msgspec.convert(identity, WorkloadFile) if identity is not None else None
+    meta = store.meta
+    options = meta.study_options
+    landscape = landscape_result_of(store) if options.axes else None
+    file = msgspec.convert(meta.identity, WorkloadFile) if meta.identity else None
     runs = store.runs()
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
@@ -85,7 +80,7 @@ def view_of(store: Store) -> StudyView:
     )
     only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
     evaluations, front = _evaluations(candidates, only, [*replays, *searched], options)
-    spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta["spaces"].items()}
+    spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
     first = (store.get(f"begun.{Phase.CONFIRM}") or {"first": 0})["first"]
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= first]
@@ -93,25 +88,23 @@ def view_of(store: Store) -> StudyView:
     early = kept_prefix(store)
     prefix = early.prefix if early else file.prefix if file else None
     part = prefix.shown() if prefix else ""
-    picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta["identity"]), part)
-    usual = _references(store, confirmed, options, _test_inputs(meta["identity"]), part)
+    picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta.identity), part)
+    usual = _references(store, confirmed, options, _test_inputs(meta.identity), part)
     gone: list[str] = []
-    if meta["phase"] == Phase.DONE:
+    if meta.phase == Phase.DONE:
         picks, gone = stand(picks, usual, aims_of(options))
         picks = with_objection(picks, early)
     picks = with_evidence(picks, store, runs, fresh, options)
-    host = meta["host"] or {}
-    managed: dict[str, str] = store.get("managed") or {}
     return StudyView(
         path=str(store.path),
-        created=meta["created"] or "",
-        version=meta["version"] or "",
-        command=(meta["identity"] or {}).get("command", []),
-        workload=meta["identity"] or {},
-        workload_file=store.get("workload_file") or "",
-        reproduce=meta["reproduce"] or [],
+        created=meta.created,
+        version=meta.version,
+        command=meta.identity.get("command", []),
+        workload=meta.identity,
+        workload_file=meta.workload_file,
+        reproduce=meta.reproduce,
         options=msgspec.to_builtins(options),
-        host=host,
+        host=meta.host,
         meter=next((str(r.extra["meter"]) for r in runs if "meter" in r.extra), ""),
         objectives=[METRICS[key].key for key in options.objectives],
         baseline=_summaries(calibrated),
@@ -122,47 +115,45 @@ def view_of(store: Store) -> StudyView:
         picks=picks,
         claim=landscape_claim(landscape)
         if landscape
-        else managed["sentence"]
-        if managed.get("reach") == "none"
-        else study_claim(
-            picks, options.objectives, meta["phase"] == Phase.DONE, store.get("too_short"), _predicted_text(store)
-        ),
+        else meta.managed["sentence"]
+        if meta.managed.get("reach") == "none"
+        else study_claim(picks, options.objectives, meta.phase == Phase.DONE, meta.too_short, _predicted_text(store)),
         series=_series(runs, default, picks),
-        hazards=_hazards(picks, params, runs, host),
+        hazards=_hazards(picks, params, runs, meta.host),
         warnings=[
             *_warnings(runs, calibrated, options, picks),
             *gone,
-            *(f"There was no time to confirm the {name} pick." for name in store.get("unconfirmed") or []),
-            *(f"{name} was not searched: {why}." for name, why in (store.get("not_searched") or {}).items()),
+            *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
+            *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
         ],
         explanations={f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
-        phase=meta["phase"] or Phase.CALIBRATE,
+        phase=meta.phase or Phase.CALIBRATE,
         wall_s=sum(r.elapsed_s for r in runs),
-        method="sweep" if landscape else chosen.get("name", options.method),
-        method_why=chosen.get("why", ""),
+        method="sweep" if landscape else meta.method.get("name", options.method),
+        method_why=meta.method.get("why", ""),
         quality=_quality(evaluations, options.objectives),
-        warm=len(warm),
+        warm=len(meta.warm or []),
         landscape=landscape,
         proxy=_proxy(store, options, candidates, predicted, _noise(calibrated)),
-        workers=msgspec.convert((store.get("cluster") or {}).get("workers", []), list[Worker]),
+        workers=msgspec.convert(meta.cluster.get("workers", []), list[Worker]),
         references=usual,
         stages=_stages(store, runs),
         objectives_why=" ".join(
             [
-                *([tree_sentence(processes)] if (processes := store.get("tree")) else []),
+                *([tree_sentence(processes)] if (processes := meta.tree) else []),
                 *([sentence(early, options.objectives)] if early else []),
             ]
         ),
         prefix=prefix,
         matters=matters.of_study(store, runs),
         program=program_json(known) if (known := program_of(store)) is not None else {},
-        managed=managed,
+        managed=meta.managed,
     )
 
 
 def _predicted_text(store: Store) -> str:
     """What replays predict where no proof was possible; empty where one was."""
-    kept: dict[str, Any] = store.get("predicted") or {}
+    kept = store.meta.predicted
     if not kept:
         return ""
     return predicted_effect(store.config_by_id(kept["config"]), msgspec.convert(kept["ratios"], dict[str, float]))
@@ -182,9 +173,9 @@ def _stages(store: Store, runs: list[StoredRun]) -> list[Stage]:
     for run in runs:
         if run.phase == Phase.CALIBRATE:
             add(Phase.CALIBRATE, 1, run.charged_s())
-    for kept in (store.get("takeover") or {}).values():
+    for kept in store.meta.takeover.values():
         add(Phase.ALLOCATORS, 1, _seconds(kept))
-    for kept in (store.get("recorded") or {}).values():
+    for kept in store.meta.recorded.values():
         add(Phase.SEARCH, 1, _seconds(kept))
     for run in runs:
         stage = run.phase.partition(".")[0]
@@ -207,7 +198,7 @@ def _references(
 ) -> dict[str, Reference]:
     """The rows of usual advice."""
     found = {}
-    for name, id_ in (store.get("references") or {}).items():
+    for name, id_ in store.meta.references.items():
         seen = confirmed.get(id_, {})
         claim = pick_claim(seen, options.objectives, inputs, options.margin, part)
         found[name] = Reference(name, store.config_by_id(id_), seen, claim)
@@ -221,14 +212,14 @@ def _proxy(
     predicted: dict[int, Candidate],
     noise: dict[str, float],
 ) -> Proxy | None:
-    kept: dict[str, Any] | None = store.get("proxy")
+    kept: dict[str, Any] | None = store.meta.proxy
     if kept is None:
         return None
     of_ratio = {metric: math.sqrt(2) * value for metric, value in noise.items()}
     return Proxy(
         kept["used"],
         kept["why"],
-        store.get("recorded") or {},
+        store.meta.recorded,
         kept.get("program_s"),
         kept.get("replay_s"),
         kept.get("slots", 1),
@@ -241,8 +232,8 @@ def _quality(evaluations: list[Evaluation], objectives: tuple[str, ...]) -> Fron
     return front_quality(ratios, objectives) if ratios else None
 
 
-def _test_inputs(identity: dict[str, Any] | None) -> int:
-    inputs = (identity or {}).get("input", [])
+def _test_inputs(identity: dict[str, Any]) -> int:
+    inputs = identity.get("input", [])
     return sum(i.get("split") == "test" for i in inputs) or max(1, len(inputs))
 
 
@@ -327,8 +318,8 @@ def _picks(
     part: str,
 ) -> dict[PickName, Pick]:
     by_id = {e.config.id: e for e in evaluations}
-    searched: dict[PickName, int] = store.get("searched") or {}
-    final: dict[PickName, int] = store.get("picks") or {}
+    searched = cast(dict[PickName, int], store.meta.searched)
+    final = cast(dict[PickName, int], store.meta.picks)
     picks: dict[PickName, Pick] = {}
     for name, id_ in final.items():
         config = store.config_by_id(id_)
@@ -336,7 +327,7 @@ def _picks(
         dropped = [Dropped(k, v) for k, v in origin.config.settings.items() if k not in config.settings]
         found = confirmed.get(id_, {})
         claim = pick_claim(found, options.objectives, inputs, options.margin, part)
-        minified = origin.config.id not in (store.get("unminified") or [])
+        minified = origin.config.id not in store.meta.unminified
         picks[name] = Pick(name, config, origin, dropped, found, claim, minified=minified)
     return picks
 

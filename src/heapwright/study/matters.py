@@ -278,15 +278,15 @@ def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters |
     Args:
         runs: the study's, if they were read already.
     """
-    spaces: Mapping[str, Any] = store.get("spaces") or {}
+    spaces: Mapping[str, Any] = store.meta.spaces
     if not spaces or not all(_is_malloc(name) for name in spaces):
         return None
     calibrated = [r for r in (store.runs(Phase.CALIBRATE) if runs is None else runs) if r.phase == Phase.CALIBRATE]
     by_input: dict[str, list[StoredRun]] = {}
     for run in calibrated:
         by_input.setdefault(run.input, []).append(run)
-    recorded: dict[str, dict[str, Any]] = store.get("recorded") or {}
-    tree = bool(store.get("tree"))
+    recorded: dict[str, dict[str, Any]] = store.meta.recorded
+    tree = bool(store.meta.tree)
     served = store.config_by_id(1).allocator in (DEFAULT, "glibc") if calibrated else False
     known = program_of(store)
     files = (known.executable, known.interpreter) if known is not None else ()

@@ -64,26 +64,24 @@ def open_or_begin(
     _put_aside_if_changed(path, workload, given, same_program, tell)
     store = open_study(path)
     try:
-        stored = store.get("options")
-        if stored is None:
+        stored = store.meta.options
+        if not stored:
             identity = identify_program(workload)
             options = _with_budget(msgspec.convert(given, Options), given)
             store.forget_files()
-            store.put(
-                {
-                    "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                    "version": __version__,
-                    "identity": workload.identity(),
-                    "workload_file": workload.path,
-                    "spaces": _spaces(allocators),
-                    "host": describe_host(),
-                    "environment": _environment(allocators),
-                    "options": msgspec.to_builtins(options),
-                    "objectives_given": "objectives" in given,
-                    "program": msgspec.to_builtins(identity),
-                    "reproduce": reproduce,
-                    "phase": Phase.CALIBRATE,
-                }
+            store.update(
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                version=__version__,
+                identity=workload.identity(),
+                workload_file=workload.path,
+                spaces=_spaces(allocators),
+                host=describe_host(),
+                environment=_environment(allocators),
+                options=msgspec.to_builtins(options),
+                objectives_given="objectives" in given,
+                program=msgspec.to_builtins(identity),
+                reproduce=reproduce,
+                phase=Phase.CALIBRATE,
             )
             return store, options
         with study_errors(path):
@@ -106,9 +104,9 @@ def _put_aside_if_changed(
         return
     try:
         with read_study(path) as store, study_errors(path):
-            same = store.get("identity") == json.loads(json.dumps(workload.identity()))
+            same = store.meta.identity == json.loads(json.dumps(workload.identity()))
             identity = program_of(store) if same and not same_program else None
-            options = msgspec.convert(store.get("options") or {}, Options, strict=False)
+            options = store.meta.study_options
             longer = given.get("budget_s", options.budget_s) != options.budget_s or "evaluations" in given
             early = kept_prefix(store) if same and longer else None
     except HeapwrightError:  # opening it for writing will say what is wrong
@@ -143,8 +141,8 @@ def _resume(
 ) -> Options:
     other = "name another file with --study for a new one"
     identity = json.loads(json.dumps(workload.identity()))
-    if store.get("identity") != identity:
-        then = store.get("identity")
+    if store.meta.identity != identity:
+        then = store.meta.identity
         differs = next((k for k in identity if then.get(k) != identity[k]), "command")
         if differs == "stdin":
             had = then.get("stdin") or "none"
@@ -159,24 +157,24 @@ def _resume(
     clash = conflicts(stored, given)
     if clash:
         raise HeapwrightError(f"{path} was begun with {'; '.join(clash)}", f"leave that option out, or {other}")
-    then, now = store.get("spaces"), json.loads(json.dumps(_spaces(allocators)))
+    then, now = store.meta.spaces, json.loads(json.dumps(_spaces(allocators)))
     if then != now:
         name = next(n for n in {**then, **now} if then.get(n) != now.get(n))
         raise HeapwrightError(f"{path} searches another parameter space than {name}'s is now", other)
-    changed = differences(store.get("host"), describe_host())
+    changed = differences(store.meta.host, describe_host())
     if changed:
         raise HeapwrightError(f"{path} was measured on another machine ({'; '.join(changed)})", other)
     environment = _environment(allocators)
-    if store.get("environment") != environment:
+    if store.meta.environment != environment:
         raise HeapwrightError(
-            f"{path} was measured with {_short(store.get('environment'))} in the environment,"
+            f"{path} was measured with {_short(store.meta.environment)} in the environment,"
             f" now it is {_short(environment)}",
             other,
         )
     options = _with_budget(msgspec.structs.replace(stored, **given), given)
-    store.put({"options": msgspec.to_builtins(options), "workload_file": workload.path})
+    store.update(options=msgspec.to_builtins(options), workload_file=workload.path)
     if options.budget_s != stored.budget_s:
-        store.put({"stopped_s": None})  # the deadline that ended the study is another now
+        store.update(stopped_s=None)  # the deadline that ended the study is another now
     return options
 
 
@@ -208,7 +206,7 @@ def stored_allocators(path: Path) -> list[str]:
         HeapwrightError: not a study.
     """
     with read_study(path) as store:
-        return [name for name in (store.get("options") or {}).get("allocator", "").split(",") if name]
+        return [name for name in store.meta.options.get("allocator", "").split(",") if name]
 
 
 def _environment(allocators: Sequence[Allocator]) -> dict[str, str]:

@@ -73,7 +73,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 def kept_prefix(store: Store) -> Kept | None:
     """The prefix that the study has chosen by itself; None if its runs are whole, or end where the user says."""
-    kept = store.get("prefix")
+    kept = store.meta.prefix
     return msgspec.convert(kept, Kept) if kept else None
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def program_of(store: Store) -> ProgramIdentity | None:
     """The program that a study is of; None where the study does not know it, as those of older versions."""
-    kept = store.get("program")
+    kept = store.meta.program
     if kept is None:
         return None
     identity = msgspec.convert(kept, ProgramIdentity)

@@ -34,33 +34,10 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import StoredRun
 from heapwright.measure.meter import Breakdown
+from heapwright.study.meta import StudyMeta
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
 
 _T = TypeVar("_T")
-
-# The kinds of meta values.
-_META: dict[str, Any] = {
-    **dict.fromkeys(("created", "version", "phase"), str),
-    "reproduce": list[str],
-    "spent_s": float,
-    "report_s": float,
-    "stopped_s": float | None,
-    "warm": list[dict[str, str]],
-    **dict.fromkeys(("identity", "options", "program", "proxy", "cluster"), dict[str, Any]),
-    "objectives_given": bool,
-    "tree": int,
-    **dict.fromkeys(("environment", "managed", "not_searched", "method"), dict[str, str]),
-    **dict.fromkeys(("searched", "picks", "shipped", "references"), dict[str, int]),
-    "unminified": list[int],
-    "unconfirmed": list[str],
-    "too_short": dict[str, float] | None,
-    "charged": dict[str, float],
-    "plan": dict[str, float],
-    "predicted": dict[str, Any] | None,
-    "workload_file": str,
-    **dict.fromkeys(("spaces", "recorded", "takeover"), dict[str, dict[str, Any]]),
-    "host": dict[str, str | int | float | bool | None],
-}
 
 
 class _Extra(msgspec.Struct):
@@ -122,6 +99,7 @@ class Store:
         self.path = path
         self._db = connection
         self._lock = lock
+        self._meta: StudyMeta | None = None
 
     def close(self) -> None:
         """Closes the file; everything was committed already."""
@@ -165,13 +143,40 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def meta(self) -> StudyMeta:
+        """The study's own facts. Read once; `update` renews it."""
+        if self._meta is None:
+            rows = self._rows("SELECT key, value FROM meta", ())
+            known = {key: self._decoded(value, Any) for key, value in rows if key in StudyMeta.__struct_fields__}
+            try:
+                self._meta = msgspec.convert(known, StudyMeta)
+            except msgspec.ValidationError as error:
+                raise self._damaged(str(error)) from None
+        return self._meta
+
+    def update(self, **values: Any) -> None:
+        """Store facts of the study, all or none.
+
+        Args:
+            values: fields of `StudyMeta`, by name.
+
+        Raises:
+            AttributeError: `StudyMeta` has no such field.
+            HeapwrightError: the study cannot be written.
+        """
+        for name in values:
+            getattr(StudyMeta, name)
+        self.put(values)
+        self._meta = None
+
     def get(self, key: str) -> Any:
-        """A meta value, or None."""
+        """The value of another key of the table `meta`, or None."""
         rows = self._rows("SELECT value FROM meta WHERE key = ?", (key,))
-        return self._decoded(rows[0][0], _META.get(key, Any)) if rows else None
+        return self._decoded(rows[0][0], Any) if rows else None
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Stores meta values, all or none."""
+        """Store values of the table `meta`, all or none."""
         with self._saving():
             self._db.executemany(
                 "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",

@@ -88,12 +88,12 @@ class Sweep(TuningPipeline):
             KeyboardInterrupt: everything measured so far is kept.
         """
         space, axes = plane(self.allocators[0], self.options.axes)
-        if not self.store.get("repeats") and self.store.runs(Phase.LANDSCAPE):
+        if not self.store.meta.repeats and self.store.runs(Phase.LANDSCAPE):
             raise HeapwrightError(
                 f"{self.store.path} was begun by an older heapwright, which measured no place twice",
                 "name another file with --study for a new one",
             )
-        self.store.put({"repeats": True})
+        self.store.update(repeats=True)
         self.phase(Phase.CALIBRATE)
         self._calibrate()
         self.phase(Phase.LANDSCAPE)
@@ -109,7 +109,7 @@ class Sweep(TuningPipeline):
         for replicate, one in enumerate(passes):
             self.blocks.measure_all(Phase.LANDSCAPE, replicate * len(passes[0]), one, self.workload.inputs)
         self._measure_ends(metric or self.options.objectives[0], configs, rounds)
-        self.store.put({"phase": Phase.DONE, "spent_s": self.spent_s})
+        self.store.update(phase=Phase.DONE, spent_s=self.spent_s)
 
     def _pass(self, replicate: int, configs: list[Config]) -> list[list[Config]]:
         """The blocks of one replicate: every place once, in the first replicate some of them twice."""

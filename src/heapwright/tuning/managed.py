@@ -67,7 +67,7 @@ def reachable(
             if why == NO_TIME:
                 return everyone, None
         able = tuple(a for a in everyone if found.reach == GLIBC and not a.preload)
-    store.put({"managed": found._asdict()})
+    store.update(managed=found._asdict())
     return able, found
 
 

@@ -117,8 +117,8 @@ class TuningPipeline:
         runner = self.machines.for_program(self.executor, self.timed)
         self.budget = Budget(
             0.0 if options.axes else max(0.0, options.budget_s - self._report_s(began)),
-            store.get("stopped_s"),
-            lambda spent_s: store.put({"stopped_s": spent_s}),
+            store.meta.stopped_s,
+            lambda spent_s: store.update(stopped_s=spent_s),
             began,
         )
         self.blocks = Blocks(store, runner, options.seed, progress, self.budget)
@@ -132,11 +132,11 @@ class TuningPipeline:
 
     def _report_s(self, began: float | None) -> float:
         """Seconds of a time budget that are kept for the report, by how long this machine took to begin."""
-        kept: float | None = self.store.get("report_s")
+        kept: float | None = self.store.meta.report_s
         if kept is None:
             took = 0.0 if began is None else time.monotonic() - began
             kept = min(opt.REPORT_SHARE * self.options.budget_s, opt.REPORT_STARTS * took)
-            self.store.put({"report_s": kept})
+            self.store.update(report_s=kept)
         return kept
 
     @property
@@ -167,8 +167,8 @@ class TuningPipeline:
         self._begin(Phase.SHORTLIST)
         picks = self._shortlist(runs)
         searched = {name: c.config.id for name, c in picks.items()}
-        if searched != self.store.get("searched"):
-            self.store.put({"searched": searched, "picks": {}})
+        if searched != self.store.meta.searched:
+            self.store.update(searched=searched, picks={})
         self._begin(Phase.MINIFY, {c.config.id: len(c.config.settings) for c in picks.values()}.values())
         final = self._minify(space, picks)
         self._begin(Phase.CONFIRM)
@@ -178,7 +178,7 @@ class TuningPipeline:
 
     def phase(self, name: str) -> None:
         """Notes how far the study is."""
-        self.store.put({"phase": name, "spent_s": self.spent_s})
+        self.store.update(phase=name, spent_s=self.spent_s)
 
     def say_matters(self) -> None:
         """Say how much can be won, where that is known and was not said so before."""
@@ -236,7 +236,7 @@ class TuningPipeline:
         self.proof, self.predicts = plan.proof, plan.predicts
         self.progress.note(plan.sentence())
         kept = {"total_s": plan.total_s, "enough_s": plan.enough_s, "began_s": self.spent_s, "proof": float(plan.proof)}
-        self.store.put({"plan": kept})
+        self.store.update(plan=kept)
 
     def _plan_prefixes(self, first: Sequence[StoredRun], plan: Plan) -> Plan:
         """A plan with prefixes of runs, where they show what whole runs would and a proof fits; else the plan as it is.
@@ -262,11 +262,9 @@ class TuningPipeline:
             return plan
         self.workload = with_prefix(self.workload, prefix)
         kept = kept_prefix(self.store)
-        self.store.put(
-            {
-                "options": msgspec.to_builtins(self.options),
-                "prefix": msgspec.to_builtins(Kept(prefix, whole_s, kept.whole if kept else None)),
-            }
+        self.store.update(
+            options=msgspec.to_builtins(self.options),
+            prefix=msgspec.to_builtins(Kept(prefix, whole_s, kept.whole if kept else None)),
         )
         return replace(shorter, prefix=prefix.shown(), whole=plan)
 
@@ -279,7 +277,7 @@ class TuningPipeline:
     @property
     def _objectives_given(self) -> bool:
         """Whether the user chose the objectives; studies of before say nothing and keep theirs."""
-        return bool(self.store.get("objectives_given") in (True, None))
+        return bool(self.store.meta.objectives_given in (True, None))
 
     def _choose_objectives(self, runs: Sequence[StoredRun]) -> None:
         """Of a tree of processes minimise proportional memory, unless the user says otherwise.
@@ -295,7 +293,7 @@ class TuningPipeline:
         if processes < 2 or any(run.metrics.get(m) is None for run in runs for m in instead):
             return
         self._set_objectives(instead)
-        self.store.put({"tree": processes})
+        self.store.update(tree=processes)
         self.progress.note(tree_sentence(processes))
 
     def _usual_objectives(self) -> tuple[str, ...]:
@@ -307,15 +305,15 @@ class TuningPipeline:
         if self.options.objectives == objectives:
             return
         self.options = msgspec.structs.replace(self.options, objectives=objectives)
-        self.store.put({"options": msgspec.to_builtins(self.options)})
+        self.store.update(options=msgspec.to_builtins(self.options))
 
     def _charge(self, work: str) -> None:
         """Charge work that is no run: the time since the last charge. It is kept, as are the charges of runs."""
-        self.store.put({"charged": {**(self.store.get("charged") or {}), work: self.budget.charge(work)}})
+        self.store.update(charged={**self.store.meta.charged, work: self.budget.charge(work)})
 
     def _charged(self, work: str) -> bool:
         """Whether this work was done in an earlier session; then its charge counts as it did there."""
-        charge: float | None = (self.store.get("charged") or {}).get(work)
+        charge: float | None = self.store.meta.charged.get(work)
         if charge is not None:
             self.budget.recall(charge, work)
         return charge is not None
@@ -392,10 +390,10 @@ class TuningPipeline:
 
     def _settle_program(self) -> None:
         """Leave the files that the program itself writes out of its identity, once it has run."""
-        kept = self.store.get("program")
+        kept = self.store.meta.program
         identity = msgspec.convert(kept, ProgramIdentity) if kept else None
         if identity is not None and not identity.settled:
-            self.store.put({"program": msgspec.to_builtins(settle(identity))})
+            self.store.update(program=msgspec.to_builtins(settle(identity)))
 
     # allocators
 
@@ -422,7 +420,7 @@ class TuningPipeline:
         entrants = {name: entrant.config for name, entrant in entered.entrants.items()}
         order, failed = allocator_screening.ranked(entered.runs, self.default, entrants, self.options.objectives)
         out = entered.out | failed
-        self.store.put({"not_searched": out})
+        self.store.update(not_searched=out)
         for name, why in out.items():
             self.progress.note(f"{name} is not searched: {why}")
         if not order:
@@ -455,7 +453,7 @@ class TuningPipeline:
         if best is not None:
             ratios = {m: math.exp(best.cost(m) or 0.0) for m in self.options.objectives}
             predicted = {"config": best.config.id, "ratios": ratios}
-        self.store.put({"predicted": predicted, "picks": {}, "too_short": {"run_s": self.run_s, "searched": 0.0}})
+        self.store.update(predicted=predicted, picks={}, too_short={"run_s": self.run_s, "searched": 0.0})
         self.phase(Phase.DONE)
 
     def _loaded(self) -> Space:
@@ -464,7 +462,7 @@ class TuningPipeline:
             return self._space(self.threads)[0]
         asked = {a.name: take_over(self.store, self.executor, a, self.config_cache.base, self.workload, self.budget)
                  for a in self.allocators}  # fmt: skip
-        self.store.put({"not_searched": {name: why for name, (able, why) in asked.items() if able is None}})
+        self.store.update(not_searched={name: why for name, (able, why) in asked.items() if able is None})
         able = [self._space_of(a, self.threads) for a, _ in asked.values() if a is not None]
         if not able:
             raise HeapwrightError("no allocator can be searched in this program", "'heapwright compare' shows each")
@@ -500,11 +498,11 @@ class TuningPipeline:
         """The method's name; what 'auto' has chosen once stays, also when the budget grows."""
         if self.options.method != "auto":
             return self.options.method
-        chosen = self.store.get("method")
-        if chosen is None:
+        chosen = self.store.meta.method
+        if not chosen:
             name, why = choose(replace(setup, budget=setup.budget or self._evaluations_in_time()))
             chosen = {"name": name, "why": why}
-            self.store.put({"method": chosen})
+            self.store.update(method=chosen)
         self.progress.note(f"search method: {chosen['name']} ({chosen['why']})")
         return str(chosen["name"])
 
@@ -515,13 +513,13 @@ class TuningPipeline:
 
     def _warm_settings(self) -> list[dict[str, str]]:
         """Good settings of other studies; read once and kept, because those studies may go on or go away."""
-        kept: list[dict[str, str]] | None = self.store.get("warm")
+        kept: list[dict[str, str]] | None = self.store.meta.warm
         if kept is None:
             most = max(opt.BLOCK, self.options.evaluations // 3)
             kept = warm.good_settings(
                 [Path(p) for p in self.options.warm_start], [a.name for a in self.allocators], most
             )
-            self.store.put({"warm": kept})
+            self.store.update(warm=kept)
         return kept
 
     # shortlist
@@ -555,7 +553,7 @@ class TuningPipeline:
         )
         for name in cut:
             self.progress.note(f"{name} pick: no time was left to drop settings that do nothing")
-        self.store.put({"unminified": sorted({picks[name].config.id for name in cut})})
+        self.store.update(unminified=sorted({picks[name].config.id for name in cut}))
         return {name: config for name, config in smaller.items() if not config.is_default}
 
     def _confirm(self, final: dict[PickName, Config], searched: int) -> None:
@@ -568,18 +566,16 @@ class TuningPipeline:
         usual = {name: c for name, c in self._references().items() if not c.is_default}
         rows = fitting_rows(configs, list(usual.values()), self.blocks, self.workload.test, self.options)
         kept = {c.id for c in [*rows.picks, *rows.references]} if rows else set()
-        self.store.put(
-            {
-                "picks": {name: config.id for name, config in final.items() if config.id in kept},
-                "unconfirmed": [name for name, config in final.items() if config.id not in kept],
-                "references": {name: c.id for name, c in usual.items() if c.id in kept},
-            }
+        self.store.update(
+            picks={name: config.id for name, config in final.items() if config.id in kept},
+            unconfirmed=[name for name, config in final.items() if config.id not in kept],
+            references={name: c.id for name, c in usual.items() if c.id in kept},
         )
         needed = pairs_needed(len(self.workload.test), len(self.options.objectives))
         lack = {"pairs": needed, "seconds": 2 * needed * len(self.workload.test) * self.run_s, "run_s": self.run_s}
         too_short = self.budget.limited and ((rows is None and bool(final)) or not searched)
         few = rows is None and 0 < searched < opt.ENOUGH_EVALUATIONS and self.options.method != "grid"
-        self.store.put({"too_short": {**lack, "searched": float(searched)} if too_short or few else None})
+        self.store.update(too_short={**lack, "searched": float(searched)} if too_short or few else None)
         if rows is None:
             return
         confirm(self.default, rows, self.blocks, self.workload.test, self.options)
@@ -587,7 +583,7 @@ class TuningPipeline:
     def _run_whole(self, final: Mapping[PickName, Config]) -> None:
         """After a study of prefixes: one whole run of each input under the choice, if there is time."""
         kept, chosen = kept_prefix(self.store), next(iter(final.values()), None)
-        if kept is None or chosen is None or chosen.id not in (self.store.get("picks") or {}).values():
+        if kept is None or chosen is None or chosen.id not in self.store.meta.picks.values():
             return
         if kept.whole is not None and kept.whole.config == chosen.id:
             self.budget.recall(kept.whole.charged_s)
@@ -602,7 +598,7 @@ class TuningPipeline:
         failure = next((o.failure for o in outcomes if o.failure), "")
         ratios = {} if failure else whole_ratios(outcomes, first, inputs, self.options.objectives)
         whole = Whole(chosen.id, failure, ratios, self.budget.charge())
-        self.store.put({"prefix": msgspec.to_builtins(msgspec.structs.replace(kept, whole=whole))})
+        self.store.update(prefix=msgspec.to_builtins(msgspec.structs.replace(kept, whole=whole)))
 
     def _references(self) -> dict[str, Config]:
         """The usual advice for this program; none where a study is of one allocator's own settings."""

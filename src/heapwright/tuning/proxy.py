@@ -46,7 +46,7 @@ def record_inputs(
         HeapwrightError: an input cannot be recorded; the message says why.
     """
     traces: dict[str, Path] = {}
-    told: dict[str, Any] = store.get("recorded") or {}
+    told: dict[str, Any] = dict(store.meta.recorded)
     store.traces.mkdir(exist_ok=True)
     for left in store.traces.glob(f".*{record.SUFFIX}"):  # of a study that was killed; this one has the lock
         shutil.rmtree(left, ignore_errors=True)
@@ -55,7 +55,7 @@ def record_inputs(
         if not trace.is_file() or input_.name not in told:
             told[input_.name] = record_input(workload, executor, input_, trace)
             told[input_.name]["charged_s"] = budget.charge()
-            store.put({"recorded": told})
+            store.update(recorded=told)
         else:
             budget.recall(float(told[input_.name].get("charged_s", told[input_.name]["elapsed_s"])))
         traces[input_.name] = trace

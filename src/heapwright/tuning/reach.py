@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -49,7 +48,7 @@ def take_over(
     Args:
         base: the environment before any setting.
     """
-    kept: dict[str, dict[str, Any]] = store.get("takeover") or {}
+    kept = dict(store.meta.takeover)
     work = f"takeover.{allocator.name}"
     if allocator.name in kept:
         budget.recall(float(kept[allocator.name].get("charged_s", 0.0)), work)
@@ -58,7 +57,7 @@ def take_over(
             return None, NO_TIME
         judged, why = _judged(executor, allocator, base, workload)
         kept[allocator.name] = {"preload": judged.preload, "why": why, "charged_s": budget.charge(work)}
-        store.put({"takeover": kept})
+        store.update(takeover=kept)
     found = kept[allocator.name]
     return (None, found["why"]) if found["why"] else (_preloading(allocator, found["preload"]), "")
 

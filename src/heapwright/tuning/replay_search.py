@@ -90,7 +90,7 @@ class ReplaySearch:
         if why is not None:
             if why:
                 pipeline.progress.note(f"the search is on the program itself: {why}")
-            store.put({"proxy": {"used": False, "why": why}})
+            store.update(proxy={"used": False, "why": why})
             return False
         budget = pipeline.budget
         end_s = budget.limit_s
@@ -108,15 +108,13 @@ class ReplaySearch:
             self._search(search)
         self._search_done = search
         budget.limit_s = end_s
-        store.put(
-            {
-                "proxy": {
-                    "used": True,
-                    "why": self._why,
-                    "program_s": pipeline.run_s,
-                    "replay_s": self._replay_s(search),
-                    "slots": runner.slots,
-                }
+        store.update(
+            proxy={
+                "used": True,
+                "why": self._why,
+                "program_s": pipeline.run_s,
+                "replay_s": self._replay_s(search),
+                "slots": runner.slots,
             }
         )
         if self._why:
@@ -137,9 +135,9 @@ class ReplaySearch:
             why = f"a replay cannot tell {METRICS[untold[0]].label}"
         elif own := next((a for a in self.pipeline.allocators if a.embedded), None):
             why = f"{describe(own)} is linked into it, and a recording sees none of its allocations"
-        elif (self.pipeline.store.get("managed") or {}).get("reach") == "glibc":
+        elif self.pipeline.store.meta.managed.get("reach") == "glibc":
             why = "it is linked statically, so it cannot be recorded"
-        elif (self.pipeline.store.get("takeover") or {}).get("glibc", {}).get("preload"):
+        elif self.pipeline.store.meta.takeover.get("glibc", {}).get("preload"):
             why = "it has a malloc of its own, under which it cannot be replayed"
         else:
             return None

@@ -1,0 +1,88 @@
+"""The study's own facts, beside its runs: one typed structure, stored as rows (key, JSON value) of the table `meta`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from heapwright.study.options import Options
+
+
+class StudyMeta(msgspec.Struct, kw_only=True):
+    """What a study knows besides its runs. A field that was never stored has its default.
+
+    Attributes:
+        created: ISO time, UTC. version: of heapwright, that made the study.
+        phase: how far the study is (`experiment.phases.Phase`).
+        identity: the workload as a JSON-like dict; empty in a file without a study.
+        workload_file: absolute path of the workload file; empty for a bare command.
+        program: the build of the program (`workload.program.ProgramIdentity`); None in studies of older versions.
+        spaces: allocator → its parameter space as a JSON-like dict.
+        host: fingerprint of the machine. environment: variables that change the allocators' defaults.
+        options: `study.options.Options` as a JSON-like dict; see `study_options`.
+        objectives_given: whether the user chose the objectives; None in studies of older versions.
+        reproduce: the command line that made the study, as words.
+        spent_s: seconds of the study's time spent so far. report_s: seconds kept for the report.
+        stopped_s: the charge, in seconds, at which the deadline ended the study; None if it did not.
+        charged: work that is not a run → seconds charged to it.
+        plan: what the study expected after its first runs (`tuning.plan`).
+        tree: largest number of live processes, where the objectives are proportional memory because of it; else 0.
+        managed: who manages the program's memory, where that is not plain malloc (`tuning.managed`).
+        takeover: allocator → whether it takes over, and how long the test took (`tuning.reach`).
+        not_searched: allocator → why it is not searched.
+        recorded: input → facts about its recording. proxy: facts about the replays; None before they were tried.
+        method: name of the search method, and why it was chosen.
+        warm: good settings of other studies; None before they were looked up.
+        searched: pick → configuration found by the search. picks: pick → configuration after minify.
+        unminified: configurations that were not minified. unconfirmed: picks without time for a confirmation.
+        references: row of usual advice → configuration.
+        shipped: pick → configuration that `run` starts; the key '' stands for the study's own choice.
+        too_short: where the budget proves too little: seconds of a run, and what would be enough.
+        predicted: the prediction of the replays, where no proof was possible.
+        prefix: the prefix that the study chose (`study.prefix.Kept`).
+        repeats: of a landscape: whether it repeats some of its points.
+        cluster: kind and workers of the machines that ran the study.
+    """
+
+    created: str = ""
+    version: str = ""
+    phase: str = ""
+    identity: dict[str, Any] = {}
+    workload_file: str = ""
+    program: dict[str, Any] | None = None
+    spaces: dict[str, dict[str, Any]] = {}
+    host: dict[str, str | int | float | bool | None] = {}
+    environment: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    objectives_given: bool | None = None
+    reproduce: list[str] = []
+    spent_s: float = 0.0
+    report_s: float | None = None
+    stopped_s: float | None = None
+    charged: dict[str, float] = {}
+    plan: dict[str, float] = {}
+    tree: int = 0
+    managed: dict[str, str] = {}
+    takeover: dict[str, dict[str, Any]] = {}
+    not_searched: dict[str, str] = {}
+    recorded: dict[str, dict[str, Any]] = {}
+    proxy: dict[str, Any] | None = None
+    method: dict[str, str] = {}
+    warm: list[dict[str, str]] | None = None
+    searched: dict[str, int] = {}
+    picks: dict[str, int] = {}
+    unminified: list[int] = []
+    unconfirmed: list[str] = []
+    references: dict[str, int] = {}
+    shipped: dict[str, int] = {}
+    too_short: dict[str, float] | None = None
+    predicted: dict[str, Any] | None = None
+    prefix: dict[str, Any] | None = None
+    repeats: bool = False
+    cluster: dict[str, Any] = {}
+
+    @property
+    def study_options(self) -> Options:
+        """The stored options; the defaults where none are stored."""
+        return msgspec.convert(self.options, Options, strict=False)
