@@ -155,7 +155,7 @@ void Counter::enter_gap() {
 
 void Counter::add(const Event& event) {
   ++model_.events;
-  if (makes(event.kind)) {
+  if (is_allocation(event.kind)) {
     ++model_.allocations;
     enter_tick();
     time_ = std::max(time_, event.time);
@@ -169,7 +169,7 @@ void Counter::add(const Event& event) {
     end_thread(event.thread);
     return;
   }
-  const Stay* known = ends(event.kind) || event.kind == Kind::kRealloc || event.kind == Kind::kTouched
+  const Stay* known = is_free(event.kind) || event.kind == Kind::kRealloc || event.kind == Kind::kTouched
                           ? stays_.find(event.object)
                           : nullptr;
   if (known == nullptr) {

@@ -85,7 +85,7 @@ Layout::Layout(trace::EventSource& source, const FitOptions& options) : binned_(
   std::uint64_t before = 0;  // live bytes when the last tick was over
   while (source.next(event)) {
     const std::uint64_t tick = statistics_.ticks;
-    if (makes(event.kind) || event.kind == trace::Kind::kRealloc) {
+    if (is_allocation(event.kind) || event.kind == trace::Kind::kRealloc) {
       note_burst(tick, before);
     }
     if (event.kind == trace::Kind::kThreadEnd && thread_ends_.size() <= kBursts) {

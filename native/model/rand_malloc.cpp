@@ -52,13 +52,13 @@ bool fit_rand_malloc(const Opener& open, std::vector<MeanClass>& means, Model& t
   Event event;
   while (second->next(event)) {
     ++totals.events;
-    Born* known = ends(event.kind) || event.kind == Kind::kRealloc ? born.find(event.object) : nullptr;
+    Born* known = is_free(event.kind) || event.kind == Kind::kRealloc ? born.find(event.object) : nullptr;
     if (known != nullptr) {
       end(*known);
       born.erase(event.object);
     }
-    if (makes(event.kind) || (event.kind == Kind::kRealloc && known != nullptr)) {
-      totals.allocations += makes(event.kind) ? 1 : 0;
+    if (is_allocation(event.kind) || (event.kind == Kind::kRealloc && known != nullptr)) {
+      totals.allocations += is_allocation(event.kind) ? 1 : 0;
       born.insert(event.object, {ticks++, event.size});
     }
   }

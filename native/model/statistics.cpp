@@ -43,12 +43,12 @@ void Statistics::add(const Event& event) {
     thread.first = event.time;
   }
   thread.last = std::max(thread.last, event.time);
-  if (makes(event.kind)) {
-    make(event);
-  } else if (ends(event.kind)) {
-    end(event);
+  if (is_allocation(event.kind)) {
+    on_alloc(event);
+  } else if (is_free(event.kind)) {
+    on_free(event);
   } else if (event.kind == Kind::kRealloc) {
-    resize(event);
+    on_realloc(event);
   } else if (event.kind == Kind::kResident) {
     peak_resident = std::max(peak_resident, event.value);
   } else if (event.kind == Kind::kTouched) {
@@ -74,7 +74,7 @@ void Statistics::pass_time(std::uint64_t time) {
   duration = time;
 }
 
-void Statistics::make(const Event& event) {
+void Statistics::on_alloc(const Event& event) {
   ++ticks;
   count_size(event.size);
   asked_bytes += event.size;
@@ -91,7 +91,7 @@ void Statistics::make(const Event& event) {
   note_peaks(event);
 }
 
-void Statistics::resize(const Event& event) {
+void Statistics::on_realloc(const Event& event) {
   Block* block = blocks_.find(event.object);
   if (block == nullptr) {
     ++strays;
@@ -122,7 +122,7 @@ void Statistics::resize(const Event& event) {
   note_peaks(event);
 }
 
-void Statistics::end(const Event& event) {
+void Statistics::on_free(const Event& event) {
   const Block* block = blocks_.find(event.object);
   if (block == nullptr) {
     ++strays;

@@ -150,9 +150,9 @@ class Statistics {
     double pages = 0;
   };
   void pass_time(std::uint64_t time);
-  void make(const trace::Event& event);
-  void resize(const trace::Event& event);
-  void end(const trace::Event& event);
+  void on_alloc(const trace::Event& event);
+  void on_realloc(const trace::Event& event);
+  void on_free(const trace::Event& event);
   void count_size(std::uint64_t size);
   void note_peaks(const trace::Event& event);
   void note_touched(const trace::Event& event, const Block& block);

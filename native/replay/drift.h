@@ -20,7 +20,7 @@ class Drift {
   // `before`: the size of what was made before this epoch, 0 where it is none of it.
   template <typename SizeOf>
   void add(const trace::Event& event, SizeOf&& before) {
-    if (makes(event.kind)) {
+    if (is_allocation(event.kind)) {
       if (made_.empty()) {
         first_made_ = event.object;
       }
@@ -29,7 +29,7 @@ class Drift {
         made_.push_back(event.size);
       }
       grow(event.thread, static_cast<std::int64_t>(event.size));
-    } else if (event.kind == trace::Kind::kRealloc || ends(event.kind)) {
+    } else if (event.kind == trace::Kind::kRealloc || is_free(event.kind)) {
       const bool here = event.object - first_made_ < made_.size();
       const std::uint64_t size = here ? made_[event.object - first_made_] : before(event.object);
       const std::uint64_t after = event.kind == trace::Kind::kRealloc ? event.size : 0;

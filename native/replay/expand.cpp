@@ -47,7 +47,8 @@ class Expander {
     };
     for (Event event; source.next(event);) {
       // A second reading of a file that has grown meanwhile: what the survey has not seen is not there.
-      if (event.thread >= threads_.size() || (makes(event.kind) && event.object >= facts_.used.size())) {
+      if (event.thread >= threads_.size() ||
+          (is_allocation(event.kind) && event.object >= facts_.used.size())) {
         break;
       }
       if (event.time >= next_tick_ && !sample(event)) {
@@ -245,13 +246,13 @@ class Expander {
       case Kind::kMalloc:
       case Kind::kCalloc:
       case Kind::kAligned:
-        make(event);
+        on_alloc(event);
         break;
       case Kind::kRealloc:
       case Kind::kFree:
       case Kind::kFreeSized:
       case Kind::kUsableSize:
-        use(event);
+        on_use(event);
         break;
       default:
         break;  // thread ends are told by the survey; forks, marks and readings are not replayed
@@ -277,7 +278,7 @@ class Expander {
     return found == facts_.touched.end() ? ~std::uint64_t{0} >> 4 : found->second;
   }
 
-  void make(const Event& event) {
+  void on_alloc(const Event& event) {
     if (live_.find(event.object) != nullptr) {
       done_.dropped++;
       return;
@@ -305,7 +306,7 @@ class Expander {
     }
   }
 
-  void use(const Event& event) {
+  void on_use(const Event& event) {
     Object* object = live_.find(event.object);
     if (object == nullptr) {
       done_.dropped++;
@@ -325,7 +326,7 @@ class Expander {
     before(to, *object, size, ~std::uint64_t{0});
     const Op op = event.kind == Kind::kFree ? kFree : event.kind == Kind::kFreeSized ? kFreeSized : kUsable;
     to.put(word(op, object->slot, size & UINT32_MAX));
-    if (ends(event.kind)) {
+    if (is_free(event.kind)) {
       if (object->shared) {
         shared_.give(object->slot);
       } else {

@@ -26,7 +26,7 @@ Survey survey(trace::EventSource& source) {
     thread.last = number;
     thread.ends = thread.ends || (event.kind == Kind::kThreadEnd && event.thread != 0);
     found.duration = std::max(found.duration, event.time);
-    if (makes(event.kind)) {
+    if (is_allocation(event.kind)) {
       // Objects are numbered without gaps; a source that skips some (after a seek) still has them below this one.
       if (event.object >= found.used.size()) {
         found.used.resize(event.object + 1);
@@ -52,7 +52,7 @@ Survey survey(trace::EventSource& source) {
       if (event.kind == Kind::kRealloc) {
         bytes += event.size - object->size;
         object->size = event.size;
-      } else if (ends(event.kind)) {
+      } else if (is_free(event.kind)) {
         bytes -= object->size;
         live.erase(event.object);
       }

@@ -14,7 +14,7 @@ constexpr unsigned kFirstBucket = 3 * kNear + 1;
 constexpr std::uint64_t kMaxColumn = std::uint64_t{kBlockEvents} * 20;  // bytes: two longest varints an event
 
 bool refers(Kind kind) {
-  return kind == Kind::kRealloc || ends(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched;
+  return kind == Kind::kRealloc || is_free(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched;
 }
 
 bool has_value(Kind kind) { return kind == Kind::kFork || kind == Kind::kPhase || kind == Kind::kResident; }
@@ -64,7 +64,7 @@ void BlockEncoder::add(const Event& event, std::uint64_t made) {
   last_tick_ = now;
 
   unsigned flags = 0;
-  if (makes(event.kind)) {
+  if (is_allocation(event.kind)) {
     put_varint(columns_[kSizes], event.size);
     sizes_.made(event.size);
     if (event.kind == Kind::kAligned) {
@@ -176,7 +176,7 @@ bool BlockDecoder::fill(Event& event, std::uint8_t kind) {
     return false;
   }
   event.kind = static_cast<Kind>(number);
-  if (makes(event.kind)) {
+  if (is_allocation(event.kind)) {
     event.object = made_++;
     event.size = columns_[kSizes].varint();
     sizes_.made(event.size);

@@ -48,10 +48,10 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 
-constexpr bool makes(Kind kind) {
+constexpr bool is_allocation(Kind kind) {
   return kind == Kind::kMalloc || kind == Kind::kCalloc || kind == Kind::kAligned;
 }
-constexpr bool ends(Kind kind) { return kind == Kind::kFree || kind == Kind::kFreeSized; }
+constexpr bool is_free(Kind kind) { return kind == Kind::kFree || kind == Kind::kFreeSized; }
 
 // What a file says a page's size is, if that can be; the usual one otherwise: it is divided by.
 constexpr std::uint64_t page_size_of(std::uint64_t told) {

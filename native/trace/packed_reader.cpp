@@ -68,7 +68,7 @@ class Reader final : public PackedSource {
       return stop("a thread has a number that nobody gives");
     }
     events_++;
-    made_ += makes(event.kind) ? 1 : 0;
+    made_ += is_allocation(event.kind) ? 1 : 0;
     return true;
   }
 

@@ -38,7 +38,7 @@ class Writer final : public PackedWriter {
     if (!error_.empty() || !account(event)) {
       return false;
     }
-    block_.add(event, summary_.allocations - (makes(event.kind) ? 1 : 0));
+    block_.add(event, summary_.allocations - (is_allocation(event.kind) ? 1 : 0));
     summary_.events++;
     summary_.duration = std::max(summary_.duration, event.time / tick_ * tick_);
     summary_.threads = std::max<std::uint64_t>(summary_.threads, std::uint64_t{event.thread} + 1);
@@ -100,7 +100,7 @@ class Writer final : public PackedWriter {
     if (event.thread >= kMaxThreads) {
       return contradiction(event, "is of a thread numbered too high, about object");
     }
-    if (makes(event.kind)) {
+    if (is_allocation(event.kind)) {
       if (event.object != summary_.allocations || event.object >= kMaxObjects) {
         return contradiction(event, "makes objects out of order:");
       }
@@ -117,7 +117,7 @@ class Writer final : public PackedWriter {
       }
       live_ += event.size - *size;
       *size = event.size;
-    } else if (ends(event.kind)) {
+    } else if (is_free(event.kind)) {
       const std::uint64_t* size = sizes_.find(event.object);
       if (size == nullptr) {
         return contradiction(event, "frees what is not live: object");

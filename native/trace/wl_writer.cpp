@@ -139,15 +139,15 @@ Slot WlWriter::take_slot(std::uint32_t thread) {
 }
 
 bool WlWriter::add(const Event& event, Exported& done) {
-  const bool speaks = makes(event.kind) || ends(event.kind) || event.kind == Kind::kRealloc;
-  Slot* known = speaks && !makes(event.kind) ? live_.find(event.object) : nullptr;
-  if (!speaks || (!makes(event.kind) && known == nullptr)) {
+  const bool speaks = is_allocation(event.kind) || is_free(event.kind) || event.kind == Kind::kRealloc;
+  Slot* known = speaks && !is_allocation(event.kind) ? live_.find(event.object) : nullptr;
+  if (!speaks || (!is_allocation(event.kind) && known == nullptr)) {
     ++done.left_out;
     return true;
   }
   ++done.events;
   start(event.thread);
-  if (makes(event.kind)) {
+  if (is_allocation(event.kind)) {
     const Slot slot = take_slot(event.thread);
     live_.insert(event.object, slot);
     if (event.kind == Kind::kAligned) {

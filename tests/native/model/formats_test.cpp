@@ -83,14 +83,15 @@ TEST_F(Wl, ReadsEveryOperation) {
 
 // What the format carries of an event, objects and threads by the order they appear in.
 std::vector<Event> carried(std::vector<Event> events) {
-  std::erase_if(events,
-                [](const Event& e) { return !makes(e.kind) && !ends(e.kind) && e.kind != Kind::kRealloc; });
+  std::erase_if(events, [](const Event& e) {
+    return !is_allocation(e.kind) && !is_free(e.kind) && e.kind != Kind::kRealloc;
+  });
   for (Event& event : events) {
     event.kind = event.kind == Kind::kFreeSized ? Kind::kFree : event.kind;
     event.time = 0;
     event.touched = kUnknown;
     event.value = 0;
-    event.size = ends(event.kind) ? 0 : event.size;
+    event.size = is_free(event.kind) ? 0 : event.size;
   }
   return events;
 }

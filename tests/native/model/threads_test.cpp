@@ -63,12 +63,12 @@ Seen watch(const std::vector<Event>& events) {
     EXPECT_FALSE(seen.ended[event.thread]);
     if (event.kind == Kind::kThreadEnd) {
       seen.ended[event.thread] = true;
-    } else if (makes(event.kind)) {
+    } else if (is_allocation(event.kind)) {
       seen.turns += turn == event.thread ? 0 : 1;
       turn = event.thread;
       blocks.emplace_back(event.thread, event.size);
       held[event.thread] += static_cast<std::int64_t>(event.size);
-    } else if (ends(event.kind)) {
+    } else if (is_free(event.kind)) {
       const auto [maker, size] = blocks[event.object];
       held[event.thread] -= static_cast<std::int64_t>(size);
       seen.remote += maker == event.thread ? 0 : 1;

@@ -66,11 +66,11 @@ inline Judged judge(const std::vector<trace::Event>& events) {
     time = event.time;
     EXPECT_LE(event.thread, found.threads.size());
     found.threads.insert(event.thread);
-    if (makes(event.kind)) {
+    if (is_allocation(event.kind)) {
       EXPECT_EQ(event.object, found.allocations++);
       blocks[event.object] = {event.size, event.thread};
       found.live += event.size;
-    } else if (event.kind == trace::Kind::kRealloc || ends(event.kind)) {
+    } else if (event.kind == trace::Kind::kRealloc || is_free(event.kind)) {
       const auto known = blocks.find(event.object);
       if (known == blocks.end()) {
         ADD_FAILURE() << "object " << event.object << " is not alive";

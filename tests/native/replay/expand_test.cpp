@@ -91,10 +91,10 @@ TEST_F(Expand, EveryScheduleReplaysTheTrace) {
     std::map<std::uint64_t, std::uint64_t> sizes;
     std::uint64_t calls = 0;
     for (const Event& event : events) {
-      if (makes(event.kind) || event.kind == Kind::kRealloc) {
+      if (is_allocation(event.kind) || event.kind == Kind::kRealloc) {
         live += event.size - sizes[event.object];
         sizes[event.object] = event.size;
-      } else if (ends(event.kind)) {
+      } else if (is_free(event.kind)) {
         live -= sizes[event.object];
       }
       calls += event.kind <= Kind::kUsableSize ? 1 : 0;

@@ -24,7 +24,7 @@ inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, s
     event.thread = static_cast<std::uint32_t>(random() % threads);
     event.kind = static_cast<Kind>(1 + random() % static_cast<unsigned>(Kind::kTouched));
     const std::size_t at = live.empty() ? 0 : live.size() - 1 - magnitude(62) % live.size();
-    if (makes(event.kind)) {
+    if (is_allocation(event.kind)) {
       event.object = made++;
       event.size = magnitude(random() % 100 == 0 ? 50 : 14);
       event.alignment = event.kind == Kind::kAligned ? std::uint64_t{1} << (random() % 20) : 0;
@@ -46,7 +46,7 @@ inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, s
       if (event.kind == Kind::kTouched || (event.kind == Kind::kFree && random() % 3 == 0)) {
         event.touched = magnitude(30);
       }
-      if (ends(event.kind)) {
+      if (is_free(event.kind)) {
         live.erase(live.begin() + static_cast<std::ptrdiff_t>(at));
       }
     }

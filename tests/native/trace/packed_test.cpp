@@ -224,7 +224,7 @@ TEST(Block, AnyBytesAreDecodedOrRefused) {
   std::uint64_t made = 0;
   for (const Event& event : random_events(9, 2000, 3)) {
     encoder.add(event, made);
-    made += makes(event.kind) ? 1 : 0;
+    made += is_allocation(event.kind) ? 1 : 0;
   }
   const Bytes block = encoder.take();
   std::mt19937_64 random(2);

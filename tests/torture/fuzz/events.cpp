@@ -32,7 +32,7 @@ std::vector<Event> imagine(fuzz::Input in) {
     threads = std::max(threads, event.thread + 1);
     now += choice >= 0xC0 ? in.any() & 0xFFFFFFFFFF : choice / 16;
     event.time = clocks[event.thread] = std::max(now, clocks[event.thread]);
-    if (makes(event.kind)) {
+    if (is_allocation(event.kind)) {
       event.object = made++;
       event.size = in.any() & ((std::uint64_t{1} << 47) - 1);
       event.alignment = event.kind == Kind::kAligned ? std::uint64_t{1} << in.byte() % 40 : 0;
@@ -50,7 +50,7 @@ std::vector<Event> imagine(fuzz::Input in) {
       } else if (event.kind == Kind::kTouched || (event.kind == Kind::kFree && choice % 2 == 1)) {
         event.touched = in.any();
       }
-      if (ends(event.kind)) {
+      if (is_free(event.kind)) {
         alive[at] = alive.back();
         alive.pop_back();
       }

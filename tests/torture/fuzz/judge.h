@@ -24,12 +24,12 @@ class Judge {
     }
     PROMISE(event.time >= times_[event.thread]);
     times_[event.thread] = event.time;
-    if (makes(event.kind)) {
+    if (is_allocation(event.kind)) {
       PROMISE(!whole_ || event.object == alive_.size());
       alive_.push_back(true);
     } else if (whole_ && refers(event.kind)) {
       PROMISE(event.object < alive_.size() && alive_[event.object]);
-      alive_[event.object] = !ends(event.kind);
+      alive_[event.object] = !is_free(event.kind);
     }
     ++events_;
   }
@@ -37,7 +37,7 @@ class Judge {
 
  private:
   static bool refers(trace::Kind kind) {
-    return ends(kind) || kind == trace::Kind::kRealloc || kind == trace::Kind::kUsableSize ||
+    return is_free(kind) || kind == trace::Kind::kRealloc || kind == trace::Kind::kUsableSize ||
            kind == trace::Kind::kTouched;
   }
   bool whole_;

@@ -39,7 +39,7 @@ std::uint64_t count(trace::EventSource& source, bool from_start) {
   std::uint64_t made = 0;
   for (trace::Event event; source.next(event); ++events) {
     PROMISE(event.thread <= events + trace::kThreadsAhead || !from_start);
-    if (makes(event.kind)) {
+    if (is_allocation(event.kind)) {
       PROMISE(event.object == made || !from_start);
       ++made;
     }

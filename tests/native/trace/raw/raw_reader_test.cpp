@@ -288,10 +288,10 @@ void expect_possible(const Read& read) {
       ASSERT_EQ(event.thread, started.size() - 1);
     }
     ASSERT_TRUE(started.contains(event.thread));
-    if (makes(event.kind)) {
+    if (is_allocation(event.kind)) {
       ASSERT_EQ(event.object, made++);
       live.insert(event.object);
-    } else if (ends(event.kind)) {
+    } else if (is_free(event.kind)) {
       ASSERT_EQ(live.erase(event.object), 1U);
     } else if (event.kind == Kind::kRealloc || event.kind == Kind::kUsableSize ||
                event.kind == Kind::kTouched) {
