@@ -37,22 +37,22 @@ class Bases {
   }
 
   // An address was told: its base follows it, or it is a place of its own.
-  [[gnu::always_inline]] void move(Distance distance, std::uint64_t unit) {
+  [[gnu::always_inline]] void update(Distance distance, std::uint64_t unit) {
     const bool place = distance.zigzag > 0xffff;
-    turn_ = (turn_ + unsigned{place}) % kBases;
-    at_[place ? turn_ : distance.base] = unit;
+    next_ = (next_ + unsigned{place}) % kBases;
+    at_[place ? next_ : distance.base] = unit;
   }
 
   // The next in turn becomes this address.
-  Distance renew(std::uint64_t unit) {
-    turn_ = (turn_ + 1) % kBases;
-    at_[turn_] = unit;
-    return {.zigzag = 0, .base = turn_};
+  Distance replace_next(std::uint64_t unit) {
+    next_ = (next_ + 1) % kBases;
+    at_[next_] = unit;
+    return {.zigzag = 0, .base = next_};
   }
 
  private:
   std::array<std::uint64_t, kBases> at_{};
-  unsigned turn_ = 0;
+  unsigned next_ = 0;
 };
 
 }  // namespace heapwright::raw

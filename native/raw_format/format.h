@@ -39,16 +39,16 @@ inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
 inline constexpr std::size_t kBlockBytes = 64 * 1024;
 inline constexpr std::size_t kAddressUnit = 8;
 inline constexpr unsigned kBases = 4;
-inline constexpr unsigned kUnstampedRun = 32;  // events of an only writer for one stamp
+inline constexpr unsigned kEventsPerStamp = 32;  // events of an only writer for one stamp
 // After so long without an event a writer asks how long its thread has waited for a processor: units of the clock, about 200
 // microseconds.
 inline constexpr std::uint64_t kPause = 20'000;
 
 // Writers that threads keep, and some more for single events of who has none: a thread that is ending, a signal handler that
 // came between.
-inline constexpr std::uint32_t kKeptWriters = 4096;
+inline constexpr std::uint32_t kThreadWriters = 4096;
 inline constexpr std::uint32_t kSpareWriters = 32;
-inline constexpr std::uint32_t kWriters = kKeptWriters + kSpareWriters;
+inline constexpr std::uint32_t kWriters = kThreadWriters + kSpareWriters;
 
 enum class Tag : std::uint8_t {
   kEnd = 0,  // the whole byte is zero
@@ -56,31 +56,31 @@ enum class Tag : std::uint8_t {
   kCalloc,
   kRealloc,  // follows a kRelease: the object's new address and size
   kFree,
-  kFreeSized,  // the size is the object's: another one would be an error of the program
-  kRelease,    // this address is about to be reallocated
+  kFreeSized,     // the size is the object's: another one would be an error of the program
+  kReallocBegin,  // this address is about to be reallocated
   kOther,
 };
 
 enum class Other : std::uint8_t {
   // In front of what they are about.
-  kClock = 1,  // the clock goes on by this many units
-  kFar,        // the next base in turn is now this address, in units
-  kStamped,    // from here to the end of the block each event has a stamp
-  kLarge,      // of the kMalloc, kCalloc or kRealloc that follows: its size without the low 16 bits
-  kThread,     // this thread has the writer from here on
-  kAlignment,  // of the kMalloc that follows, as its logarithm
-  kTouched,    // of the kFree, kFreeSized or kLive that follows: resident bytes
+  kClock = 1,     // the clock goes on by this many units
+  kNewBase,       // the next base in turn is now this address, in units
+  kStamped,       // from here to the end of the block each event has a stamp
+  kSizeHighBits,  // of the kMalloc, kCalloc or kRealloc that follows: its size without the low 16 bits
+  kThread,        // this thread has the writer from here on
+  kAlignment,     // of the kMalloc that follows, as its logarithm
+  kTouched,       // of the kFree, kFreeSized or kLive that follows: resident bytes
   // By themselves.
-  kThreadStart,  // this thread has the writer from here on, and is new
-  kThreadEnd,    // this thread ends
-  kLive,         // a large block at this address is live as the process ends; 4 * zigzag + base
-  kKept,         // the reallocation failed: the object stays where it is
-  kGone,         // the reallocation was to size 0, and freed the object
-  kUsableSize,   // address as above
-  kFork,         // the child's process id
-  kPhase,        // number in the header's table
-  kResident,     // bytes
-  kInner,        // a block that the allocator made for itself by calling malloc; address as above
+  kThreadStart,    // this thread has the writer from here on, and is new
+  kThreadEnd,      // this thread ends
+  kLive,           // a large block at this address is live as the process ends; 4 * zigzag + base
+  kReallocFailed,  // the reallocation failed: the object stays where it is
+  kReallocFreed,   // the reallocation was to size 0, and freed the object
+  kUsableSize,     // address as above
+  kFork,           // the child's process id
+  kPhase,          // number in the header's table
+  kResident,       // bytes
+  kInternalBlock,  // a block that the allocator made for itself by calling malloc; address as above
   kWaited,  // nanoseconds that the thread was ready to run since the last of these, and another had the processor
 };
 
@@ -97,7 +97,7 @@ struct PhaseName {
   char name[60];
 };
 
-inline constexpr std::uint32_t kPhases = 256;
+inline constexpr std::uint32_t kMaxPhases = 256;
 
 struct FileHeader {
   std::uint64_t magic;
@@ -123,7 +123,7 @@ struct FileHeader {
   char executable[1024];
   std::uint32_t command_bytes;
   char command[16384];  // the words, each with a zero after it; cut where it is longer
-  PhaseName phase[kPhases];
+  PhaseName phase[kMaxPhases];
 };
 static_assert(sizeof(FileHeader) <= kBlockBytes);
 // src/heapwright/trace/record.py reads these.

@@ -20,10 +20,10 @@ namespace {
 
 char folder[3072];
 char allocator_name[sizeof(FileHeader::allocator)];
-long only_parent = 0;
+long required_parent = 0;
 // The file as this process or the one it was forked from had it: not wiped in a child, who has to close it.
 int last_file = -1;
-struct stat last_is;
+struct stat last_file_status;
 int mark_signal = 0;
 
 // The value of a variable in the environment the process was started with. libc's own may not be set up yet.
@@ -138,7 +138,7 @@ void configure() {
   if (where != nullptr && std::strlen(where) < sizeof(folder)) {
     std::memcpy(folder, where, std::strlen(where) + 1);
   }
-  only_parent = parent == nullptr ? 0 : std::strtol(parent, nullptr, 10);
+  required_parent = parent == nullptr ? 0 : std::strtol(parent, nullptr, 10);
   mark_signal = mark == nullptr ? 0 : static_cast<int>(std::strtol(mark, nullptr, 10));
   const bool monotonic = clock != nullptr && std::strcmp(clock, "monotonic") == 0;
   munmap(room, kMax);
@@ -149,7 +149,7 @@ void configure() {
   void* const memory = mmap(nullptr, sizeof(Session), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED || madvise(memory, sizeof(Session), MADV_WIPEONFORK) != 0) {
-    say("nothing is recorded: there is no memory for it, or Linux is older than 4.14", errno);
+    print_error("nothing is recorded: there is no memory for it, or Linux is older than 4.14", errno);
     return;
   }
   session = static_cast<Session*>(memory);  // all zeroes is a session that has not begun
@@ -157,15 +157,15 @@ void configure() {
 
 bool begin_file(Session& into, bool forked) {
   const int pid = sys::process_id();
-  if (only_parent != 0 && getppid() != only_parent) {
+  if (required_parent != 0 && getppid() != required_parent) {
     return false;
   }
   struct stat inherited{};
-  if (forked && last_file >= 0 && fstat(last_file, &inherited) == 0 && inherited.st_dev == last_is.st_dev &&
-      inherited.st_ino == last_is.st_ino) {
+  if (forked && last_file >= 0 && fstat(last_file, &inherited) == 0 &&
+      inherited.st_dev == last_file_status.st_dev && inherited.st_ino == last_file_status.st_ino) {
     sys::close_file(last_file);
   }
-  const int file = out_of_the_way(make_file(into, pid));
+  const int file = move_to_high_descriptor(make_file(into, pid));
   struct stat is{};
   void* header = MAP_FAILED;
   const int error = file < 0 ? errno : sys::reserve(file, 0, kBlockBytes);
@@ -173,7 +173,7 @@ bool begin_file(Session& into, bool forked) {
     header = mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   }
   if (header == MAP_FAILED) {
-    say("nothing is recorded of this process: its file cannot be made", error != 0 ? error : errno);
+    print_error("nothing is recorded of this process: its file cannot be made", error != 0 ? error : errno);
     if (file >= 0) {
       sys::close_file(file);
       unlink(into.path);
@@ -183,7 +183,7 @@ bool begin_file(Session& into, bool forked) {
   madvise(header, kBlockBytes, MADV_DONTFORK);
   into.file.store(file, std::memory_order_relaxed);
   last_file = file;
-  last_is = is;
+  last_file_status = is;
   into.device = is.st_dev;
   into.inode = is.st_ino;
   into.header = static_cast<FileHeader*>(header);
@@ -191,14 +191,15 @@ bool begin_file(Session& into, bool forked) {
   return true;
 }
 
-int out_of_the_way(int file) {
+int move_to_high_descriptor(int file) {
   if (file < 0) {
     return file;
   }
-  rlimit most{};
+  rlimit limits{};
   constexpr rlim_t kHigh = 1024;
   constexpr rlim_t kFew = 16;
-  const rlim_t limit = getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur < kHigh ? most.rlim_cur : kHigh;
+  const rlim_t limit =
+      getrlimit(RLIMIT_NOFILE, &limits) == 0 && limits.rlim_cur < kHigh ? limits.rlim_cur : kHigh;
   const int high =
       limit > kFew ? static_cast<int>(syscall(SYS_fcntl, file, F_DUPFD_CLOEXEC, limit - kFew)) : -1;
   if (high < 0) {
@@ -208,7 +209,7 @@ int out_of_the_way(int file) {
   return high;
 }
 
-void say(const char* what, int error) {
+void print_error(const char* what, int error) {
   char line[512];
   const int length = std::snprintf(line, sizeof(line), "heapwright: %s (process %d: %s)\n", what,
                                    sys::process_id(), strerrordesc_np(error));

@@ -23,10 +23,10 @@ int phase_signal();
 // Makes the file, in the folder of its own process id; false: nothing is to be recorded, or cannot be, and that was said.
 bool begin_file(Session& into, bool forked);
 // The same file under a high number, where it does not take one that the program would have got.
-int out_of_the_way(int file);
+int move_to_high_descriptor(int file);
 
 // One line on stderr, with what went wrong.
-void say(const char* what, int error);
+void print_error(const char* what, int error);
 
 // Where this thread stands; in record.h's thread-local variable.
 ThreadState& thread_state();

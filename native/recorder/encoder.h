@@ -1,7 +1,7 @@
 // Writes records into a block: the part of the recorder that runs at every call. No system call, no lock, no branch that
 // depends on the values but for stamps that are far apart.
 //
-// The caller makes sure that there is room (kRoom bytes before Stream::limit's true end), says what time it is, and is the
+// The caller makes sure that there is room (kMaxEventBytes bytes before Stream::limit's true end), says what time it is, and is the
 // only one who writes to the stream.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace heapwright::recorder {
 using namespace raw;  // NOLINT(google-build-using-namespace): the recorder writes this format
 
 // The most that one event can take, with its clock, its prefixes and what the last 8-byte store runs over.
-inline constexpr std::size_t kRoom = 128;
+inline constexpr std::size_t kMaxEventBytes = 128;
 
 struct Stream {
   std::uint8_t* at = nullptr;     // the next record goes here; zeroes from here on
@@ -49,7 +49,7 @@ namespace detail {
 inline void put_other_address(Stream& stream, Other what, std::uint64_t address) {
   const std::uint64_t unit = address / kAddressUnit;
   const Distance distance = stream.bases.nearest(unit);
-  stream.bases.move(distance, unit);
+  stream.bases.update(distance, unit);
   put_other(stream, what, distance.zigzag * kBases + distance.base);
 }
 
@@ -69,13 +69,13 @@ template <bool has_size>
   const std::uint64_t unit = address / kAddressUnit;
   Distance distance = stream.bases.nearest(unit);
   if (__builtin_expect(distance.zigzag > 0xffff'ffff, 0)) {
-    put_other(stream, Other::kFar, unit);
-    distance = stream.bases.renew(unit);
+    put_other(stream, Other::kNewBase, unit);
+    distance = stream.bases.replace_next(unit);
   } else {
-    stream.bases.move(distance, unit);
+    stream.bases.update(distance, unit);
   }
   if (has_size && __builtin_expect(size > 0xffff, 0)) {
-    put_other(stream, Other::kLarge, size >> 16);
+    put_other(stream, Other::kSizeHighBits, size >> 16);
     size &= 0xffff;
   }
   std::uint8_t* const begin = stream.at;
@@ -129,7 +129,7 @@ inline void begin_block(Stream& stream, void* where, std::uint32_t writer, std::
   compiler_barrier();
   header->magic = kBlockMagic;
   stream.at = static_cast<std::uint8_t*>(where) + sizeof(BlockHeader);
-  stream.limit = static_cast<std::uint8_t*>(where) + kBlockBytes - kRoom;
+  stream.limit = static_cast<std::uint8_t*>(where) + kBlockBytes - kMaxEventBytes;
   stream.stamped = false;
   stream.bases = {};
 }

@@ -13,30 +13,30 @@
 using namespace heapwright::recorder;  // NOLINT(google-build-using-namespace): the names below must be global
 
 HEAPWRIGHT_EXPORT void* malloc(std::size_t size) {
-  return make(Tag::kMalloc, size, [=] { return real.malloc(size); });
+  return on_alloc(Tag::kMalloc, size, [=] { return real.malloc(size); });
 }
 
 HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) {
-  return make(Tag::kCalloc, count * size, [=] { return real.calloc(count, size); });
+  return on_alloc(Tag::kCalloc, count * size, [=] { return real.calloc(count, size); });
 }
 
 HEAPWRIGHT_EXPORT void free(void* block) {
   if (block != nullptr) {
-    end(Tag::kFree, block, [=] { real.free(block); });
+    on_free(Tag::kFree, block, [=] { real.free(block); });
   }
 }
 
 // C23. What the C library does not have means free().
 HEAPWRIGHT_EXPORT void free_sized(void* block, std::size_t size) {
   if (block != nullptr) {
-    end(Tag::kFreeSized, block,
-        [=] { real.free_sized != nullptr ? real.free_sized(block, size) : real.free(block); });
+    on_free(Tag::kFreeSized, block,
+            [=] { real.free_sized != nullptr ? real.free_sized(block, size) : real.free(block); });
   }
 }
 
 HEAPWRIGHT_EXPORT void free_aligned_sized(void* block, std::size_t alignment, std::size_t size) {
   if (block != nullptr) {
-    end(Tag::kFreeSized, block, [=] {
+    on_free(Tag::kFreeSized, block, [=] {
       real.free_aligned_sized != nullptr ? real.free_aligned_sized(block, alignment, size) : real.free(block);
     });
   }
@@ -45,8 +45,8 @@ HEAPWRIGHT_EXPORT void free_aligned_sized(void* block, std::size_t alignment, st
 namespace {
 
 template <class F>
-[[gnu::noinline, gnu::cold]] void* change_oddly(ThreadState& self, void* block, std::size_t size,
-                                                F real_call) {
+[[gnu::noinline, gnu::cold]] void* on_realloc_slow(ThreadState& self, void* block, std::size_t size,
+                                                   F real_call) {
   if (in_pool(block)) {
     void* const moved = malloc(size);
     if (moved != nullptr) {
@@ -55,25 +55,25 @@ template <class F>
     }
     return moved;
   }
-  return self.place == Place::kInside ? real_call() : change(self, block, size, true, real_call);
+  return self.location == Location::kAllocator ? real_call() : on_realloc(self, block, size, true, real_call);
 }
 
 template <class F>
-[[gnu::always_inline]] inline void* change_or_make(void* block, std::size_t size, F real_call) {
+[[gnu::always_inline]] inline void* realloc_or_alloc(void* block, std::size_t size, F real_call) {
   if (block == nullptr) {
-    return make(Tag::kMalloc, size, real_call);
+    return on_alloc(Tag::kMalloc, size, real_call);
   }
   ThreadState& self = self_state;
-  if (HEAPWRIGHT_UNLIKELY(self.place != Place::kOutside || in_pool(block))) {
-    return change_oddly(self, block, size, real_call);
+  if (HEAPWRIGHT_UNLIKELY(self.location != Location::kProgram || in_pool(block))) {
+    return on_realloc_slow(self, block, size, real_call);
   }
-  return change(self, block, size, false, real_call);
+  return on_realloc(self, block, size, false, real_call);
 }
 
 }  // namespace
 
 HEAPWRIGHT_EXPORT void* realloc(void* block, std::size_t size) {
-  return change_or_make(block, size, [=] { return real.realloc(block, size); });
+  return realloc_or_alloc(block, size, [=] { return real.realloc(block, size); });
 }
 
 HEAPWRIGHT_EXPORT void* reallocarray(void* block, std::size_t count, std::size_t size) {
@@ -83,7 +83,7 @@ HEAPWRIGHT_EXPORT void* reallocarray(void* block, std::size_t count, std::size_t
     errno = ENOMEM;
     return nullptr;
   }
-  return change_or_make(block, bytes, [=] {
+  return realloc_or_alloc(block, bytes, [=] {
     return real.reallocarray != nullptr ? real.reallocarray(block, count, size) : real.realloc(block, bytes);
   });
 }
@@ -92,14 +92,14 @@ HEAPWRIGHT_EXPORT void* memalign(std::size_t alignment, std::size_t size) {
   if (real.memalign == nullptr) {
     find_real();
   }
-  return make_aligned(alignment, size, [=] { return real.memalign(alignment, size); });
+  return on_aligned_alloc(alignment, size, [=] { return real.memalign(alignment, size); });
 }
 
 HEAPWRIGHT_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t size) {
   if (real.aligned_alloc == nullptr) {
     find_real();
   }
-  return make_aligned(alignment, size, [=] { return real.aligned_alloc(alignment, size); });
+  return on_aligned_alloc(alignment, size, [=] { return real.aligned_alloc(alignment, size); });
 }
 
 HEAPWRIGHT_EXPORT int posix_memalign(void** result, std::size_t alignment, std::size_t size) {
@@ -107,7 +107,7 @@ HEAPWRIGHT_EXPORT int posix_memalign(void** result, std::size_t alignment, std::
     find_real();
   }
   int status = 0;
-  make_aligned(alignment, size, [&]() -> void* {
+  on_aligned_alloc(alignment, size, [&]() -> void* {
     status = real.posix_memalign(result, alignment, size);
     return status == 0 ? *result : nullptr;
   });
@@ -118,8 +118,8 @@ HEAPWRIGHT_EXPORT void* valloc(std::size_t size) {
   if (real.valloc == nullptr) {
     find_real();
   }
-  return make_aligned(static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), size,
-                      [=] { return real.valloc(size); });
+  return on_aligned_alloc(static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), size,
+                          [=] { return real.valloc(size); });
 }
 
 HEAPWRIGHT_EXPORT void* pvalloc(std::size_t size) {
@@ -127,7 +127,7 @@ HEAPWRIGHT_EXPORT void* pvalloc(std::size_t size) {
     find_real();
   }
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return make_aligned(page, (size + page - 1) & ~(page - 1), [=] { return real.pvalloc(size); });
+  return on_aligned_alloc(page, (size + page - 1) & ~(page - 1), [=] { return real.pvalloc(size); });
 }
 
 HEAPWRIGHT_EXPORT std::size_t malloc_usable_size(void* block) {
@@ -141,7 +141,7 @@ HEAPWRIGHT_EXPORT std::size_t malloc_usable_size(void* block) {
     find_real();
   }
   ThreadState& self = self_state;
-  if (self.place != Place::kInside) {
+  if (self.location != Location::kAllocator) {
     record_other(self, Other::kUsableSize, reinterpret_cast<std::uint64_t>(block));
   }
   return real.malloc_usable_size(block);
@@ -161,16 +161,16 @@ HEAPWRIGHT_EXPORT pid_t fork() {
 
 namespace {
 
-void finish_here() {
+void finish_in_this_thread() {
   ThreadState& self = self_state;
-  const Writing writing(self);
-  finish(self);
+  const InRecorder in_recorder(self);
+  finish_recording(self);
 }
 
 }  // namespace
 
 HEAPWRIGHT_EXPORT void _exit(int status) {
-  finish_here();
+  finish_in_this_thread();
   if (real.exit_now != nullptr) {
     real.exit_now(status);
   }
@@ -189,13 +189,13 @@ HEAPWRIGHT_EXPORT void heapwright_phase(const char* name) {
   const sys::KeepErrno keep;
   ThreadState& self = self_state;
   if (!recording()) {
-    const Writing writing(self);
+    const InRecorder in_recorder(self);
     Writer* const writer =
         borrow(self);  // in a forked child this may be the first event, which begins its recording
     if (writer == nullptr) {
       return;
     }
-    give_back(*writer);
+    return_writer(*writer);
   }
   record_other(self, Other::kPhase, phase_number(name));
 }
@@ -208,7 +208,7 @@ void on_mark(int /*signal*/) { heapwright_phase("signal"); }
   find_real();
   ThreadState& self = self_state;
   {
-    const Writing writing(self);
+    const InRecorder in_recorder(self);
     if (self.writer->at >= self.writer->limit) {
       refill(self);  // a program that allocates nothing has a trace, too
     }
@@ -221,6 +221,6 @@ void on_mark(int /*signal*/) { heapwright_phase("signal"); }
   }
 }
 
-[[gnu::destructor]] void process_ends() { finish_here(); }
+[[gnu::destructor]] void process_ends() { finish_in_this_thread(); }
 
 }  // namespace

@@ -7,43 +7,44 @@
 
 namespace heapwright::recorder {
 
-std::atomic<std::uint16_t> large_filter[kFilterPlaces];
+std::atomic<std::uint16_t> large_filter[kFilterCounters];
 
 namespace {
 
-std::atomic<std::uint16_t>& filter_place(std::uintptr_t address) {
-  return large_filter[(address >> 12) % kFilterPlaces];
+std::atomic<std::uint16_t>& filter_counter(std::uintptr_t address) {
+  return large_filter[(address >> 12) % kFilterCounters];
 }
 
 }  // namespace
 
-void LargeBlocks::made(const void* block, std::size_t size) {
+void LargeBlocks::insert(const void* block, std::size_t size) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const std::size_t begin = first(address);
-  for (std::size_t i = 0; i < kTries; ++i) {
-    Place& place = places_[(begin + i) % kPlaces];
-    std::uintptr_t there = place.address.load(std::memory_order_relaxed);
-    if (there <= kGone && place.address.compare_exchange_strong(there, address, std::memory_order_acq_rel)) {
-      place.size.store(size, std::memory_order_relaxed);
-      filter_place(address).fetch_add(1, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < kMaxProbes; ++i) {
+    Entry& entry = entries_[(begin + i) % kEntries];
+    std::uintptr_t there = entry.address.load(std::memory_order_relaxed);
+    if (there <= kRemoved &&
+        entry.address.compare_exchange_strong(there, address, std::memory_order_acq_rel)) {
+      entry.size.store(size, std::memory_order_relaxed);
+      filter_counter(address).fetch_add(1, std::memory_order_relaxed);
       return;
     }
   }
 }
 
-std::size_t LargeBlocks::ended(const void* block) {
+std::size_t LargeBlocks::remove(const void* block) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const std::size_t begin = first(address);
-  for (std::size_t i = 0; i < kTries; ++i) {
-    Place& place = places_[(begin + i) % kPlaces];
-    const std::uintptr_t there = place.address.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < kMaxProbes; ++i) {
+    Entry& entry = entries_[(begin + i) % kEntries];
+    const std::uintptr_t there = entry.address.load(std::memory_order_acquire);
     if (there == kFree) {
       break;
     }
     if (there == address) {
-      const std::size_t size = place.size.load(std::memory_order_relaxed);
-      place.address.store(kGone, std::memory_order_release);
-      filter_place(address).fetch_sub(1, std::memory_order_relaxed);
+      const std::size_t size = entry.size.load(std::memory_order_relaxed);
+      entry.address.store(kRemoved, std::memory_order_release);
+      filter_counter(address).fetch_sub(1, std::memory_order_relaxed);
       return size;
     }
   }

@@ -31,7 +31,7 @@ struct Operator {
 
   [[gnu::noinline, gnu::cold]] void find() {
     ThreadState& self = self_state;
-    const Inside inside(self);
+    const InAllocator in_allocator(self);
     const sys::KeepErrno keep;
     void* symbol = dlsym(RTLD_NEXT, name);
     for (const char* library : {"libstdc++.so.6", "libc++.so.1"}) {
@@ -62,38 +62,40 @@ struct Operator {
 
 // May throw: nothing here has to be undone.
 template <class... Arguments>
-[[gnu::always_inline]] inline void* make_new(Operator& next, std::size_t size, std::size_t alignment,
+[[gnu::always_inline]] inline void* call_new(Operator& next, std::size_t size, std::size_t alignment,
                                              Arguments... arguments) {
   auto* const function = next.get<void*(std::size_t, Arguments...)>();
   if (HEAPWRIGHT_LIKELY(next.runtime)) {
     return function(size, arguments...);
   }
   ThreadState& self = self_state;
-  self.last_made = nullptr;
+  self.last_block = nullptr;
   void* const block = function(size, arguments...);
-  if (block == nullptr || self.last_made == block || self.place == Place::kInside) {
+  if (block == nullptr || self.last_block == block || self.location == Location::kAllocator) {
     return block;
   }
   const auto as_it_is = [=] { return block; };
-  return alignment == 0 ? make(Tag::kMalloc, size, as_it_is) : make_aligned(alignment, size, as_it_is);
+  return alignment == 0 ? on_alloc(Tag::kMalloc, size, as_it_is)
+                        : on_aligned_alloc(alignment, size, as_it_is);
 }
 
 template <class... Arguments>
-[[gnu::always_inline]] inline void end_delete(Operator& next, Tag kind, void* block, Arguments... arguments) {
+[[gnu::always_inline]] inline void call_delete(Operator& next, Tag kind, void* block,
+                                               Arguments... arguments) {
   auto* const function = next.get<void(void*, Arguments...)>();
   if (HEAPWRIGHT_LIKELY(next.runtime)) {
     if (kind == Tag::kFreeSized) {
       ThreadState& self = self_state;
-      self.sized = block;
+      self.sized_delete = block;
       function(block, arguments...);
-      self.sized = nullptr;
+      self.sized_delete = nullptr;
       return;
     }
     function(block, arguments...);
     return;
   }
   if (block != nullptr) {
-    end(kind, block, [=] { function(block, arguments...); });
+    on_free(kind, block, [=] { function(block, arguments...); });
   }
 }
 
@@ -109,82 +111,82 @@ using namespace heapwright::recorder;  // NOLINT(google-build-using-namespace): 
 // clang-format off
 HEAPWRIGHT_EXPORT void* operator new(std::size_t size) {
   HEAPWRIGHT_NEXT("_Znwm");
-  return make_new(next, size, 0);
+  return call_new(next, size, 0);
 }
 HEAPWRIGHT_EXPORT void* operator new[](std::size_t size) {
   HEAPWRIGHT_NEXT("_Znam");
-  return make_new(next, size, 0);
+  return call_new(next, size, 0);
 }
 HEAPWRIGHT_EXPORT void* operator new(std::size_t size, const std::nothrow_t& tag) noexcept {
   HEAPWRIGHT_NEXT("_ZnwmRKSt9nothrow_t");
-  return make_new<const std::nothrow_t&>(next, size, 0, tag);
+  return call_new<const std::nothrow_t&>(next, size, 0, tag);
 }
 HEAPWRIGHT_EXPORT void* operator new[](std::size_t size, const std::nothrow_t& tag) noexcept {
   HEAPWRIGHT_NEXT("_ZnamRKSt9nothrow_t");
-  return make_new<const std::nothrow_t&>(next, size, 0, tag);
+  return call_new<const std::nothrow_t&>(next, size, 0, tag);
 }
 HEAPWRIGHT_EXPORT void* operator new(std::size_t size, std::align_val_t alignment) {
   HEAPWRIGHT_NEXT("_ZnwmSt11align_val_t");
-  return make_new(next, size, static_cast<std::size_t>(alignment), alignment);
+  return call_new(next, size, static_cast<std::size_t>(alignment), alignment);
 }
 HEAPWRIGHT_EXPORT void* operator new[](std::size_t size, std::align_val_t alignment) {
   HEAPWRIGHT_NEXT("_ZnamSt11align_val_t");
-  return make_new(next, size, static_cast<std::size_t>(alignment), alignment);
+  return call_new(next, size, static_cast<std::size_t>(alignment), alignment);
 }
 HEAPWRIGHT_EXPORT void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t& tag) noexcept {
   HEAPWRIGHT_NEXT("_ZnwmSt11align_val_tRKSt9nothrow_t");
-  return make_new<std::align_val_t, const std::nothrow_t&>(next, size, static_cast<std::size_t>(alignment), alignment, tag);
+  return call_new<std::align_val_t, const std::nothrow_t&>(next, size, static_cast<std::size_t>(alignment), alignment, tag);
 }
 HEAPWRIGHT_EXPORT void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t& tag) noexcept {
   HEAPWRIGHT_NEXT("_ZnamSt11align_val_tRKSt9nothrow_t");
-  return make_new<std::align_val_t, const std::nothrow_t&>(next, size, static_cast<std::size_t>(alignment), alignment, tag);
+  return call_new<std::align_val_t, const std::nothrow_t&>(next, size, static_cast<std::size_t>(alignment), alignment, tag);
 }
 HEAPWRIGHT_EXPORT void operator delete(void* block) noexcept {
   HEAPWRIGHT_NEXT("_ZdlPv");
-  end_delete(next, Tag::kFree, block);
+  call_delete(next, Tag::kFree, block);
 }
 HEAPWRIGHT_EXPORT void operator delete[](void* block) noexcept {
   HEAPWRIGHT_NEXT("_ZdaPv");
-  end_delete(next, Tag::kFree, block);
+  call_delete(next, Tag::kFree, block);
 }
 HEAPWRIGHT_EXPORT void operator delete(void* block, std::size_t size) noexcept {
   HEAPWRIGHT_NEXT("_ZdlPvm");
-  end_delete(next, Tag::kFreeSized, block, size);
+  call_delete(next, Tag::kFreeSized, block, size);
 }
 HEAPWRIGHT_EXPORT void operator delete[](void* block, std::size_t size) noexcept {
   HEAPWRIGHT_NEXT("_ZdaPvm");
-  end_delete(next, Tag::kFreeSized, block, size);
+  call_delete(next, Tag::kFreeSized, block, size);
 }
 HEAPWRIGHT_EXPORT void operator delete(void* block, const std::nothrow_t& tag) noexcept {
   HEAPWRIGHT_NEXT("_ZdlPvRKSt9nothrow_t");
-  end_delete<const std::nothrow_t&>(next, Tag::kFree, block, tag);
+  call_delete<const std::nothrow_t&>(next, Tag::kFree, block, tag);
 }
 HEAPWRIGHT_EXPORT void operator delete[](void* block, const std::nothrow_t& tag) noexcept {
   HEAPWRIGHT_NEXT("_ZdaPvRKSt9nothrow_t");
-  end_delete<const std::nothrow_t&>(next, Tag::kFree, block, tag);
+  call_delete<const std::nothrow_t&>(next, Tag::kFree, block, tag);
 }
 HEAPWRIGHT_EXPORT void operator delete(void* block, std::align_val_t alignment) noexcept {
   HEAPWRIGHT_NEXT("_ZdlPvSt11align_val_t");
-  end_delete(next, Tag::kFree, block, alignment);
+  call_delete(next, Tag::kFree, block, alignment);
 }
 HEAPWRIGHT_EXPORT void operator delete[](void* block, std::align_val_t alignment) noexcept {
   HEAPWRIGHT_NEXT("_ZdaPvSt11align_val_t");
-  end_delete(next, Tag::kFree, block, alignment);
+  call_delete(next, Tag::kFree, block, alignment);
 }
 HEAPWRIGHT_EXPORT void operator delete(void* block, std::size_t size, std::align_val_t alignment) noexcept {
   HEAPWRIGHT_NEXT("_ZdlPvmSt11align_val_t");
-  end_delete(next, Tag::kFreeSized, block, size, alignment);
+  call_delete(next, Tag::kFreeSized, block, size, alignment);
 }
 HEAPWRIGHT_EXPORT void operator delete[](void* block, std::size_t size, std::align_val_t alignment) noexcept {
   HEAPWRIGHT_NEXT("_ZdaPvmSt11align_val_t");
-  end_delete(next, Tag::kFreeSized, block, size, alignment);
+  call_delete(next, Tag::kFreeSized, block, size, alignment);
 }
 HEAPWRIGHT_EXPORT void operator delete(void* block, std::align_val_t alignment, const std::nothrow_t& tag) noexcept {
   HEAPWRIGHT_NEXT("_ZdlPvSt11align_val_tRKSt9nothrow_t");
-  end_delete<std::align_val_t, const std::nothrow_t&>(next, Tag::kFree, block, alignment, tag);
+  call_delete<std::align_val_t, const std::nothrow_t&>(next, Tag::kFree, block, alignment, tag);
 }
 HEAPWRIGHT_EXPORT void operator delete[](void* block, std::align_val_t alignment, const std::nothrow_t& tag) noexcept {
   HEAPWRIGHT_NEXT("_ZdaPvSt11align_val_tRKSt9nothrow_t");
-  end_delete<std::align_val_t, const std::nothrow_t&>(next, Tag::kFree, block, alignment, tag);
+  call_delete<std::align_val_t, const std::nothrow_t&>(next, Tag::kFree, block, alignment, tag);
 }
 // clang-format on

@@ -68,14 +68,14 @@ void find_real() {
   int none = 0;
   if (!found.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
     // A second thread waits; the first one, in dlsym, comes back here from its own malloc and has to make do with the pool.
-    while (found.load(std::memory_order_acquire) == 1 && thread_state().place != Place::kInside) {
+    while (found.load(std::memory_order_acquire) == 1 && thread_state().location != Location::kAllocator) {
       sched_yield();
     }
     return;
   }
   ThreadState& self = thread_state();
-  const Place place = self.place;
-  self.place = Place::kInside;
+  const Location before = self.location;
+  self.location = Location::kAllocator;
   // Known to nobody before all are: what dlsym allocates, mostly to say that it did not find something, is the pool's.
   Real them = real;
   find(them.malloc, "malloc");
@@ -104,7 +104,7 @@ void find_real() {
   }
   configure();
   real = them;
-  self.place = place;
+  self.location = before;
   found.store(2, std::memory_order_release);
 }
 

@@ -5,12 +5,12 @@
 namespace heapwright::recorder {
 
 thread_local constinit ThreadState self_state = {.writer = &no_writer,
-                                                 .place = Place::kOutside,
+                                                 .location = Location::kProgram,
                                                  .ended = false,
                                                  .thread = kNoThread,
                                                  .session = 0,
-                                                 .last_made = nullptr,
-                                                 .sized = nullptr};
+                                                 .last_block = nullptr,
+                                                 .sized_delete = nullptr};
 
 ThreadState& thread_state() { return self_state; }
 
@@ -36,29 +36,31 @@ void put_call(Writer& writer, const Call& call) {
 void record_call(ThreadState& self, const Call& call) {
   Writer* const writer = self.writer->at < self.writer->limit ? self.writer : refill(self);
   if (writer == nullptr) {
-    record_spare(self, call);
+    record_borrowed(self, call);
     return;
   }
   const std::uint64_t now = clock_now<true>();
-  bring_clock(*writer, now);
+  advance_clock(*writer, now);
   if (now >= writer->sample_at) {
-    sample(*writer, now);
+    sample_resident(*writer, now);
   }
   put_call(*writer, call);
 }
 
-void record_spare(ThreadState& self, const Call& call) {
+void record_borrowed(ThreadState& self, const Call& call) {
   Writer* const writer = borrow(self);
   if (writer != nullptr) {
     put_call(*writer, call);
-    give_back(*writer);
+    return_writer(*writer);
   }
 }
 
 namespace {
 
-void put_anywhere(ThreadState& self, Other what, std::uint64_t value, bool spare) {
-  Writer* writer = spare ? nullptr : self.writer->at < self.writer->limit ? self.writer : refill(self);
+void put_in_any_writer(ThreadState& self, Other what, std::uint64_t value, bool borrow_writer) {
+  Writer* writer = borrow_writer                          ? nullptr
+                   : self.writer->at < self.writer->limit ? self.writer
+                                                          : refill(self);
   const bool borrowed = writer == nullptr;
   if (borrowed) {
     writer = borrow(self);
@@ -67,27 +69,27 @@ void put_anywhere(ThreadState& self, Other what, std::uint64_t value, bool spare
     return;
   }
   put_clock(*writer, clock_now<true>());
-  if (what == Other::kUsableSize || what == Other::kInner) {
+  if (what == Other::kUsableSize || what == Other::kInternalBlock) {
     put_other_address(*writer, what, value);
   } else {
     put_other(*writer, what, value);
   }
   if (borrowed) {
-    give_back(*writer);
+    return_writer(*writer);
   }
 }
 
 }  // namespace
 
 void record_other(ThreadState& self, Other what, std::uint64_t value) {
-  const bool spare = self.place == Place::kWriting;
+  const bool borrow_writer = self.location == Location::kRecorder;
   const sys::KeepErrno keep;
-  const Writing writing(self);
-  put_anywhere(self, what, value, spare);
+  const InRecorder in_recorder(self);
+  put_in_any_writer(self, what, value, borrow_writer);
 }
 
-void record_change_failed(ThreadState& self, bool freed, bool spare) {
-  put_anywhere(self, freed ? Other::kGone : Other::kKept, 0, spare);
+void record_realloc_failed(ThreadState& self, bool freed, bool borrow_writer) {
+  put_in_any_writer(self, freed ? Other::kReallocFreed : Other::kReallocFailed, 0, borrow_writer);
 }
 
 }  // namespace heapwright::recorder

@@ -24,58 +24,58 @@ struct Call {
   std::uint64_t touched = ~std::uint64_t{0};
 };
 
-// The slow ways. record_call leaves alignment and what was touched in front; record_spare does it in a borrowed writer.
+// The slow ways. record_call leaves alignment and what was touched in front; record_borrowed does it in a borrowed writer.
 void record_call(ThreadState& self, const Call& call);
-void record_spare(ThreadState& self, const Call& call);
+void record_borrowed(ThreadState& self, const Call& call);
 // What is no call: `value` is an address for kUsableSize and kInner.
 void record_other(ThreadState& self, Other what, std::uint64_t value);
 // A realloc that gave nothing: it freed the block, or left it as it was.
-void record_change_failed(ThreadState& self, bool freed, bool spare);
+void record_realloc_failed(ThreadState& self, bool freed, bool borrow_writer);
 
 // Enters and leaves the recorder's own code; a signal handler that comes between sees where it is.
-class Writing {
+class InRecorder {
  public:
-  [[gnu::always_inline]] explicit Writing(ThreadState& self) : self_(self), before_(self.place) {
-    self.place = Place::kWriting;
+  [[gnu::always_inline]] explicit InRecorder(ThreadState& self) : self_(self), before_(self.location) {
+    self.location = Location::kRecorder;
     compiler_barrier();
   }
-  Writing(const Writing&) = delete;
-  Writing& operator=(const Writing&) = delete;
-  [[gnu::always_inline]] ~Writing() {
+  InRecorder(const InRecorder&) = delete;
+  InRecorder& operator=(const InRecorder&) = delete;
+  [[gnu::always_inline]] ~InRecorder() {
     compiler_barrier();
-    self_.place = before_;
+    self_.location = before_;
   }
 
  private:
   ThreadState& self_;
-  Place before_;
+  Location before_;
 };
 
 // The same for the real allocator.
-class Inside {
+class InAllocator {
  public:
-  [[gnu::always_inline]] explicit Inside(ThreadState& self) : self_(self), before_(self.place) {
-    self.place = Place::kInside;
+  [[gnu::always_inline]] explicit InAllocator(ThreadState& self) : self_(self), before_(self.location) {
+    self.location = Location::kAllocator;
     compiler_barrier();
   }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-  [[gnu::always_inline]] ~Inside() {
+  InAllocator(const InAllocator&) = delete;
+  InAllocator& operator=(const InAllocator&) = delete;
+  [[gnu::always_inline]] ~InAllocator() {
     compiler_barrier();
-    self_.place = before_;
+    self_.location = before_;
   }
 
  private:
   ThreadState& self_;
-  Place before_;
+  Location before_;
 };
 
 // Brings a writer's clock to now, and tells what of a pause its thread was kept waiting for a processor.
-[[gnu::always_inline]] inline void bring_clock(Writer& writer, std::uint64_t now) {
+[[gnu::always_inline]] inline void advance_clock(Writer& writer, std::uint64_t now) {
   const bool paused = now > writer.clock && now - writer.clock > kPause;
   put_clock(writer, now);
   if (HEAPWRIGHT_UNLIKELY(paused)) {
-    note_waited(writer);
+    record_waited(writer);
   }
 }
 
@@ -86,18 +86,18 @@ template <bool has_size>
   if (HEAPWRIGHT_UNLIKELY(writer->at >= writer->limit)) {
     writer = refill(self);
     if (writer == nullptr) {
-      record_spare(self, Call{.kind = kind, .block = block, .size = size});
+      record_borrowed(self, Call{.kind = kind, .block = block, .size = size});
       return;
     }
   }
   const auto address = reinterpret_cast<std::uint64_t>(block);
-  if (HEAPWRIGHT_LIKELY(writer->every.load(std::memory_order_relaxed) == 0)) {
+  if (HEAPWRIGHT_LIKELY(writer->stamp_every_event.load(std::memory_order_relaxed) == 0)) {
     if (HEAPWRIGHT_UNLIKELY(--writer->countdown == 0)) {
-      writer->countdown = kUnstampedRun;
+      writer->countdown = kEventsPerStamp;
       const std::uint64_t now = clock_now<false>();
-      bring_clock(*writer, now);
+      advance_clock(*writer, now);
       if (now >= writer->sample_at) {
-        sample(*writer, now);
+        sample_resident(*writer, now);
       }
     }
     put_event<has_size>(*writer, kind, address, size);
@@ -105,11 +105,11 @@ template <bool has_size>
   }
   const std::uint64_t now = clock_now<true>();
   if (HEAPWRIGHT_UNLIKELY(now - writer->clock > kPause)) {
-    bring_clock(*writer, now);
+    advance_clock(*writer, now);
   }
   if (HEAPWRIGHT_UNLIKELY(now >= writer->sample_at)) {
     put_clock(*writer, now);
-    sample(*writer, now);
+    sample_resident(*writer, now);
   }
   put_stamped<has_size>(*writer, kind, address, size, now);
 }

@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::uint64_t kSampleEvery = 10'000'000;  // nanoseconds, reached by doubling from a hundredth of it
 std::uint32_t sessions = 0;                         // begun in this process and those it was forked from
-pthread_key_t end_key;
-bool has_end_key = false;
+pthread_key_t exit_key;
+bool has_exit_key = false;
 
 std::uint64_t units(std::uint64_t ns) {
   const FileHeader& h = *session->header;
@@ -35,7 +35,7 @@ std::uint64_t units(std::uint64_t ns) {
                                     static_cast<double>(passed_ns));
 }
 
-void note_time() {
+void update_clock_pair() {
   FileHeader& h = *session->header;
   h.last_ns.store(monotonic_ns(), std::memory_order_relaxed);
   h.last_stamp.store(clock_now<false>(), std::memory_order_relaxed);
@@ -43,13 +43,13 @@ void note_time() {
 
 // Runs in pthread_exit. The C library goes round the keys' destructors several times; the last time is ours, so that the others' are
 // recorded as the thread's own.
-void on_thread_end(void* value) {
+void thread_exit_destructor(void* value) {
   const auto round = reinterpret_cast<std::uintptr_t>(value);
   if (round < PTHREAD_DESTRUCTOR_ITERATIONS) {
-    pthread_setspecific(end_key, reinterpret_cast<void*>(round + 1));
+    pthread_setspecific(exit_key, reinterpret_cast<void*>(round + 1));
     return;
   }
-  end_thread(thread_state());
+  on_thread_exit(thread_state());
 }
 
 // Signals wait while a recording begins, so nobody can be caught in the middle of it by his own signal handler.
@@ -67,16 +67,16 @@ bool ensure_recording() {
       continue;
     }
     sigset_t all;
-    sigset_t kept;
+    sigset_t before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     if (session->state.compare_exchange_strong(state, State::kBeginning, std::memory_order_acq_rel)) {
       const bool forked = sessions > 0;
-      if (!has_end_key) {
-        has_end_key = pthread_key_create(&end_key, on_thread_end) == 0;
+      if (!has_exit_key) {
+        has_exit_key = pthread_key_create(&exit_key, thread_exit_destructor) == 0;
       }
-      for (auto& place : large_filter) {
-        place.store(0, std::memory_order_relaxed);
+      for (auto& counter : large_filter) {
+        counter.store(0, std::memory_order_relaxed);
       }
       ++sessions;
       const bool begun = begin_file(*session, forked);
@@ -85,7 +85,7 @@ bool ensure_recording() {
         session->sample_interval.store(units(kSampleEvery / 100), std::memory_order_relaxed);
       }
     }
-    pthread_sigmask(SIG_SETMASK, &kept, nullptr);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 }
 
@@ -96,7 +96,7 @@ int current_file() {
   if (file >= 0 && fstat(file, &is) == 0 && is.st_dev == session->device && is.st_ino == session->inode) {
     return file;
   }
-  const int again = out_of_the_way(sys::open_file(session->path, O_RDWR));
+  const int again = move_to_high_descriptor(sys::open_file(session->path, O_RDWR));
   if (again >= 0) {
     session->file.store(again, std::memory_order_relaxed);
   }
@@ -111,13 +111,13 @@ bool next_block(Writer& writer) {
   const int file = current_file();
   const int error = file < 0 ? errno : sys::reserve(file, where, kBlockBytes);
   if (error != 0) {
-    stop(error);
+    stop_recording(error);
     return false;
   }
   void* const block =
       mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(where));
   if (block == MAP_FAILED) {
-    stop(errno);
+    stop_recording(errno);
     return false;
   }
   madvise(block, kBlockBytes, MADV_DONTFORK);
@@ -131,7 +131,7 @@ bool next_block(Writer& writer) {
   return true;
 }
 
-Writer* take(std::uint32_t first, std::uint32_t last) {
+Writer* claim_writer(std::uint32_t first, std::uint32_t last) {
   for (std::uint32_t i = first; i < last; ++i) {
     Writer& writer = session->writers[i];
     if (writer.taken.load(std::memory_order_relaxed) != 0 ||
@@ -143,9 +143,9 @@ Writer* take(std::uint32_t first, std::uint32_t last) {
     while (used <= i && !session->used.compare_exchange_weak(used, i + 1, std::memory_order_acq_rel)) {
     }
     // Set before the newcomer records anything: whoever learns of what it did stamps what he does then.
-    writer.every.store(only ? 0 : 1, std::memory_order_relaxed);
+    writer.stamp_every_event.store(only ? 0 : 1, std::memory_order_relaxed);
     if (!only) {
-      session->writers[0].every.store(1, std::memory_order_seq_cst);
+      session->writers[0].stamp_every_event.store(1, std::memory_order_seq_cst);
     }
     writer.countdown = 1;
     return &writer;
@@ -156,7 +156,7 @@ Writer* take(std::uint32_t first, std::uint32_t last) {
 bool has_room(Writer& writer) { return writer.at < writer.limit || next_block(writer); }
 
 // A child of fork has the thread's state, but not what it refers to.
-void know_thread(ThreadState& self) {
+void reset_in_new_session(ThreadState& self) {
   if (self.session == sessions) {
     return;
   }
@@ -166,7 +166,7 @@ void know_thread(ThreadState& self) {
   self.ended = false;
 }
 
-void number_thread(ThreadState& self) {
+void ensure_number(ThreadState& self) {
   if (self.thread == kNoThread) {
     self.thread = session->header->threads.fetch_add(1, std::memory_order_relaxed);
   }
@@ -179,16 +179,16 @@ Writer* refill(ThreadState& self) {
   if (session == nullptr || !ensure_recording()) {
     return nullptr;
   }
-  know_thread(self);
+  reset_in_new_session(self);
   if (self.writer != &no_writer) {
     return has_room(*self.writer) ? self.writer : nullptr;
   }
-  Writer* const writer = self.ended ? nullptr : take(0, kKeptWriters);
+  Writer* const writer = self.ended ? nullptr : claim_writer(0, kThreadWriters);
   if (writer == nullptr) {
     return nullptr;
   }
   const bool is_new = self.thread == kNoThread;
-  number_thread(self);
+  ensure_number(self);
   writer->thread = self.thread;
   if (!has_room(*writer)) {
     writer->taken.store(0, std::memory_order_release);
@@ -198,11 +198,11 @@ Writer* refill(ThreadState& self) {
   put_other(*writer, is_new ? Other::kThreadStart : Other::kThread, self.thread);
   self.writer = writer;
   writer->waited = sys::waited_ns();
-  if (has_end_key) {
-    const Place place = self.place;
-    self.place = Place::kInside;  // it may allocate, which is not the program's doing
-    pthread_setspecific(end_key, reinterpret_cast<void*>(1));
-    self.place = place;
+  if (has_exit_key) {
+    const Location before = self.location;
+    self.location = Location::kAllocator;  // it may allocate, which is not the program's doing
+    pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
+    self.location = before;
   }
   return has_room(*writer) ? writer : nullptr;
 }
@@ -212,14 +212,14 @@ Writer* borrow(ThreadState& self) {
   if (session == nullptr || !ensure_recording()) {
     return nullptr;
   }
-  know_thread(self);
-  number_thread(self);
+  reset_in_new_session(self);
+  ensure_number(self);
   Writer* writer = nullptr;
-  while ((writer = take(kKeptWriters, kWriters)) == nullptr) {
+  while ((writer = claim_writer(kThreadWriters, kWriters)) == nullptr) {
     sched_yield();
   }
   if (!has_room(*writer)) {
-    give_back(*writer);
+    return_writer(*writer);
     return nullptr;
   }
   put_clock(*writer, clock_now<true>());
@@ -227,18 +227,18 @@ Writer* borrow(ThreadState& self) {
     writer->thread = self.thread;
     put_other(*writer, Other::kThread, self.thread);
     if (!has_room(*writer)) {
-      give_back(*writer);
+      return_writer(*writer);
       return nullptr;
     }
   }
   return writer;
 }
 
-void give_back(Writer& writer) { writer.taken.store(0, std::memory_order_release); }
+void return_writer(Writer& writer) { writer.taken.store(0, std::memory_order_release); }
 
-void end_thread(ThreadState& self) {
+void on_thread_exit(ThreadState& self) {
   const sys::KeepErrno keep;
-  self.place = Place::kWriting;
+  self.location = Location::kRecorder;
   compiler_barrier();
   if (recording() && self.session == sessions && self.writer != &no_writer) {
     Writer& writer = *self.writer;
@@ -251,14 +251,14 @@ void end_thread(ThreadState& self) {
       madvise(writer.block, kBlockBytes,
               MADV_DONTNEED);  // it is in the file's cache, and need not be in the program's memory
     }
-    give_back(writer);
+    return_writer(writer);
   }
   self.ended = true;
   compiler_barrier();
-  self.place = Place::kOutside;
+  self.location = Location::kProgram;
 }
 
-void note_waited(Writer& writer) {
+void record_waited(Writer& writer) {
   const sys::KeepErrno keep;
   const std::uint64_t waited = sys::waited_ns();
   if (waited > writer.waited) {
@@ -267,7 +267,7 @@ void note_waited(Writer& writer) {
   }
 }
 
-void sample(Writer& writer, std::uint64_t now) {
+void sample_resident(Writer& writer, std::uint64_t now) {
   std::uint64_t next = session->next_sample.load(std::memory_order_relaxed);
   if (now < next) {
     writer.sample_at = next;
@@ -280,9 +280,10 @@ void sample(Writer& writer, std::uint64_t now) {
   }
   writer.sample_at = now + interval;
   const sys::KeepErrno keep;
-  note_time();
-  const std::uint64_t most = units(kSampleEvery);
-  session->sample_interval.store(2 * interval < most ? 2 * interval : most, std::memory_order_relaxed);
+  update_clock_pair();
+  const std::uint64_t max_interval = units(kSampleEvery);
+  session->sample_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
+                                 std::memory_order_relaxed);
   const std::uint64_t resident = sys::resident_bytes();
   if (resident == 0) {
     return;
@@ -313,7 +314,7 @@ std::uint32_t phase_number(const char* name) {
   for (std::size_t i = 0; i + 1 < sizeof(text) && name[i] != 0; ++i) {
     text[i] = name[i];
   }
-  for (std::uint32_t i = 0; i < known && i < kPhases; ++i) {
+  for (std::uint32_t i = 0; i < known && i < kMaxPhases; ++i) {
     if (h.phase[i].ready.load(std::memory_order_acquire) != 0 &&
         std::memcmp(h.phase[i].name, text, sizeof(text)) == 0) {
       return i;
@@ -321,16 +322,16 @@ std::uint32_t phase_number(const char* name) {
   }
   // Two threads that name a phase for the first time at once give it two numbers; the reader makes one of them.
   const std::uint32_t number = h.phases.fetch_add(1, std::memory_order_acq_rel);
-  if (number >= kPhases) {
-    h.phases.store(kPhases, std::memory_order_relaxed);
-    return kPhases - 1;
+  if (number >= kMaxPhases) {
+    h.phases.store(kMaxPhases, std::memory_order_relaxed);
+    return kMaxPhases - 1;
   }
   std::memcpy(h.phase[number].name, text, sizeof(text));
   h.phase[number].ready.store(1, std::memory_order_release);
   return number;
 }
 
-void finish(ThreadState& self) {
+void finish_recording(ThreadState& self) {
   // Also called in the child of a vfork, which is not the process whose memory it uses.
   if (!recording() || static_cast<std::uint64_t>(sys::process_id()) != session->header->pid) {
     return;
@@ -342,20 +343,20 @@ void finish(ThreadState& self) {
     if (writer != nullptr) {
       put_other(*writer, Other::kTouched, resident);
       put_other_address(*writer, Other::kLive, address);
-      give_back(*writer);
+      return_writer(*writer);
     }
   });
-  note_time();
+  update_clock_pair();
   Ending running = Ending::kRunning;
   session->header->ending.compare_exchange_strong(running, Ending::kExited, std::memory_order_release);
 }
 
-void stop(int error) {
+void stop_recording(int error) {
   State recording = State::kRecording;
   if (session->state.compare_exchange_strong(recording, State::kStopped, std::memory_order_acq_rel)) {
     session->header->error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
     session->header->ending.store(Ending::kStopped, std::memory_order_release);
-    say("recording stops here, and the program goes on", error);
+    print_error("recording stops here, and the program goes on", error);
   }
 }
 

@@ -17,10 +17,10 @@
 namespace heapwright::recorder {
 
 struct alignas(128) Writer : Stream {
-  std::uint64_t waited = 0;         // nanoseconds its thread has waited for a processor, as last told
-  std::uint64_t sample_at = 0;      // when to look whether resident memory is to be sampled
-  std::uint32_t countdown = 0;      // events until the next stamp, where not each has one
-  std::atomic<std::uint8_t> every;  // each event is stamped: there are other writers
+  std::uint64_t waited = 0;     // nanoseconds its thread has waited for a processor, as last told
+  std::uint64_t sample_at = 0;  // when to look whether resident memory is to be sampled
+  std::uint32_t countdown = 0;  // events until the next stamp, where not each has one
+  std::atomic<std::uint8_t> stamp_every_event;  // each event is stamped: there are other writers
   std::atomic<std::uint8_t> taken;
   std::uint32_t thread = 0;  // whose the records are that come next
   std::uint8_t* block = nullptr;
@@ -46,20 +46,20 @@ struct Session {
 inline constexpr std::uint32_t kNoThread = ~std::uint32_t{0};
 
 // Where a thread is with respect to the recorder.
-enum class Place : std::uint8_t {
-  kOutside,  // in the program
-  kInside,   // in the real allocator: calls made from there are its own affair and not the program's
-  kWriting,  // in the recorder: whoever calls malloc now is a signal handler
+enum class Location : std::uint8_t {
+  kProgram,    // in the program
+  kAllocator,  // in the real allocator: calls made from there are its own affair and not the program's
+  kRecorder,   // in the recorder: whoever calls malloc now is a signal handler
 };
 
 struct ThreadState {
   Writer* writer;
-  Place place;
-  bool ended;             // its end is recorded; what comes now comes from the C library's last rites
-  std::uint32_t thread;   // its number in the file, or kNoThread
-  std::uint32_t session;  // which session that is of
-  const void* last_made;  // the block that was recorded last
-  const void* sized;      // what sized delete is about to pass to plain delete
+  Location location;
+  bool ended;                // its end is recorded; what comes now comes from the C library's last rites
+  std::uint32_t thread;      // its number in the file, or kNoThread
+  std::uint32_t session;     // which session that is of
+  const void* last_block;    // the block that was recorded last
+  const void* sized_delete;  // what sized delete is about to pass to plain delete
 };
 
 extern Session* session;  // nullptr before the first event
@@ -74,24 +74,24 @@ void configure();
 
 // A writer for this thread with room for an event; nullptr: there is none, or nothing is recorded.
 Writer* refill(ThreadState& self);
-// A spare writer for one event of this thread, to be given back; nullptr where nothing is recorded.
+// A borrow_writer writer for one event of this thread, to be given back; nullptr where nothing is recorded.
 Writer* borrow(ThreadState& self);
-void give_back(Writer& writer);
+void return_writer(Writer& writer);
 // Records that the thread ends, and lets others have its writer.
-void end_thread(ThreadState& self);
+void on_thread_exit(ThreadState& self);
 
 // Records how long the thread waited for a processor, after a pause.
-void note_waited(Writer& writer);
+void record_waited(Writer& writer);
 
 // Records resident memory if its time has come; sets when to look again.
-void sample(Writer& writer, std::uint64_t now);
+void sample_resident(Writer& writer, std::uint64_t now);
 // Counts a call that was refused memory.
 void count_failure();
 // The number of a phase of this name.
 std::uint32_t phase_number(const char* name);
 // The process ends. `self` may have more to record.
-void finish(ThreadState& self);
+void finish_recording(ThreadState& self);
 // Stops recording for good, says why, and lets the program go on.
-void stop(int error);
+void stop_recording(int error);
 
 }  // namespace heapwright::recorder

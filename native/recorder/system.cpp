@@ -32,10 +32,10 @@ std::uint64_t resident_bytes() {
 std::uint64_t waited_ns() { return second_number("/proc/thread-self/schedstat"); }
 
 int reserve(int file, std::uint64_t where, std::uint64_t bytes) {
-  rlimit most{};
+  rlimit limits{};
   // Above its limit the kernel sends SIGXFSZ, which would end the program.
-  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
-      where + bytes > most.rlim_cur) {
+  if (getrlimit(RLIMIT_FSIZE, &limits) == 0 && limits.rlim_cur != RLIM_INFINITY &&
+      where + bytes > limits.rlim_cur) {
     return EFBIG;
   }
   for (;;) {

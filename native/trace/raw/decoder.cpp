@@ -27,7 +27,7 @@ bool BlockDecoder::read(std::size_t width, std::uint64_t& value) {
 
 void BlockDecoder::read_address(Distance distance, Record& record) {
   const std::uint64_t unit = bases_.unit(distance);
-  bases_.move(distance, unit);
+  bases_.update(distance, unit);
   record.address = unit * kAddressUnit;
 }
 
@@ -69,18 +69,18 @@ bool BlockDecoder::read_other(unsigned tag, Record& record) {
     case Other::kClock:
       clock_ += record.value;
       break;
-    case Other::kFar:
-      bases_.renew(record.value);
+    case Other::kNewBase:
+      bases_.replace_next(record.value);
       break;
     case Other::kStamped:
       stamped_ = true;
       break;
-    case Other::kLarge:
+    case Other::kSizeHighBits:
       large_ = record.value;
       break;
     case Other::kLive:
     case Other::kUsableSize:
-    case Other::kInner:
+    case Other::kInternalBlock:
       read_address({.zigzag = record.value / kBases, .base = static_cast<unsigned>(record.value % kBases)},
                    record);
       break;
@@ -108,7 +108,7 @@ BlockDecoder::Result BlockDecoder::next(Record& record) {
   return Result::kRecord;
 }
 
-std::size_t BlockDecoder::rest() const {
+std::size_t BlockDecoder::unread_bytes() const {
   std::size_t end = bytes_.size();
   while (end > at_ && bytes_[end - 1] == 0) {
     --end;

@@ -27,7 +27,7 @@ class BlockDecoder {
 
   Result next(Record& record);
   // Bytes from here to the last that is not zero: what is lost after kCorrupt.
-  std::size_t rest() const;
+  std::size_t unread_bytes() const;
   // Bytes of the block that were read, its header included.
   std::size_t used() const { return at_; }
 

@@ -74,12 +74,12 @@ void RawFile::find_blocks(std::uint64_t bytes) {
     }
     blocks_.push_back({block.sequence, block.writer, static_cast<std::uint32_t>(index)});
   }
-  std::sort(blocks_.begin(), blocks_.end(), [](const BlockPlace& a, const BlockPlace& b) {
+  std::sort(blocks_.begin(), blocks_.end(), [](const BlockLocation& a, const BlockLocation& b) {
     return std::tie(a.writer, a.sequence, a.index) < std::tie(b.writer, b.sequence, b.index);
   });
 }
 
-std::vector<std::uint8_t>& RawFile::read(const BlockPlace& block, std::vector<std::uint8_t>& into) const {
+std::vector<std::uint8_t>& RawFile::read(const BlockLocation& block, std::vector<std::uint8_t>& into) const {
   into.resize(kBlockBytes);
   into.resize(read_at((std::uint64_t{block.index} + 1) * kBlockBytes, into.data(), kBlockBytes));
   return into;

@@ -9,7 +9,7 @@
 
 namespace heapwright::raw {
 
-struct BlockPlace {
+struct BlockLocation {
   std::uint64_t sequence = 0;
   std::uint32_t writer = 0;
   std::uint32_t index = 0;
@@ -25,13 +25,13 @@ class RawFile {
 
   const FileHeader& header() const { return *reinterpret_cast<const FileHeader*>(header_.data()); }
   // Sorted by writer, then sequence.
-  const std::vector<BlockPlace>& blocks() const { return blocks_; }
+  const std::vector<BlockLocation>& blocks() const { return blocks_; }
   // Bytes of blocks whose header makes no sense.
   std::uint64_t lost_bytes() const { return lost_; }
   // The file ends within a block.
   bool truncated() const { return truncated_; }
   // A block's bytes, fewer where the file ends within it.
-  std::vector<std::uint8_t>& read(const BlockPlace& block, std::vector<std::uint8_t>& into) const;
+  std::vector<std::uint8_t>& read(const BlockLocation& block, std::vector<std::uint8_t>& into) const;
 
  private:
   explicit RawFile(int file) : file_(file), header_(kBlockBytes) {}
@@ -40,7 +40,7 @@ class RawFile {
 
   int file_;
   std::vector<std::uint8_t> header_;
-  std::vector<BlockPlace> blocks_;
+  std::vector<BlockLocation> blocks_;
   std::uint64_t lost_ = 0;
   bool truncated_ = false;
 };

@@ -15,7 +15,7 @@ std::string text_of(const char* field, std::size_t room) { return {field, strnle
 
 std::vector<std::uint64_t> read_phases(const FileHeader& raw, std::vector<std::string>& names) {
   std::vector<std::uint64_t> numbers;
-  const std::uint32_t count = std::min(raw.phases.load(), raw::kPhases);
+  const std::uint32_t count = std::min(raw.phases.load(), raw::kMaxPhases);
   for (std::uint32_t i = 0; i < count; ++i) {
     std::string name = text_of(raw.phase[i].name, sizeof(raw.phase[i].name));
     const auto known = std::find(names.begin(), names.end(), name);
@@ -44,7 +44,7 @@ Header read_header(const FileHeader& raw) {
   return header;
 }
 
-Time::Time(const FileHeader& raw)
+ClockConversion::ClockConversion(const FileHeader& raw)
     : first_(raw.first_stamp),
       units_(raw.last_stamp.load() - raw.first_stamp),
       ns_(raw.last_ns.load() - raw.first_ns) {
@@ -59,7 +59,7 @@ Time::Time(const FileHeader& raw)
   }
 }
 
-std::uint64_t Time::of(std::uint64_t stamp) const {
+std::uint64_t ClockConversion::to_ns(std::uint64_t stamp) const {
   constexpr std::uint64_t kMax = 1ULL << 62;
   if (stamp <= first_) {
     return 0;

@@ -17,10 +17,10 @@ Header read_header(const raw::FileHeader& raw);
 std::vector<std::uint64_t> read_phases(const raw::FileHeader& raw, std::vector<std::string>& names);
 
 // From the clock's units to nanoseconds since the beginning.
-class Time {
+class ClockConversion {
  public:
-  explicit Time(const raw::FileHeader& raw);
-  std::uint64_t of(std::uint64_t stamp) const;
+  explicit ClockConversion(const raw::FileHeader& raw);
+  std::uint64_t to_ns(std::uint64_t stamp) const;
 
  private:
   std::uint64_t first_;

@@ -20,10 +20,10 @@ namespace {
 
 using raw::Ending;
 using raw::FileHeader;
-using raw::Item;
 using raw::Other;
 using raw::RawFile;
 using raw::Tag;
+using raw::TimedRecord;
 using raw::WriterStream;
 
 struct Live {
@@ -49,9 +49,9 @@ constexpr std::uint64_t kSlack = 8;
 class Reader : public RawSource {
  public:
   explicit Reader(std::unique_ptr<RawFile> file)
-      : file_(std::move(file)), header_(read_header(file_->header())), time_(file_->header()) {
+      : file_(std::move(file)), header_(read_header(file_->header())), clock_conversion_(file_->header()) {
     phases_ = read_phases(file_->header(), header_.phases);
-    const std::vector<raw::BlockPlace>& blocks = file_->blocks();
+    const std::vector<raw::BlockLocation>& blocks = file_->blocks();
     for (std::size_t begin = 0; begin < blocks.size();) {
       std::size_t end = begin;
       while (end < blocks.size() && blocks[end].writer == blocks[begin].writer) {
@@ -71,62 +71,62 @@ class Reader : public RawSource {
   RawFacts facts() const override;
 
  private:
-  // One writer's next record; `late` after it was put off because it made no sense yet.
+  // One writer's next record; `deferred` after it was put off because it made no sense yet.
   struct Head {
     explicit Head(WriterStream of) : stream(std::move(of)) {}
     WriterStream stream;
-    Item item;
-    bool late = false;
+    TimedRecord record;
+    bool deferred = false;
   };
-  struct Waiting {
+  struct QueueEntry {
     std::uint64_t clock;
     std::size_t head;
-    bool operator>(const Waiting& other) const {
+    bool operator>(const QueueEntry& other) const {
       return clock != other.clock ? clock > other.clock : head > other.head;
     }
   };
   // An object between the two halves of its reallocation.
-  struct Moving {
+  struct PendingRealloc {
     bool known = false;
     Live live;
   };
   struct Thread {
     std::uint32_t number = 0;
-    std::vector<Moving> moving;
+    std::vector<PendingRealloc> pending;
   };
 
   void advance(std::size_t i) {
     Head& head = heads_[i];
-    head.late = false;
-    if (head.stream.next(head.item)) {
-      waiting_.push({head.item.clock, i});
+    head.deferred = false;
+    if (head.stream.next(head.record)) {
+      queue_.push({head.record.clock, i});
     }
   }
-  bool makes_sense(const Item& item);
-  void take(const Item& item);
-  void take_other(const Item& item, Thread& thread);
-  void take_make(const Item& item, Thread& thread, Kind kind);
-  void take_end(const Item& item, Thread& thread, Kind kind);
-  void finish_move(const Item& item, Thread& thread);
-  Thread& thread_of(const Item& item);
-  void emit(const Item& item, const Thread& thread, Event event);
-  void miss(std::uint64_t address);
-  void make_room_at(const Item& item, const Thread& thread);
+  bool is_possible(const TimedRecord& record);
+  void take(const TimedRecord& record);
+  void on_other(const TimedRecord& record, Thread& thread);
+  void on_alloc(const TimedRecord& record, Thread& thread, Kind kind);
+  void on_free(const TimedRecord& record, Thread& thread, Kind kind);
+  void finish_realloc(const TimedRecord& record, Thread& thread);
+  Thread& thread_of(const TimedRecord& record);
+  void emit(const TimedRecord& record, const Thread& thread, Event event);
+  void on_unknown_address(std::uint64_t address);
+  void free_object_at(const TimedRecord& record, const Thread& thread);
 
   std::unique_ptr<RawFile> file_;
   Header header_;
-  Time time_;
+  ClockConversion clock_conversion_;
   std::vector<std::uint64_t> phases_;
   std::vector<Head> heads_;
-  std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting_;
+  std::priority_queue<QueueEntry, std::vector<QueueEntry>, std::greater<>> queue_;
   std::deque<Event> ready_;
   std::unordered_map<std::uint32_t, Thread, Mixed> threads_;
   std::uint32_t threads_seen_ = 0;
   LiveObjects live_;
-  std::unordered_set<std::uint64_t, Mixed> inner_;  // blocks that were made inside the allocator
+  std::unordered_set<std::uint64_t, Mixed> internal_blocks_;  // blocks that were made inside the allocator
   std::uint64_t objects_ = 0;
   std::uint64_t last_time_ = 0;
-  std::uint64_t last_clock_ = 0;  // of the item before
+  std::uint64_t last_clock_ = 0;  // of the record before
   std::uint64_t waited_ = 0;      // nanoseconds, for a processor: no time of the program's
   std::uint64_t dropped_ = 0;
   RawFacts facts_;
@@ -134,66 +134,66 @@ class Reader : public RawSource {
 
 bool Reader::next(Event& event) {
   while (ready_.empty()) {
-    if (waiting_.empty()) {
+    if (queue_.empty()) {
       return false;
     }
-    const std::size_t i = waiting_.top().head;
-    waiting_.pop();
+    const std::size_t i = queue_.top().head;
+    queue_.pop();
     Head& head = heads_[i];
-    if (!makes_sense(head.item)) {
+    if (!is_possible(head.record)) {
       // Perhaps it comes after another writer's event with nearly the same stamp: let those go first.
-      if (!head.late && !waiting_.empty() && waiting_.top().clock <= head.item.clock + kSlack) {
-        head.late = true;
-        waiting_.push({head.item.clock + kSlack, i});
+      if (!head.deferred && !queue_.empty() && queue_.top().clock <= head.record.clock + kSlack) {
+        head.deferred = true;
+        queue_.push({head.record.clock + kSlack, i});
         continue;
       }
-    } else if (head.late) {
+    } else if (head.deferred) {
       ++facts_.reordered;
     }
-    const Item item = head.item;
+    const TimedRecord record = head.record;
     advance(i);
-    take(item);
+    take(record);
   }
   event = ready_.front();
   ready_.pop_front();
   return true;
 }
 
-bool Reader::makes_sense(const Item& item) {
-  switch (item.record.tag) {
+bool Reader::is_possible(const TimedRecord& record) {
+  switch (record.record.tag) {
     case Tag::kMalloc:
     case Tag::kCalloc:
     case Tag::kRealloc:
-      return live_.find(item.record.address) == nullptr;
+      return live_.find(record.record.address) == nullptr;
     case Tag::kFree:
     case Tag::kFreeSized:
-    case Tag::kRelease:
-      return live_.find(item.record.address) != nullptr;
+    case Tag::kReallocBegin:
+      return live_.find(record.record.address) != nullptr;
     default:
       return true;
   }
 }
 
-Reader::Thread& Reader::thread_of(const Item& item) {
-  const auto [at, is_new] = threads_.try_emplace(item.thread);
+Reader::Thread& Reader::thread_of(const TimedRecord& record) {
+  const auto [at, is_new] = threads_.try_emplace(record.thread);
   if (is_new) {
     at->second.number = threads_seen_++;
-    emit(item, at->second, {.kind = Kind::kThreadStart});
+    emit(record, at->second, {.kind = Kind::kThreadStart});
   }
   return at->second;
 }
 
-void Reader::emit(const Item& item, const Thread& thread, Event event) {
+void Reader::emit(const TimedRecord& record, const Thread& thread, Event event) {
   event.thread = thread.number;
-  const std::uint64_t passed = time_.of(item.clock);
+  const std::uint64_t passed = clock_conversion_.to_ns(record.clock);
   last_time_ = std::max(last_time_, passed - std::min(passed, waited_));
   event.time = last_time_;
   ready_.push_back(event);
 }
 
 // Of memory that nobody made. A forked process has some of its parent's.
-void Reader::miss(std::uint64_t address) {
-  if (inner_.erase(address) != 0) {
+void Reader::on_unknown_address(std::uint64_t address) {
+  if (internal_blocks_.erase(address) != 0) {
     return;  // made by the allocator for itself
   }
   if (file_->header().forked != 0) {
@@ -206,165 +206,166 @@ void Reader::miss(std::uint64_t address) {
 }
 
 // Something is made where an object lives: its end has been lost, or is yet to come.
-void Reader::make_room_at(const Item& item, const Thread& thread) {
-  const Live* const there = live_.find(item.record.address);
+void Reader::free_object_at(const TimedRecord& record, const Thread& thread) {
+  const Live* const there = live_.find(record.record.address);
   if (there != nullptr) {
     ++facts_.inverted;
     ++dropped_;
-    emit(item, thread, {.kind = Kind::kFree, .object = there->object, .size = there->size});
+    emit(record, thread, {.kind = Kind::kFree, .object = there->object, .size = there->size});
     live_.erase(*there);
   }
 }
 
-void Reader::take_make(const Item& item, Thread& thread, Kind kind) {
-  if (item.record.address == 0) {
+void Reader::on_alloc(const TimedRecord& record, Thread& thread, Kind kind) {
+  if (record.record.address == 0) {
     ++dropped_;
     return;
   }
-  make_room_at(item, thread);
-  inner_.erase(item.record.address);
-  const std::uint64_t size = item.record.size;
-  const std::uint64_t alignment = item.alignment_log2 < 0 ? 0 : std::uint64_t{1} << item.alignment_log2;
-  live_.insert({.address = item.record.address, .object = objects_, .size = size});
-  emit(item, thread,
-       {.kind = item.alignment_log2 < 0 ? kind : Kind::kAligned,
+  free_object_at(record, thread);
+  internal_blocks_.erase(record.record.address);
+  const std::uint64_t size = record.record.size;
+  const std::uint64_t alignment = record.alignment_log2 < 0 ? 0 : std::uint64_t{1} << record.alignment_log2;
+  live_.insert({.address = record.record.address, .object = objects_, .size = size});
+  emit(record, thread,
+       {.kind = record.alignment_log2 < 0 ? kind : Kind::kAligned,
         .object = objects_,
         .size = size,
         .alignment = alignment});
   ++objects_;
 }
 
-void Reader::take_end(const Item& item, Thread& thread, Kind kind) {
-  const Live* const live = live_.find(item.record.address);
+void Reader::on_free(const TimedRecord& record, Thread& thread, Kind kind) {
+  const Live* const live = live_.find(record.record.address);
   if (live == nullptr) {
-    miss(item.record.address);
+    on_unknown_address(record.record.address);
     return;
   }
-  emit(item, thread,
+  emit(record, thread,
        {.kind = kind,
         .object = live->object,
         .size = kind == Kind::kFreeSized ? live->size : 0,
-        .touched = item.touched == ~std::uint64_t{0} ? kUnknown : item.touched});
+        .touched = record.touched == ~std::uint64_t{0} ? kUnknown : record.touched});
   live_.erase(*live);
 }
 
-void Reader::finish_move(const Item& item, Thread& thread) {
-  Moving moving;
-  if (!thread.moving.empty()) {
-    moving = thread.moving.back();
-    thread.moving.pop_back();
+void Reader::finish_realloc(const TimedRecord& record, Thread& thread) {
+  PendingRealloc pending;
+  if (!thread.pending.empty()) {
+    pending = thread.pending.back();
+    thread.pending.pop_back();
   }
-  const bool moved = item.record.tag == Tag::kRealloc;
-  if (!moving.known) {
+  const bool moved = record.record.tag == Tag::kRealloc;
+  if (!pending.known) {
     if (moved) {
-      take_make(item, thread, Kind::kMalloc);
+      on_alloc(record, thread, Kind::kMalloc);
     }
     return;
   }
-  Live& live = moving.live;
+  Live& live = pending.live;
   if (moved) {
-    if (item.record.address == 0) {
+    if (record.record.address == 0) {
       ++dropped_;
       return;
     }
-    make_room_at(item, thread);
-    inner_.erase(item.record.address);
-    live.address = item.record.address;
-    live.size = item.record.size;
+    free_object_at(record, thread);
+    internal_blocks_.erase(record.record.address);
+    live.address = record.record.address;
+    live.size = record.record.size;
     live_.insert(live);
-    emit(item, thread, {.kind = Kind::kRealloc, .object = live.object, .size = live.size});
-  } else if (item.record.other == Other::kGone) {
-    emit(item, thread, {.kind = Kind::kFree, .object = live.object});
+    emit(record, thread, {.kind = Kind::kRealloc, .object = live.object, .size = live.size});
+  } else if (record.record.other == Other::kReallocFreed) {
+    emit(record, thread, {.kind = Kind::kFree, .object = live.object});
   } else if (live_.find(live.address) == nullptr) {
     live_.insert(live);
   }
 }
 
-void Reader::take_other(const Item& item, Thread& thread) {
-  const std::uint64_t value = item.record.value;
-  switch (item.record.other) {
+void Reader::on_other(const TimedRecord& record, Thread& thread) {
+  const std::uint64_t value = record.record.value;
+  switch (record.record.other) {
     case Other::kThreadEnd:
-      emit(item, thread, {.kind = Kind::kThreadEnd});
-      threads_.erase(item.thread);  // what it still does is another thread's doing
+      emit(record, thread, {.kind = Kind::kThreadEnd});
+      threads_.erase(record.thread);  // what it still does is another thread's doing
       break;
     case Other::kLive:
     case Other::kUsableSize:
-      if (const Live* const live = live_.find(item.record.address); live != nullptr) {
-        const bool is_live = item.record.other == Other::kLive;
-        emit(item, thread,
+      if (const Live* const live = live_.find(record.record.address); live != nullptr) {
+        const bool is_live = record.record.other == Other::kLive;
+        emit(record, thread,
              {.kind = is_live ? Kind::kTouched : Kind::kUsableSize,
               .object = live->object,
-              .touched = is_live ? item.touched : kUnknown});
-      } else if (item.record.other == Other::kUsableSize) {
-        miss(item.record.address);
+              .touched = is_live ? record.touched : kUnknown});
+      } else if (record.record.other == Other::kUsableSize) {
+        on_unknown_address(record.record.address);
       }
       break;
-    case Other::kKept:
-    case Other::kGone:
-      finish_move(item, thread);
+    case Other::kReallocFailed:
+    case Other::kReallocFreed:
+      finish_realloc(record, thread);
       break;
     case Other::kWaited:
       // Only where nobody did anything: while others go on the process's time does.
-      waited_ +=
-          std::min(value, time_.of(item.clock) - std::min(time_.of(last_clock_), time_.of(item.clock)));
+      waited_ += std::min(
+          value, clock_conversion_.to_ns(record.clock) -
+                     std::min(clock_conversion_.to_ns(last_clock_), clock_conversion_.to_ns(record.clock)));
       break;
-    case Other::kInner:
-      inner_.insert(item.record.address);
+    case Other::kInternalBlock:
+      internal_blocks_.insert(record.record.address);
       break;
     case Other::kFork:
-      emit(item, thread, {.kind = Kind::kFork, .value = value});
+      emit(record, thread, {.kind = Kind::kFork, .value = value});
       break;
     case Other::kPhase:
       if (value < phases_.size()) {
-        emit(item, thread, {.kind = Kind::kPhase, .value = phases_[value]});
+        emit(record, thread, {.kind = Kind::kPhase, .value = phases_[value]});
       } else {
         ++dropped_;
       }
       break;
     case Other::kResident:
-      emit(item, thread, {.kind = Kind::kResident, .value = value});
+      emit(record, thread, {.kind = Kind::kResident, .value = value});
       break;
     default:
       break;  // kThreadStart: thread_of has seen to it
   }
 }
 
-void Reader::take(const Item& item) {
-  Thread& thread = thread_of(item);
-  switch (item.record.tag) {
+void Reader::take(const TimedRecord& record) {
+  Thread& thread = thread_of(record);
+  switch (record.record.tag) {
     case Tag::kMalloc:
-      take_make(item, thread, Kind::kMalloc);
+      on_alloc(record, thread, Kind::kMalloc);
       break;
     case Tag::kCalloc:
-      take_make(item, thread, Kind::kCalloc);
+      on_alloc(record, thread, Kind::kCalloc);
       break;
     case Tag::kFree:
-      take_end(item, thread, Kind::kFree);
+      on_free(record, thread, Kind::kFree);
       break;
     case Tag::kFreeSized:
-      take_end(item, thread, Kind::kFreeSized);
+      on_free(record, thread, Kind::kFreeSized);
       break;
-    case Tag::kRelease: {
-      Moving moving;
-      if (const Live* const live = live_.find(item.record.address); live != nullptr) {
-        moving = {.known = true, .live = *live};
+    case Tag::kReallocBegin: {
+      PendingRealloc pending;
+      if (const Live* const live = live_.find(record.record.address); live != nullptr) {
+        pending = {.known = true, .live = *live};
         live_.erase(*live);
       } else {
-        miss(item.record.address);
+        on_unknown_address(record.record.address);
       }
-      thread.moving.push_back(moving);
+      thread.pending.push_back(pending);
       break;
     }
     case Tag::kRealloc:
-      finish_move(item, thread);
+      finish_realloc(record, thread);
       break;
     case Tag::kOther:
-      take_other(item, thread);
+      on_other(record, thread);
       break;
     case Tag::kEnd:
       break;
   }
-  last_clock_ = item.clock;
+  last_clock_ = record.clock;
 }
 
 RawFacts Reader::facts() const {

@@ -7,7 +7,7 @@ namespace heapwright::raw {
 
 bool WriterStream::open_block() {
   while (next_block_ < blocks_.size()) {
-    const BlockPlace& place = blocks_[next_block_];
+    const BlockLocation& place = blocks_[next_block_];
     const std::uint64_t expected = next_block_ == 0 ? 0 : blocks_[next_block_ - 1].sequence + 1;
     ++next_block_;
     if (place.sequence > expected) {
@@ -38,7 +38,7 @@ void WriterStream::take_prefix(const Record& record) {
   }
 }
 
-bool WriterStream::next(Item& item) {
+bool WriterStream::next(TimedRecord& item) {
   for (;;) {
     if (!in_block_ && !open_block()) {
       return false;
@@ -46,7 +46,7 @@ bool WriterStream::next(Item& item) {
     Record record;
     const BlockDecoder::Result result = decoder_.next(record);
     if (result != BlockDecoder::Result::kRecord) {
-      lost_bytes_ += result == BlockDecoder::Result::kCorrupt ? decoder_.rest() : 0;
+      lost_bytes_ += result == BlockDecoder::Result::kCorrupt ? decoder_.unread_bytes() : 0;
       bytes_ += decoder_.used();
       in_block_ = false;
       continue;

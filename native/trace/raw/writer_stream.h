@@ -9,7 +9,7 @@
 
 namespace heapwright::raw {
 
-struct Item {
+struct TimedRecord {
   Record record;
   std::uint32_t thread = 0;
   std::uint64_t clock = 0;  // never less than of the one before
@@ -20,9 +20,9 @@ struct Item {
 class WriterStream {
  public:
   // `blocks`: this writer's.
-  WriterStream(const RawFile& file, std::span<const BlockPlace> blocks) : file_(&file), blocks_(blocks) {}
+  WriterStream(const RawFile& file, std::span<const BlockLocation> blocks) : file_(&file), blocks_(blocks) {}
 
-  bool next(Item& item);
+  bool next(TimedRecord& item);
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t lost_bytes() const { return lost_bytes_; }
   std::uint64_t lost_blocks() const { return lost_blocks_; }
@@ -32,7 +32,7 @@ class WriterStream {
   void take_prefix(const Record& record);
 
   const RawFile* file_;
-  std::span<const BlockPlace> blocks_;
+  std::span<const BlockLocation> blocks_;
   std::size_t next_block_ = 0;
   std::vector<std::uint8_t> buffer_;
   BlockDecoder decoder_;

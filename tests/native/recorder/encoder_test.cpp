@@ -28,7 +28,7 @@ class Random {
 bool has_size(Tag tag) { return tag == Tag::kMalloc || tag == Tag::kCalloc || tag == Tag::kRealloc; }
 
 bool has_address(Other other) {
-  return other == Other::kLive || other == Other::kUsableSize || other == Other::kInner;
+  return other == Other::kLive || other == Other::kUsableSize || other == Other::kInternalBlock;
 }
 
 // Writes a random record and says what the decoder should make of it; prefixes the encoder adds by itself are not among them.
@@ -80,7 +80,7 @@ void expect_same(const Record& got, const Record& wanted) {
 BlockDecoder::Result next_asked(BlockDecoder& decoder, Record& record) {
   for (;;) {
     const BlockDecoder::Result result = decoder.next(record);
-    const bool own = record.tag == Tag::kOther && record.other <= Other::kLarge;
+    const bool own = record.tag == Tag::kOther && record.other <= Other::kSizeHighBits;
     if (result != BlockDecoder::Result::kRecord || !own) {
       return result;
     }
@@ -184,7 +184,7 @@ TEST(Decoder, ReadsNothingBeyondAnyBytes) {
     while (decoder.next(record) == BlockDecoder::Result::kRecord) {
       ASSERT_LE(++records, block.size());
     }
-    EXPECT_LE(decoder.used() + decoder.rest(), block.size());
+    EXPECT_LE(decoder.used() + decoder.unread_bytes(), block.size());
   }
 }
 

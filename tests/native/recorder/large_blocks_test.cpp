@@ -21,12 +21,12 @@ TEST(LargeBlocks, AreFoundUntilTheyEnd) {
     const auto* const block = reinterpret_cast<const void*>(0x7f0000000010 + random() % 500 * 0x11000);
     const auto known = model.find(block);
     if (known == model.end()) {
-      EXPECT_EQ(table->ended(block), 0U);
-      table->made(block, kLarge + static_cast<std::size_t>(i));
+      EXPECT_EQ(table->remove(block), 0U);
+      table->insert(block, kLarge + static_cast<std::size_t>(i));
       model[block] = kLarge + static_cast<std::size_t>(i);
       EXPECT_TRUE(may_be_large(block));
     } else {
-      EXPECT_EQ(table->ended(block), known->second);
+      EXPECT_EQ(table->remove(block), known->second);
       model.erase(known);
     }
   }

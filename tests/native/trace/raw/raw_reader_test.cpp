@@ -121,7 +121,7 @@ TEST(RawReader, AnAddressMadeTwiceEndsTheFirst) {
 TEST(RawReader, AReallocatedObjectKeepsItsId) {
   RawBuilder raw;
   raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
-  raw.event(0, 200, Tag::kRelease, 0x1000);
+  raw.event(0, 200, Tag::kReallocBegin, 0x1000);
   raw.event(1, 300, Tag::kMalloc, 0x1000, 5);
   raw.event(0, 400, Tag::kRealloc, 0x3000, 99);
   raw.event(0, 500, Tag::kFree, 0x3000);
@@ -138,10 +138,10 @@ TEST(RawReader, AReallocatedObjectKeepsItsId) {
 TEST(RawReader, AFailedReallocationLeavesTheObject) {
   RawBuilder raw;
   raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
-  raw.event(0, 200, Tag::kRelease, 0x1000);
-  raw.other(0, 300, Other::kKept, 0);
-  raw.event(0, 400, Tag::kRelease, 0x1000);
-  raw.other(0, 500, Other::kGone, 0);
+  raw.event(0, 200, Tag::kReallocBegin, 0x1000);
+  raw.other(0, 300, Other::kReallocFailed, 0);
+  raw.event(0, 400, Tag::kReallocBegin, 0x1000);
+  raw.other(0, 500, Other::kReallocFreed, 0);
   EXPECT_EQ(steps(read_built(raw)), (std::vector<Step>{{Kind::kMalloc, 0, 0}, {Kind::kFree, 0, 0}}));
 }
 
@@ -150,8 +150,8 @@ TEST(RawReader, ReallocationsNest) {
   RawBuilder raw;
   raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
   raw.event(0, 110, Tag::kMalloc, 0x2000, 11);
-  raw.event(0, 200, Tag::kRelease, 0x1000);
-  raw.event(0, 210, Tag::kRelease, 0x2000);
+  raw.event(0, 200, Tag::kReallocBegin, 0x1000);
+  raw.event(0, 210, Tag::kReallocBegin, 0x2000);
   raw.event(0, 220, Tag::kRealloc, 0x5000, 22);
   raw.event(0, 230, Tag::kRealloc, 0x6000, 33);
   const Read read = read_built(raw);
@@ -164,7 +164,7 @@ TEST(RawReader, WhatAForkedProcessHasFromItsParentIsNoLoss) {
   RawBuilder raw;
   raw.header().forked = 1;
   raw.event(0, 100, Tag::kFree, 0x1000);
-  raw.event(0, 200, Tag::kRelease, 0x2000);
+  raw.event(0, 200, Tag::kReallocBegin, 0x2000);
   raw.event(0, 300, Tag::kRealloc, 0x3000, 50);
   const Read read = read_built(raw);
   EXPECT_EQ(steps(read), (std::vector<Step>{{Kind::kMalloc, 0, 0}}));
@@ -175,7 +175,7 @@ TEST(RawReader, WhatAForkedProcessHasFromItsParentIsNoLoss) {
 TEST(RawReader, WhatTheAllocatorMadeForItselfMayBeFreedByAnybody) {
   RawBuilder raw;
   raw.writer(0);
-  recorder::put_other_address(raw.writer(0), Other::kInner, 0x1000);
+  recorder::put_other_address(raw.writer(0), Other::kInternalBlock, 0x1000);
   raw.event(0, 200, Tag::kFree, 0x1000);
   const Read read = read_built(raw);
   EXPECT_TRUE(steps(read).empty());
@@ -262,7 +262,7 @@ RawBuilder random_recording(unsigned seed) {
     } else {
       std::swap(live[random() % live.size()], live.back());
       if (random() % 8 == 0) {
-        raw.event(writer, now, Tag::kRelease, live.back());
+        raw.event(writer, now, Tag::kReallocBegin, live.back());
         live.back() += 1 << 10;
         raw.event(writer, now + 5, Tag::kRealloc, live.back(), random() % 9000);
         continue;
