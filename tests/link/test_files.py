@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heapwright.elf.image import read_image
+from heapwright.elf.note import OWNER, Linked, note_object, read_note
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive
 from heapwright.link.closure import read_input
-from heapwright.link.elf import read_image
 from heapwright.link.judge import inspect_files
 from heapwright.link.line import read_script
-from heapwright.link.note import OWNER, Linked, note_object, read_note
 
 from .conftest import Build, run
 

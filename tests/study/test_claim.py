@@ -19,8 +19,8 @@ from heapwright.experiment.records import StoredRun
 from heapwright.experiment.stats import Verdict
 from heapwright.study.choose import chosen_config, chosen_pick, kept_choice
 from heapwright.study.claim import NOTHING, effect, headline, is_proven, losses, pick_claim, study_claim
+from heapwright.study.commands import measure_command
 from heapwright.study.confirmation import judge
-from heapwright.study.load import measure_command
 from heapwright.study.options import Options
 from heapwright.study.policy import Aims
 from heapwright.study.standing import stand

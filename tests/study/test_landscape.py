@@ -18,9 +18,10 @@ from heapwright.allocators.registry import Allocator
 from heapwright.cli.landscape import parse_ranges, parse_size
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.report.html import write_report
-from heapwright.report.landscape import csv_text, landscape_json, lines
+from heapwright.report.landscape import lines
 from heapwright.report.progress import Silent
 from heapwright.study.axes import axis_of, axis_text
+from heapwright.study.landscape_export import csv_text, landscape_json
 from heapwright.study.landscape_judge import landscape_result_of, neighbours, smoothness
 from heapwright.study.landscape_result import LandscapeResult
 from heapwright.study.load import load_view

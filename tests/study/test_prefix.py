@@ -11,7 +11,7 @@ import pytest
 
 from heapwright.experiment.records import StoredRun
 from heapwright.measure.prefix import Prefix
-from heapwright.study.load import measure_command
+from heapwright.study.commands import measure_command
 from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, sentence
 from heapwright.study.store import read_study
 

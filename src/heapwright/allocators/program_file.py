@@ -170,8 +170,8 @@ def _linked(notes: list[bytes]) -> tuple[str, str]:
     """The allocator that `heapwright link` linked in, and how: 'static' or 'shared'; empty if there is none."""
     if not any(b"heapwright\0" in note for note in notes):
         return "", ""
-    from heapwright.link.elf import Image, add_notes
-    from heapwright.link.note import read_note
+    from heapwright.elf.image import Image, add_notes
+    from heapwright.elf.note import read_note
 
     image = Image("", "program", "", 64)
     for data in notes:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heapwright import SCHEMA_VERSION
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import write_whole
 from heapwright.terminal_text import say, warn
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from heapwright.study.store import Store
     from heapwright.workload.model import Input, Workload
     from heapwright.workload.stdin import Taken
-
-SCHEMA_VERSION = 1
 
 
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:

@@ -193,11 +193,12 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
             raise
         landscape = landscape_result_of(store, metric if args.metric else "")
         from heapwright.report import landscape as show
+        from heapwright.study.landscape_export import csv_text, landscape_json
 
         if args.csv:
-            write_whole(args.csv, show.csv_text(store, landscape))
+            write_whole(args.csv, csv_text(store, landscape))
         if args.json:
-            write_json(args.json, show.landscape_json(store, landscape))
+            write_json(args.json, landscape_json(store, landscape))
     if args.plot:
         show.plot(landscape, args.plot)
     if not args.quiet and args.json != "-":

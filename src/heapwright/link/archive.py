@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+from heapwright.elf.image import Image, read_image
 from heapwright.errors import HeapwrightError
 from heapwright.link.bitcode import is_bitcode, read_bitcode
-from heapwright.link.elf import Image, read_image
 
 FULL, THIN = b"!<arch>\n", b"!<thin>\n"
 _HEADER = 60

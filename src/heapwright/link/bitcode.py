@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heapwright.link.elf import GLOBAL, UNDEFINED, Image, Symbol
+from heapwright.elf.image import GLOBAL, UNDEFINED, Image, Symbol
 
 _MAGIC = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heapwright.elf.image import LOCAL, WEAK, Image, read_image
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive, is_archive
 from heapwright.link.bitcode import Bitcode, is_bitcode, read_bitcode
-from heapwright.link.elf import LOCAL, WEAK, Image, read_image
 from heapwright.link.line import Input, LinkLine
 
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from heapwright.elf.image import WEAK, Image
+from heapwright.elf.note import Linked, read_note
 from heapwright.link.archive import Archive
 from heapwright.link.closure import Closure, read_input, resolve
-from heapwright.link.elf import WEAK, Image
 from heapwright.link.knowledge import Library, by_name_alone, known_library
 from heapwright.link.line import Input, LinkLine
 from heapwright.link.loading import Loaded, load_all
-from heapwright.link.note import Linked, read_note
 from heapwright.link.reach import reach
 
 Verdict = Literal["single", "multi", "unknown"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heapwright.link.elf import Image, Symbol, read_file
+from heapwright.elf.image import Image, Symbol, read_file
 from heapwright.link.knowledge import known_library
 from heapwright.link.search import find_loaded, replace_origin
 

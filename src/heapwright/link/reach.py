@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from heapwright.elf.image import LOCAL, WEAK, Image, Symbol
 from heapwright.link.bitcode import Bitcode
 from heapwright.link.closure import Closure
-from heapwright.link.elf import LOCAL, WEAK, Image, Symbol
 from heapwright.link.knowledge import known_library, libraries
 from heapwright.link.line import LinkLine
 

@@ -23,15 +23,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from heapwright import __version__
+from heapwright.elf.image import Image, read_file
+from heapwright.elf.note import MACHINES, Linked, note_object, read_note
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive
 from heapwright.link.choose import Choice, Wish, from_verdict, from_wish
 from heapwright.link.closure import Closure, read_input, resolve
-from heapwright.link.elf import Image, read_file
 from heapwright.link.judge import judge_closure, reason
 from heapwright.link.knowledge import known_library
 from heapwright.link.line import LinkLine, read_line
-from heapwright.link.note import MACHINES, Linked, note_object, read_note
 from heapwright.terminal_text import say
 
 WISH, COMPILER, MARK, LINKER = (

@@ -17,8 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from heapwright import __version__
-from heapwright.cli.common import SCHEMA_VERSION
+from heapwright import SCHEMA_VERSION, __version__
 from heapwright.errors import HeapwrightError
 from heapwright.files import write_whole
 from heapwright.report.embedded import data_of, unpacked

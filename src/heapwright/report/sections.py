@@ -24,7 +24,7 @@ from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.terminal import failures, interval, ordered_picks, percent
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
-from heapwright.study.load import measure_command
+from heapwright.study.commands import measure_command
 from heapwright.study.view import Confirmation, Evaluation, Pick, Reference, StudyView, Worker
 from heapwright.terminal_text import visible
 

@@ -9,15 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from heapwright.search import pareto
 
-if TYPE_CHECKING:
-    pass
-
 REFERENCE = 1.1
 SLOPE_FROM = 0.01  # a front that spans less than 1 % in an objective has no slope: it would be a ratio of two noises
+
+
+@dataclass(frozen=True)
+class FrontQuality:
+    """The front of the search in figures. From the runs of the search, so a little better than the truth.
+
+    Attributes:
+        size: how many members.
+        reference: of the hypervolume: this ratio to the default in every objective.
+        hypervolume: of the front and the default, in ratios; more is better.
+        default_hypervolume: of the default alone.
+        spans: objective → how far the front reaches in it, as a difference of ratios.
+        slope: change of the second objective for one of the first, from end to end; None without a trade-off, and
+            where the front spans less than 1 % in an objective.
+    """
+
+    size: int
+    reference: float
+    hypervolume: float
+    default_hypervolume: float
+    spans: dict[str, float]
+    slope: float | None
 
 
 def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str]) -> FrontQuality:
@@ -64,25 +82,3 @@ def hypervolume_so_far(ratios: Sequence[Sequence[float]]) -> list[float]:
             last = float(volume(np.array(members)))
         found.append(last)
     return found
-
-
-@dataclass(frozen=True)
-class FrontQuality:
-    """The front of the search in figures. From the runs of the search, so a little better than the truth.
-
-    Attributes:
-        size: how many members.
-        reference: of the hypervolume: this ratio to the default in every objective.
-        hypervolume: of the front and the default, in ratios; more is better.
-        default_hypervolume: of the default alone.
-        spans: objective → how far the front reaches in it, as a difference of ratios.
-        slope: change of the second objective for one of the first, from end to end; None without a trade-off, and
-            where the front spans less than 1 % in an objective.
-    """
-
-    size: int
-    reference: float
-    hypervolume: float
-    default_hypervolume: float
-    spans: dict[str, float]
-    slope: float | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import statistics
 from pathlib import Path
 from typing import Any, cast
@@ -48,7 +47,6 @@ from heapwright.workload.model import WorkloadFile
 from heapwright.workload.program import program_json
 
 _SEARCHED = (Phase.ALLOCATORS, Phase.SEARCH, Phase.CHECK, Phase.RACE, Phase.SHORTLIST, Phase.LANDSCAPE)
-_ONLY_IN_FILES = ("input", "env", "setup", "cleanup", "server")
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
 
@@ -414,27 +412,3 @@ def _warnings(
         for text in run.extra.get("warnings", []):
             found[text] = None
     return list(found)
-
-
-def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
-    """The shell line that measures a configuration by hand, as it stands; empty where there can be none.
-
-    That of a workload file is of its first test input, else of its first. Its settings are for the command alone, as
-    they were in the study: set-up and a server's load run without them, and they win over what the file itself sets.
-    """
-    words = ["heapwright", "measure"]
-    prefix = ["--prefix", view.prefix.as_option()] if view.prefix else []
-    if not view.workload_file:
-        if any(view.workload.get(key) for key in _ONLY_IN_FILES):  # a study of before the file was remembered
-            return ""
-        start = ["env", *(f"{k}={v}" for k, v in config.env.items())] if config.env else []
-        success = view.workload.get("success") or [0]
-        words += ["-n", str(runs)]
-        words += ["--success", ",".join(map(str, success))] if success != [0] else []
-        words += ["--stdin", stdin] if (stdin := view.workload.get("stdin")) else []
-        return shlex.join([*start, *words, *prefix, "--", *view.command])
-    inputs = view.workload.get("input", [])
-    name = next((i["name"] for i in inputs if i.get("split") == "test"), inputs[0]["name"] if inputs else "")
-    words += ["--workload", view.workload_file, *(["--input", name] if name else []), *prefix]
-    settings = [word for k, v in config.env.items() for word in ("--env", f"{k}={v}")]
-    return shlex.join([*words, "-n", str(runs), *settings])

@@ -20,12 +20,12 @@ from heapwright.allocators.space_file import load_space_file
 from heapwright.allocators.user_settings import conf_troubles, tunables_troubles
 from heapwright.cluster.job_files import read_plan
 from heapwright.cluster.settings import read_settings
+from heapwright.elf.image import read_image
+from heapwright.elf.note import read_note
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive, is_archive
-from heapwright.link.elf import read_image
 from heapwright.link.judge import readable
 from heapwright.link.line import read_line
-from heapwright.link.note import read_note
 from heapwright.report.apply import FORMATS, render
 from heapwright.report.html import extract
 from heapwright.report.terminal import print_summary

@@ -17,8 +17,8 @@ import struct
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from heapwright.elf.image import Image
 from heapwright.errors import HeapwrightError
-from heapwright.link.elf import Image
 
 OWNER = "heapwright"
 OPTIONS_SYMBOL = "heapwright_built_in_options"
