@@ -57,7 +57,7 @@ struct Mailbox {
   }
 };
 
-struct Plan {
+struct WorkerOptions {
   std::uint64_t bytes;  // live in each thread
   std::uint64_t slots;
   std::uint64_t steps;
@@ -68,10 +68,10 @@ struct Plan {
 
 class Worker {
  public:
-  Worker(const Plan& plan, std::uint64_t seed, Mailbox& in, Mailbox& out)
-      : plan_(plan), random_(seed), slots_(plan.slots), in_(in), out_(out), buffer_(kLargest) {
+  Worker(const WorkerOptions& options, std::uint64_t seed, Mailbox& in, Mailbox& out)
+      : options_(options), random_(seed), slots_(options.slots), in_(in), out_(out), buffer_(kLargest) {
     std::memset(buffer_.data(), 1, kLargest);
-    for (std::uint64_t i = 0; i < plan.slots; i += 2) {  // half of the slots are full on average: begin so
+    for (std::uint64_t i = 0; i < options.slots; i += 2) {  // half of the slots are full on average: begin so
       allocate(slots_[i]);
     }
     pairs = 0;
@@ -79,12 +79,12 @@ class Worker {
 
   void run() {
     static const double exponent = std::log(0.2) / std::log(0.8);
-    for (std::uint64_t step = 0; step < plan_.steps; ++step) {
-      const auto at =
-          static_cast<std::uint64_t>(static_cast<double>(plan_.slots) * std::pow(random_.unit(), exponent));
-      Slot& slot = slots_[at < plan_.slots ? at : plan_.slots - 1];
+    for (std::uint64_t step = 0; step < options_.steps; ++step) {
+      const auto at = static_cast<std::uint64_t>(static_cast<double>(options_.slots) *
+                                                 std::pow(random_.unit(), exponent));
+      Slot& slot = slots_[at < options_.slots ? at : options_.slots - 1];
       slot.block == nullptr ? allocate(slot) : release(slot);
-      if (plan_.handover != 0) {
+      if (options_.handover != 0) {
         empty_mailbox();
       }
     }
@@ -92,7 +92,7 @@ class Worker {
 
   void finish() {
     empty_mailbox();
-    for (std::uint64_t i = 0; i < plan_.slots; ++i) {
+    for (std::uint64_t i = 0; i < options_.slots; ++i) {
       if (slots_[i].block != nullptr) {
         give_back(slots_[i]);
       }
@@ -109,7 +109,7 @@ class Worker {
   void allocate(Slot& slot) {
     slot.size = static_cast<std::uint32_t>(size());
     slot.tag = static_cast<std::uint8_t>(random_());
-    slot.block = plan_.empty ? buffer_.data() : std::malloc(slot.size);
+    slot.block = options_.empty ? buffer_.data() : std::malloc(slot.size);
     fill(slot.block, slot.size, slot.tag);
     live += slot.size;
     note_most(0);
@@ -121,17 +121,17 @@ class Worker {
   void release(Slot& slot) {
     live -= slot.size;
     const std::uint64_t dice = random_.below(100);
-    if (dice < plan_.resize) {
+    if (dice < options_.resize) {
       check_if_real(slot);
       slot.size = static_cast<std::uint32_t>(size());
-      slot.block = plan_.empty ? buffer_.data() : std::realloc(slot.block, slot.size);
+      slot.block = options_.empty ? buffer_.data() : std::realloc(slot.block, slot.size);
       fill(slot.block, slot.size, slot.tag);
       live += slot.size;
       note_most(0);
       ++pairs;
       return;
     }
-    if (dice >= plan_.resize + plan_.handover || !out_.put(slot)) {
+    if (dice >= options_.resize + options_.handover || !out_.put(slot)) {
       give_back(slot);
     } else {
       sent_ += slot.size;
@@ -142,7 +142,7 @@ class Worker {
 
   void give_back(const Slot& slot) {
     check_if_real(slot);
-    if (!plan_.empty) {
+    if (!options_.empty) {
       std::free(slot.block);
     }
     ++pairs;
@@ -150,7 +150,7 @@ class Worker {
 
   // The void allocator's blocks are one: read, but nothing to check.
   void check_if_real(const Slot& slot) {
-    if (plan_.empty) {
+    if (options_.empty) {
       const auto* const bytes = reinterpret_cast<const unsigned char*>(buffer_.data());
       std::uint64_t sum = 0;
       for (std::size_t i = 0; i + 8 <= slot.size; i += 8) {
@@ -172,7 +172,7 @@ class Worker {
     }
   }
 
-  const Plan& plan_;
+  const WorkerOptions& options_;
   Random random_;
   Pages<Slot> slots_;
   Mailbox& in_;
@@ -188,14 +188,14 @@ int main(int argc, char** argv) {
   const std::uint64_t memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * 4096;
   const std::uint64_t wanted = options.get("mib", 1331, 32) << 20U;  // the paper's 1.3 GiB
   const std::uint64_t bytes = wanted < memory / 3 ? wanted : memory / 3;
-  Plan plan{};
-  plan.bytes = bytes / options.threads;
+  WorkerOptions worker_options{};
+  worker_options.bytes = bytes / options.threads;
   const double mean = kSmallest * (std::exp2(kOctaves) - 1) / (kOctaves * std::log(2.0));
-  plan.slots = static_cast<std::uint64_t>(2 * static_cast<double>(plan.bytes) / mean) + 2;
-  plan.steps = options.get("steps", 3000000, 400000) / options.threads;
-  plan.handover = options.threads > 1 ? options.get("handover", 0, 0) : 0;
-  plan.resize = options.get("realloc", 0, 0);
-  plan.empty = options.empty;
+  worker_options.slots = static_cast<std::uint64_t>(2 * static_cast<double>(worker_options.bytes) / mean) + 2;
+  worker_options.steps = options.get("steps", 3000000, 400000) / options.threads;
+  worker_options.handover = options.threads > 1 ? options.get("handover", 0, 0) : 0;
+  worker_options.resize = options.get("realloc", 0, 0);
+  worker_options.empty = options.empty;
   Pages<Mailbox> boxes(options.threads);
   std::atomic<std::uint64_t> pairs{0};
   std::atomic<std::uint64_t> live{0};
@@ -203,7 +203,8 @@ int main(int argc, char** argv) {
   std::atomic<double> longest{0};
   Section section;
   run_threads(options.threads, [&](std::uint64_t number) {
-    Worker worker(plan, options.seed * 1000 + number, boxes[number], boxes[(number + 1) % options.threads]);
+    Worker worker(worker_options, options.seed * 1000 + number, boxes[number],
+                  boxes[(number + 1) % options.threads]);
     ready.arrive_and_wait();
     if (number == 0) {
       section.begin();
@@ -224,7 +225,7 @@ int main(int argc, char** argv) {
   });
   Report report("realistic", options);
   report.add("live_bytes", live.load());
-  report.add("handover_percent", plan.handover);
-  report.add("realloc_percent", plan.resize);
+  report.add("handover_percent", worker_options.handover);
+  report.add("realloc_percent", worker_options.resize);
   return report.finish(section, pairs);
 }

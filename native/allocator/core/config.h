@@ -15,13 +15,13 @@ concept Configuration = requires {
   { C::kClassesPerDoubling } -> std::convertible_to<std::size_t>;
   // What the list in front of a class may hold before the older half goes back to its superblocks: bytes, and
   // blocks whatever their size.
-  { C::kFrontBytes } -> std::convertible_to<std::size_t>;
-  { C::kFrontBlocks } -> std::convertible_to<std::size_t>;
+  { C::kCacheBytesPerClass } -> std::convertible_to<std::size_t>;
+  { C::kCacheBlocksPerClass } -> std::convertible_to<std::size_t>;
   // Encoded links, checks of every block given back, guard pages, blocks carved in random order.
   { C::kSecure } -> std::convertible_to<bool>;
   // One heap, found without TLS, until there is a second thread; or a heap for each thread from the
   // beginning.
-  { C::kStartsAlone } -> std::convertible_to<bool>;
+  { C::kStartsSingleThreaded } -> std::convertible_to<bool>;
 };
 
 // A superblock, the unit of everything; and a chunk, 64 of them, the first of which holds what describes the

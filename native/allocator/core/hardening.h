@@ -41,7 +41,7 @@ namespace heapwright::alloc {
 enum class Origin : std::uint8_t { kMalloc, kNew, kNewArray };
 
 // What whoever frees a block says of it.
-struct Claim {
+struct FreedAs {
   Origin origin = Origin::kMalloc;
   std::size_t bytes = SIZE_MAX;  // nothing
 };
@@ -63,40 +63,42 @@ class Hardening {
   }
 
   [[nodiscard]] Block* encode(const Block* at, const Block* next) const {
-    return reinterpret_cast<Block*>(links_.scramble(reinterpret_cast<std::uintptr_t>(next) ^ place(at)));
+    return reinterpret_cast<Block*>(
+        links_.scramble(reinterpret_cast<std::uintptr_t>(next) ^ address_mask(at)));
   }
   [[nodiscard]] Block* decode(const Block* at) const {
-    return reinterpret_cast<Block*>(links_.restore(reinterpret_cast<std::uintptr_t>(at->next)) ^ place(at));
+    return reinterpret_cast<Block*>(links_.restore(reinterpret_cast<std::uintptr_t>(at->next)) ^
+                                    address_mask(at));
   }
 
   // A block's bit: sets it or clears it; what it was. Alone: without a locked instruction.
-  static bool set_bit(const void* block, bool alone) {
+  static bool mark_allocated(const void* block, bool single_threaded) {
     std::uint64_t mask = 0;
-    std::uint64_t& bits = word(block, mask);  // shared with blocks of other threads
+    std::uint64_t& bits = bit_word(block, mask);  // shared with blocks of other threads
     const std::uint64_t before = __atomic_load_n(&bits, __ATOMIC_RELAXED);
-    if (alone) {
+    if (single_threaded) {
       bits = before | mask;
       return (before & mask) != 0;
     }
     return (__atomic_fetch_or(&bits, mask, __ATOMIC_RELAXED) & mask) != 0;
   }
-  static bool clear_bit(const void* block, bool alone) {
+  static bool mark_free(const void* block, bool single_threaded) {
     std::uint64_t mask = 0;
-    std::uint64_t& bits = word(block, mask);
+    std::uint64_t& bits = bit_word(block, mask);
     const std::uint64_t before = __atomic_load_n(&bits, __ATOMIC_RELAXED);
-    if (alone) {
+    if (single_threaded) {
       bits = before & ~mask;
       return (before & mask) != 0;
     }
     return (__atomic_fetch_and(&bits, ~mask, __ATOMIC_RELAXED) & mask) != 0;
   }
-  static bool bit(const void* block) {
+  static bool is_allocated(const void* block) {
     std::uint64_t mask = 0;
-    return (__atomic_load_n(&word(block, mask), __ATOMIC_RELAXED) & mask) != 0;
+    return (__atomic_load_n(&bit_word(block, mask), __ATOMIC_RELAXED) & mask) != 0;
   }
 
   // The bit of a block: of the granule of 16 bytes that it begins with, among those of that superblock.
-  static std::uint64_t& word(const void* block, std::uint64_t& mask) {
+  static std::uint64_t& bit_word(const void* block, std::uint64_t& mask) {
     const std::size_t number = reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes / 16;
     mask = std::uint64_t{1} << number % 64;
     char* const bits = reinterpret_cast<char*>(chunk_of(block)) + kBitsBegin +
@@ -108,11 +110,11 @@ class Hardening {
   struct Mark {
     std::size_t bytes;  // that were asked for
     Origin origin;
-    bool whole;  // else the rest means nothing
+    bool intact;  // else the rest means nothing
   };
   // `size`: of the slot.
   void write_mark(void* block, std::size_t size, std::size_t bytes, Origin origin) const {
-    const std::uint64_t value = canaries_.scramble(place(block));
+    const std::uint64_t value = canaries_.scramble(address_mask(block));
     const auto slack = static_cast<std::uint32_t>(size - kMarkBytes - bytes);
     const std::uint32_t label = (slack | static_cast<std::uint32_t>(origin) << kOriginShift) ^
                                 static_cast<std::uint32_t>(value >> 32U);
@@ -120,7 +122,7 @@ class Hardening {
     std::memcpy(static_cast<char*>(block) + size - kLabelBytes, &label, kLabelBytes);
   }
   [[nodiscard]] Mark read_mark(const void* block, std::size_t size) const {
-    const std::uint64_t value = canaries_.scramble(place(block));
+    const std::uint64_t value = canaries_.scramble(address_mask(block));
     std::uint32_t label = 0;
     std::memcpy(&label, static_cast<const char*>(block) + size - kLabelBytes, kLabelBytes);
     label ^= static_cast<std::uint32_t>(value >> 32U);
@@ -130,14 +132,16 @@ class Hardening {
       return {0, Origin::kMalloc, false};
     }
     const std::size_t bytes = size - kMarkBytes - slack;
-    return {bytes, static_cast<Origin>(origin), canary_lives(static_cast<const char*>(block) + bytes, value)};
+    return {bytes, static_cast<Origin>(origin),
+            canary_intact(static_cast<const char*>(block) + bytes, value)};
   }
   // Only the half behind what was asked for, of a block that says the rest elsewhere; as much of it as there is room for.
   void write_end(void* block, std::size_t bytes, std::size_t room = kEndBytes) const {
-    write_canary(static_cast<char*>(block) + bytes, canaries_.scramble(place(block)), room);
+    write_canary(static_cast<char*>(block) + bytes, canaries_.scramble(address_mask(block)), room);
   }
-  [[nodiscard]] bool end_lives(const void* block, std::size_t bytes, std::size_t room = kEndBytes) const {
-    return canary_lives(static_cast<const char*>(block) + bytes, canaries_.scramble(place(block)), room);
+  [[nodiscard]] bool end_intact(const void* block, std::size_t bytes, std::size_t room = kEndBytes) const {
+    return canary_intact(static_cast<const char*>(block) + bytes, canaries_.scramble(address_mask(block)),
+                         room);
   }
 
   // Makes memory read as zero; pages that do so already, untouched ones among them, are only read.
@@ -226,13 +230,15 @@ class Hardening {
     std::uint64_t unsecond_ = 1;
   };
 
-  static std::uint64_t place(const void* at) { return std::rotl(reinterpret_cast<std::uintptr_t>(at), 17); }
+  static std::uint64_t address_mask(const void* at) {
+    return std::rotl(reinterpret_cast<std::uintptr_t>(at), 17);
+  }
   // Its first byte is zero, so that a text that runs into it ends there and does not show the rest.
   static void write_canary(void* at, std::uint64_t value, std::size_t room = kEndBytes) {
     const std::uint32_t canary = static_cast<std::uint32_t>(value) << 8U;
     std::memcpy(at, &canary, room < kEndBytes ? room : kEndBytes);
   }
-  static bool canary_lives(const void* at, std::uint64_t value, std::size_t room = kEndBytes) {
+  static bool canary_intact(const void* at, std::uint64_t value, std::size_t room = kEndBytes) {
     const std::uint32_t canary = static_cast<std::uint32_t>(value) << 8U;
     return std::memcmp(at, &canary, room < kEndBytes ? room : kEndBytes) == 0;
   }

@@ -6,7 +6,7 @@ namespace heapwright::alloc {
 
 template <Configuration C>
 void* Heap<C>::allocate_slow(std::size_t bytes, bool zero) {
-  fresh_ = nullptr;
+  zeroed_block_ = nullptr;
   if (bytes <= kLargestClassBytes - kExtra) {
     return allocate_class(Classes::of(bytes + kExtra), bytes);
   }
@@ -28,10 +28,10 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zer
       trim();
       const Pool::Guard guard(*pool_);
       region().shrink();
-      look_at_region();
+      update_region_bounds();
     }
     const Pool::Guard guard(*pool_);
-    harden();
+    start_hardening();
     if (region().bytes() + pool_->large.bytes() + pool_->large.kept_bytes() + bytes <=
         region().settings.limit_bytes) {
       void* const block = pool_->large.allocate(bytes, alignment, zero);
@@ -39,11 +39,11 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zer
         if constexpr (C::kSecure) {
           pool_->large.describe(block, std::max(bytes, std::size_t{1}), Origin::kMalloc, pool_->hardening);
         }
-        fresh_ = pool_->large.last_was_clean() ? block : nullptr;
-        if (fresh_ != nullptr) {
-          region().wanted_again(bytes);
+        zeroed_block_ = pool_->large.last_was_clean() ? block : nullptr;
+        if (zeroed_block_ != nullptr) {
+          region().count_reused(bytes);
         }
-        large_changed();
+        after_large_change();
         return block;
       }
     }
@@ -58,7 +58,7 @@ void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
   }
   if (bytes <= kLargestClassBytes - kExtra && alignment <= kSuperblockBytes) {
     if (const std::size_t number = Classes::aligned(bytes + kExtra, alignment); number != 0) {
-      fresh_ = nullptr;
+      zeroed_block_ = nullptr;
       return allocate_class(number, bytes);
     }
   }
@@ -72,23 +72,23 @@ void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
 
 template <Configuration C>
 void* Heap<C>::allocate_class(std::size_t number, std::size_t bytes) {
-  Front& front = hot_.fronts[number];
-  if (front.head == nullptr) {
-    if (started_ >= settle_at_) {
+  FreeList& list = hot_.lists[number];
+  if (list.head == nullptr) {
+    if (started_ >= drain_at_) {
       started_ = 0;
-      settle();
+      drain_remote();
     }
-    front.head = refill(number);
-    if (front.head == nullptr) {
+    list.head = refill(number);
+    if (list.head == nullptr) {
       trim();  // other fronts may hold the last block of a superblock
-      front.head = refill(number);
+      list.head = refill(number);
     }
-    if (front.head == nullptr) {
+    if (list.head == nullptr) {
       return nullptr;
     }
   }
-  Block* const block = front.head;
-  front.head = next_of(block);
+  Block* const block = list.head;
+  list.head = next_of(block);
   return hand_out(block, bytes);
 }
 
@@ -96,9 +96,9 @@ template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
   const std::size_t count = superblocks_for(bytes);
   const Pool::Guard guard(*pool_);
-  harden();
+  start_hardening();
   Superblock* const first = region().take(count);
-  look_at_region();
+  update_region_bounds();
   if (first == nullptr) {
     return nullptr;
   }
@@ -108,17 +108,17 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
     constexpr std::size_t kLooked =
         kSuperblockBytes;  // of a long one, as much as of the longest with a class
     if (pool_->hardening.wipes && !Hardening::is_wiped(block, std::min(kLooked, std::size_t{first->size}))) {
-      report(block, Fault::kOverwritten);
+      report(block, Fault::kWriteAfterFree);
     }
     mark_span(first, std::max(bytes, std::size_t{1}), Origin::kMalloc);
   }
-  fresh_ = region().last_was_clean() ? block : nullptr;
+  zeroed_block_ = region().last_was_clean() ? block : nullptr;
   return block;
 }
 
 // Before a process has its first memory, whatever kind that is: no block, and so no link, has been made yet.
 template <Configuration C>
-void Heap<C>::harden() {
+void Heap<C>::start_hardening() {
   if constexpr (C::kSecure) {
     if (!pool_->large.guards) {
       pool_->hardening.start();
@@ -129,7 +129,7 @@ void Heap<C>::harden() {
 
 // The region may have begun or grown: free() must know how far it reaches.
 template <Configuration C>
-void Heap<C>::look_at_region() {
+void Heap<C>::update_region_bounds() {
   hot_.base = region().base();
   hot_.limit = region().bytes();
 }
@@ -140,11 +140,11 @@ template <Configuration C>
 Block* Heap<C>::refill(std::size_t number) {
   Superblock* superblock = current_[number];
   if (superblock != nullptr && has_blocks(superblock)) {
-    return draw(superblock);
+    return take_batch(superblock);
   }
   const Guard guard(*this);
   if (superblock != nullptr) {
-    leave(superblock);
+    disown(superblock);
   }
   superblock = queues_[number].first;
   if (superblock == nullptr) {
@@ -154,44 +154,46 @@ Block* Heap<C>::refill(std::size_t number) {
     }
   }
   make_current(superblock);
-  Block* const first = draw(superblock);
+  Block* const first = take_batch(superblock);
   if (!has_blocks(superblock)) {
-    leave(superblock);
+    disown(superblock);
   }
   return first;
 }
 
 template <Configuration C>
 bool Heap<C>::has_blocks(const Superblock* superblock) {
-  return superblock->free != nullptr || superblock->carved < superblock->capacity || superblock->hollow != 0;
+  return superblock->free != nullptr || superblock->carved < superblock->capacity ||
+         superblock->purged_pages != 0;
 }
 
 // Half a front's worth of the current superblock's blocks, or all it has if a front can hold them: then nobody walks the
 // list, whose links may be in no cache.
 template <Configuration C>
-Block* Heap<C>::draw(Superblock* superblock) {
-  if (superblock->free == nullptr && superblock->hollow != 0) {
-    refill_hollow(superblock);
+Block* Heap<C>::take_batch(Superblock* superblock) {
+  if (superblock->free == nullptr && superblock->purged_pages != 0) {
+    reuse_purged_pages(superblock);
   }
-  const auto most = static_cast<std::size_t>(most_in_front(superblock->number));
+  const auto most = static_cast<std::size_t>(max_cached(superblock->number));
   const std::size_t batch = std::max(most / 2, std::size_t{1});
   std::size_t count = 0;
-  if (superblock->free == nullptr && pool_->threaded && Remote::of(superblock).count() >= batch) {
-    add_taken(superblock, Remote::of(superblock).take(superblock));  // rather than memory not yet touched
+  if (superblock->free == nullptr && pool_->threaded && RemoteQueue::of(superblock).count() >= batch) {
+    add_taken(superblock,
+              RemoteQueue::of(superblock).take(superblock));  // rather than memory not yet touched
   }
   Block* first = superblock->free;
   if (first == nullptr) {
     first = carve(superblock, C::kSecure ? std::max(batch, kShuffled) : batch, count);
-  } else if (superblock->free_count <= most && superblock->hollow == 0) {
+  } else if (superblock->free_count <= most && superblock->purged_pages == 0) {
     count = superblock->free_count;
     superblock->free = nullptr;
     set_free_count(superblock, 0);
   } else {
-    cut(superblock, batch, count);
+    split_free_blocks(superblock, batch, count);
   }
-  Front& front = hot_.fronts[superblock->number];
-  front.room = static_cast<std::int32_t>(most - std::min(count, batch));
-  front.longest = INT32_MAX;
+  FreeList& list = hot_.lists[superblock->number];
+  list.frees_left = static_cast<std::int32_t>(most - std::min(count, batch));
+  list.flush_all_above = INT32_MAX;
   return first;
 }
 
@@ -203,7 +205,7 @@ void Heap<C>::make_current(Superblock* superblock) {
 }
 
 template <Configuration C>
-void Heap<C>::make_ordinary(Superblock* superblock) {
+void Heap<C>::clear_current(Superblock* superblock) {
   if (superblock->current) {
     superblock->current = false;
     current_[superblock->number] = nullptr;
@@ -217,26 +219,26 @@ Superblock* Heap<C>::start_superblock(std::size_t number) {
   Superblock* superblock = nullptr;
   {
     const Pool::Guard guard(*pool_);
-    harden();
+    start_hardening();
     superblock = region().take(1, static_cast<std::uint8_t>(number));
-    look_at_region();
+    update_region_bounds();
   }
   if (superblock == nullptr) {
     return nullptr;
   }
   const std::size_t size = Classes::bytes(number);
   superblock->free = nullptr;
-  set(superblock->free_count, 0U);
-  set(superblock->carved, 0U);
+  store_shared(superblock->free_count, 0U);
+  store_shared(superblock->carved, 0U);
   superblock->capacity = static_cast<std::uint32_t>(kSuperblockBytes / size);
-  set(superblock->size, static_cast<std::uint32_t>(size));
+  store_shared(superblock->size, static_cast<std::uint32_t>(size));
   superblock->reciprocal =
       static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
   superblock->number = static_cast<std::uint8_t>(number);
   superblock->current = false;
   set_kind(superblock, Kind::kBlocks);
   if (pool_->threaded) {
-    Remote::of(superblock).reset();
+    RemoteQueue::of(superblock).reset();
   }
   become_owner(superblock);
   queues_[number].push_front(superblock);
@@ -253,7 +255,7 @@ Block* Heap<C>::carve(Superblock* superblock, std::size_t most, std::size_t& cou
   const std::size_t left = superblock->capacity - superblock->carved;
   count = std::min({most, to_page_end, left});
   char* const first = memory_of(superblock) + begin;
-  set(superblock->carved, superblock->carved + static_cast<std::uint32_t>(count));
+  store_shared(superblock->carved, superblock->carved + static_cast<std::uint32_t>(count));
   if constexpr (C::kSecure) {
     return carve_shuffled(first, size, count);
   }
@@ -267,7 +269,7 @@ Block* Heap<C>::carve(Superblock* superblock, std::size_t most, std::size_t& cou
 template <Configuration C>
 Block* Heap<C>::carve_shuffled(char* first, std::size_t size, std::size_t count) {
   if constexpr (C::kSecure) {
-    std::array<std::uint16_t, C::kFrontBlocks> order{};
+    std::array<std::uint16_t, C::kCacheBlocksPerClass> order{};
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t j = pool_->hardening.random_below(i + 1);
       order[i] = order[j];
@@ -286,7 +288,7 @@ Block* Heap<C>::carve_shuffled(char* first, std::size_t size, std::size_t count)
 
 // The first of a superblock's free blocks.
 template <Configuration C>
-void Heap<C>::cut(Superblock* superblock, std::size_t most, std::size_t& count) {
+void Heap<C>::split_free_blocks(Superblock* superblock, std::size_t most, std::size_t& count) {
   Block* last = superblock->free;
   Block* next = next_of(last);
   for (count = 1; count < most && next != nullptr; ++count) {

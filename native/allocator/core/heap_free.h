@@ -5,26 +5,26 @@
 namespace heapwright::alloc {
 
 template <Configuration C>
-void Heap<C>::spill(void* address) {
-  const std::size_t number = get(region().tag(address)) % (1U << kOwnerShift) / sizeof(Front);
+void Heap<C>::flush_full_list(void* address) {
+  const std::size_t number = load_shared(region().tag(address)) % (1U << kOwnerShift) / sizeof(FreeList);
   if (number == 0) {  // nothing of a class: the push did not count
-    hot_.fronts[0] = {};
+    hot_.lists[0] = {};
     Fault fault{};
     if (!free_slow(address, fault)) {
       report(address, fault);
     }
     return;
   }
-  trim_front(number, most_in_front(number) / 4);
+  flush_list(number, max_cached(number) / 4);
 }
 
 // Keeps the newest blocks of a front, or none if the program only frees, and gives the others back.
 template <Configuration C>
-void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
-  Front& front = hot_.fronts[number];
-  const std::int32_t most = most_in_front(number);
+void Heap<C>::flush_list(std::size_t number, std::int32_t keep) {
+  FreeList& list = hot_.lists[number];
+  const std::int32_t most = max_cached(number);
   Block* last = nullptr;  // that is kept
-  Block* rest = front.head;
+  Block* rest = list.head;
   std::int32_t length = 0;
   for (; length < keep && rest != nullptr; ++length) {
     last = rest;
@@ -33,31 +33,32 @@ void Heap<C>::trim_front(std::size_t number, std::int32_t keep) {
   const std::int32_t kept = length;
   for (const Block* block = rest; block != nullptr; block = next_of(block)) {
     if (++length > 2 * most) [[unlikely]] {  // longer than it can be: it bites its own tail
-      const Block* const twice = repeated(front.head);
-      front = {nullptr, most, 0};
-      report(twice, Fault::kTwice);
+      const Block* const repeated = first_repeated(list.head);
+      list = {nullptr, most, 0};
+      report(repeated, Fault::kDoubleFree);
       return;
     }
   }
-  if (length > front.longest) {
-    rest = front.head;
-    front.head = nullptr;
-    front.longest = front.room = std::min(most, std::max(static_cast<std::int32_t>(kMinInFront), most / 8));
+  if (length > list.flush_all_above) {
+    rest = list.head;
+    list.head = nullptr;
+    list.flush_all_above = list.frees_left =
+        std::min(most, std::max(static_cast<std::int32_t>(kMinCachedBlocks), most / 8));
   } else {
     if (last == nullptr) {
-      front.head = nullptr;
+      list.head = nullptr;
     } else {
       set_next(last, nullptr);
     }
-    front.room = most - kept;
-    front.longest = most;
+    list.frees_left = most - kept;
+    list.flush_all_above = most;
   }
-  give_back(rest);
+  return_blocks(rest);
 }
 
 // The first block that a list which has no end meets again.
 template <Configuration C>
-const Block* Heap<C>::repeated(const Block* first) const {
+const Block* Heap<C>::first_repeated(const Block* first) const {
   std::size_t before = 0;
   for (const Block* block = first;; block = next_of(block), ++before) {
     const Block* earlier = first;
@@ -71,8 +72,8 @@ const Block* Heap<C>::repeated(const Block* first) const {
 
 // The blocks of a list go home, those that lie together at once.
 template <Configuration C>
-void Heap<C>::give_back(Block* block) {
-  Block* foreign = give_back_own(block);
+void Heap<C>::return_blocks(Block* block) {
+  Block* foreign = return_own_blocks(block);
   while (foreign != nullptr) {
     Block* const next = next_of(foreign);
     free_remote(superblock_of(foreign), foreign);
@@ -82,7 +83,7 @@ void Heap<C>::give_back(Block* block) {
 
 // Returns those that are another's.
 template <Configuration C>
-Block* Heap<C>::give_back_own(Block* block) {
+Block* Heap<C>::return_own_blocks(Block* block) {
   const Guard guard(*this);
   Block* foreign = nullptr;
   while (block != nullptr) {
@@ -94,28 +95,28 @@ Block* Heap<C>::give_back_own(Block* block) {
       block = next;
       continue;
     }
-    const std::uintptr_t place = reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
+    const std::uintptr_t superblock_number = reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
     Block* chain = superblock->free;
     std::uint32_t count = superblock->free_count;
     do {
       Block* const next = next_of(block);
       if (!begins_block(superblock->reciprocal, block)) [[unlikely]] {
-        report(block, Fault::kInside);
+        report(block, Fault::kInterior);
       } else {
         set_next(block, chain);
         chain = block;
         ++count;
       }
       block = next;
-    } while (reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift == place);
+    } while (reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift == superblock_number);
     superblock->free = chain;
     const std::uint32_t before = superblock->free_count;
     set_free_count(superblock, count);
     if (count > superblock->carved) [[unlikely]] {
-      report(chain, Fault::kTwice);
+      report(chain, Fault::kDoubleFree);
     }
-    if (settled(superblock)) {
-      maybe_hollow(superblock, before);
+    if (requeue_or_release(superblock)) {
+      maybe_purge_pages(superblock, before);
     }
   }
   return foreign;
@@ -124,14 +125,14 @@ Block* Heap<C>::give_back_own(Block* block) {
 // A superblock of this heap has got blocks: it is queued, or free altogether.
 // False: it was free altogether, and is gone.
 template <Configuration C>
-bool Heap<C>::settled(Superblock* superblock) {
+bool Heap<C>::requeue_or_release(Superblock* superblock) {
   // Only now the heap's: who tried to bring blocks home before has gone away again.
   bool mine = !superblock->queued;
   if (mine && superblock->free_count < superblock->carved) {
     queues_[superblock->number].push_front(superblock);  // what was freed last is the warmest
     become_owner(superblock);
   }
-  while (superblock->free_count < superblock->carved && look_for_the_rest(superblock, mine)) {
+  while (superblock->free_count < superblock->carved && take_arrived(superblock, mine)) {
     mine = false;
   }
   if (superblock->free_count >= superblock->carved) {
@@ -147,46 +148,46 @@ void Heap<C>::set_free_count(Superblock* superblock, std::uint32_t count) {
   if (!superblock->current) {
     idle_bytes_ += (std::size_t{count} - superblock->free_count) * superblock->size;
   }
-  set(superblock->free_count, count);
+  store_shared(superblock->free_count, count);
 }
 
 template <Configuration C>
 void Heap<C>::release(Superblock* superblock) {
-  make_ordinary(superblock);
+  clear_current(superblock);
   if (superblock->queued) {
     queues_[superblock->number].remove(superblock);
-    set(superblock->queued, false);
+    store_shared(superblock->queued, false);
   }
   set_free_count(superblock, 0);
-  wipe_given(superblock, 1);
+  wipe_returned(superblock, 1);
   const Pool::Guard guard(*pool_);
-  superblock->hollow = 0;
+  superblock->purged_pages = 0;
   __atomic_store_n(&region().tag(memory_of(superblock)), 0, __ATOMIC_RELAXED);
   region().give(superblock, 1);
 }
 
 template <Configuration C>
-bool Heap<C>::free_slow(void* address, Fault& fault, [[maybe_unused]] Claim claim) {
+bool Heap<C>::free_slow(void* address, Fault& fault, [[maybe_unused]] FreedAs freed_as) {
   if (address == nullptr) {
     return true;
   }
   if (!region().contains(address)) {
     if constexpr (C::kSecure) {
       const Hardening::Mark mark = mark_of(address);
-      if (mark.bytes != 0 && !mark.whole) {
+      if (mark.bytes != 0 && !mark.intact) {
         report(address, Fault::kOverrun);
         return true;
       }
-      check(address, mark, claim);
+      check(address, mark, freed_as);
     }
     const Pool::Guard guard(*pool_);
     if (pool_->large.free(address,
                           C::kSecure && pool_->quarantine_bytes != 0 ? pool_->hardening.random() | 1U : 0)) {
-      large_changed();
-      for (std::size_t left = region().too_much(); left > 0 && pool_->large.kept_bytes() > 0;) {
+      after_large_change();
+      for (std::size_t left = region().excess(); left > 0 && pool_->large.kept_bytes() > 0;) {
         const std::size_t dropped = pool_->large.drop_oldest();
         region().count_purged(dropped);
-        large_changed();
+        after_large_change();
         left -= std::min(left, dropped / kSuperblockBytes);
       }
       return true;
@@ -198,15 +199,15 @@ bool Heap<C>::free_slow(void* address, Fault& fault, [[maybe_unused]] Claim clai
   const std::uint32_t tag = __atomic_load_n(&region().tag(address), __ATOMIC_RELAXED);
   if (const std::uint32_t offset = tag % (1U << kOwnerShift); offset != 0) {
     if constexpr (C::kSecure) {
-      look_at_region();
-      retire(address, claim);
+      update_region_bounds();
+      quarantine_block(address, freed_as);
       return true;
     }
     if (tag - offset != hot_.owner) {
       free_remote(superblock_of(address), static_cast<Block*>(address));
-    } else if (!push(front_at(hot_.fronts.data(), offset), address)) {
-      look_at_region();  // that the fast path came here may mean that the region has grown
-      spill(address);
+    } else if (!push(list_at(hot_.lists.data(), offset), address)) {
+      update_region_bounds();  // that the fast path came here may mean that the region has grown
+      flush_full_list(address);
     }
     return true;
   }
@@ -214,26 +215,26 @@ bool Heap<C>::free_slow(void* address, Fault& fault, [[maybe_unused]] Claim clai
       memory_of(superblock) == address) {
     if constexpr (C::kSecure) {
       const Hardening::Mark mark = mark_of(address);
-      if (!mark.whole) {
+      if (!mark.intact) {
         report(address, Fault::kOverrun);
         return true;
       }
       if (!claim_span(superblock)) {
-        report(address, Fault::kTwice);
+        report(address, Fault::kDoubleFree);
         return true;
       }
-      check(address, mark, claim);
-      wipe_given(superblock, superblock->length);
+      check(address, mark, freed_as);
+      wipe_returned(superblock, superblock->length);
       const Pool::Guard guard(*pool_);
-      retire_span(superblock);
+      quarantine_span(superblock);
       return true;
     }
     const Pool::Guard guard(*pool_);
     region().give(superblock, superblock->length);
     return true;
   }
-  const bool free = superblock->kind == Kind::kFree || superblock->kind == Kind::kWaits;
-  fault = index_in_chunk(superblock) != 0 && free ? Fault::kTwice : Fault::kInside;
+  const bool free = superblock->kind == Kind::kFree || superblock->kind == Kind::kQuarantined;
+  fault = index_in_chunk(superblock) != 0 && free ? Fault::kDoubleFree : Fault::kInterior;
   return false;
 }
 
@@ -241,7 +242,7 @@ template <Configuration C>
 std::size_t Heap<C>::usable(const void* address) const {
   if constexpr (C::kSecure) {  // what was asked for: the mark stands behind it
     const Hardening::Mark mark = mark_of(address);
-    return mark.whole ? mark.bytes : 0;
+    return mark.intact ? mark.bytes : 0;
   }
   if (!region().contains(address)) {
     const Pool::Guard guard(*pool_);
@@ -249,7 +250,7 @@ std::size_t Heap<C>::usable(const void* address) const {
   }
   const std::uint32_t tag = __atomic_load_n(&region().tag(address), __ATOMIC_RELAXED);
   if (const std::uint32_t offset = tag % (1U << kOwnerShift); offset != 0) {
-    return kUsable[offset / sizeof(Front)];
+    return kUsable[offset / sizeof(FreeList)];
   }
   const Superblock* const superblock = superblock_of(address);
   const bool span = index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan;
@@ -261,7 +262,7 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
   Hardening::Mark mark{};
   if constexpr (C::kSecure) {
     mark = mark_of(address);
-    if (!mark.whole) {
+    if (!mark.intact) {
       return nullptr;
     }
     check(address, mark, {});
@@ -280,12 +281,12 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
     if (C::kSecure && block != nullptr) {
       large.describe(block, bytes, mark.origin, pool_->hardening);
     }
-    large_changed();
+    after_large_change();
     return block;
   }
   const std::uint32_t tag = __atomic_load_n(&region().tag(address), __ATOMIC_RELAXED);
   if (const std::uint32_t offset = tag % (1U << kOwnerShift); offset != 0) {
-    if (!stays(kUsable[offset / sizeof(Front)], bytes)) {
+    if (!fits_in_place(kUsable[offset / sizeof(FreeList)], bytes)) {
       return nullptr;
     }
     if constexpr (C::kSecure) {
@@ -305,7 +306,7 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
       return nullptr;
     }
   } else if (wanted < length) {
-    wipe_given(superblock + wanted, length - wanted);
+    wipe_returned(superblock + wanted, length - wanted);
     region().give(superblock + wanted, length - wanted);
   }
   join(superblock, wanted, span_size(bytes));
@@ -314,30 +315,31 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
 }
 
 template <Configuration C>
-void Heap<C>::set_front(std::size_t bytes) {
-  empty_fronts();
-  front_bytes_ = bytes;
+void Heap<C>::set_cache_bytes(std::size_t bytes) {
+  flush_cache();
+  cache_bytes_per_class_ = bytes;
   for (std::size_t number = 1; number < Classes::kCount; ++number) {
-    hot_.fronts[number].room = most_in_front(number);
+    hot_.lists[number].frees_left = max_cached(number);
   }
 }
 
 template <Configuration C>
-void Heap<C>::empty_fronts() {
+void Heap<C>::flush_cache() {
   empty_quarantine();
   for (std::size_t number = 1; number < Classes::kCount; ++number) {
-    trim_front(number, 0);
+    flush_list(number, 0);
   }
 }
 
 template <Configuration C>
 bool Heap<C>::trim() {
-  empty_fronts();
-  settle();
+  flush_cache();
+  drain_remote();
   const Pool::Guard guard(*pool_);
   if constexpr (C::kSecure) {
-    for (Superblock* span = pool_->spans.leave(0); span != nullptr; span = pool_->spans.leave(0)) {
-      readmit_span(span);
+    for (Superblock* span = pool_->quarantined_spans.evict(0); span != nullptr;
+         span = pool_->quarantined_spans.evict(0)) {
+      return_span(span);
     }
     pool_->large.empty_quarantine();
   }
@@ -345,15 +347,15 @@ bool Heap<C>::trim() {
   while (pool_->large.drop_oldest() > 0) {
     any = true;
   }
-  large_changed();
+  after_large_change();
   return any;
 }
 
 template <Configuration C>
-void Heap<C>::large_changed() {
+void Heap<C>::after_large_change() {
   region().large_bytes = pool_->large.bytes();
   region().kept_bytes = pool_->large.kept_bytes();
-  region().make_way();
+  region().purge_excess();
 }
 
 template <Configuration C>
@@ -364,19 +366,20 @@ Statistics Heap<C>::statistics() const {
   for (Superblock* s = region().next_used(nullptr); s != nullptr; s = region().next_used(s)) {
     const Kind kind = kind_of(s);
     if (kind == Kind::kBlocks) {  // its owner may be changing it: what is found is near the truth
-      const std::size_t carved = get(s->carved);
-      const std::size_t free = get(s->free_count) + (pool_->threaded ? Remote::of(s).count() : 0);
+      const std::size_t carved = load_shared(s->carved);
+      const std::size_t free =
+          load_shared(s->free_count) + (pool_->threaded ? RemoteQueue::of(s).count() : 0);
       const std::size_t live = carved - std::min(free, carved);
       result.live_blocks += live;
-      result.live_bytes += live * get(s->size);
+      result.live_bytes += live * load_shared(s->size);
     } else if (kind == Kind::kSpan) {
       result.live_bytes += s->size;
     }
   }
-  for (const Stray& stray : strays_) {
-    if (stray.superblock != nullptr) {
-      result.live_blocks -= stray.count;
-      result.live_bytes -= std::size_t{stray.count} * stray.superblock->size;
+  for (const RemoteFreeBatch& batch : batches_) {
+    if (batch.superblock != nullptr) {
+      result.live_blocks -= batch.count;
+      result.live_bytes -= std::size_t{batch.count} * batch.superblock->size;
     }
   }
   if constexpr (C::kSecure) {
@@ -386,10 +389,10 @@ Statistics Heap<C>::statistics() const {
     });
   }
   for (std::size_t number = 1; number < Classes::kCount; ++number) {
-    for (const Block* block = hot_.fronts[number].head; block != nullptr; block = next_of(block)) {
+    for (const Block* block = hot_.lists[number].head; block != nullptr; block = next_of(block)) {
       --result.live_blocks;
       result.live_bytes -= Classes::bytes(number);
-      result.front_bytes += Classes::bytes(number);
+      result.cached_bytes += Classes::bytes(number);
     }
   }
   return result;

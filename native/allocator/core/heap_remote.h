@@ -1,5 +1,5 @@
 // What Heap does about blocks of other heaps' superblocks, and about superblocks that change hands; see
-// remote.h for the protocol and heap.h, which includes this.
+// remote_queue.h for the protocol and heap.h, which includes this.
 //
 // Who owns a superblock is told by its word. The owner itself need not ask: `queued` is set by whoever
 // becomes owner after it has set `owner`, and cleared by the owner before it leaves; so if `queued` is seen
@@ -29,8 +29,8 @@ bool Heap<C>::owns(Superblock* superblock) const {
 // A superblock that was full and had no owner: blocks come back to it.
 template <Configuration C>
 bool Heap<C>::own_again(Superblock* superblock) {
-  Remote::Taken taken;
-  if (!Remote::of(superblock).return_to(superblock, taken)) {
+  RemoteQueue::Taken taken;
+  if (!RemoteQueue::of(superblock).own_again(superblock, taken)) {
     return false;
   }
   superblock->free = taken.first;
@@ -41,27 +41,27 @@ bool Heap<C>::own_again(Superblock* superblock) {
 // To be called when everything else about the superblock is in order.
 template <Configuration C>
 void Heap<C>::become_owner(Superblock* superblock) {
-  const auto offset = static_cast<std::uint32_t>(superblock->number * sizeof(Front));
+  const auto offset = static_cast<std::uint32_t>(superblock->number * sizeof(FreeList));
   __atomic_store_n(&region().tag(memory_of(superblock)), hot_.owner | offset, __ATOMIC_RELAXED);
-  set(superblock->owner, static_cast<void*>(this));
+  store_shared(superblock->owner, static_cast<void*>(this));
   __atomic_store_n(&superblock->queued, true, __ATOMIC_SEQ_CST);
 }
 
 // All blocks have been handed out.
 template <Configuration C>
-void Heap<C>::leave(Superblock* superblock) {
-  make_ordinary(superblock);
+void Heap<C>::disown(Superblock* superblock) {
+  clear_current(superblock);
   queues_[superblock->number].remove(superblock);
-  set(superblock->queued, false);
-  if (pool_->threaded && !Remote::of(superblock).leave()) {
-    add_taken(superblock, Remote::of(superblock).take(superblock));
+  store_shared(superblock->queued, false);
+  if (pool_->threaded && !RemoteQueue::of(superblock).disown()) {
+    add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
     queues_[superblock->number].push_front(superblock);
     become_owner(superblock);
   }
 }
 
 template <Configuration C>
-void Heap<C>::add_taken(Superblock* superblock, Remote::Taken taken) {
+void Heap<C>::add_taken(Superblock* superblock, RemoteQueue::Taken taken) {
   if (taken.first == nullptr) {
     return;
   }
@@ -77,121 +77,121 @@ void Heap<C>::add_taken(Superblock* superblock, Remote::Taken taken) {
 }
 
 template <Configuration C>
-void Heap<C>::settle() {
+void Heap<C>::drain_remote() {
   if (!pool_->threaded) {
     return;
   }
-  for (Stray& stray : strays_) {
-    send(stray);
+  for (RemoteFreeBatch& batch : batches_) {
+    send(batch);
   }
-  collect();
+  collect_remote_frees();
 }
 
 // What has come to the superblocks of this heap.
 template <Configuration C>
-void Heap<C>::collect() {
+void Heap<C>::collect_remote_frees() {
   const Guard guard(*this);
   std::size_t looked_at = 0;
   for (auto& queue : queues_) {
     for (Superblock* superblock = queue.first; superblock != nullptr; ++looked_at) {
       Superblock* const next = superblock->next;
-      add_taken(superblock, Remote::of(superblock).take(superblock));
-      settled(superblock);
+      add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
+      requeue_or_release(superblock);
       superblock = next;
     }
   }
-  settle_at_ = std::max(kSettleEvery, looked_at / 4);
+  drain_at_ = std::max(kDrainInterval, looked_at / 4);
 }
 
 template <Configuration C>
-void Heap<C>::rest() {
-  empty_fronts();
+void Heap<C>::on_thread_exit() {
+  flush_cache();
   {
     const Guard guard(*this);
     for (Superblock* const superblock : current_) {
       if (superblock != nullptr && has_blocks(superblock)) {
-        make_ordinary(superblock);
+        clear_current(superblock);
       } else if (superblock != nullptr) {
-        leave(superblock);
+        disown(superblock);
       }
     }
   }
-  settle();  // who saw one of them current has left it to this
+  drain_remote();  // who saw one of them current has left it to this
 }
 
 // A block of a superblock that is not this heap's.
 template <Configuration C>
 void Heap<C>::free_remote(Superblock* superblock, Block* block) {
   if (!begins_block(superblock->reciprocal, block)) [[unlikely]] {
-    report(block, Fault::kInside);
+    report(block, Fault::kInterior);
     return;
   }
-  Stray& stray = stray_of(superblock);
-  if (stray.superblock != superblock) {
-    send(stray);
-    stray = {superblock, nullptr, block, 0, 0, superblock->size, superblock->reciprocal};
+  RemoteFreeBatch& batch = batch_of(superblock);
+  if (batch.superblock != superblock) {
+    send(batch);
+    batch = {superblock, nullptr, block, 0, 0, superblock->size, superblock->reciprocal};
   }
-  if (add_stray(stray, block)) {
-    send(stray);
+  if (add_to_batch(batch, block)) {
+    send(batch);
   }
 }
 
 // One compare-and-swap for all of them.
 template <Configuration C>
-void Heap<C>::send(Stray& stray) {
-  Superblock* const superblock = stray.superblock;
+void Heap<C>::send(RemoteFreeBatch& batch) {
+  Superblock* const superblock = batch.superblock;
   if (superblock == nullptr) {
     return;
   }
-  const Stray sent = stray;
-  stray = {};
-  const std::uint32_t many = enough(superblock);
-  Remote::Taken taken;
+  const RemoteFreeBatch sent = batch;
+  batch = {};
+  const std::uint32_t threshold = claim_threshold(superblock);
+  RemoteQueue::Taken taken;
   const auto link = [this](Block* last, Block* next) { set_next(last, next); };
   const bool mine =
-      Remote::of(superblock).push(superblock, sent.first, sent.last, sent.count, many, link, taken);
-  const std::uint32_t come = sent.count + taken.count;
+      RemoteQueue::of(superblock).push(superblock, sent.first, sent.last, sent.count, threshold, link, taken);
+  const std::uint32_t arrived = sent.count + taken.count;
   if (mine) {
     const Guard guard(*this);
     superblock->free = sent.first;
-    set_free_count(superblock, come);
-    settled(superblock);
+    set_free_count(superblock, arrived);
+    requeue_or_release(superblock);
   } else if (region().contains(superblock) &&
-             (come >= many || come + __atomic_load_n(&superblock->free_count, __ATOMIC_SEQ_CST) >=
-                                  __atomic_load_n(&superblock->carved, __ATOMIC_RELAXED))) {
-    bring_home(superblock);
+             (arrived >= threshold || arrived + __atomic_load_n(&superblock->free_count, __ATOMIC_SEQ_CST) >=
+                                          __atomic_load_n(&superblock->carved, __ATOMIC_RELAXED))) {
+    reclaim(superblock);
   }
 }
 
 // By now the superblock may be anything: only if its owner has it under the lock is it what it was.
 template <Configuration C>
-void Heap<C>::bring_home(Superblock* superblock) {
+void Heap<C>::reclaim(Superblock* superblock) {
   auto* const owner = static_cast<Heap*>(__atomic_load_n(&superblock->owner, __ATOMIC_SEQ_CST));
   if (owner->forks_ != owner->pool_->forks) {
     return;
   }
   const Guard guard(*owner);
   if (owner->owns(superblock) && !superblock->current) {
-    owner->add_taken(superblock, Remote::of(superblock).take(superblock));
-    owner->settled(superblock);
+    owner->add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
+    owner->requeue_or_release(superblock);
   }
 }
 
 // If only few of a superblock's blocks are missing, what has come may be the rest; and if it is `mine` only now,
 // there may be as much as a pusher would have brought home.
 template <Configuration C>
-bool Heap<C>::look_for_the_rest(Superblock* superblock, bool mine) {
+bool Heap<C>::take_arrived(Superblock* superblock, bool mine) {
   const std::uint32_t free = superblock->free_count;
-  const std::uint32_t many = enough(superblock);
-  if (!pool_->threaded || (!mine && free + many < superblock->carved)) {
+  const std::uint32_t threshold = claim_threshold(superblock);
+  if (!pool_->threaded || (!mine && free + threshold < superblock->carved)) {
     return false;
   }
   __atomic_store_n(&superblock->free_count, free, __ATOMIC_SEQ_CST);
-  const std::uint32_t come = Remote::of(superblock).count();
-  if (come == 0 || (come < many && free + come < superblock->carved)) {
+  const std::uint32_t arrived = RemoteQueue::of(superblock).count();
+  if (arrived == 0 || (arrived < threshold && free + arrived < superblock->carved)) {
     return false;
   }
-  add_taken(superblock, Remote::of(superblock).take(superblock));
+  add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
   return true;  // with more of them here, less that comes is the rest: look again
 }
 
@@ -205,18 +205,18 @@ void Heap<C>::take_over(Heap& other) {
       superblock->owner = this;
     }
   }
-  front_bytes_ = other.front_bytes_;
-  strays_ = other.strays_;
+  cache_bytes_per_class_ = other.cache_bytes_per_class_;
+  batches_ = other.batches_;
   quarantine_ = other.quarantine_;
   other.quarantine_ = {};
   idle_bytes_ = other.idle_bytes_;
   started_ = other.started_;
   on_fault = other.on_fault;
-  other.hot_.fronts = {};
+  other.hot_.lists = {};
   other.hot_.limit = 0;
   other.queues_ = {};
   other.current_ = {};
-  other.strays_ = {};
+  other.batches_ = {};
 }
 
 // The process gets a second thread: superblocks that are full have no owner from now on.
@@ -224,9 +224,9 @@ template <Configuration C>
 void Heap<C>::become_threaded(Pool& pool) {
   for (Superblock* s = pool.region.next_used(nullptr); s != nullptr; s = pool.region.next_used(s)) {
     if (s->kind == Kind::kBlocks) {
-      Remote::of(s).reset();
+      RemoteQueue::of(s).reset();
       if (!s->queued) {
-        Remote::of(s).leave();
+        RemoteQueue::of(s).disown();
       }
     }
   }

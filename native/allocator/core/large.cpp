@@ -8,7 +8,7 @@
 
 namespace heapwright::alloc {
 
-std::size_t Large::home(std::uintptr_t address) const {
+std::size_t Large::first_slot(std::uintptr_t address) const {
   return (address >> 12U) * 0x9e3779b97f4a7c15U >> 32U & (capacity_ - 1);
 }
 
@@ -17,7 +17,7 @@ Large::Entry* Large::find(const void* block) const {
   if (capacity_ == 0 || address == 0) {
     return nullptr;
   }
-  for (std::size_t i = home(address);; i = (i + 1) & (capacity_ - 1)) {
+  for (std::size_t i = first_slot(address);; i = (i + 1) & (capacity_ - 1)) {
     if (entries_[i].address == address) {
       return entries_ + i;
     }
@@ -28,7 +28,7 @@ Large::Entry* Large::find(const void* block) const {
 }
 
 void Large::insert(Entry entry) {
-  std::size_t i = home(entry.address);
+  std::size_t i = first_slot(entry.address);
   while (entries_[i].address != 0) {
     i = (i + 1) & (capacity_ - 1);
   }
@@ -69,8 +69,8 @@ void Large::erase(Entry* entry) {
   bytes_ -= entry->bytes;
   auto gap = static_cast<std::size_t>(entry - entries_);
   for (std::size_t i = (gap + 1) & (capacity_ - 1); entries_[i].address != 0; i = (i + 1) & (capacity_ - 1)) {
-    const std::size_t from_home = (i - home(entries_[i].address)) & (capacity_ - 1);
-    if (from_home >= ((i - gap) & (capacity_ - 1))) {
+    const std::size_t distance = (i - first_slot(entries_[i].address)) & (capacity_ - 1);
+    if (distance >= ((i - gap) & (capacity_ - 1))) {
       entries_[gap] = entries_[i];
       gap = i;
     }
@@ -112,7 +112,7 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
     address = begin;
   }
   if (guard != 0) {
-    platform::forbid(reinterpret_cast<void*>(address + bytes), guard);
+    platform::protect(reinterpret_cast<void*>(address + bytes), guard);
   }
   insert({.address = address, .bytes = bytes});
   return reinterpret_cast<void*>(address);
@@ -141,7 +141,8 @@ Hardening::Mark Large::mark(const void* block, const Hardening& hardening) const
   if (entry == nullptr) {
     return {0, Origin::kMalloc, false};
   }
-  return {entry->asked, entry->origin, hardening.end_lives(block, entry->asked, entry->bytes - entry->asked)};
+  return {entry->asked, entry->origin,
+          hardening.end_intact(block, entry->asked, entry->bytes - entry->asked)};
 }
 
 bool Large::free(void* block, std::uint64_t random) {
@@ -151,17 +152,18 @@ bool Large::free(void* block, std::uint64_t random) {
   }
   const std::size_t bytes = entry->bytes;
   erase(entry);
-  const bool waits = random != 0 && bytes <= kMaxWaiting && platform::release(block, bytes);
-  if (bytes > kLargestKept || (guards && !waits)) {
+  const bool quarantined = random != 0 && bytes <= kMaxQuarantinedBytes && platform::release(block, bytes);
+  if (bytes > kLargestKept || (guards && !quarantined)) {
     platform::unmap(block, bytes + guard_bytes());
     return true;
   }
-  if (waits) {
-    if (!waiting_.is_seeded()) {
-      waiting_.seed(random);
+  if (quarantined) {
+    if (!quarantine_.is_seeded()) {
+      quarantine_.seed(random);
     }
-    unmap(waiting_.put({.address = block, .bytes = bytes + guard_bytes()}));
-    for (Mapping old = waiting_.leave(kMaxWaiting); old.bytes != 0; old = waiting_.leave(kMaxWaiting)) {
+    unmap(quarantine_.put({.address = block, .bytes = bytes + guard_bytes()}));
+    for (Mapping old = quarantine_.evict(kMaxQuarantinedBytes); old.bytes != 0;
+         old = quarantine_.evict(kMaxQuarantinedBytes)) {
       unmap(old);
     }
     return true;
@@ -175,7 +177,7 @@ bool Large::free(void* block, std::uint64_t random) {
 }
 
 void Large::empty_quarantine() {
-  for (Mapping old = waiting_.leave(0); old.bytes != 0; old = waiting_.leave(0)) {
+  for (Mapping old = quarantine_.evict(0); old.bytes != 0; old = quarantine_.evict(0)) {
     unmap(old);
   }
 }
@@ -241,12 +243,12 @@ void* Large::resize(void* block, std::size_t bytes) {
   if (!guards) {
     moved = platform::remap(block, before, bytes);
   } else if (bytes < before) {  // the first page that is too much becomes the guard
-    platform::forbid(static_cast<char*>(block) + bytes, guard_bytes());
+    platform::protect(static_cast<char*>(block) + bytes, guard_bytes());
     platform::unmap(static_cast<char*>(block) + bytes + guard_bytes(), before - bytes);
   } else {  // the guard is in the way, and stays behind
     moved = platform::remap(block, before, bytes + guard_bytes());
     if (moved != nullptr) {
-      platform::forbid(static_cast<char*>(moved) + bytes, guard_bytes());
+      platform::protect(static_cast<char*>(moved) + bytes, guard_bytes());
       platform::unmap(static_cast<char*>(block) + before, guard_bytes());
     }
   }

@@ -54,7 +54,7 @@ class Large {
     std::size_t asked = 0;
     Origin origin = Origin::kMalloc;
   };
-  [[nodiscard]] std::size_t home(std::uintptr_t address) const;
+  [[nodiscard]] std::size_t first_slot(std::uintptr_t address) const;
   [[nodiscard]] Entry* find(const void* block) const;
   static constexpr std::size_t kMaxKept = 16;
   static constexpr std::size_t kLargestKept = std::size_t{256} << 20U;  // bytes
@@ -64,7 +64,7 @@ class Large {
     std::size_t bytes;
   };
   static std::size_t mapping_bytes(const Mapping& mapping) { return mapping.bytes; }
-  static constexpr std::size_t kMaxWaiting = kLargestKept;
+  static constexpr std::size_t kMaxQuarantinedBytes = kLargestKept;
 
   static void unmap(const Mapping& mapping);
   void* reuse(std::size_t bytes);
@@ -81,7 +81,7 @@ class Large {
   std::size_t kept_count_ = 0;
   std::size_t kept_bytes_ = 0;
   bool clean_ = true;
-  Quarantine<Mapping, 16, mapping_bytes> waiting_;
+  Quarantine<Mapping, 16, mapping_bytes> quarantine_;
 };
 
 }  // namespace heapwright::alloc

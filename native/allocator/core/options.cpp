@@ -83,7 +83,7 @@ bool set(Options& options, Text key, Text value) {
     return read_number(value, options.keep);
   }
   if (key.is("front")) {
-    return read_positive(value, options.front);
+    return read_positive(value, options.cache_bytes_per_class);
   }
   if (key.is("purge_delay")) {
     if (!read_number(value, number)) {

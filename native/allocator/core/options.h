@@ -12,7 +12,8 @@ struct Options {
   std::size_t limit = SIZE_MAX;        // limit=SIZE: of all memory obtained
   std::size_t keep = 2 * 1024 * 1024;  // keep=SIZE: what free superblocks may hold at least
   std::uint64_t purge_delay = 1000;    // purge_delay=MS: memory wanted again so soon was given back too early
-  std::size_t front = 0;               // front=SIZE: of the list before each class; 0: the built-in default
+  std::size_t cache_bytes_per_class =
+      0;  // front=SIZE: of the list before each class; 0: the built-in default
   enum class Huge : std::uint8_t {
     kAuto,
     kNever,

@@ -13,10 +13,10 @@ namespace heapwright::alloc {
 struct Pool {
   Region region;
   Large large;
-  Hardening hardening;                           // one set of secrets for all: links go from heap to heap
-  std::size_t quarantine_bytes = 128 * 1024;     // of a hardened heap's freed blocks
-  static constexpr std::size_t kSpansShare = 9;  // so many times as much of spans, for all heaps
-  Quarantine<Superblock*, 16, span_bytes> spans;
+  Hardening hardening;                        // one set of secrets for all: links go from heap to heap
+  std::size_t quarantine_bytes = 128 * 1024;  // of a hardened heap's freed blocks
+  static constexpr std::size_t kSpanQuarantineFactor = 9;  // so many times as much of spans, for all heaps
+  Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
   bool threaded = false;    // set while there is one thread, never unset
   std::uint32_t forks = 0;  // behind us

@@ -3,7 +3,7 @@
 // bytes. Blocks with a size class wait in their thread's heap; longer ones, and mappings (large.h), for all threads.
 //
 //     place  0   1   2   …  kPlaces − 1        put(x): x goes to a random place; whatever stood there leaves
-//            b   ·   b   …  b                  leave(most): places are emptied in turn while there is more than `most`
+//            b   ·   b   …  b                  leave(most): places are emptied in turn while there is more than `max_bytes`
 #pragma once
 
 #include <array>
@@ -13,32 +13,32 @@
 namespace heapwright::alloc {
 
 // `kBytesOf` says how long an item is; 0 for Item{}, which stands for none.
-template <class Item, std::size_t kPlaces, std::size_t (*kBytesOf)(const Item&)>
+template <class Item, std::size_t kSlots, std::size_t (*kBytesOf)(const Item&)>
 class Quarantine {
  public:
-  static_assert((kPlaces & (kPlaces - 1)) == 0);
+  static_assert((kSlots & (kSlots - 1)) == 0);
 
   [[nodiscard]] bool is_seeded() const { return random_ != 0; }
   void seed(std::uint64_t random) { random_ = random | 1U; }
   // An item that leaves for the one that comes, or none.
   Item put(Item item) {
     random_ = random_ * 6364136223846793005U + 1442695040888963407U;
-    newest_ = random_ >> 33U & (kPlaces - 1);
-    const Item old = places_[newest_];
-    places_[newest_] = item;
+    newest_ = random_ >> 33U & (kSlots - 1);
+    const Item old = slots_[newest_];
+    slots_[newest_] = item;
     bytes_ += kBytesOf(item) - kBytesOf(old);
     return old;
   }
   // One that must leave, because there are more than so many bytes; or none. The newest leaves last.
-  Item leave(std::size_t most) {
-    while (bytes_ > most) {
-      Item& place = places_[next_];
+  Item evict(std::size_t max_bytes) {
+    while (bytes_ > max_bytes) {
+      Item& slot = slots_[next_];
       const bool newest = next_ == newest_;
-      next_ = (next_ + 1) % kPlaces;
-      const std::size_t bytes = kBytesOf(place);
+      next_ = (next_ + 1) % kSlots;
+      const std::size_t bytes = kBytesOf(slot);
       if (bytes != 0 && (!newest || bytes == bytes_)) {
-        const Item old = place;
-        place = {};
+        const Item old = slot;
+        slot = {};
         bytes_ -= bytes;
         return old;
       }
@@ -47,7 +47,7 @@ class Quarantine {
   }
   template <class F>
   void each(F f) const {
-    for (const Item& item : places_) {
+    for (const Item& item : slots_) {
       if (kBytesOf(item) != 0) {
         f(kBytesOf(item));
       }
@@ -55,7 +55,7 @@ class Quarantine {
   }
 
  private:
-  std::array<Item, kPlaces> places_{};
+  std::array<Item, kSlots> slots_{};
   std::size_t bytes_ = 0;
   std::size_t next_ = 0;
   std::size_t newest_ = 0;

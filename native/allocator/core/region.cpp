@@ -123,7 +123,7 @@ Chunk* Region::fresh_chunk() {
     if (!start()) {
       return nullptr;
     }
-    started_at_ = settings.clock();
+    started_ms_ = settings.clock();
   }
   if (bytes_ > 0 && bytes_ + large_bytes + kChunkBytes > settings.limit_bytes) {
     return nullptr;  // what was obtained ahead may have become too much
@@ -140,7 +140,7 @@ Chunk* Region::fresh_chunk() {
   open_.push_front(chunk);
   const std::size_t page = platform::page_size();
   if (settings.guards && page <= kLargestGuard) {
-    platform::forbid(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page);
+    platform::protect(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page);
   }
   return chunk;
 }
@@ -162,16 +162,16 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, std::size_t count) {
   }
   used_ += count;
   if (purged != 0) {
-    wanted_again(static_cast<std::size_t>(std::popcount(purged)) * kSuperblockBytes);
+    count_reused(static_cast<std::size_t>(std::popcount(purged)) * kSuperblockBytes);
   }
-  make_way();
+  purge_excess();
   return at(chunk, index);
 }
 
 // A free superblock that holds memory, for a class of blocks: best one that was this class's before. A class that uses a
 // quarter of a superblock touches the same quarter again; with the latest freed, whosever it was, 300 threads one after
 // the other touched three times as much memory as one.
-Superblock* Region::dirty_for(std::uint8_t number) const {
+Superblock* Region::choose_dirty(std::uint8_t number) const {
   std::size_t searched = 0;
   for (Superblock* held = dirty_.first; held != nullptr && searched < kDirtyToSearch;
        held = held->next, ++searched) {
@@ -184,7 +184,7 @@ Superblock* Region::dirty_for(std::uint8_t number) const {
 
 Superblock* Region::take(std::size_t count, std::uint8_t number) {
   if (count == 1) {
-    if (Superblock* const held = dirty_for(number); held != nullptr) {
+    if (Superblock* const held = choose_dirty(number); held != nullptr) {
       return claim(chunk_of(held), index_in_chunk(held), 1);
     }
     Chunk* const chunk = open_.first != nullptr ? open_.first : fresh_chunk();
@@ -222,10 +222,10 @@ void Region::give(Superblock* first, std::size_t count) {
   }
   dirty_count_ += count;
   used_ -= count;
-  purge(too_much());
+  purge(excess());
 }
 
-std::size_t Region::too_much() const {
+std::size_t Region::excess() const {
   const std::size_t held = dirty_count_ + kept_bytes / kSuperblockBytes;
   const std::size_t most = allowance();
   if (held <= most) {
@@ -234,12 +234,12 @@ std::size_t Region::too_much() const {
   return may_purge() ? held - most / 2 : 0;
 }
 
-void Region::make_way() {
+void Region::purge_excess() {
   const std::size_t in_use = used_ + large_bytes / kSuperblockBytes;
   const std::size_t most = allowance();
-  most_in_use_ = std::max(most_in_use_, in_use);
-  if (dirty_count_ > most && in_use + dirty_count_ > most_in_use_ + most) {
-    purge(in_use + dirty_count_ - most_in_use_ - most / 2);
+  peak_in_use_ = std::max(peak_in_use_, in_use);
+  if (dirty_count_ > most && in_use + dirty_count_ > peak_in_use_ + most) {
+    purge(in_use + dirty_count_ - peak_in_use_ - most / 2);
   }
 }
 
@@ -252,28 +252,28 @@ void Region::purge(std::size_t count) {
 }
 
 bool Region::may_purge() const {
-  return regrets_ / kSuperblockBytes * kRegretMs <= settings.clock() - started_at_;
+  return premature_purges_ / kSuperblockBytes * kMsPerPrematurePurge <= settings.clock() - started_ms_;
 }
 
 void Region::count_purged(std::size_t bytes) {
   purged_bytes_ += bytes;
   ++purges_;
   const std::uint64_t now = settings.clock();
-  recent_ = bytes + (now - purged_at_ < settings.delay_ms ? recent_ : 0);
-  purged_at_ = now;
+  recently_purged_ = bytes + (now - last_purge_ms_ < settings.delay_ms ? recently_purged_ : 0);
+  last_purge_ms_ = now;
 }
 
 // Memory is used again that was given back: too early?
-void Region::wanted_again(std::size_t bytes) {
-  if (recent_ == 0) {
+void Region::count_reused(std::size_t bytes) {
+  if (recently_purged_ == 0) {
     return;
   }
-  if (settings.clock() - purged_at_ >= settings.delay_ms) {
-    recent_ = 0;
+  if (settings.clock() - last_purge_ms_ >= settings.delay_ms) {
+    recently_purged_ = 0;
   }
-  const std::size_t regret = std::min(bytes, recent_);
-  recent_ -= regret;
-  regrets_ += regret;
+  const std::size_t premature = std::min(bytes, recently_purged_);
+  recently_purged_ -= premature;
+  premature_purges_ += premature;
 }
 
 bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
@@ -322,7 +322,7 @@ bool Region::purge_all() {
   while (dirty_count_ > 0) {
     purge_oldest();
   }
-  recent_ = 0;  // it was asked for: wanting it again is nobody's regret
+  recently_purged_ = 0;  // it was asked for: wanting it again is nobody's regret
   return any;
 }
 

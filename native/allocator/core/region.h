@@ -39,7 +39,8 @@ namespace heapwright::alloc {
 
 class Region {
  public:
-  static constexpr std::uint64_t kRegretMs = 4;  // of run time, that pay for a superblock's page faults
+  static constexpr std::uint64_t kMsPerPrematurePurge =
+      4;  // of run time, that pay for a superblock's page faults
 
   struct Settings {
     std::size_t limit_bytes = SIZE_MAX;  // of region and large blocks together
@@ -96,12 +97,12 @@ class Region {
   std::size_t kept_bytes = 0;   // in large blocks that were freed and kept
 
   // How many superblocks' worth of memory is to be given back now.
-  [[nodiscard]] std::size_t too_much() const;
+  [[nodiscard]] std::size_t excess() const;
   // Gives free superblocks back that are too much beside what is in use now, whatever is regretted.
-  void make_way();
+  void purge_excess();
   // Memory has been given back otherwise than by give(); memory has been taken anew from the kernel.
   void count_purged(std::size_t bytes);
-  void wanted_again(std::size_t bytes);
+  void count_reused(std::size_t bytes);
   // Whether regrets are few enough to give more back.
   [[nodiscard]] bool may_purge() const;
 
@@ -116,7 +117,7 @@ class Region {
   [[nodiscard]] platform::HugePages advice() const;
   Chunk* fresh_chunk();
   Superblock* claim(Chunk* chunk, std::size_t index, std::size_t count);
-  [[nodiscard]] Superblock* dirty_for(std::uint8_t number) const;
+  [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   void purge(std::size_t count);  // so many free superblocks, or all that hold memory
   void purge_oldest();
 
@@ -132,11 +133,11 @@ class Region {
   List<Superblock> dirty_;  // free and holding memory, the latest first
   std::size_t used_ = 0;    // superblocks
   std::size_t dirty_count_ = 0;
-  std::size_t most_in_use_ = 0;  // superblocks and large blocks' worth of them, at once, so far
-  std::uint64_t started_at_ = 0;
-  std::uint64_t purged_at_ = 0;  // the last time
-  std::size_t recent_ = 0;       // bytes given back, to be regretted if they are wanted soon
-  std::size_t regrets_ = 0;      // bytes
+  std::size_t peak_in_use_ = 0;  // superblocks and large blocks' worth of them, at once, so far
+  std::uint64_t started_ms_ = 0;
+  std::uint64_t last_purge_ms_ = 0;   // the last time
+  std::size_t recently_purged_ = 0;   // bytes given back, to be regretted if they are wanted soon
+  std::size_t premature_purges_ = 0;  // bytes
   std::size_t purged_bytes_ = 0;
   std::size_t purges_ = 0;
 };

@@ -12,9 +12,9 @@ struct Statistics {
   Region::Statistics region;
   std::size_t large_bytes;  // in mappings of their own
   std::size_t large_count;
-  std::size_t live_bytes;   // in blocks the program has: their full sizes, large ones included
-  std::size_t live_blocks;  // of a size class
-  std::size_t front_bytes;  // in front lists
+  std::size_t live_bytes;    // in blocks the program has: their full sizes, large ones included
+  std::size_t live_blocks;   // of a size class
+  std::size_t cached_bytes;  // in front lists
 };
 
 }  // namespace heapwright::alloc

@@ -17,8 +17,8 @@
 // A block above the largest class takes whole neighbouring superblocks (`length`, kind = kSpan for the first, kInside for
 // the others), of which it is told only the pages it asked for (`size`): the rest costs no memory until it is touched, and a
 // program that counts its usable bytes, as Redis does, must not be charged for it.
-// Invariants: free_count is the length of `free` and what hollow pages hold (heap_hollow.h); free_count ≤ carved ≤
-// capacity; what is in neither, nor uncarved, is with the program, in a front list, or on its way home (remote.h); a
+// Invariants: free_count is the length of `free` and what hollow pages hold (page_purger.h); free_count ≤ carved ≤
+// capacity; what is in neither, nor uncarved, is with the program, in a front list, or on its way home (remote_queue.h); a
 // superblock is in its owner's queue exactly if `queued`.
 #pragma once
 
@@ -35,11 +35,11 @@ struct Block {
 };
 
 enum class Kind : std::uint8_t {
-  kFree = 0,    // in its chunk's `free` mask
-  kBlocks = 1,  // blocks of one class
-  kSpan = 2,    // the first superblock of a block that takes whole superblocks
-  kInside = 3,  // a further superblock of a span
-  kWaits = 4,   // hardened: the first superblock of a span that was freed and is in quarantine
+  kFree = 0,         // in its chunk's `free` mask
+  kBlocks = 1,       // blocks of one class
+  kSpan = 2,         // the first superblock of a block that takes whole superblocks
+  kSpanTail = 3,     // a further superblock of a span
+  kQuarantined = 4,  // hardened: the first superblock of a span that was freed and is in quarantine
 };
 
 struct alignas(64) Superblock {
@@ -53,9 +53,9 @@ struct alignas(64) Superblock {
   std::uint8_t number;       // size class
   Kind kind;
   bool queued;
-  bool current;          // its owner takes blocks from it without the lock: heap.h
-  std::uint16_t hollow;  // pages given back with free blocks in them: heap_hollow.h
-  Superblock* next;      // in the class's queue, or among the free ones that hold memory
+  bool current;                // its owner takes blocks from it without the lock: heap.h
+  std::uint16_t purged_pages;  // pages given back with free blocks in them: page_purger.h
+  Superblock* next;            // in the class's queue, or among the free ones that hold memory
   Superblock* previous;
   void* owner;  // the heap that owns it, if `queued`
 };
@@ -116,7 +116,7 @@ inline void join(Superblock* first, std::size_t length, std::size_t usable) {
   set_kind(first, Kind::kSpan);
   first->length = static_cast<std::uint32_t>(length);
   for (std::size_t i = 1; i < length; ++i) {
-    set_kind(first + i, Kind::kInside);
+    set_kind(first + i, Kind::kSpanTail);
   }
 }
 

@@ -35,7 +35,7 @@ class ThreadHeaps {
   // Calls f with this thread's heap, which it gets if it has none.
   template <class F>
   auto with_heap(F f) {
-    Heap<C>* const heap = current_ != &nobody_ ? current_ : enter();
+    Heap<C>* const heap = current_ != &empty_heap_ ? current_ : attach();
     if (heap != nullptr) {
       return f(*heap);
     }
@@ -43,13 +43,13 @@ class ThreadHeaps {
     return f(shared_);
   }
   // The first thread's heap, made before: `other` is emptied into it.
-  void adopt_alone(Heap<C>& other);
+  void adopt_first_heap(Heap<C>& other);
   // Asks to be told of threads that end, and of forks; at the latest before there is a second thread. The earlier, the
   // better: what asks first is told last of a fork, when nobody else's handler is left to wait for anything. May allocate.
-  void watch();
+  void register_handlers();
 
   void (*on_fault)(const void* address, Fault fault) = nullptr;
-  std::size_t front_bytes = 0;  // 0: as configured
+  std::size_t cache_bytes_per_class = 0;  // 0: as configured
 
  private:
   class SharedGuard {
@@ -65,15 +65,15 @@ class ThreadHeaps {
   static constexpr std::uint32_t kMaxHeaps = 1U << 15U;
   static constexpr std::uint32_t kSharedNumber = kMaxHeaps;
 
-  Heap<C>* enter();
-  Heap<C>* make(std::uint32_t number);
-  Heap<C>* begin(void* memory, std::uint32_t number);
-  static void leave(void* heap);
+  Heap<C>* attach();
+  Heap<C>* create_heap(std::uint32_t number);
+  Heap<C>* construct_heap(void* memory, std::uint32_t number);
+  static void on_thread_exit(void* heap);
   // The heaps that the child of a fork has.
   template <class F>
-  void each_kept(F f) {
+  void each_heap_of_child(F f) {
     f(shared_);
-    if (current_ != &nobody_) {
+    if (current_ != &empty_heap_) {
       f(*current_);
     }
     for (Heap<C>* heap = idle_; heap != nullptr; heap = heap->next_idle) {
@@ -86,19 +86,19 @@ class ThreadHeaps {
   void each_lock(F f) {
     f(lock_);
     f(shared_lock_);
-    each_kept([&](Heap<C>& heap) { f(heap.lock()); });
+    each_heap_of_child([&](Heap<C>& heap) { f(heap.lock()); });
     f(pool_.lock);
   }
   void before_fork();
   void after_fork(bool child);
 
-  static constinit Pool no_pool_;
-  static constinit Heap<C> nobody_;
+  static constinit Pool empty_pool_;
+  static constinit Heap<C> empty_heap_;
   [[gnu::tls_model("initial-exec")]] static constinit thread_local Heap<C>* current_;
-  [[gnu::tls_model("initial-exec")]] static constinit thread_local bool left_;
-  static constinit ThreadHeaps* self_;
-  // The first thread's heap, where `adopt_alone` makes it: a process gets its second thread also when not a page is left.
-  alignas(64) static constinit std::array<std::byte, sizeof(Heap<C>)> first_;
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local bool thread_exited_;
+  static constinit ThreadHeaps* instance_;
+  // The first thread's heap, where `adopt_first_heap` makes it: a process gets its second thread also when not a page is left.
+  alignas(64) static constinit std::array<std::byte, sizeof(Heap<C>)> first_heap_storage_;
 
   Pool& pool_;
   Heap<C> shared_{pool_, kSharedNumber};
@@ -106,30 +106,30 @@ class ThreadHeaps {
   platform::Lock lock_;      // of what follows
   Heap<C>* idle_ = nullptr;  // of threads that have ended, linked by Heap::next
   std::uint32_t count_ = 0;  // numbers given
-  bool watching_ = false;
+  bool registered_ = false;
   pthread_key_t key_ = 0;
 };
 
 template <Configuration C>
-constinit Pool ThreadHeaps<C>::no_pool_{};
+constinit Pool ThreadHeaps<C>::empty_pool_{};
 template <Configuration C>
-constinit Heap<C> ThreadHeaps<C>::nobody_{no_pool_};
+constinit Heap<C> ThreadHeaps<C>::empty_heap_{empty_pool_};
 template <Configuration C>
-constinit thread_local Heap<C>* ThreadHeaps<C>::current_ = &nobody_;
+constinit thread_local Heap<C>* ThreadHeaps<C>::current_ = &empty_heap_;
 template <Configuration C>
-constinit thread_local bool ThreadHeaps<C>::left_ = false;
+constinit thread_local bool ThreadHeaps<C>::thread_exited_ = false;
 template <Configuration C>
-constinit ThreadHeaps<C>* ThreadHeaps<C>::self_ = nullptr;
+constinit ThreadHeaps<C>* ThreadHeaps<C>::instance_ = nullptr;
 template <Configuration C>
-alignas(64) constinit std::array<std::byte, sizeof(Heap<C>)> ThreadHeaps<C>::first_{};
+alignas(64) constinit std::array<std::byte, sizeof(Heap<C>)> ThreadHeaps<C>::first_heap_storage_{};
 
 // nullptr: the thread is ending, or there can be no more heaps.
 template <Configuration C>
-Heap<C>* ThreadHeaps<C>::enter() {
-  if (left_) {
+Heap<C>* ThreadHeaps<C>::attach() {
+  if (thread_exited_) {
     return nullptr;
   }
-  watch();
+  register_handlers();
   Heap<C>* heap = nullptr;
   {
     lock_.lock();
@@ -137,7 +137,7 @@ Heap<C>* ThreadHeaps<C>::enter() {
     if (heap != nullptr) {
       idle_ = heap->next_idle;
     } else if (count_ < kMaxHeaps) {
-      heap = make(count_);
+      heap = create_heap(count_);
       count_ += heap != nullptr ? 1 : 0;  // where there is no memory, no number is used up
     }
     lock_.unlock();
@@ -151,60 +151,60 @@ Heap<C>* ThreadHeaps<C>::enter() {
 }
 
 template <Configuration C>
-Heap<C>* ThreadHeaps<C>::make(std::uint32_t number) {
+Heap<C>* ThreadHeaps<C>::create_heap(std::uint32_t number) {
   void* const memory = platform::map(round_up(sizeof(Heap<C>), platform::page_size()));
-  return memory == nullptr ? nullptr : begin(memory, number);
+  return memory == nullptr ? nullptr : construct_heap(memory, number);
 }
 
 template <Configuration C>
-Heap<C>* ThreadHeaps<C>::begin(void* memory, std::uint32_t number) {
+Heap<C>* ThreadHeaps<C>::construct_heap(void* memory, std::uint32_t number) {
   auto* const heap = new (memory) Heap<C>(pool_, number);
   heap->on_fault = on_fault;
   heap->keep_in_child();
-  if (front_bytes != 0) {
-    heap->set_front(front_bytes);
+  if (cache_bytes_per_class != 0) {
+    heap->set_cache_bytes(cache_bytes_per_class);
   }
   return heap;
 }
 
 template <Configuration C>
-void ThreadHeaps<C>::adopt_alone(Heap<C>& other) {
-  Heap<C>* const heap = begin(first_.data(), count_++);
+void ThreadHeaps<C>::adopt_first_heap(Heap<C>& other) {
+  Heap<C>* const heap = construct_heap(first_heap_storage_.data(), count_++);
   heap->take_over(other);
   current_ = heap;
-  watch();
+  register_handlers();
   pthread_setspecific(key_, heap);
 }
 
 template <Configuration C>
-void ThreadHeaps<C>::watch() {
-  if (__atomic_exchange_n(&watching_, true, __ATOMIC_ACQ_REL)) {
+void ThreadHeaps<C>::register_handlers() {
+  if (__atomic_exchange_n(&registered_, true, __ATOMIC_ACQ_REL)) {
     return;
   }
-  self_ = this;
+  instance_ = this;
   shared_.on_fault = on_fault;
-  pthread_key_create(&key_, leave);
-  pthread_atfork([] { self_->before_fork(); }, [] { self_->after_fork(false); },
-                 [] { self_->after_fork(true); });
+  pthread_key_create(&key_, on_thread_exit);
+  pthread_atfork([] { instance_->before_fork(); }, [] { instance_->after_fork(false); },
+                 [] { instance_->after_fork(true); });
 }
 
 // The thread ends.
 template <Configuration C>
-void ThreadHeaps<C>::leave(void* pointer) {
+void ThreadHeaps<C>::on_thread_exit(void* pointer) {
   auto* const heap = static_cast<Heap<C>*>(pointer);
-  current_ = &nobody_;
-  left_ = true;
-  heap->rest();
-  self_->lock_.lock();
-  heap->next_idle = self_->idle_;
-  self_->idle_ = heap;
-  self_->lock_.unlock();
+  current_ = &empty_heap_;
+  thread_exited_ = true;
+  heap->on_thread_exit();
+  instance_->lock_.lock();
+  heap->next_idle = instance_->idle_;
+  instance_->idle_ = heap;
+  instance_->lock_.unlock();
 }
 
 template <Configuration C>
 void ThreadHeaps<C>::before_fork() {
   if (!platform::single_threaded() && platform::Forking::begin()) {
-    each_lock([](platform::Lock& lock) { lock.keep(); });
+    each_lock([](platform::Lock& lock) { lock.keep_across_fork(); });
   }
 }
 
@@ -217,12 +217,12 @@ void ThreadHeaps<C>::after_fork(bool child) {
   if (child) {
     ++pool_.forks;
     each_lock([](platform::Lock& lock) { lock.reset(); });
-    each_kept([](Heap<C>& heap) { heap.keep_in_child(); });
+    each_heap_of_child([](Heap<C>& heap) { heap.keep_in_child(); });
   } else if (ended) {
-    pool_.lock.let_go();  // the other way round
-    each_kept([](Heap<C>& heap) { heap.lock().let_go(); });
-    shared_lock_.let_go();
-    lock_.let_go();
+    pool_.lock.release_kept();  // the other way round
+    each_heap_of_child([](Heap<C>& heap) { heap.lock().release_kept(); });
+    shared_lock_.release_kept();
+    lock_.release_kept();
     platform::Forking::leave();
   }
 }

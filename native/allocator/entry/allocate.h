@@ -67,7 +67,7 @@ void* reallocate(Library& library, void* address, std::size_t bytes) {
     return nullptr;
   }
   std::size_t usable = library.class_size(address);
-  if (library.stays(usable, bytes)) {
+  if (library.fits_in_place(usable, bytes)) {
     return address;
   }
   if (usable == 0) {

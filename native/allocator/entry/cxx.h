@@ -26,7 +26,7 @@ void* runtime_new_nothrow(const char* name, std::size_t bytes, Tag... tag) {
 }
 
 // Calls the new-handler; false: there is none.
-inline bool called_handler() {
+inline bool call_new_handler() {
   const std::new_handler handler = &runtime_new_handler == nullptr ? nullptr : runtime_new_handler();
   if (handler == nullptr) {
     return false;
@@ -59,7 +59,7 @@ HEAPWRIGHT_COLD void* new_slow(Library& library, std::size_t bytes, std::size_t 
                             : runtime_new_nothrow("_ZnwmSt11align_val_tRKSt9nothrow_t", bytes,
                                                   static_cast<std::align_val_t>(alignment));
     }
-    if (!called_handler()) {
+    if (!call_new_handler()) {
       bad_alloc();
     }
   }

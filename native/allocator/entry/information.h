@@ -43,7 +43,7 @@ inline void print_statistics(const char* name, const Statistics& s) {
   Message message;
   message << name << ": " << s.live_bytes << " bytes live (" << s.live_blocks << " blocks of a size class, "
           << s.large_count << " large of " << s.large_bytes << " bytes)\n"
-          << name << ": " << s.region.used_bytes << " bytes in superblocks, " << s.front_bytes
+          << name << ": " << s.region.used_bytes << " bytes in superblocks, " << s.cached_bytes
           << " in front lists, " << s.region.dirty_bytes << " in free superblocks, " << s.region.purged_bytes
           << " given back in " << s.region.purges << " calls\n";
   message.write();

@@ -1,8 +1,8 @@
 // A whole allocator: one configuration of the core, with its threads. What entry/symbols.h gives names to.
 //
-// C::kStartsAlone (exgen): as long as the process has one thread, `alone_` is the only heap, found without
+// C::kStartsSingleThreaded (exgen): as long as the process has one thread, `first_heap_` is the only heap, found without
 // TLS, and nothing is locked. Before the second thread starts its contents move to a thread's heap; the fast
-// paths of `alone_` then fail the test they have anyway, and the slow paths behind them go to the thread's
+// paths of `first_heap_` then fail the test they have anyway, and the slow paths behind them go to the thread's
 // heap. Threads that come into being unseen (inside the C library) are noticed by glibc's flag in the next
 // slow path. Otherwise (reaper): every thread has its heap from the beginning.
 #pragma once
@@ -19,31 +19,33 @@ namespace heapwright::alloc {
 
 template <Configuration C>
 class Library {
-  Heap<C> alone_{pool_};  // first: the fast paths need no offset to it
+  Heap<C> first_heap_{pool_};  // first: the fast paths need no offset to it
 
  public:
   static constexpr const char* kName = C::kName;
 
-  constexpr Library() { pool_.threaded = !C::kStartsAlone; }
+  constexpr Library() { pool_.threaded = !C::kStartsSingleThreaded; }
 
   HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) { return fast().allocate(bytes); }
-  // `claim`: what a hardened build is told of the block.
-  HEAPWRIGHT_INLINE void free(void* address, Claim claim = {}) {
-    using Freed = Heap<C>::Freed;
-    Freed freed{};
-    if constexpr (C::kStartsAlone) {
-      freed = alone_.free_alone(address, claim);
+  // `freed_as`: what a hardened build is told of the block.
+  HEAPWRIGHT_INLINE void free(void* address, FreedAs freed_as = {}) {
+    using FreeResult = Heap<C>::FreeResult;
+    FreeResult freed{};
+    if constexpr (C::kStartsSingleThreaded) {
+      freed = first_heap_.free_single_threaded(address, freed_as);
     } else {
-      freed = fast().free(address, claim);
+      freed = fast().free(address, freed_as);
     }
-    if (freed == Freed::kFull) [[unlikely]] {
-      spill(address);
-    } else if (freed == Freed::kOdd) [[unlikely]] {
-      free_odd(address, claim);
+    if (freed == FreeResult::kListFull) [[unlikely]] {
+      flush_full_list(address);
+    } else if (freed == FreeResult::kSlow) [[unlikely]] {
+      free_slow(address, freed_as);
     }
   }
   HEAPWRIGHT_INLINE std::size_t class_size(const void* address) { return fast().class_size(address); }
-  static bool stays(std::size_t usable, std::size_t bytes) { return Heap<C>::stays(usable, bytes); }
+  static bool fits_in_place(std::size_t usable, std::size_t bytes) {
+    return Heap<C>::fits_in_place(usable, bytes);
+  }
 
   void* allocate_slow(std::size_t bytes) {
     return with_heap([=](Heap<C>& heap) {
@@ -94,28 +96,28 @@ class Library {
 
  private:
   HEAPWRIGHT_INLINE Heap<C>& fast() {
-    if constexpr (C::kStartsAlone) {
-      return alone_;
+    if constexpr (C::kStartsSingleThreaded) {
+      return first_heap_;
     } else {
       return ThreadHeaps<C>::current();
     }
   }
   template <class F>
   auto with_heap(F f) {
-    if (C::kStartsAlone && !pool_.threaded) {
+    if (C::kStartsSingleThreaded && !pool_.threaded) {
       if (platform::single_threaded()) [[likely]] {
-        return f(alone_);
+        return f(first_heap_);
       }
       become_threaded();
     }
     return threads_.with_heap(f);
   }
-  HEAPWRIGHT_COLD void spill(void* address) {
-    with_heap([=](Heap<C>& heap) { heap.spill(address); });
+  HEAPWRIGHT_COLD void flush_full_list(void* address) {
+    with_heap([=](Heap<C>& heap) { heap.flush_full_list(address); });
   }
-  HEAPWRIGHT_COLD void free_odd(void* address, [[maybe_unused]] Claim claim) {
-    if constexpr (!C::kStartsAlone) {
-      if (fast().free_away(address)) {
+  HEAPWRIGHT_COLD void free_slow(void* address, [[maybe_unused]] FreedAs freed_as) {
+    if constexpr (!C::kStartsSingleThreaded) {
+      if (fast().try_free_remote(address)) {
         return;
       }
     }
@@ -124,16 +126,16 @@ class Library {
     }
     Fault fault{};
     const bool right = with_heap([&](Heap<C>& heap) {
-      if constexpr (C::kStartsAlone) {  // in a process with threads this is the way to the fast path
-        const auto freed = pool_.threaded ? heap.free(address, claim) : Heap<C>::Freed::kOdd;
-        if (freed != Heap<C>::Freed::kOdd) {
-          if (freed == Heap<C>::Freed::kFull) {
-            heap.spill(address);
+      if constexpr (C::kStartsSingleThreaded) {  // in a process with threads this is the way to the fast path
+        const auto freed = pool_.threaded ? heap.free(address, freed_as) : Heap<C>::FreeResult::kSlow;
+        if (freed != Heap<C>::FreeResult::kSlow) {
+          if (freed == Heap<C>::FreeResult::kListFull) {
+            heap.flush_full_list(address);
           }
           return true;
         }
       }
-      return heap.free_slow(address, fault, claim);
+      return heap.free_slow(address, fault, freed_as);
     });
     if (!right) {
       complain(address, fault);
@@ -156,7 +158,7 @@ constinit Options::Mismatch Library<C>::mismatch_ = Options::Mismatch::kAbort;
 
 template <Configuration C>
 void Library<C>::complain(const void* address, Fault fault) {
-  const bool mismatch = fault == Fault::kOrigin || fault == Fault::kSize;
+  const bool mismatch = fault == Fault::kWrongOrigin || fault == Fault::kWrongSize;
   if (mismatch && mismatch_ == Options::Mismatch::kIgnore) {
     return;
   }
@@ -187,11 +189,11 @@ void Library<C>::start(const char* variable, const char* text) {
     settings.huge_pages = options.huge_pages == Options::Huge::kNever ? platform::HugePages::kNever
                                                                       : platform::HugePages::kAlways;
   }
-  alone_.on_fault = threads_.on_fault = complain;
-  threads_.watch();
-  if (options.front != 0) {
-    threads_.front_bytes = options.front;
-    with_heap([&](Heap<C>& heap) { heap.set_front(options.front); });
+  first_heap_.on_fault = threads_.on_fault = complain;
+  threads_.register_handlers();
+  if (options.cache_bytes_per_class != 0) {
+    threads_.cache_bytes_per_class = options.cache_bytes_per_class;
+    with_heap([&](Heap<C>& heap) { heap.set_cache_bytes(options.cache_bytes_per_class); });
   }
   with_heap([](Heap<C>& heap) { heap.on_fault = complain; });
   only_report_ = options.report;
@@ -205,7 +207,7 @@ template <Configuration C>
 void Library<C>::become_threaded() {
   if (!pool_.threaded) {
     Heap<C>::become_threaded(pool_);
-    threads_.adopt_alone(alone_);
+    threads_.adopt_first_heap(first_heap_);
   }
 }
 

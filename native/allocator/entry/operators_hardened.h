@@ -7,7 +7,7 @@
 namespace heapwright::alloc::entry {
 
 template <class Library>
-void* made_by(Library& library, void* block, Origin origin) {
+void* with_origin(Library& library, void* block, Origin origin) {
   if (block != nullptr) {
     library.set_origin(block, origin);
   }
@@ -17,34 +17,34 @@ void* made_by(Library& library, void* block, Origin origin) {
 }  // namespace heapwright::alloc::entry
 
 HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes) {
-  return entry::made_by(library, entry::operator_new(library, bytes), Origin::kNew);
+  return entry::with_origin(library, entry::operator_new(library, bytes), Origin::kNew);
 }
 HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-  return entry::made_by(library, entry::operator_new_nothrow(library, bytes), Origin::kNew);
+  return entry::with_origin(library, entry::operator_new_nothrow(library, bytes), Origin::kNew);
 }
 HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
   void* const block = entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), false);
-  return entry::made_by(library, block, Origin::kNew);
+  return entry::with_origin(library, block, Origin::kNew);
 }
 HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment,
                                      const std::nothrow_t& /*tag*/) noexcept {
   void* const block = entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true);
-  return entry::made_by(library, block, Origin::kNew);
+  return entry::with_origin(library, block, Origin::kNew);
 }
 HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes) {
-  return entry::made_by(library, entry::operator_new(library, bytes), Origin::kNewArray);
+  return entry::with_origin(library, entry::operator_new(library, bytes), Origin::kNewArray);
 }
 HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-  return entry::made_by(library, entry::operator_new_nothrow(library, bytes), Origin::kNewArray);
+  return entry::with_origin(library, entry::operator_new_nothrow(library, bytes), Origin::kNewArray);
 }
 HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   void* const block = entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), false);
-  return entry::made_by(library, block, Origin::kNewArray);
+  return entry::with_origin(library, block, Origin::kNewArray);
 }
 HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment,
                                        const std::nothrow_t& /*tag*/) noexcept {
   void* const block = entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true);
-  return entry::made_by(library, block, Origin::kNewArray);
+  return entry::with_origin(library, block, Origin::kNewArray);
 }
 
 HEAPWRIGHT_EXPORT void operator delete(void* address) noexcept {

@@ -7,10 +7,10 @@ namespace heapwright::alloc {
 struct ExgenConfiguration {
   static constexpr const char* kName = "exgen";
   static constexpr std::size_t kClassesPerDoubling = 8;
-  static constexpr std::size_t kFrontBytes = 16 * 1024;
-  static constexpr std::size_t kFrontBlocks = 128;
+  static constexpr std::size_t kCacheBytesPerClass = 16 * 1024;
+  static constexpr std::size_t kCacheBlocksPerClass = 128;
   static constexpr bool kSecure = false;
-  static constexpr bool kStartsAlone = true;
+  static constexpr bool kStartsSingleThreaded = true;
 };
 
 constinit Library<ExgenConfiguration> library;

@@ -7,10 +7,10 @@ namespace heapwright::alloc {
 struct ExgenConfiguration {
   static constexpr const char* kName = "exgen-secure";
   static constexpr std::size_t kClassesPerDoubling = 8;
-  static constexpr std::size_t kFrontBytes = 8 * 1024;
-  static constexpr std::size_t kFrontBlocks = 64;
+  static constexpr std::size_t kCacheBytesPerClass = 8 * 1024;
+  static constexpr std::size_t kCacheBlocksPerClass = 64;
   static constexpr bool kSecure = true;
-  static constexpr bool kStartsAlone = true;
+  static constexpr bool kStartsSingleThreaded = true;
 };
 
 constinit Library<ExgenConfiguration> library;

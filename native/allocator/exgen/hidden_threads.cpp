@@ -24,7 +24,7 @@ Function next(const char* name) {
 }
 
 template <class Function, class... Arguments>
-int announced(const char* name, Arguments... arguments) {
+int call_threaded(const char* name, Arguments... arguments) {
   const auto real = next<Function>(name);
   if (real == nullptr) {
     errno = ENOSYS;
@@ -36,12 +36,13 @@ int announced(const char* name, Arguments... arguments) {
 
 // Opened at run time, this library is not asked when a thread starts: the program's pthread_create is another's. Then there
 // may be threads from the beginning.
-[[gnu::constructor(102)]] void ready_if_not_asked() {
+[[gnu::constructor(102)]] void become_threaded_if_not_interposed() {
   Dl_info asked{};
   Dl_info here{};
   void* const found = dlsym(RTLD_DEFAULT, "pthread_create");
   if (found == nullptr || dladdr(found, &asked) == 0 ||
-      dladdr(reinterpret_cast<void*>(&ready_if_not_asked), &here) == 0 || asked.dli_fbase != here.dli_fbase) {
+      dladdr(reinterpret_cast<void*>(&become_threaded_if_not_interposed), &here) == 0 ||
+      asked.dli_fbase != here.dli_fbase) {
     exgen_become_threaded();
   }
 }
@@ -55,39 +56,40 @@ extern "C" {
 HEAPWRIGHT_WRAPPER int timer_create(clockid_t clock, sigevent* event, timer_t* timer) noexcept {
   const auto real = next<decltype(&timer_create)>("timer_create");
   return by_thread(event) || real == nullptr
-             ? announced<decltype(&timer_create)>("timer_create", clock, event, timer)
+             ? call_threaded<decltype(&timer_create)>("timer_create", clock, event, timer)
              : real(clock, event, timer);
 }
 
 HEAPWRIGHT_WRAPPER int mq_notify(mqd_t queue, const sigevent* event) noexcept {
   const auto real = next<decltype(&mq_notify)>("mq_notify");
-  return by_thread(event) || real == nullptr ? announced<decltype(&mq_notify)>("mq_notify", queue, event)
+  return by_thread(event) || real == nullptr ? call_threaded<decltype(&mq_notify)>("mq_notify", queue, event)
                                              : real(queue, event);
 }
 
 HEAPWRIGHT_WRAPPER int aio_read(aiocb* request) noexcept {
-  return announced<int (*)(aiocb*)>("aio_read", request);
+  return call_threaded<int (*)(aiocb*)>("aio_read", request);
 }
 HEAPWRIGHT_WRAPPER int aio_write(aiocb* request) noexcept {
-  return announced<int (*)(aiocb*)>("aio_write", request);
+  return call_threaded<int (*)(aiocb*)>("aio_write", request);
 }
 HEAPWRIGHT_WRAPPER int aio_fsync(int operation, aiocb* request) noexcept {
-  return announced<int (*)(int, aiocb*)>("aio_fsync", operation, request);
+  return call_threaded<int (*)(int, aiocb*)>("aio_fsync", operation, request);
 }
 HEAPWRIGHT_WRAPPER int lio_listio(int mode, aiocb* const* list, int count, sigevent* event) noexcept {
-  return announced<int (*)(int, aiocb* const*, int, sigevent*)>("lio_listio", mode, list, count, event);
+  return call_threaded<int (*)(int, aiocb* const*, int, sigevent*)>("lio_listio", mode, list, count, event);
 }
 HEAPWRIGHT_WRAPPER int aio_read64(aiocb64* request) noexcept {
-  return announced<int (*)(aiocb64*)>("aio_read64", request);
+  return call_threaded<int (*)(aiocb64*)>("aio_read64", request);
 }
 HEAPWRIGHT_WRAPPER int aio_write64(aiocb64* request) noexcept {
-  return announced<int (*)(aiocb64*)>("aio_write64", request);
+  return call_threaded<int (*)(aiocb64*)>("aio_write64", request);
 }
 HEAPWRIGHT_WRAPPER int aio_fsync64(int operation, aiocb64* request) noexcept {
-  return announced<int (*)(int, aiocb64*)>("aio_fsync64", operation, request);
+  return call_threaded<int (*)(int, aiocb64*)>("aio_fsync64", operation, request);
 }
 HEAPWRIGHT_WRAPPER int lio_listio64(int mode, aiocb64* const* list, int count, sigevent* event) noexcept {
-  return announced<int (*)(int, aiocb64* const*, int, sigevent*)>("lio_listio64", mode, list, count, event);
+  return call_threaded<int (*)(int, aiocb64* const*, int, sigevent*)>("lio_listio64", mode, list, count,
+                                                                      event);
 }
 HEAPWRIGHT_WRAPPER int getaddrinfo_a(int mode, gaicb* list[], int count, sigevent* event) {
   const auto real = next<decltype(&getaddrinfo_a)>("getaddrinfo_a");

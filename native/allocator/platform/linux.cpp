@@ -107,7 +107,7 @@ void purge(void* address, std::size_t bytes) {
   }
 }
 
-void forbid(void* address, std::size_t bytes) {
+void protect(void* address, std::size_t bytes) {
   const KeepErrno keep;
   mprotect(address, bytes, PROT_NONE);
 }
@@ -190,19 +190,19 @@ void abort_process() { std::abort(); }
 namespace {
 
 // Of this thread: locks that it holds or is about to, forks in which it keeps none. Signal handlers look at both.
-[[gnu::tls_model("initial-exec")]] constinit thread_local volatile unsigned inside = 0;
-[[gnu::tls_model("initial-exec")]] constinit thread_local volatile unsigned bare_forks = 0;
+[[gnu::tls_model("initial-exec")]] constinit thread_local volatile unsigned locks_held = 0;
+[[gnu::tls_model("initial-exec")]] constinit thread_local volatile unsigned unsafe_forks = 0;
 
-constinit std::uintptr_t forker = 0;  // which thread keeps the locks: the address of its `inside`
-constinit unsigned forks = 0;         // of that thread, one inside the other
-constinit bool keeps_files = false;   // that thread keeps the list of open files as well
+constinit std::uintptr_t forker = 0;     // which thread keeps the locks: the address of its `locks_held`
+constinit unsigned forks = 0;            // of that thread, one inside the other
+constinit bool keeps_file_list = false;  // that thread keeps the list of open files as well
 
-std::uintptr_t self() { return reinterpret_cast<std::uintptr_t>(&inside); }
+std::uintptr_t self() { return reinterpret_cast<std::uintptr_t>(&locks_held); }
 
 // False: another thread has been forking for too long.
 bool become_forker() {
   const KeepErrno keep;
-  for (int pauses = 0; pauses < Lock::kPatienceS * 1000; ++pauses) {
+  for (int pauses = 0; pauses < Lock::kForkTimeoutS * 1000; ++pauses) {
     std::uintptr_t nobody = 0;
     if (__atomic_compare_exchange_n(&forker, &nobody, self(), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
       return true;
@@ -215,49 +215,49 @@ bool become_forker() {
 
 }  // namespace
 
-bool Forking::keeps() { return __atomic_load_n(&forker, __ATOMIC_RELAXED) == self(); }
+bool Forking::keeps_locks() { return __atomic_load_n(&forker, __ATOMIC_RELAXED) == self(); }
 
-bool Forking::underway() { return bare_forks != 0 || keeps(); }
+bool Forking::underway() { return unsafe_forks != 0 || keeps_locks(); }
 
 bool Forking::begin() {
-  const bool safe = inside == 0;
-  inside = inside + 1;  // a fork from a signal's handler keeps out of what follows
-  const bool kept = safe && (keeps() || become_forker());
+  const bool safe = locks_held == 0;
+  locks_held = locks_held + 1;  // a fork from a signal's handler keeps out of what follows
+  const bool kept = safe && (keeps_locks() || become_forker());
   if (!kept) {
-    bare_forks = bare_forks + 1;
+    unsafe_forks = unsafe_forks + 1;
   } else if (++forks == 1 && &_IO_list_lock != nullptr) {
     _IO_list_lock();
-    keeps_files = true;
+    keeps_file_list = true;
   }
-  inside = inside - 1;
+  locks_held = locks_held - 1;
   return kept;
 }
 
 void Forking::leave() { __atomic_store_n(&forker, 0, __ATOMIC_RELEASE); }
 
 bool Forking::end(bool child) {
-  if (bare_forks != 0) {
-    bare_forks = bare_forks - 1;
-    if (child && !keeps()) {
+  if (unsafe_forks != 0) {
+    unsafe_forks = unsafe_forks - 1;
+    if (child && !keeps_locks()) {
       forker = 0;  // who kept the locks is not in the child
       forks = 0;
-      keeps_files = false;
+      keeps_file_list = false;
     }
     return false;
   }
-  inside = inside + 1;
+  locks_held = locks_held + 1;
   const bool last = --forks == 0;
-  if (keeps_files && child) {
+  if (keeps_file_list && child) {
     _IO_list_resetlock();
-    keeps_files = false;
-  } else if (keeps_files && last) {
-    keeps_files = false;
+    keeps_file_list = false;
+  } else if (keeps_file_list && last) {
+    keeps_file_list = false;
     _IO_list_unlock();
   }
   if (last && child) {
     leave();
   }
-  inside = inside - 1;
+  locks_held = locks_held - 1;
   return last;
 }
 
@@ -273,11 +273,12 @@ void Lock::wake(std::uint32_t seen) {
 }
 
 void Lock::lock() {
-  inside = inside + 1;
+  locks_held = locks_held + 1;
   if (try_lock(0, kHeld)) {
     return;
   }
-  for (int tries = 0; tries < 100 && !Forking::keeps(); ++tries) {  // what is done under the lock is short
+  for (int tries = 0; tries < 100 && !Forking::keeps_locks();
+       ++tries) {  // what is done under the lock is short
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
@@ -288,12 +289,12 @@ void Lock::lock() {
   const KeepErrno keep;
   for (;;) {
     const std::uint32_t seen = __atomic_load_n(&word_, __ATOMIC_RELAXED);
-    if (seen == 0 || ((seen & kKept) != 0 && Forking::keeps())) {
+    if (seen == 0 || ((seen & kKept) != 0 && Forking::keeps_locks())) {
       if (try_lock(seen, kHeld | (seen == 0 ? kWaited : seen & kWaited))) {  // who else waits is not known
         return;
       }
     } else if ((seen & kWaited) != 0 || try_lock(seen, seen | kWaited)) {
-      constexpr timespec kPatience{.tv_sec = kPatienceS, .tv_nsec = 0};
+      constexpr timespec kPatience{.tv_sec = kForkTimeoutS, .tv_nsec = 0};
       const bool late =
           syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, seen | kWaited, &kPatience, nullptr, 0) != 0 &&
           errno == ETIMEDOUT;
@@ -305,16 +306,16 @@ void Lock::lock() {
 }
 
 void Lock::unlock() {
-  if (Forking::keeps()) [[unlikely]] {
+  if (Forking::keeps_locks()) [[unlikely]] {
     __atomic_fetch_or(&word_, kKept, __ATOMIC_RELAXED);
     __atomic_fetch_and(&word_, ~kHeld, __ATOMIC_RELEASE);  // who waits goes on waiting
   } else {
     wake(__atomic_exchange_n(&word_, 0, __ATOMIC_RELEASE));
   }
-  inside = inside - 1;
+  locks_held = locks_held - 1;
 }
 
-void Lock::let_go() {
+void Lock::release_kept() {
   for (std::uint32_t seen = __atomic_load_n(&word_, __ATOMIC_RELAXED); (seen & kKept) != 0;) {
     if (__atomic_compare_exchange_n(&word_, &seen, 0, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
       wake(seen);
@@ -323,6 +324,6 @@ void Lock::let_go() {
   }
 }
 
-void Lock::reset() { __atomic_store_n(&word_, Forking::keeps() ? kKept : 0, __ATOMIC_RELEASE); }
+void Lock::reset() { __atomic_store_n(&word_, Forking::keeps_locks() ? kKept : 0, __ATOMIC_RELEASE); }
 
 }  // namespace heapwright::alloc::platform

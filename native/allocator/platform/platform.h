@@ -36,14 +36,14 @@ void purge(void* address, std::size_t bytes);
 // the kernel could not finish, nobody's.
 bool release(void* address, std::size_t bytes);
 // No access to these pages from now on: a guard.
-void forbid(void* address, std::size_t bytes);
+void protect(void* address, std::size_t bytes);
 
 enum class HugePages : std::uint8_t { kAsSystem, kNever, kAlways };
 void advise_huge_pages(void* address, std::size_t bytes, HugePages mode);
 
 // Makes the compiler work out anew what it knows of a value.
 template <class T>
-[[gnu::always_inline]] inline void forget(T& value) {
+[[gnu::always_inline]] inline void hide_from_optimizer(T& value) {
   asm("" : "+r"(value));
 }
 
@@ -75,7 +75,7 @@ inline bool single_threaded() { return &__libc_single_threaded == nullptr || __l
 //   a lock, nothing is kept: waiting for the lock would be for ever. The child may then call async-signal-safe functions only,
 //   as POSIX has it.
 // - Threads that wait for a lock while they hold one of the C library's or the program's that the fork waits for. The list
-//   of open files, the commonest, is locked before ours. For the others a kept lock is taken away after kPatienceS: the
+//   of open files, the commonest, is locked before ours. For the others a kept lock is taken away after kForkTimeoutS: the
 //   child of that fork may find something half done, but nobody waits for ever.
 //
 // One thread at a time: another that forks waits. In a process with one thread there is nothing to keep.
@@ -86,7 +86,7 @@ class Forking {
   // Whether this thread is between begin() and end().
   static bool underway();
   // Whether it keeps locks.
-  static bool keeps();
+  static bool keeps_locks();
   // True: the outermost fork has ended. In the parent the locks are to be let go then, and leave() called: another thread
   // that forks would take a kept lock for its own.
   static bool end(bool child);
@@ -96,16 +96,16 @@ class Forking {
 // A lock that sleeps in the kernel when it has to wait. Constant-initialised.
 class Lock {
  public:
-  static constexpr int kPatienceS = 10;  // the longest forks, of a terabyte, take some seconds
+  static constexpr int kForkTimeoutS = 10;  // the longest forks, of a terabyte, take some seconds
 
   void lock();
   void unlock();
   // The thread that forks keeps it from now on, and lets it go in the parent.
-  void keep() {
+  void keep_across_fork() {
     lock();
     unlock();
   }
-  void let_go();
+  void release_kept();
   // In the child nobody else holds it.
   void reset();
 

@@ -6,10 +6,10 @@ namespace heapwright::alloc {
 struct ReaperConfiguration {
   static constexpr const char* kName = "reaper";
   static constexpr std::size_t kClassesPerDoubling = 8;
-  static constexpr std::size_t kFrontBytes = 16 * 1024;
-  static constexpr std::size_t kFrontBlocks = 128;
+  static constexpr std::size_t kCacheBytesPerClass = 16 * 1024;
+  static constexpr std::size_t kCacheBlocksPerClass = 128;
   static constexpr bool kSecure = false;
-  static constexpr bool kStartsAlone = false;
+  static constexpr bool kStartsSingleThreaded = false;
 };
 
 constinit Library<ReaperConfiguration> library;

@@ -6,10 +6,10 @@ namespace heapwright::alloc {
 struct ReaperConfiguration {
   static constexpr const char* kName = "reaper-secure";
   static constexpr std::size_t kClassesPerDoubling = 8;
-  static constexpr std::size_t kFrontBytes = 8 * 1024;
-  static constexpr std::size_t kFrontBlocks = 64;
+  static constexpr std::size_t kCacheBytesPerClass = 8 * 1024;
+  static constexpr std::size_t kCacheBlocksPerClass = 64;
   static constexpr bool kSecure = true;
-  static constexpr bool kStartsAlone = false;
+  static constexpr bool kStartsSingleThreaded = false;
 };
 
 constinit Library<ReaperConfiguration> library;

@@ -59,14 +59,14 @@ TYPED_TEST(HeapFault, ASpanTwiceOrInsideAtOnce) {
   for (const std::size_t inside : {std::size_t{16}, kSuperblockBytes, kSuperblockBytes + 4096}) {
     reports.clear();
     this->give(block + inside);
-    EXPECT_EQ(reports, std::vector<Reported>({{block + inside, Fault::kInside}}));
+    EXPECT_EQ(reports, std::vector<Reported>({{block + inside, Fault::kInterior}}));
   }
   EXPECT_EQ(this->heap.usable(block), round_up(300'000, platform::page_size())) << "and it lives on";
   reports.clear();
   this->give(block);
   EXPECT_TRUE(reports.empty());
   this->give(block);
-  EXPECT_EQ(reports, std::vector<Reported>({{block, Fault::kTwice}}));
+  EXPECT_EQ(reports, std::vector<Reported>({{block, Fault::kDoubleFree}}));
 }
 
 TYPED_TEST(HeapFault, MemoryThatIsNobodysAtOnce) {
@@ -89,8 +89,8 @@ TYPED_TEST(HeapFault, ASmallBlockTwiceInARowWhenItsListIsFull) {
     this->give(other);
   }
   ASSERT_FALSE(reports.empty());
-  EXPECT_EQ(reports[0].fault, Fault::kTwice);
-  if (TypeParam::kFrontBlocks >=
+  EXPECT_EQ(reports[0].fault, Fault::kDoubleFree);
+  if (TypeParam::kCacheBlocksPerClass >=
       4) {  // with a shorter list it went home between: then it is one of its superblock
     EXPECT_EQ(reports[0].address, block);
   }
@@ -112,7 +112,7 @@ TYPED_TEST(HeapFault, ASmallBlockTwiceWithOthersBetweenWhenItsListIsFull) {
     this->give(others[i]);
   }
   ASSERT_FALSE(reports.empty());
-  EXPECT_EQ(reports[0].fault, Fault::kTwice);
+  EXPECT_EQ(reports[0].fault, Fault::kDoubleFree);
 }
 
 TYPED_TEST(HeapFault, ASmallBlockTwiceAtTheNextTrim) {
@@ -123,8 +123,8 @@ TYPED_TEST(HeapFault, ASmallBlockTwiceAtTheNextTrim) {
   this->give(block);
   this->heap.trim();
   ASSERT_EQ(reports.size(), 1U);
-  EXPECT_TRUE(reports[0] == (Reported{block, Fault::kTwice}) ||
-              reports[0] == (Reported{other, Fault::kTwice}));
+  EXPECT_TRUE(reports[0] == (Reported{block, Fault::kDoubleFree}) ||
+              reports[0] == (Reported{other, Fault::kDoubleFree}));
 }
 
 // Gone home to its superblock between the two: found when the superblock counts more free than there are.
@@ -153,7 +153,7 @@ TYPED_TEST(HeapFault, EveryPlaceInsideASmallBlockWhenItGoesHome) {
       reports.clear();
       this->give(block + inside);
       this->heap.trim();
-      ASSERT_EQ(reports, std::vector<Reported>({{block + inside, Fault::kInside}}))
+      ASSERT_EQ(reports, std::vector<Reported>({{block + inside, Fault::kInterior}}))
           << inside << " of " << size;
     }
     EXPECT_EQ(this->heap.usable(block), size);
@@ -171,7 +171,7 @@ TYPED_TEST(HeapFault, APlaceInsideWhenItsListIsFull) {
   for (void* const other : others) {
     this->give(other);
   }
-  EXPECT_EQ(reports, std::vector<Reported>({{block + 32, Fault::kInside}}));
+  EXPECT_EQ(reports, std::vector<Reported>({{block + 32, Fault::kInterior}}));
 }
 
 // A wrong pointer reported and passed over does the heap no harm.

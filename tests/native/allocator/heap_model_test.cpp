@@ -119,7 +119,7 @@ class HeapModel : public HeapTest<C> {
     ASSERT_EQ(s.live_blocks, classed);
     ASSERT_EQ(s.large_bytes, large);
     ASSERT_EQ(s.large_count, large_count);
-    ASSERT_GE(s.region.used_bytes, bytes - large + s.front_bytes);
+    ASSERT_GE(s.region.used_bytes, bytes - large + s.cached_bytes);
     ASSERT_EQ(s.region.region_bytes, this->heap.region().bytes());
   }
   void run(int steps, bool threaded) {

@@ -19,7 +19,7 @@ TYPED_TEST(HeapTest, TouchesNothingUntilItIsUsed) {
   EXPECT_EQ(this->heap.class_size(&here), 0U);
   EXPECT_FALSE(this->heap.trim());
   const Statistics s = this->heap.statistics();
-  EXPECT_EQ(s.live_bytes + s.live_blocks + s.front_bytes + s.large_bytes + s.region.region_bytes, 0U);
+  EXPECT_EQ(s.live_bytes + s.live_blocks + s.cached_bytes + s.large_bytes + s.region.region_bytes, 0U);
 }
 
 TYPED_TEST(HeapTest, EverySizeIsUsableAlignedAndWithinTheStatedWaste) {
@@ -53,7 +53,7 @@ TYPED_TEST(HeapTest, EverySizeIsUsableAlignedAndWithinTheStatedWaste) {
 }
 
 TYPED_TEST(HeapTest, WhatWasFreedLastIsHandedOutNext) {
-  if (TypeParam::kFrontBlocks < 4) {
+  if (TypeParam::kCacheBlocksPerClass < 4) {
     GTEST_SKIP() << "a list this short keeps none";
   }
   void* const one = this->take(40);
@@ -111,8 +111,8 @@ TYPED_TEST(HeapTest, ABlockOfAClassStaysForWhatItHoldsWell) {
   EXPECT_EQ(this->heap.resize(block, size / 2), block);
   EXPECT_EQ(this->heap.resize(block, size + 1), nullptr);
   EXPECT_EQ(this->heap.resize(block, size / 2 - 1), nullptr) << "half of it would be wasted";
-  EXPECT_FALSE(H::stays(0, 1)) << "no class";
-  EXPECT_TRUE(H::stays(16, 1));
+  EXPECT_FALSE(H::fits_in_place(0, 1)) << "no class";
+  EXPECT_TRUE(H::fits_in_place(16, 1));
 }
 
 TYPED_TEST(HeapTest, ASpanShrinksAndGrowsWhereItStands) {
@@ -211,7 +211,7 @@ TYPED_TEST(HeapTest, TrimGivesEverythingBack) {
   EXPECT_LE(in_memory(), chunks * platform::page_size()) << "a page of descriptions for each chunk";
   EXPECT_FALSE(this->heap.trim());
   const Statistics s = this->heap.statistics();
-  EXPECT_EQ(s.live_bytes + s.live_blocks + s.front_bytes + s.region.used_bytes + s.region.dirty_bytes, 0U);
+  EXPECT_EQ(s.live_bytes + s.live_blocks + s.cached_bytes + s.region.used_bytes + s.region.dirty_bytes, 0U);
 }
 
 // No page is touched before a block on it is handed out.
@@ -247,11 +247,11 @@ TYPED_TEST(HeapTest, AnotherHeapTakesOver) {
   }
   EXPECT_EQ(other.statistics().live_blocks, blocks.size());
   for (void* const block : blocks) {
-    ASSERT_EQ(this->heap.free_alone(block), Heap<TypeParam>::Freed::kOdd);
+    ASSERT_EQ(this->heap.free_single_threaded(block), Heap<TypeParam>::FreeResult::kSlow);
     const auto freed = other.free(block);
-    ASSERT_NE(freed, Heap<TypeParam>::Freed::kOdd);
-    if (freed == Heap<TypeParam>::Freed::kFull) {
-      other.spill(block);
+    ASSERT_NE(freed, Heap<TypeParam>::FreeResult::kSlow);
+    if (freed == Heap<TypeParam>::FreeResult::kListFull) {
+      other.flush_full_list(block);
     }
   }
   other.trim();
@@ -265,7 +265,7 @@ TYPED_TEST(HeapTest, AShorterFrontLaterIsNoFault) {
   for (int i = 0; i < 1000; ++i) {
     blocks.push_back(this->take(16));
   }
-  this->heap.set_front(64);
+  this->heap.set_cache_bytes(64);
   for (void* const block : blocks) {
     this->give(block);
   }

@@ -38,7 +38,7 @@ TEST(Options, EachIsUnderstood) {
   EXPECT_EQ(got.options.limit, std::size_t{2} << 30U);
   EXPECT_EQ(got.options.keep, 64U * 1024);
   EXPECT_EQ(got.options.purge_delay, 20U);
-  EXPECT_EQ(got.options.front, 4096U);
+  EXPECT_EQ(got.options.cache_bytes_per_class, 4096U);
   EXPECT_EQ(got.options.huge_pages, Options::Huge::kNever);
   EXPECT_TRUE(got.options.report);
   EXPECT_TRUE(got.options.statistics);
@@ -87,7 +87,7 @@ TEST(Options, WhatIsBadIsNamedInOneLineAndIgnored) {
     EXPECT_EQ(got.options.limit, defaults.limit) << bad;
     EXPECT_EQ(got.options.keep, defaults.keep) << bad;
     EXPECT_EQ(got.options.purge_delay, defaults.purge_delay) << bad;
-    EXPECT_EQ(got.options.front, defaults.front) << bad;
+    EXPECT_EQ(got.options.cache_bytes_per_class, defaults.cache_bytes_per_class) << bad;
     EXPECT_EQ(got.options.huge_pages, defaults.huge_pages) << bad;
     EXPECT_EQ(got.options.report, defaults.report) << bad;
     EXPECT_EQ(got.options.statistics, defaults.statistics) << bad;
@@ -111,7 +111,7 @@ TEST(Options, TheVariableWinsOverWhatIsBuiltIn) {
   const Options built = read_options(kBuiltInOptions, "keep=64k,stats=1");
   const Options options = read_options("TEST_OPTIONS", "stats=0,front=4096", built);
   EXPECT_EQ(options.keep, 64U * 1024);
-  EXPECT_EQ(options.front, 4096U);
+  EXPECT_EQ(options.cache_bytes_per_class, 4096U);
   EXPECT_FALSE(options.statistics);
   EXPECT_EQ(built_in_options(), nullptr);  // this program has none
 }

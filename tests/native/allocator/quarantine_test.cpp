@@ -39,28 +39,28 @@ TEST(Quarantine, WhatJustCameStaysUnlessItIsAlone) {
   for (int i = 0; i < 1000; ++i) {
     waiting.put({i, 100});
     std::size_t left = 0;
-    for (Piece old = waiting.leave(150); old.bytes != 0; old = waiting.leave(150)) {
+    for (Piece old = waiting.evict(150); old.bytes != 0; old = waiting.evict(150)) {
       ASSERT_NE(old.number, i);
       ++left;
     }
     ASSERT_LE(left, 1U);
   }
-  EXPECT_EQ(waiting.leave(50).number, 999);
-  EXPECT_EQ(waiting.leave(0).bytes, 0U);
+  EXPECT_EQ(waiting.evict(50).number, 999);
+  EXPECT_EQ(waiting.evict(0).bytes, 0U);
 }
 
 TEST(Quarantine, NobodyKnowsHowLong) {
   Waiting waiting;
   waiting.seed(1);
-  std::set<int> stays;
+  std::set<int> delays;
   for (int i = 0; i < 1000; ++i) {
     if (const Piece old = waiting.put({i, 1}); old.bytes != 0) {
-      stays.insert(i - old.number);
+      delays.insert(i - old.number);
     }
   }
-  EXPECT_GT(stays.size(), 30U);
-  EXPECT_GT(*stays.rbegin(), 32);
-  EXPECT_LT(*stays.begin(), 4);
+  EXPECT_GT(delays.size(), 30U);
+  EXPECT_GT(*delays.rbegin(), 32);
+  EXPECT_LT(*delays.begin(), 4);
 }
 
 }  // namespace

@@ -127,10 +127,10 @@ TEST_F(RegionPurgeTest, WhatIsKeptMakesWay) {
   give(take(100));
   ASSERT_EQ(dirty(), 100U) << "it is regretted";
   region.large_bytes = kKeep * kSuperblockBytes;
-  region.make_way();
+  region.purge_excess();
   EXPECT_EQ(dirty(), 100U) << "as many as were in use, and what may be kept";
   region.large_bytes = 80 * kSuperblockBytes;
-  region.make_way();
+  region.purge_excess();
   EXPECT_LE(dirty(), 20 + region.allowance());
 }
 
@@ -162,7 +162,7 @@ TEST_F(RegionPurgeTest, RegretsArePaidByTheTimeItRuns) {
   const std::size_t regretted = 100 - dirty();
   give(take(100));
   ASSERT_EQ(dirty(), 100U);
-  test::now_ms += regretted * Region::kRegretMs - 1;
+  test::now_ms += regretted * Region::kMsPerPrematurePurge - 1;
   give(take(100));
   EXPECT_EQ(dirty(), 100U);
   test::now_ms += 1;
@@ -175,10 +175,10 @@ TEST_F(RegionPurgeTest, UpAndDownCostsNoMoreThanWasEarned) {
   const std::uint64_t began = test::now_ms;
   for (int i = 0; i < 200; ++i) {
     give(take(100));
-    test::now_ms += 3 * Region::kRegretMs;
-    ASSERT_LE(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kRegretMs + 200);
+    test::now_ms += 3 * Region::kMsPerPrematurePurge;
+    ASSERT_LE(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kMsPerPrematurePurge + 200);
   }
-  EXPECT_GT(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kRegretMs / 2)
+  EXPECT_GT(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kMsPerPrematurePurge / 2)
       << "and it goes on giving back";
 }
 

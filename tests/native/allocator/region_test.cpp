@@ -26,7 +26,7 @@ class RegionTest : public testing::TestWithParam<bool> {
   Superblock* take(std::size_t count) {
     Superblock* const first = region.take(count);
     for (std::size_t i = 0; first != nullptr && i < count; ++i) {
-      first[i].kind = i == 0 ? Kind::kSpan : Kind::kInside;
+      first[i].kind = i == 0 ? Kind::kSpan : Kind::kSpanTail;
     }
     return first;
   }

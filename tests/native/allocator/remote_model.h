@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "core/remote.h"
+#include "core/remote_queue.h"
 #include "schedule.h"
 
 namespace heapwright::alloc::model {
@@ -16,7 +16,7 @@ namespace heapwright::alloc::model {
 using test::Scheduler;
 using test::Shared;
 using test::Word;
-using Remote = BasicRemote<Word>;
+using RemoteQueue = BasicRemoteQueue<Word>;
 
 enum class Broken : std::uint8_t {
   kNothing,
@@ -24,19 +24,19 @@ enum class Broken : std::uint8_t {
   kQueuedTrueBeforeOwner,    // the order in become_owner()
   kOwnsByQueued,             // owns() without the owner
   kReturnsUnasked,           // own_again() without the word
-  kNoLock,                   // bring_home() without the owner's lock
+  kNoLock,                   // reclaim() without the owner's lock
   kNoSecondLook,             // send() without a look at what the owner has
   kLookBeforePush,           // the order in send()
-  kNoLookForTheRest,         // settled() without a look at the word
-  kNoLookWhenNew,            // settled() without a look at the word by who has just become owner
-  kLooksOnce,                // settled() without another look after one that found something
+  kNoTakeArrived,            // requeue_or_release() without a look at the word
+  kNoLookWhenNew,            // requeue_or_release() without a look at the word by who has just become owner
+  kLooksOnce,                // requeue_or_release() without another look after one that found something
   kNoTakeAfterLeaving,       // leave() though there are blocks to take
 };
 
 constexpr int kNobody = -1;
 constexpr std::size_t kHeaps = 3;
 constexpr std::uint32_t kBlocks = 8;
-constexpr std::uint32_t kEnough = 2;
+constexpr std::uint32_t kClaimThreshold = 2;
 
 class World {
  public:
@@ -77,13 +77,13 @@ class World {
       enter();
       rest = std::exchange(free_, nullptr);
       free_count.set(0);
-      leave(me);
+      disown(me);
     }
     unlock(me);
     return rest;
   }
-  // The blocks of a list: give_back().
-  void give_back(int me, Block* chain) {
+  // The blocks of a list: return_blocks().
+  void return_blocks(int me, Block* chain) {
     if (chain == nullptr) {
       return;
     }
@@ -98,7 +98,7 @@ class World {
       link(last, free_);
       free_ = chain;
       free_count.set(free_count.value + count);
-      settled(me);
+      requeue_or_release(me);
       go_out();
       unlock(me);
       return;
@@ -106,37 +106,39 @@ class World {
     unlock(me);
     send(me, chain, last, count);
   }
-  void give_back(int me, std::uint32_t first, std::uint32_t count) { give_back(me, chain_of(first, count)); }
+  void return_blocks(int me, std::uint32_t first, std::uint32_t count) {
+    return_blocks(me, chain_of(first, count));
+  }
   // free_remote() until it is enough.
   void send(int me, std::uint32_t first, std::uint32_t count) {
     send(me, chain_of(first, count), block(first + count - 1), count);
   }
   void send(int me, Block* chain, Block* last, std::uint32_t count) {
-    Remote::Taken taken;
+    RemoteQueue::Taken taken;
     std::uint32_t theirs = 0;
     if (broken == Broken::kLookBeforePush) {
       theirs = free_count.get();
     }
-    const bool mine = word().push(superblock_, chain, last, count, kEnough, link, taken);
-    const std::uint32_t come = count + taken.count;
+    const bool mine = word().push(superblock_, chain, last, count, kClaimThreshold, link, taken);
+    const std::uint32_t arrived = count + taken.count;
     if (mine) {
       lock(me);
       enter();
       free_ = chain;
-      free_count.set(come);
-      settled(me);
+      free_count.set(arrived);
+      requeue_or_release(me);
       go_out();
       unlock(me);
       return;
     }
-    if (come < kEnough && broken == Broken::kNoSecondLook) {
+    if (arrived < kClaimThreshold && broken == Broken::kNoSecondLook) {
       return;
     }
-    if (come < kEnough && broken != Broken::kLookBeforePush) {
+    if (arrived < kClaimThreshold && broken != Broken::kLookBeforePush) {
       theirs = free_count.get();
     }
-    if (come >= kEnough || come + theirs >= capacity_) {
-      bring_home();
+    if (arrived >= kClaimThreshold || arrived + theirs >= capacity_) {
+      reclaim();
     }
   }
 
@@ -157,7 +159,7 @@ class World {
   // When all is done and `live` blocks are with the program.
   [[nodiscard]] std::string verdict(std::uint32_t live) const {
     std::uint32_t places = 0;
-    const bool full = (raw() & Remote::kFull) != 0;
+    const bool full = (raw() & RemoteQueue::kUnowned) != 0;
     if (live == 0) {
       return released_ == 1 ? "" : "all blocks are free, and the superblock was not released once";
     }
@@ -168,8 +170,8 @@ class World {
       return "neither owned nor free to be taken, or both";
     }
     const std::uint32_t owned = full ? 0 : length(free_, places);
-    const std::uint32_t come = (raw() & ~Remote::kFull) == 0 ? 0 : length(first_come(), places);
-    if (owned + come + live != capacity_ || std::popcount(places) != static_cast<int>(owned + come)) {
+    const std::uint32_t arrived = (raw() & ~RemoteQueue::kUnowned) == 0 ? 0 : length(first_come(), places);
+    if (owned + arrived + live != capacity_ || std::popcount(places) != static_cast<int>(owned + arrived)) {
       return "a block is lost, or in two places";
     }
     return owned == (full ? 0 : free_count.value) ? "" : "the count is not that of the list";
@@ -208,8 +210,8 @@ class World {
     if (broken == Broken::kReturnsUnasked) {
       return true;
     }
-    Remote::Taken taken;
-    if (!word().return_to(superblock_, taken)) {
+    RemoteQueue::Taken taken;
+    if (!word().own_again(superblock_, taken)) {
       return false;
     }
     enter();
@@ -227,13 +229,13 @@ class World {
     owner.set(me);
     queued.set(true);
   }
-  void leave(int me) {
+  void disown(int me) {
     enqueue(kNobody, me);
     if (broken != Broken::kQueuedFalseAfterLeaving) {
       queued.set(false);
     }
     go_out();  // from the next step on, if that succeeds
-    if (!word().leave()) {
+    if (!word().disown()) {
       enter();
       if (broken != Broken::kNoTakeAfterLeaving) {
         add_taken(word().take(superblock_));
@@ -245,7 +247,7 @@ class World {
       queued.set(false);
     }
   }
-  void add_taken(const Remote::Taken& taken) {
+  void add_taken(const RemoteQueue::Taken& taken) {
     if (taken.first == nullptr) {
       return;
     }
@@ -257,13 +259,13 @@ class World {
     free_ = taken.first;
     free_count.set(free_count.value + taken.count);
   }
-  void settled(int me) {
+  void requeue_or_release(int me) {
     bool mine = !queued.value;
     if (mine && free_count.value < capacity_) {
       enqueue(me, kNobody);
       become_owner(me);
     }
-    while (free_count.value < capacity_ && look_for_the_rest(mine)) {
+    while (free_count.value < capacity_ && take_arrived(mine)) {
       if (broken == Broken::kLooksOnce) {
         break;
       }
@@ -280,21 +282,21 @@ class World {
       }
     }
   }
-  bool look_for_the_rest(bool mine) {
+  bool take_arrived(bool mine) {
     const std::uint32_t free = free_count.value;
-    if (broken == Broken::kNoLookForTheRest || (broken == Broken::kNoLookWhenNew && mine) ||
-        (!mine && free + kEnough < capacity_)) {
+    if (broken == Broken::kNoTakeArrived || (broken == Broken::kNoLookWhenNew && mine) ||
+        (!mine && free + kClaimThreshold < capacity_)) {
       return false;
     }
     free_count.set(free);
-    const std::uint32_t come = word().count();
-    if (come == 0 || (come < kEnough && free + come < capacity_)) {
+    const std::uint32_t arrived = word().count();
+    if (arrived == 0 || (arrived < kClaimThreshold && free + arrived < capacity_)) {
       return false;
     }
     add_taken(word().take(superblock_));
     return true;
   }
-  void bring_home() {
+  void reclaim() {
     const int heap = owner.get();
     if (broken != Broken::kNoLock) {
       lock(heap);
@@ -302,7 +304,7 @@ class World {
     if (owns(heap)) {
       enter();
       add_taken(word().take(superblock_));
-      settled(heap);
+      requeue_or_release(heap);
       go_out();
     }
     if (broken != Broken::kNoLock) {
@@ -341,7 +343,7 @@ class World {
     }
     return count;
   }
-  [[nodiscard]] Remote& word() const { return Remote::of(superblock_); }
+  [[nodiscard]] RemoteQueue& word() const { return RemoteQueue::of(superblock_); }
   // What is in it, without a step.
   [[nodiscard]] std::uint32_t& raw() const { return reinterpret_cast<Word&>(word()).value_; }
 

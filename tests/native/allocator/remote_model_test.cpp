@@ -1,8 +1,8 @@
 // Remote frees, in every order: one superblock of a few blocks, two or three heaps that allocate, leave, give back,
 // claim and bring home.
 //
-// What runs is the word itself (core/remote.h) with an atomic that gives way before each operation, and around it a
-// mirror, step by step, of what Heap does (heap_remote.h, and give_back_own, settled and release of heap_free.h): a
+// What runs is the word itself (core/remote_queue.h) with an atomic that gives way before each operation, and around it a
+// mirror, step by step, of what Heap does (heap_remote.h, and return_own_blocks, settled and release of heap_free.h): a
 // step is one operation on what another thread may look at. In every order: a superblock is in at most one heap's
 // queue and only who has it changes it; no block is twice in a list; counts agree; and at the end, without anybody
 // doing anything more, every free block is where it can be found, and a superblock with all its blocks free has been
@@ -38,12 +38,12 @@ const Case kCases[] = {
      3,
      1,
      1,
-     {[](World& w) { w.give_back(0, w.allocate_the_rest(0)); }, [](World& w) { w.send(1, 1, 1); }}},
+     {[](World& w) { w.return_blocks(0, w.allocate_the_rest(0)); }, [](World& w) { w.send(1, 1, 1); }}},
     {"TheOwnerLeavesAndReturnsAsOthersClaim",
      4,
      1,
      0,
-     {[](World& w) { w.give_back(0, w.allocate_the_rest(0)); }, [](World& w) { w.send(1, 1, 2); },
+     {[](World& w) { w.return_blocks(0, w.allocate_the_rest(0)); }, [](World& w) { w.send(1, 1, 2); },
       [](World& w) { w.send(2, 3, 1); }}},
     {"TwoPushersWithTwoChainsAndAnOwnerThatSleeps",
      6,
@@ -62,7 +62,7 @@ const Case kCases[] = {
      5,
      1,
      1,
-     {[](World& w) { w.give_back(0, w.allocate_the_rest(0)); },
+     {[](World& w) { w.return_blocks(0, w.allocate_the_rest(0)); },
       [](World& w) {
         w.send(1, 1, 1);
         w.send(1, 2, 2);
@@ -71,7 +71,7 @@ const Case kCases[] = {
      6,
      1,
      0,
-     {[](World& w) { w.give_back(0, w.allocate_the_rest(0)); },
+     {[](World& w) { w.return_blocks(0, w.allocate_the_rest(0)); },
       [](World& w) {
         w.send(1, 1, 2);
         w.send(1, 3, 1);
@@ -81,27 +81,31 @@ const Case kCases[] = {
      5,
      1,
      0,
-     {[](World& w) { w.give_back(0, w.allocate_the_rest(0)); },
+     {[](World& w) { w.return_blocks(0, w.allocate_the_rest(0)); },
       [](World& w) {
         w.send(1, 1, 2);
-        w.give_back(1, 3, 2);
+        w.return_blocks(1, 3, 2);
       }}},
     {"TwoClaimWhatNobodyOwns",
      5,
      0,
      0,
-     {[](World& w) { w.give_back(0, w.allocate_the_rest(0)); },
+     {[](World& w) { w.return_blocks(0, w.allocate_the_rest(0)); },
       [](World& w) {
         w.send(1, 0, 1);
-        w.give_back(1, 1, 1);
+        w.return_blocks(1, 1, 1);
       },
-      [](World& w) { w.give_back(2, 2, 3); }}},
-    {"TheLastTwoMeet", 4, 1, 0, {[](World& w) { w.give_back(0, 1, 2); }, [](World& w) { w.send(1, 3, 1); }}},
+      [](World& w) { w.return_blocks(2, 2, 3); }}},
+    {"TheLastTwoMeet",
+     4,
+     1,
+     0,
+     {[](World& w) { w.return_blocks(0, 1, 2); }, [](World& w) { w.send(1, 3, 1); }}},
     {"TheLastThreeMeet",
      5,
      1,
      0,
-     {[](World& w) { w.give_back(0, 1, 2); }, [](World& w) { w.send(1, 3, 1); },
+     {[](World& w) { w.return_blocks(0, 1, 2); }, [](World& w) { w.send(1, 3, 1); },
       [](World& w) { w.send(2, 4, 1); }}},
     {"AnOwnerThatSleeps",
      6,
@@ -110,7 +114,7 @@ const Case kCases[] = {
      {[](World&) {}, [](World& w) { w.send(1, 2, 2); },
       [](World& w) {
         w.send(2, 4, 1);
-        w.give_back(2, 5, 1);
+        w.return_blocks(2, 5, 1);
       }}},
 };
 
@@ -119,7 +123,7 @@ const Case kWide = {"TwoPushersWithTwoChains",
                     6,
                     1,
                     0,
-                    {[](World& w) { w.give_back(0, w.allocate_the_rest(0)); },
+                    {[](World& w) { w.return_blocks(0, w.allocate_the_rest(0)); },
                      [](World& w) {
                        w.send(1, 1, 1);
                        w.send(1, 2, 1);

@@ -20,17 +20,17 @@ template <std::size_t kPerDoubling, std::size_t kBytes, std::size_t kBlocks>
 struct Configured {
   static constexpr const char* kName = "test";
   static constexpr std::size_t kClassesPerDoubling = kPerDoubling;
-  static constexpr std::size_t kFrontBytes = kBytes;
-  static constexpr std::size_t kFrontBlocks = kBlocks;
+  static constexpr std::size_t kCacheBytesPerClass = kBytes;
+  static constexpr std::size_t kCacheBlocksPerClass = kBlocks;
   static constexpr bool kSecure = false;
-  static constexpr bool kStartsAlone = true;
+  static constexpr bool kStartsSingleThreaded = true;
 };
 using Coarse = Configured<4, 16 * 1024, 128>;
 using Usual = Configured<8, 16 * 1024, 128>;
 using Fine = Configured<16, 32 * 1024, 256>;
-using TinyFronts = Configured<8, 64, 2>;
-using SmallFronts = Configured<4, 512, 7>;
-using Configurations = testing::Types<Coarse, Usual, Fine, TinyFronts, SmallFronts>;
+using TinyCaches = Configured<8, 64, 2>;
+using SmallCaches = Configured<4, 512, 7>;
+using Configurations = testing::Types<Coarse, Usual, Fine, TinyCaches, SmallCaches>;
 
 // A clock that stands still until it is set.
 inline std::uint64_t now_ms = 0;
@@ -69,9 +69,9 @@ inline std::vector<Reported> reports;
 inline void report(const void* address, Fault fault) { reports.push_back({address, fault}); }
 inline void PrintTo(const Reported& one, std::ostream* out) {
   *out << one.address
-       << (one.fault == Fault::kTwice    ? " twice"
-           : one.fault == Fault::kInside ? " inside"
-                                         : " foreign");
+       << (one.fault == Fault::kDoubleFree ? " twice"
+           : one.fault == Fault::kInterior ? " inside"
+                                           : " foreign");
 }
 
 // A heap, and malloc, free and realloc on top of it, as a library puts them together.
@@ -93,9 +93,9 @@ class HeapTest : public testing::Test {
   }
   void give(void* address) {
     const auto freed = heap.free(address);
-    if (freed == Heap<C>::Freed::kFull) {
-      heap.spill(address);
-    } else if (freed == Heap<C>::Freed::kOdd) {
+    if (freed == Heap<C>::FreeResult::kListFull) {
+      heap.flush_full_list(address);
+    } else if (freed == Heap<C>::FreeResult::kSlow) {
       Fault fault{};
       if (!heap.free_slow(address, fault)) {
         report(address, fault);

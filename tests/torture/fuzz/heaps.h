@@ -36,10 +36,10 @@ template <bool kIsSecure, bool kAlone>
 struct Configured {
   static constexpr const char* kName = "fuzz";
   static constexpr std::size_t kClassesPerDoubling = 8;
-  static constexpr std::size_t kFrontBytes = kIsSecure ? 8 * 1024 : 16 * 1024;
-  static constexpr std::size_t kFrontBlocks = kIsSecure ? 64 : 128;
+  static constexpr std::size_t kCacheBytesPerClass = kIsSecure ? 8 * 1024 : 16 * 1024;
+  static constexpr std::size_t kCacheBlocksPerClass = kIsSecure ? 64 : 128;
   static constexpr bool kSecure = kIsSecure;
-  static constexpr bool kStartsAlone = kAlone;
+  static constexpr bool kStartsSingleThreaded = kAlone;
 };
 
 template <Configuration C>
@@ -53,7 +53,7 @@ class Heaps {
     settings.huge_pages = platform::HugePages::kNever;
     settings.limit_bytes = limited_ ? std::size_t{24} << 20U : SIZE_MAX;
     settings.keep_bytes = (flags & 4) != 0 ? 0 : settings.keep_bytes;
-    pool_.threaded = !C::kStartsAlone;
+    pool_.threaded = !C::kStartsSingleThreaded;
     heaps_[0] = make(0);
   }
 
@@ -70,8 +70,8 @@ class Heaps {
     // What one has of others' may be the last they wait for, so twice.
     for (int twice = 0; twice < 2; ++twice) {
       for (std::size_t i = 0; i < count_; ++i) {
-        if (!C::kStartsAlone || pool_.threaded) {
-          heaps_[i]->rest();
+        if (!C::kStartsSingleThreaded || pool_.threaded) {
+          heaps_[i]->on_thread_exit();
         }
       }
     }
@@ -105,7 +105,7 @@ class Heaps {
     PROMISE(region.base() != 0 && region.base() < 0x6000'0000'0000);
     munmap(reinterpret_cast<void*>(region.base() - kTags), kTags + region.bytes() + 16 * kChunkBytes);
   }
-  bool alone() const { return C::kStartsAlone && !pool_.threaded; }
+  bool alone() const { return C::kStartsSingleThreaded && !pool_.threaded; }
 
   static std::size_t some_size(Input& in) {
     const unsigned kind = in.byte();
@@ -153,11 +153,11 @@ class Heaps {
   void give(typename Blocks::iterator one, Heap<C>& heap) {
     void* const block = one->first;
     take_out(one);
-    using Freed = typename Heap<C>::Freed;
-    const Freed freed = alone() ? heap.free_alone(block) : heap.free(block);
-    if (freed == Freed::kFull) {
-      heap.spill(block);
-    } else if (freed == Freed::kOdd && (C::kStartsAlone || !heap.free_away(block))) {
+    using FreeResult = typename Heap<C>::FreeResult;
+    const FreeResult freed = alone() ? heap.free_single_threaded(block) : heap.free(block);
+    if (freed == FreeResult::kListFull) {
+      heap.flush_full_list(block);
+    } else if (freed == FreeResult::kSlow && (C::kStartsSingleThreaded || !heap.try_free_remote(block))) {
       Fault fault{};
       PROMISE(heap.free_slow(block, fault));
     }
@@ -165,7 +165,7 @@ class Heaps {
   void resize(typename Blocks::iterator one, std::size_t bytes, Heap<C>& heap) {
     const auto [block, live] = *one;
     const std::size_t usable = heap.class_size(block);
-    if (Heap<C>::stays(usable, bytes)) {
+    if (Heap<C>::fits_in_place(usable, bytes)) {
       return;
     }
     if (usable == 0) {
@@ -275,17 +275,17 @@ class Heaps {
         return;
       case 25:  // the thread ends; whoever comes next gets its heap
         if (!alone()) {
-          heap.rest();
+          heap.on_thread_exit();
         }
         return;
       case 26:
-        heap.settle();
+        heap.drain_remote();
         return;
       case 27:
-        heap.empty_fronts();
+        heap.flush_cache();
         return;
       case 28:
-        heap.set_front(in.number<std::uint16_t>());
+        heap.set_cache_bytes(in.number<std::uint16_t>());
         return;
       case 29: {  // what is not a block
         Fault fault{};

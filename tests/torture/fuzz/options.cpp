@@ -19,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     PROMISE(options.limit > 0);
     PROMISE(options.huge_pages <= alloc::Options::Huge::kAlways);
     if (text.find('=') == std::string::npos) {
-      PROMISE(options.limit == SIZE_MAX && options.front == 0 && !options.report && !options.statistics);
+      PROMISE(options.limit == SIZE_MAX && options.cache_bytes_per_class == 0 && !options.report &&
+              !options.statistics);
     }
     return 0;
   }

@@ -11,10 +11,10 @@
 //     └────┴────┴─────────────────┴────────────────┘    beginning, plus 1; 0: none
 //
 //   push       anybody: a chain that is linked already, one compare-and-swap. If the word says full, and with
-//              these enough blocks are there (`enough`), the pusher takes them all and becomes the owner instead.
+//              these enough blocks are there (`claim_threshold`), the pusher takes them all and becomes the owner instead.
 //   take       the owner: all blocks at once.
 //   leave      the owner, when nothing is left to hand out: full, unless blocks have come meanwhile, which it takes.
-//   return_to  whoever owned it last, with blocks of its own to give back: becomes owner again unless another is.
+//   own_again  whoever owned it last, with blocks of its own to give back: becomes owner again unless another is.
 //
 // Nothing but push adds, and taking takes all, so a word that has become the same again means the same: its
 // first block is the first, and linking to it is right (no ABA). The protocol is checked exhaustively for
@@ -31,15 +31,15 @@ namespace heapwright::alloc {
 
 // `Word` is another than std::atomic only in the test that explores all orders of its steps.
 template <class Word>
-class BasicRemote {
+class BasicRemoteQueue {
  public:
-  static constexpr std::uint32_t kFull = 1U << 31U;
+  static constexpr std::uint32_t kUnowned = 1U << 31U;
   static constexpr std::size_t kBegin =
       40 * 1024;  // in a chunk's first superblock, behind what hardening uses
 
-  static BasicRemote& of(const Superblock* superblock) {
+  static BasicRemoteQueue& of(const Superblock* superblock) {
     char* const first = reinterpret_cast<char*>(chunk_of(superblock)) + kBegin;
-    return reinterpret_cast<BasicRemote*>(first)[index_in_chunk(superblock)];
+    return reinterpret_cast<BasicRemoteQueue*>(first)[index_in_chunk(superblock)];
   }
 
   // What was taken: `first` of `count` linked blocks, or nothing.
@@ -54,17 +54,18 @@ class BasicRemote {
   // `link(last, next)` sets a block's link. True: the pusher owns the superblock now, and `taken` (nothing of
   // the chain itself) is linked behind the chain. False: `taken` is what had come before.
   template <class Link>
-  bool push(Superblock* superblock, Block* first, Block* last, std::uint32_t count, std::uint32_t enough,
-            Link link, Taken& taken) {
+  bool push(Superblock* superblock, Block* first, Block* last, std::uint32_t count,
+            std::uint32_t claim_threshold, Link link, Taken& taken) {
     std::uint32_t seen = word_.load(std::memory_order_relaxed);
     for (;;) {
       link(last, block_of(superblock, seen));
-      const bool claim = (seen & kFull) != 0 && count_of(seen) + count >= enough;
+      const bool claims = (seen & kUnowned) != 0 && count_of(seen) + count >= claim_threshold;
       const std::uint32_t wanted =
-          claim ? 0 : (seen & kFull) | (count_of(seen) + count) << kCountShift | number_of(superblock, first);
+          claims ? 0
+                 : (seen & kUnowned) | (count_of(seen) + count) << kCountShift | number_of(superblock, first);
       if (word_.compare_exchange_weak(seen, wanted, std::memory_order_seq_cst, std::memory_order_relaxed)) {
         taken = {block_of(superblock, seen), count_of(seen)};
-        return claim;
+        return claims;
       }
     }
   }
@@ -75,14 +76,15 @@ class BasicRemote {
     return unpack(superblock, word_.exchange(0, std::memory_order_acquire));
   }
   // True: nobody owns the superblock any more. False: there are blocks to take.
-  bool leave() {
+  bool disown() {
     std::uint32_t seen = 0;
-    return word_.compare_exchange_strong(seen, kFull, std::memory_order_release, std::memory_order_relaxed);
+    return word_.compare_exchange_strong(seen, kUnowned, std::memory_order_release,
+                                         std::memory_order_relaxed);
   }
   // True: the caller owns the superblock, with what had come.
-  bool return_to(Superblock* superblock, Taken& taken) {
+  bool own_again(Superblock* superblock, Taken& taken) {
     std::uint32_t seen = word_.load(std::memory_order_relaxed);
-    while ((seen & kFull) != 0) {
+    while ((seen & kUnowned) != 0) {
       if (word_.compare_exchange_weak(seen, 0, std::memory_order_acq_rel, std::memory_order_relaxed)) {
         taken = unpack(superblock, seen);
         return true;
@@ -113,8 +115,8 @@ class BasicRemote {
 
   alignas(64) Word word_;
 };
-using Remote = BasicRemote<std::atomic<std::uint32_t>>;
-static_assert(sizeof(Remote) == 64 &&
-              Remote::kBegin + kSuperblocksInChunk * sizeof(Remote) + 4096 <= kSuperblockBytes);
+using RemoteQueue = BasicRemoteQueue<std::atomic<std::uint32_t>>;
+static_assert(sizeof(RemoteQueue) == 64 &&
+              RemoteQueue::kBegin + kSuperblocksInChunk * sizeof(RemoteQueue) + 4096 <= kSuperblockBytes);
 
 }  // namespace heapwright::alloc

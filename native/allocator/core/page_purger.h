@@ -18,7 +18,7 @@
 
 namespace heapwright::alloc {
 
-namespace hollow {
+namespace page_bits {
 
 inline std::size_t page_bytes() { return std::max(platform::page_size(), kSuperblockBytes / 16); }
 // The bits of the pages that a block touches.
@@ -27,33 +27,33 @@ inline std::uint32_t pages_of(std::size_t begin, std::size_t size) {
   return (2U << (begin + size - 1) / page) - (1U << begin / page);
 }
 
-}  // namespace hollow
+}  // namespace page_bits
 
 // Whether a block touches no hollow page.
 template <Configuration C>
-bool Heap<C>::is_solid(const Superblock* superblock, std::size_t begin) {
-  return (superblock->hollow & hollow::pages_of(begin, superblock->size)) == 0;
+bool Heap<C>::is_resident(const Superblock* superblock, std::size_t begin) {
+  return (superblock->purged_pages & page_bits::pages_of(begin, superblock->size)) == 0;
 }
 
 // Called when the number of free blocks has risen from `before`.
 template <Configuration C>
-void Heap<C>::maybe_hollow(Superblock* superblock, std::uint32_t before) {
+void Heap<C>::maybe_purge_pages(Superblock* superblock, std::uint32_t before) {
   const std::uint32_t now = superblock->free_count;
   const std::uint32_t all = superblock->carved;
   const bool crossed =
       (before * 4 < all * 3 && now * 4 >= all * 3) || (before * 8 < all * 7 && now * 8 >= all * 7);
-  if (!crossed || superblock->size < kHollowFrom || idle_bytes_ <= region().settings.keep_bytes) {
+  if (!crossed || superblock->size < kMinPurgeBlockBytes || idle_bytes_ <= region().settings.keep_bytes) {
     return;
   }
   const Pool::Guard guard(*pool_);
   if (idle_bytes_ > region().allowance() * kSuperblockBytes && region().may_purge()) {
-    hollow_out(superblock);
+    purge_pages(superblock);
   }
 }
 
 template <Configuration C>
-void Heap<C>::hollow_out(Superblock* superblock) {
-  const std::size_t page = hollow::page_bytes();
+void Heap<C>::purge_pages(Superblock* superblock) {
+  const std::size_t page = page_bits::page_bytes();
   const std::size_t pages = kSuperblockBytes / page;
   char* const memory = memory_of(superblock);
   std::array<std::uint32_t, 16> free_bytes{};
@@ -72,17 +72,17 @@ void Heap<C>::hollow_out(Superblock* superblock) {
   if (given == 0) {
     return;
   }
-  superblock->hollow |= static_cast<std::uint16_t>(given);
-  Block* solid = nullptr;  // the list without the blocks that lose their links
+  superblock->purged_pages |= static_cast<std::uint16_t>(given);
+  Block* resident = nullptr;  // the list without the blocks that lose their links
   for (Block* block = superblock->free; block != nullptr;) {
     Block* const next = next_of(block);
-    if (is_solid(superblock, static_cast<std::size_t>(reinterpret_cast<char*>(block) - memory))) {
-      set_next(block, solid);
-      solid = block;
+    if (is_resident(superblock, static_cast<std::size_t>(reinterpret_cast<char*>(block) - memory))) {
+      set_next(block, resident);
+      resident = block;
     }
     block = next;
   }
-  superblock->free = solid;
+  superblock->free = resident;
   region().count_purged(static_cast<std::size_t>(std::popcount(given)) * page);
   while (given != 0) {  // a run of pages at once
     const auto first = static_cast<std::size_t>(std::countr_zero(given));
@@ -94,18 +94,18 @@ void Heap<C>::hollow_out(Superblock* superblock) {
 
 // Nothing is left in the list: takes hollow pages back into use, the first ones, until they hold a block.
 template <Configuration C>
-void Heap<C>::refill_hollow(Superblock* superblock) {
-  const std::size_t page = hollow::page_bytes();
+void Heap<C>::reuse_purged_pages(Superblock* superblock) {
+  const std::size_t page = page_bits::page_bytes();
   const std::size_t size = superblock->size;
   char* const memory = memory_of(superblock);
   const Pool::Guard guard(*pool_);
-  while (superblock->hollow != 0 && superblock->free == nullptr) {
-    const auto i = static_cast<std::size_t>(std::countr_zero(superblock->hollow));
-    superblock->hollow &= static_cast<std::uint16_t>(superblock->hollow - 1U);
-    region().wanted_again(page);
+  while (superblock->purged_pages != 0 && superblock->free == nullptr) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(superblock->purged_pages));
+    superblock->purged_pages &= static_cast<std::uint16_t>(superblock->purged_pages - 1U);
+    region().count_reused(page);
     for (std::size_t number = i * page / size; number < superblock->carved && number * size < (i + 1) * page;
          ++number) {
-      if (is_solid(superblock, number * size)) {
+      if (is_resident(superblock, number * size)) {
         auto* const block = reinterpret_cast<Block*>(memory + number * size);
         set_next(block, superblock->free);
         superblock->free = block;
