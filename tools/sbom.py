@@ -64,9 +64,14 @@ def linked() -> Iterator[tuple[str, str]]:
         [os.environ.get("CXX", "c++"), "-dumpfullversion"], capture_output=True, text=True, check=True
     )
     yield "libstdc++", done.stdout.strip()
-    header = Path("/usr/include/zstd.h")
-    if header.exists():
-        yield "zstd", ".".join(re.findall(r"#define ZSTD_VERSION_(?:MAJOR|MINOR|RELEASE) +(\d+)", header.read_text()))
+    for name, macro, file in (
+        ("zstd", "ZSTD_VERSION", "zstd.h"),
+        ("nlohmann-json", "NLOHMANN_JSON_VERSION", "nlohmann/detail/abi_macros.hpp"),
+    ):
+        header = Path("/usr/include") / file
+        if header.exists():
+            numbers = re.findall(rf"#define {macro}_(?:MAJOR|MINOR|RELEASE|PATCH) +(\d+)", header.read_text())
+            yield name, ".".join(numbers)
 
 
 def parts() -> Bom:

@@ -24,7 +24,4 @@ using Opener = std::function<std::unique_ptr<trace::EventSource>()>;
 // no allocation.
 bool fit(const Opener& open, const FitOptions& options, Model& model, trace::Loss& loss, std::string& error);
 
-// As the JSON object docs/synth.md describes.
-std::string to_json(const Model& model);
-
 }  // namespace heapwright::model

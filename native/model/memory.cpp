@@ -12,22 +12,25 @@ namespace {
 constexpr double kTickBytes = 320;
 constexpr double kObjectBytes = 110;
 
-}  // namespace
-
-double memory_needed(const Plan& plan) {
+double bytes_for(const RandMallocModel& model) {
   double objects = 0;
   double ticks = 0;
-  for (const MeanClass& mean : plan.means) {
-    ticks += static_cast<double>(mean.count);
+  for (const MeanClass& c : model.classes) {
+    ticks += static_cast<double>(c.count);
   }
-  for (const MeanClass& mean : plan.means) {
-    // A class has no more alive than it makes at all.
-    const auto count = static_cast<double>(mean.count);
-    objects += std::min(count, count / std::max(ticks, 1.0) * static_cast<double>(mean.lifetime));
+  for (const MeanClass& c : model.classes) {
+    // A class never has more live objects than it allocates in all.
+    const auto count = static_cast<double>(c.count);
+    objects += std::min(count, count / std::max(ticks, 1.0) * static_cast<double>(c.lifetime));
   }
+  return objects * kObjectBytes;
+}
+
+double bytes_for(const Model& model) {
+  double objects = 0;
   double longest = 0;
   double alive = 0;
-  for (const Window& window : plan.model.windows) {
+  for (const Window& window : model.windows) {
     double ended = 0;
     for (const Row& row : window.rows) {
       alive += static_cast<double>(row.long_count);
@@ -38,6 +41,12 @@ double memory_needed(const Plan& plan) {
     longest = std::max(longest, static_cast<double>(window.ticks));
   }
   return objects * kObjectBytes + longest * kTickBytes;
+}
+
+}  // namespace
+
+double memory_needed(const AnyModel& model) {
+  return std::visit([](const auto& any) { return bytes_for(any); }, model);
 }
 
 }  // namespace heapwright::model

@@ -7,6 +7,7 @@
 #include "fit.h"
 #include "gauges.h"
 #include "layout.h"
+#include "model_json.h"
 
 namespace heapwright::model {
 
@@ -167,7 +168,7 @@ void thin(std::vector<ThreadEnd>& ends) {
 }
 
 bool merge_until(Model& model, std::size_t bytes) {
-  while (to_json(model).size() > bytes) {
+  while (trace::to_line(to_json(model)).size() > bytes) {
     const std::size_t classes = model.classes.size();
     if (classes <= kFewest * (model.classes.back().group + 1)) {
       return false;

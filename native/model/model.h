@@ -160,4 +160,21 @@ struct Model {
   std::vector<ThreadEnd> ends;  // by window
 };
 
+// One size class of a RandMallocModel.
+struct MeanClass {
+  std::uint64_t size = 0;      // bytes, the mean
+  std::uint64_t count = 0;     // allocations
+  std::uint64_t lifetime = 0;  // ticks, the mean
+};
+
+// The simpler kind of model, for comparison (rand_malloc.h).
+struct RandMallocModel {
+  std::uint64_t ticks = 0;
+  std::uint64_t nanoseconds = 0;
+  std::uint64_t peak_live = 0;  // bytes
+  std::uint64_t events = 0;
+  std::uint64_t allocations = 0;
+  std::vector<MeanClass> classes;
+};
+
 }  // namespace heapwright::model

@@ -4,7 +4,6 @@
 #include <queue>
 
 #include "cohort.h"
-#include "json.h"
 #include "layout.h"
 #include "synth.h"
 #include "trace/live_table.h"
@@ -14,8 +13,7 @@ namespace heapwright::model {
 using trace::Event;
 using trace::Kind;
 
-bool fit_rand_malloc(const Opener& open, std::vector<MeanClass>& means, Model& totals, trace::Loss& loss,
-                     std::string& error) {
+bool fit_rand_malloc(const Opener& open, RandMallocModel& model, trace::Loss& loss, std::string& error) {
   const auto first = open();
   if (!first) {
     error = "the trace cannot be read";
@@ -51,14 +49,14 @@ bool fit_rand_malloc(const Opener& open, std::vector<MeanClass>& means, Model& t
   };
   Event event;
   while (second->next(event)) {
-    ++totals.events;
+    ++model.events;
     Born* known = is_free(event.kind) || event.kind == Kind::kRealloc ? born.find(event.object) : nullptr;
     if (known != nullptr) {
       end(*known);
       born.erase(event.object);
     }
     if (is_allocation(event.kind) || (event.kind == Kind::kRealloc && known != nullptr)) {
-      totals.allocations += is_allocation(event.kind) ? 1 : 0;
+      model.allocations += is_allocation(event.kind) ? 1 : 0;
       born.insert(event.object, {ticks++, event.size});
     }
   }
@@ -66,39 +64,29 @@ bool fit_rand_malloc(const Opener& open, std::vector<MeanClass>& means, Model& t
   for (const Sum& sum : sums) {
     if (sum.count > 0) {
       const auto count = static_cast<double>(sum.count);
-      means.push_back({whole(sum.bytes / count), sum.count, whole(sum.life / count)});
+      model.classes.push_back({whole(sum.bytes / count), sum.count, whole(sum.life / count)});
     }
   }
-  totals.ticks = ticks;
-  totals.nanoseconds = layout.statistics().duration;
-  totals.peak_live = layout.statistics().peak_live;
+  model.ticks = ticks;
+  model.nanoseconds = layout.statistics().duration;
+  model.peak_live = layout.statistics().peak_live;
   return true;
-}
-
-std::string to_json(const std::vector<MeanClass>& means, const Model& totals) {
-  Json json;
-  json.open('{').field("kind", "rand-malloc").field("ticks", totals.ticks).field("ns", totals.nanoseconds);
-  json.field("events", totals.events).field("allocations", totals.allocations);
-  json.field("peak_live_bytes", totals.peak_live).key("classes").open('[');
-  for (const MeanClass& mean : means) {
-    json.open('[').value(mean.size).value(mean.count).value(mean.lifetime).close(']');
-  }
-  json.close(']').close('}');
-  return json.text();
 }
 
 namespace {
 
 class RandMallocSource : public trace::EventSource {
  public:
-  RandMallocSource(std::vector<MeanClass> means, std::uint64_t nanoseconds, std::uint64_t seed)
-      : means_(std::move(means)), rng_(seed * 2 + 1), length_(static_cast<double>(nanoseconds)) {
+  RandMallocSource(RandMallocModel model, std::uint64_t seed)
+      : classes_(std::move(model.classes)),
+        rng_(seed * 2 + 1),
+        length_(static_cast<double>(model.nanoseconds)) {
     header_.synthetic = true;
     header_.allocator = "none: made from a model";
-    for (std::uint32_t c = 0; c < means_.size(); ++c) {
-      ticks_ += means_[c].count;
-      if (means_[c].count > 0) {
-        turns_.push({rng_.uniform() / static_cast<double>(means_[c].count), c});
+    for (std::uint32_t c = 0; c < classes_.size(); ++c) {
+      ticks_ += classes_[c].count;
+      if (classes_[c].count > 0) {
+        turns_.push({rng_.uniform() / static_cast<double>(classes_[c].count), c});
       }
     }
   }
@@ -121,7 +109,7 @@ class RandMallocSource : public trace::EventSource {
     }
     auto [at, c] = turns_.top();
     turns_.pop();
-    const MeanClass& mean = means_[c];
+    const MeanClass& mean = classes_[c];
     // Each class takes its turns at equal distances.
     at += 1 / static_cast<double>(mean.count);
     if (at < 1) {
@@ -143,7 +131,7 @@ class RandMallocSource : public trace::EventSource {
   }
 
  private:
-  std::vector<MeanClass> means_;
+  std::vector<MeanClass> classes_;
   trace::Header header_;
   Rng rng_;
   double length_;
@@ -157,9 +145,8 @@ class RandMallocSource : public trace::EventSource {
 
 }  // namespace
 
-std::unique_ptr<trace::EventSource> make_rand_malloc_source(std::vector<MeanClass> means,
-                                                            std::uint64_t nanoseconds, std::uint64_t seed) {
-  return std::make_unique<RandMallocSource>(std::move(means), nanoseconds, seed);
+std::unique_ptr<trace::EventSource> make_rand_malloc_source(RandMallocModel model, std::uint64_t seed) {
+  return std::make_unique<RandMallocSource>(std::move(model), seed);
 }
 
 }  // namespace heapwright::model

@@ -4,17 +4,11 @@
 // program that allocates, which a trace does not know; the size stands for it.
 #pragma once
 
-#include <vector>
-
 #include "fit.h"
-#include "plan.h"
 
 namespace heapwright::model {
 
 // At most `classes` sizes are told apart, those with most bytes; the rest go by quarters of a doubling.
-bool fit_rand_malloc(const Opener& open, std::vector<MeanClass>& means, Model& totals, trace::Loss& loss,
-                     std::string& error);
-
-std::string to_json(const std::vector<MeanClass>& means, const Model& totals);
+bool fit_rand_malloc(const Opener& open, RandMallocModel& model, trace::Loss& loss, std::string& error);
 
 }  // namespace heapwright::model

@@ -140,4 +140,13 @@ bool scale(Model& model, double heap, double time) {
   return true;
 }
 
+bool scale(RandMallocModel& model, double heap, double time) {
+  for (MeanClass& c : model.classes) {
+    c.count = whole(static_cast<double>(c.count) * heap * time);
+    c.lifetime = whole(static_cast<double>(c.lifetime) * heap);
+  }
+  model.nanoseconds = static_cast<std::uint64_t>(static_cast<double>(model.nanoseconds) * heap * time);
+  return true;
+}
+
 }  // namespace heapwright::model

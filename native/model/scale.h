@@ -7,7 +7,8 @@
 
 namespace heapwright::model {
 
-// Both above 0. False where that is more than can be generated: a window would have more than 2^30 events.
+// Both factors are above 0. Returns false if a window would have more than 2^30 ticks, which is too many to generate.
 bool scale(Model& model, double heap, double time);
+bool scale(RandMallocModel& model, double heap, double time);
 
 }  // namespace heapwright::model

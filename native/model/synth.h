@@ -3,20 +3,19 @@
 
 #include <memory>
 
-#include "plan.h"
+#include "model_json.h"
 #include "trace/event.h"
 
 namespace heapwright::model {
 
-// A stream of events that follows the plan's model; memory grows with live objects and with the events of one window.
-std::unique_ptr<trace::EventSource> make_synthetic(Plan plan);
+// A stream of events that follows the model; memory grows with live objects and with the events of one window.
+std::unique_ptr<trace::EventSource> make_synthetic(AnyModel model, std::uint64_t seed);
 
 // About how many bytes of memory that takes.
-double memory_needed(const Plan& plan);
+double memory_needed(const AnyModel& model);
 
 // The two kinds.
 std::unique_ptr<trace::EventSource> make_windows_source(Model model, std::uint64_t seed);
-std::unique_ptr<trace::EventSource> make_rand_malloc_source(std::vector<MeanClass> means,
-                                                            std::uint64_t nanoseconds, std::uint64_t seed);
+std::unique_ptr<trace::EventSource> make_rand_malloc_source(RandMallocModel model, std::uint64_t seed);
 
 }  // namespace heapwright::model

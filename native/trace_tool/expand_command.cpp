@@ -2,9 +2,9 @@
 #include <cstdio>
 
 #include "command.h"
-#include "model/json.h"
 #include "open.h"
 #include "replay/expand.h"
+#include "trace/json.h"
 
 namespace heapwright::trace {
 
@@ -16,21 +16,21 @@ int expand_command(Words words) {
   if (!replay::expand(open, words[1], done, error)) {
     return fail(error);
   }
-  model::Json json;
-  json.open('{').field("events", done.events).field("threads", done.threads).field("lanes", done.lanes);
-  json.field("epochs", done.epochs)
-      .field("own_slots", done.own_slots)
-      .field("shared_slots", done.shared_slots);
-  json.field("dropped", done.dropped).field("peak_live_bytes", done.peak_live_bytes);
-  json.field("recorded_s", static_cast<double>(done.duration) / 1e9).field("executable", done.executable);
-  json.key("libraries").open('[');
-  for (const std::string& library : done.libraries) {
-    json.value(library);
-  }
-  json.close(']');
-  json.field("lost_bytes", done.loss.bytes).field("lost_events", done.loss.events);
-  json.field("cut_short", done.loss.cut_short).close('}');
-  (void)std::printf("%s\n", json.text().c_str());
+  const Json json{{"events", done.events},
+                  {"threads", done.threads},
+                  {"lanes", done.lanes},
+                  {"epochs", done.epochs},
+                  {"own_slots", done.own_slots},
+                  {"shared_slots", done.shared_slots},
+                  {"dropped", done.dropped},
+                  {"peak_live_bytes", done.peak_live_bytes},
+                  {"recorded_s", static_cast<double>(done.duration) / 1e9},
+                  {"executable", done.executable},
+                  {"libraries", done.libraries},
+                  {"lost_bytes", done.loss.bytes},
+                  {"lost_events", done.loss.events},
+                  {"cut_short", done.loss.cut_short}};
+  (void)std::printf("%s\n", to_line(json).c_str());
   if (!done.loss.why.empty()) {
     (void)std::fprintf(stderr, "heapwright-trace: %s: %s\n", words[0], done.loss.why.c_str());
   }

@@ -20,7 +20,7 @@ constexpr std::array kCommands{
     Command{"expand", "TRACE OPS", heapwright::trace::expand_command},
     Command{"info", "TRACE", heapwright::trace::info_command},
     Command{"fit", "TRACE windows|rand-malloc WINDOWS BYTES", heapwright::trace::fit_command},
-    Command{"synth", "HEAP TIME FILE LIBRARIES", heapwright::trace::synth_command},
+    Command{"synth", "HEAP TIME SEED FILE LIBRARIES", heapwright::trace::synth_command},
     Command{"import-wl", "FILE TRACE", heapwright::trace::import_wl_command},
     Command{"import-heaptrack", "TRACE", heapwright::trace::import_heaptrack_command},
     Command{"export-wl", "TRACE FILE", heapwright::trace::export_wl_command},

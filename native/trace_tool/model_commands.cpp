@@ -3,16 +3,19 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "command.h"
 #include "limits.h"
 #include "model/fit.h"
-#include "model/json.h"
+#include "model/model_json.h"
 #include "model/rand_malloc.h"
 #include "model/scale.h"
 #include "model/statistics.h"
@@ -20,17 +23,20 @@
 #include "model/synth.h"
 #include "open.h"
 #include "trace/formats.h"
+#include "trace/json.h"
 #include "trace/pack.h"
 
 namespace heapwright::trace {
 
 namespace {
 
-using model::Json;
+void print(const Json& json) { (void)std::printf("%s\n", to_line(json).c_str()); }
 
-void print(const std::string& text) { (void)std::printf("%s\n", text.c_str()); }
+Json loss_json(const Loss& loss) {
+  return {{"bytes", loss.bytes}, {"events", loss.events}, {"cut_short", loss.cut_short}, {"why", loss.why}};
+}
 
-// Packs a source and prints what came of it.
+// Packs the events of a source into a file and prints what was packed.
 int pack_and_print(EventSource& source, const char* path) {
   Packed done;
   std::string error;
@@ -38,28 +44,34 @@ int pack_and_print(EventSource& source, const char* path) {
     return fail(error);
   }
   const Summary& s = done.summary;
-  Json json;
-  json.open('{').field("events", s.events).field("allocations", s.allocations).field("threads", s.threads);
-  json.field("peak_live_bytes", s.peak_live_bytes).field("peak_live_objects", s.peak_live_objects);
-  json.key("loss").open('{').field("bytes", done.loss.bytes).field("events", done.loss.events);
-  json.field("failed_calls", done.loss.failed_calls)
-      .field("cut_short", done.loss.cut_short)
-      .field("why", done.loss.why);
-  json.close('}').close('}');
-  print(json.text());
+  Json loss = loss_json(done.loss);
+  loss["failed_calls"] = done.loss.failed_calls;
+  print({{"events", s.events},
+         {"allocations", s.allocations},
+         {"threads", s.threads},
+         {"peak_live_bytes", s.peak_live_bytes},
+         {"peak_live_objects", s.peak_live_objects},
+         {"loss", std::move(loss)}});
   return 0;
 }
 
-// A made-up trace of a program that has these libraries.
+// Splits names at commas; "-" stands for none.
+std::vector<std::string> split(std::string_view names) {
+  std::vector<std::string> found;
+  while (!names.empty() && names != "-") {
+    const std::size_t end = std::min(names.find(','), names.size());
+    found.emplace_back(names.substr(0, end));
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+  return found;
+}
+
+// A synthetic trace whose header names the libraries that the modelled program loads.
 class WithLibraries : public EventSource {
  public:
-  WithLibraries(std::unique_ptr<EventSource> source, std::string_view names)
+  WithLibraries(std::unique_ptr<EventSource> source, std::vector<std::string> libraries)
       : source_(std::move(source)), header_(source_->header()) {
-    while (!names.empty() && names != "-") {
-      const std::size_t end = std::min(names.find(','), names.size());
-      header_.libraries.emplace_back(names.substr(0, end));
-      names.remove_prefix(std::min(end + 1, names.size()));
-    }
+    header_.libraries = std::move(libraries);
   }
   const Header& header() const override { return header_; }
   bool next(Event& event) override { return source_->next(event); }
@@ -74,6 +86,20 @@ bool number(const char* text, double& value) {
   char* end = nullptr;
   value = std::strtod(text, &end);
   return end != text && *end == '\0' && value >= 0;
+}
+
+bool whole_number(std::string_view text, std::uint64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+std::string read_all(std::FILE* file) {
+  std::string text;
+  std::array<char, 1 << 16> buffer{};
+  while (const std::size_t bytes = std::fread(buffer.data(), 1, buffer.size(), file)) {
+    text.append(buffer.data(), bytes);
+  }
+  return text;
 }
 
 }  // namespace
@@ -110,57 +136,53 @@ int fit_command(Words words) {
     executable = source ? source->header().executable : "";
     return source;
   };
-  model::Model found;
   Loss loss;
   std::string why;
-  std::string text;
+  Json fitted;
   if (std::string(words[1]) == "rand-malloc") {
-    std::vector<model::MeanClass> means;
-    if (!model::fit_rand_malloc(open, means, found, loss, why)) {
+    model::RandMallocModel found;
+    if (!model::fit_rand_malloc(open, found, loss, why)) {
       return fail(error.empty() ? why : error);
     }
-    text = model::to_json(means, found);
+    fitted = model::to_json(found);
   } else {
     model::FitOptions options;
     options.windows = static_cast<std::uint64_t>(windows);
     options.bytes = static_cast<std::size_t>(bytes);
+    model::Model found;
     if (!model::fit(open, options, found, loss, why)) {
       return fail(error.empty() ? why : error);
     }
-    text = model::to_json(found);
+    fitted = model::to_json(found);
   }
-  Json of;  // the program: not of the model, but whoever asked may look at it
-  of.open('{').field("executable", executable).key("model");
-  print(of.text() + text + '}');
+  // The path of the program is for the caller, who looks at its libraries; it is not part of the model.
+  print({{"executable", executable}, {"model", std::move(fitted)}});
   if (!loss.why.empty()) {
     (void)std::fprintf(stderr, "%s\n", loss.why.c_str());
   }
   return 0;
 }
 
-// synth HEAP TIME FILE LIBRARIES, a plan on stdin; names with commas between them, or -
+// synth HEAP TIME SEED FILE LIBRARIES, with a model as JSON on stdin. LIBRARIES: names with commas between them, or "-".
 int synth_command(Words words) {
   double heap = 0;
   double time = 0;
+  std::uint64_t seed = 0;
   if (!number(words[0], heap) || !number(words[1], time) || heap <= 0 || time <= 0) {
     return fail("HEAP and TIME are numbers above 0");
   }
-  model::Plan plan;
+  if (!whole_number(words[2], seed)) {
+    return fail("SEED is a whole number");
+  }
+  model::AnyModel fitted;
   std::string error;
-  if (!model::read_plan(stdin, plan, error)) {
+  if (!model::read_model(read_all(stdin), fitted, error)) {
     return fail(error);
   }
-  if (!model::scale(plan.model, heap, time)) {
+  if (!std::visit([&](auto& any) { return model::scale(any, heap, time); }, fitted)) {
     return fail("that is more than can be made up: a window would have more than 2^30 allocations");
   }
-  for (model::MeanClass& mean : plan.means) {
-    mean.count = model::whole(static_cast<double>(mean.count) * heap * time);
-    mean.lifetime = model::whole(static_cast<double>(mean.lifetime) * heap);
-  }
-  if (plan.rand_malloc) {
-    plan.nanoseconds = static_cast<std::uint64_t>(static_cast<double>(plan.nanoseconds) * heap * time);
-  }
-  const double needed = model::memory_needed(plan) / (1 << 30);
+  const double needed = model::memory_needed(fitted) / (1 << 30);
   const double there = static_cast<double>(available_memory()) / (1 << 30);
   if (needed > there) {
     std::array<char, 160> line{};
@@ -171,8 +193,8 @@ int synth_command(Words words) {
         needed, there);
     return fail(line.data());
   }
-  WithLibraries source(model::make_synthetic(std::move(plan)), words[3]);
-  return pack_and_print(source, words[2]);
+  WithLibraries source(model::make_synthetic(std::move(fitted), seed), split(words[4]));
+  return pack_and_print(source, words[3]);
 }
 
 // import-wl FILE TRACE
@@ -197,16 +219,7 @@ int export_wl_command(Words words) {
   if (!source || !write_wl(*source, words[1], done, error)) {
     return fail(error);
   }
-  Json json;
-  json.open('{').field("events", done.events).field("left_out", done.left_out);
-  const Loss loss = source->loss();
-  json.key("loss")
-      .open('{')
-      .field("bytes", loss.bytes)
-      .field("events", loss.events)
-      .field("cut_short", loss.cut_short);
-  json.field("why", loss.why).close('}').close('}');
-  print(json.text());
+  print({{"events", done.events}, {"left_out", done.left_out}, {"loss", loss_json(source->loss())}});
   return 0;
 }
 

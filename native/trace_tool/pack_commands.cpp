@@ -1,13 +1,13 @@
 // The sub-commands of heapwright-trace that pack a trace, print one as text, and pack such a text.
 #include <sys/stat.h>
 
-#include <cinttypes>
 #include <cstdio>
 #include <fstream>
 #include <string>
 
 #include "command.h"
 #include "open.h"
+#include "trace/json.h"
 #include "trace/pack.h"
 #include "trace/packed.h"
 #include "trace/text.h"
@@ -32,11 +32,15 @@ int pack_command(Words words) {
     return fail(error);
   }
   const Summary& s = done.summary;
-  (void)std::printf("{\"events\": %" PRIu64 ", \"allocations\": %" PRIu64 ", \"threads\": %" PRIu64
-                    ", \"peak_live_bytes\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"lost_bytes\": %" PRIu64
-                    ", \"lost_events\": %" PRIu64 ", \"cut_short\": %s}\n",
-                    s.events, s.allocations, s.threads, s.peak_live_bytes, size_of(words[1]), done.loss.bytes,
-                    done.loss.events, done.loss.cut_short ? "true" : "false");
+  const Json json{{"events", s.events},
+                  {"allocations", s.allocations},
+                  {"threads", s.threads},
+                  {"peak_live_bytes", s.peak_live_bytes},
+                  {"bytes", size_of(words[1])},
+                  {"lost_bytes", done.loss.bytes},
+                  {"lost_events", done.loss.events},
+                  {"cut_short", done.loss.cut_short}};
+  (void)std::printf("%s\n", to_line(json).c_str());
   if (!done.loss.why.empty()) {
     (void)std::fprintf(stderr, "heapwright-trace: %s: %s\n", words[0], done.loss.why.c_str());
   }

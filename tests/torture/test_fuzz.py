@@ -22,7 +22,7 @@ from .fuzz.targets import TARGETS
 
 FOLDER = Path(__file__).parent
 CORPORA = FOLDER / "corpora"
-NATIVE = ("raw", "packed", "events", "wl", "heaptrack", "plan", "options", "massif", "exgen", "reaper")
+NATIVE = ("raw", "packed", "events", "wl", "heaptrack", "synth", "options", "massif", "exgen", "reaper")
 SECONDS = int(os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "60"))  # of each harness, in the long form
 
 # In front of a fuzzer: a process's greatest memory, which it limits, is counted on from who started it, and a worker of

@@ -9,7 +9,6 @@ person's file, not of a program's.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -85,22 +84,6 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
     libraries: list[Library]
     origin: Origin = msgspec.field(default_factory=Origin)
 
-    def numbers(self) -> Iterator[int]:
-        """The model as the native program reads it (native/model/plan.h)."""
-        yield from (self.ticks, self.ns, self.sized_frees, self.threads, len(self.classes))
-        for c in self.classes:
-            yield from (len(c.sizes) // 2, *c.sizes, c.callocs, len(c.alignments) // 2, *c.alignments)
-            yield from (c.in_order, c.in_reverse, c.touched, len(c.brief) // 3, *c.brief)
-            yield from (len(c.threads) // 2, *c.threads)
-            yield from (c.freed_own, len(c.freed_by) // 2, *c.freed_by)
-        yield len(self.windows)
-        for w in self.windows:
-            yield from (w.ticks, w.ns, w.turns)
-            for part in (w.parts, w.rows, w.handed, w.resizes):
-                yield from (len(part), *part)
-        for part in (self.script, self.thread_ends):
-            yield from (len(part), *part)
-
 
 class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbid_unknown_fields=True):
     """The kind of model rand_malloc runs: for each class (size, count, mean lifetime in ticks)."""
@@ -115,12 +98,6 @@ class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbi
     classes: Annotated[list[tuple[Count, Count, Count]], msgspec.Meta(min_length=1)]
     libraries: list[Library]
     origin: Origin = msgspec.field(default_factory=Origin)
-
-    def numbers(self) -> Iterator[int]:
-        """The model as the native program reads it (native/model/plan.h)."""
-        yield from (self.ns, len(self.classes))
-        for c in self.classes:
-            yield from c
 
 
 Model: TypeAlias = WindowsModel | RandMallocModel
@@ -240,8 +217,7 @@ def synthesise(model: Model, trace: Path, seed: int = 0, scale: float = 1.0, tim
     Raises:
         HeapwrightError: the model contradicts itself, or the file cannot be written.
     """
-    kind = "windows" if isinstance(model, WindowsModel) else "rand-malloc"
-    plan = f"heapwright-plan 2 {kind} {seed} " + " ".join(map(str, model.numbers())) + "\n"
     libraries = ",".join(model.libraries) or "-"
-    text, _ = run_native("synth", repr(scale), repr(time_scale), trace, libraries, given=plan.encode())
+    words = ("synth", repr(scale), repr(time_scale), str(seed), trace, libraries)
+    text, _ = run_native(*words, given=msgspec.json.encode(model))
     return msgspec.json.decode(text, type=Made)

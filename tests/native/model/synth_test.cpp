@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdio>
+#include <string>
+#include <variant>
 
 #include "model/fit.h"
+#include "model/model_json.h"
 #include "model/rand_malloc.h"
 #include "model/scale.h"
 #include "workload.h"
@@ -143,13 +145,12 @@ TEST(Fit, SaysThatThereIsNothing) {
 
 TEST(RandMalloc, KeepsCountsAndMeanLifetimes) {
   const auto events = workload(31, 2);
-  std::vector<MeanClass> means;
-  Model totals;
+  RandMallocModel model;
   trace::Loss loss;
   std::string error;
-  ASSERT_TRUE(
-      fit_rand_malloc([&] { return std::make_unique<VectorSource>(events); }, means, totals, loss, error));
-  const auto source = make_rand_malloc_source(means, 1000, 1);
+  ASSERT_TRUE(fit_rand_malloc([&] { return std::make_unique<VectorSource>(events); }, model, loss, error));
+  model.nanoseconds = 1000;
+  const auto source = make_rand_malloc_source(model, 1);
   const Judged found = judge(all_of(*source));
   const Judged truth = judge(events);
   EXPECT_EQ(found.reallocs, 0U);
@@ -157,36 +158,73 @@ TEST(RandMalloc, KeepsCountsAndMeanLifetimes) {
   EXPECT_EQ(found.threads.size(), 1U);
 }
 
-bool reads(const std::string& text) {
-  Plan plan;
-  std::string error;
-  std::FILE* file = ::fmemopen(const_cast<char*>(text.data()), text.size(), "r");
-  const bool sound = read_plan(file, plan, error);
-  (void)std::fclose(file);
-  EXPECT_EQ(sound, error.empty());
-  return sound;
+// A model of one class and one window, which a test changes at one place.
+Json valid_model() {
+  return Json::parse(R"({"schema": "heapwright-model", "version": 2, "kind": "windows",
+      "ticks": 10, "ns": 10, "events": 10, "allocations": 10, "peak_live_bytes": 160, "script_from": 17,
+      "sized_frees": 0, "threads": 1,
+      "classes": [{"sizes": [16, 10], "callocs": 0, "alignments": [], "in_order": 0, "in_reverse": 0,
+                   "touched": -1, "brief": [], "threads": [0, 1], "freed_own": 0, "freed_by": []}],
+      "windows": [{"ticks": 10, "ns": 10, "turns": 0, "parts": [0, 0, 0, 500, 500, 16, 16],
+                   "rows": [0, 10, 0, 0, 0], "handed": [], "resizes": []}],
+      "script": [], "thread_ends": [], "libraries": [], "origin": {}})");
 }
 
-TEST(Plan, BelievesNothing) {
-  const std::string head = "heapwright-plan 2 windows 0 10 10 0 1 ";
-  const std::string one = "1 1 16 10 0 0 0 0 -1 0 1 0 1 0 0 ";    // classes: one, of size 16
-  const std::string window = "1 10 10 0 7 0 0 0 500 500 16 16 ";  // one; its part
-  const std::string end = " 0 0 0 0";                             // handed, resizes, script, ends of threads
-  EXPECT_TRUE(reads(head + one + window + "5 0 10 0 0 0" + end));
-  EXPECT_FALSE(reads(head + one + window + "5 7 10 0 0 0" + end));  // no class 7
-  EXPECT_FALSE(reads(head + one + window + "4 0 10 0 0" + end));    // a row ends early
-  EXPECT_FALSE(reads(head + one + window + "5 0 -1 0 0 0" + end));
-  EXPECT_FALSE(reads(head + one + window + "99999999999999"));
-  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 3 0 3 1 0 0"));               // no class 3
-  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 4 0 8 1 1 0 0 0"));             // no group 8
-  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 0 0 3 1 0 500"));             // no thread 1
-  EXPECT_FALSE(reads(head + one + window + "5 0 10 0 0 0 0 0 0 3 0 1 500"));             // no window 1
-  EXPECT_FALSE(reads(head + one + "1 10 10 0 7 9 0 0 500 500 0 0 5 0 10 0 0 0" + end));  // no group 9
-  EXPECT_FALSE(reads(head + one + "1 10 10 0 7 0 0 0 500 1001 0 0 5 0 10 0 0 0" + end));
-  EXPECT_FALSE(reads(head + "1 0 "));
-  EXPECT_FALSE(reads("heapwright-plan 1 windows 0"));
-  EXPECT_FALSE(reads("heapwright-plan 2 other 0"));
-  EXPECT_FALSE(reads("x"));
+// Reads a model; returns the reason why it is refused, or "".
+std::string refusal(const std::string& text) {
+  AnyModel model;
+  std::string error;
+  const bool read = read_model(text, model, error);
+  EXPECT_EQ(read, error.empty());
+  return error;
+}
+
+// The same for the valid model with the value at a JSON pointer replaced.
+std::string refusal(const char* pointer, Json value) {
+  Json model = valid_model();
+  model[Json::json_pointer(pointer)] = std::move(value);
+  return refusal(model.dump());
+}
+
+TEST(ReadModel, TakesWhatFitWrites) {
+  const Model model = fitted(workload(3, 2));
+  Json whole = to_json(model);
+  whole["schema"] = "heapwright-model";
+  whole["version"] = 2;
+  AnyModel read;
+  std::string error;
+  ASSERT_TRUE(read_model(whole.dump(), read, error)) << error;
+  EXPECT_EQ(judge(made_up(std::get<Model>(read))).peak, judge(made_up(model)).peak);
+}
+
+TEST(ReadModel, RefusesContradictions) {
+  EXPECT_EQ(refusal(valid_model().dump()), "");
+  const char* const rows = "/windows/0/rows";
+  EXPECT_EQ(refusal(rows, {7, 10, 0, 0, 0}), "invalid model: there is no class 7");
+  EXPECT_EQ(refusal(rows, {0, 10, 0, 0}), "invalid model: a list ends early");
+  EXPECT_EQ(refusal(rows, {0, -1, 0, 0, 0}), "invalid model: -1 is not a number from 0 to 281474976710656");
+  EXPECT_EQ(refusal(rows, {0, 0.5, 0, 0, 0}), "invalid model: 0.5 is not a whole number from 0 to 2^48");
+  EXPECT_EQ(refusal(rows, {0, 10, 0, 1, 3, 10, 0}),
+            "invalid model: a window has lifetimes of a length that their class does not have");
+  EXPECT_EQ(refusal(rows, 1), "invalid model: \"rows\" is not a list of at most 4194304 items");
+  EXPECT_EQ(refusal("/windows/0/handed", {0, 8, 1, 1}), "invalid model: there is no group 8");
+  EXPECT_EQ(refusal("/windows/0/resizes", {0, 3, 1}), "invalid model: there is no class 3");
+  EXPECT_EQ(refusal("/windows/0/parts/0", 9), "invalid model: there is no group 9");
+  EXPECT_EQ(refusal("/windows/0/parts/4", 1001), "invalid model: 1001 is not a number from 0 to 1000");
+  EXPECT_EQ(refusal("/thread_ends", {1, 0, 500}), "invalid model: there is no thread 1");
+  EXPECT_EQ(refusal("/thread_ends", {0, 1, 500}), "invalid model: there is no window 1");
+  EXPECT_EQ(refusal("/classes/0/sizes", Json::array()), "invalid model: a class has no size");
+  EXPECT_EQ(refusal("/classes/0", 3), "invalid model: it has no \"sizes\"");
+  EXPECT_EQ(refusal("/classes/0/alignments", {24, 1}),
+            "invalid model: the alignment 24 is not a power of two");
+  EXPECT_EQ(refusal("/script", {0, 5, 70000, 4, 0, 0, 0, 0, 0, -1}),
+            "invalid model: the script contradicts itself");
+  EXPECT_EQ(refusal("/version", 1), "invalid model: it is not of version 2");
+  EXPECT_EQ(refusal("/kind", "other"), "invalid model: there is no model of the kind \"other\"");
+  EXPECT_EQ(refusal("/ticks", Json::parse(std::string(5000, '[') + std::string(5000, ']'))),
+            "invalid model: a list or an object is not a whole number from 0 to 2^48");
+  EXPECT_EQ(refusal("x"), "invalid model: it is not JSON");
+  EXPECT_EQ(refusal("[]"), "invalid model: it is not a JSON object");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "judge.h"
 #include "model/fit.h"
+#include "model/model_json.h"
 #include "model/statistics.h"
 #include "model/statistics_json.h"
 #include "replay/expand.h"
@@ -70,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (trace::Event event; again->next(event);) {
     statistics.add(event);
   }
-  PROMISE(model::to_json(statistics, again->header(), again->loss(), size).starts_with('{'));
+  PROMISE(trace::to_line(model::to_json(statistics, again->header(), again->loss(), size)).starts_with('{'));
   replay::Expanded done;
   (void)replay::expand([&](std::string& why) { return trace::open_trace(file.path(), why); },
                        fuzz::scratch() + "/ops", done, error);
