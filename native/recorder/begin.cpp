@@ -21,12 +21,19 @@ namespace {
 char folder[3072];
 char allocator_name[sizeof(FileHeader::allocator)];
 long required_parent = 0;
-// The file as this process or the one it was forked from had it: not wiped in a child, who has to close it.
+// The raw file of this process, or of the process it was forked from. Not wiped in a forked child,
+// which has to close it.
 int last_file = -1;
 struct stat last_file_status;
 int mark_signal = 0;
 
-// The value of a variable in the environment the process was started with. libc's own may not be set up yet.
+// Returns the value of a variable in the environment that the process was started with, nullptr if
+// it is not set. Reads a copy of /proc/self/environ, because libc may not have set up its own
+// environment yet.
+//
+// environment  the copy: NAME=VALUE strings, each with a zero after it
+// bytes        its length
+// name         the variable
 const char* variable(const char* environment, std::size_t bytes, const char* name) {
   const std::size_t length = std::strlen(name);
   for (const char* at = environment; at < environment + bytes; at += std::strlen(at) + 1) {
@@ -37,8 +44,8 @@ const char* variable(const char* environment, std::size_t bytes, const char* nam
   return nullptr;
 }
 
-// Whether all processors count the same ticks, in step and at one speed. The kernel does not use a counter that it found to be
-// out of step.
+// Returns whether the tick counters of all processors agree and run at one speed. The kernel does
+// not use the counter as its clock source if it has found them to disagree.
 bool ticks_agree() {
 #if defined(__x86_64__)
   unsigned a = 0;
@@ -58,14 +65,15 @@ bool ticks_agree() {
 #endif
 }
 
-// PID-K.raw: the first K that is free, because exec gives one process several recordings.
+// Makes the file PID-K.raw with the first free number K. A process that calls exec has several
+// recordings, with K from 0. Returns a descriptor, or -1 with errno set.
 int make_file(Session& into, int pid) {
   for (unsigned k = 0;; ++k) {
     (void)std::snprintf(into.path, sizeof(into.path), "%s/%d-%u.raw", folder, pid, k);
     const int file = sys::open_file(into.path, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (file >= 0 || errno != EEXIST) {
       if (file >= 0 && k > 0) {
-        // The recording before did not end by a death: it made room for this one.
+        // The recording before this one ended by exec, and not because the process was killed.
         char before[sizeof(into.path)];
         (void)std::snprintf(before, sizeof(before), "%s/%d-%u.raw", folder, pid, k - 1);
         const int other = sys::open_file(before, O_RDWR);
@@ -121,9 +129,9 @@ int phase_signal() { return mark_signal; }
 void configure() {
   const sys::KeepErrno keep;
   if (getauxval(AT_SECURE) != 0) {
-    return;  // set-user-ID and the like: whoever started it must not choose where it writes
+    return;  // a privileged program, such as set-user-ID: its caller must not choose where it writes
   }
-  constexpr std::size_t kMax = std::size_t{8} << 20;  // more than a process can be started with
+  constexpr std::size_t kMax = std::size_t{8} << 20;  // more than Linux allows for an environment
   void* const room =
       mmap(nullptr, kMax, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) {
@@ -152,7 +160,7 @@ void configure() {
     print_error("nothing is recorded: there is no memory for it, or Linux is older than 4.14", errno);
     return;
   }
-  session = static_cast<Session*>(memory);  // all zeroes is a session that has not begun
+  session = static_cast<Session*>(memory);  // all zeroes: a session that has not begun
 }
 
 bool begin_file(Session& into, bool forked) {

@@ -1,34 +1,42 @@
-// How the recording of a process begins: configuration, the file and its header. Once a process, and again in a forked child.
+// Begins the recording of a process: reads the configuration, makes the file and fills its header.
+// Runs once in each process, so again in a forked child.
 #pragma once
 
 #include "session.h"
 
 namespace heapwright::recorder {
 
-// Variables, as `heapwright record` sets them.
-inline constexpr const char* kFolderVariable =
-    "HEAPWRIGHT_RECORD";  // where the raw files go; nothing is recorded without
-inline constexpr const char* kParentVariable =
-    "HEAPWRIGHT_RECORD_PARENT";  // record only processes with this parent
-inline constexpr const char* kClockVariable =
-    "HEAPWRIGHT_RECORD_CLOCK";  // 'monotonic': not the processor's ticks
-inline constexpr const char* kSignalVariable =
-    "HEAPWRIGHT_RECORD_SIGNAL";  // a signal's number that marks a phase
+// Environment variables that `heapwright record` sets.
+// The folder of the raw files; nothing is recorded if it is not set.
+inline constexpr const char* kFolderVariable = "HEAPWRIGHT_RECORD";
+// A process id: only processes with this parent are recorded.
+inline constexpr const char* kParentVariable = "HEAPWRIGHT_RECORD_PARENT";
+// 'monotonic': use the monotonic clock, not the processor's ticks.
+inline constexpr const char* kClockVariable = "HEAPWRIGHT_RECORD_CLOCK";
+// The number of a signal that marks a phase.
+inline constexpr const char* kSignalVariable = "HEAPWRIGHT_RECORD_SIGNAL";
 
-// What `malloc` the process runs on, for the header. Called once, by who found it.
+// Sets the library of the real malloc, for the file's header. find_real() calls it once.
 void set_allocator(const char* library);
-// The number of the signal that marks a phase, or 0.
+// Returns the number of the signal that marks a phase, or 0.
 int phase_signal();
 
-// Makes the file, in the folder of its own process id; false: nothing is to be recorded, or cannot be, and that was said.
+// Makes the raw file of this process, maps its header and fills it.
+//
+// into    the session that gets the file
+// forked  the process began as a copy of a recorded one
+//
+// Returns false if this process is not to be recorded, or if the file cannot be made; then one line
+// on stderr says why.
 bool begin_file(Session& into, bool forked);
-// The same file under a high number, where it does not take one that the program would have got.
+// Moves a descriptor to a high number, so that the program's own files get the numbers they would
+// have without the recorder. Returns the new number, or the old one if it cannot be moved.
 int move_to_high_descriptor(int file);
 
-// One line on stderr, with what went wrong.
+// Prints one line on stderr: `what`, the process id and the text of the errno `error`.
 void print_error(const char* what, int error);
 
-// Where this thread stands; in record.h's thread-local variable.
+// Returns this thread's state, the thread-local variable of record.h.
 ThreadState& thread_state();
 
 }  // namespace heapwright::recorder

@@ -1,4 +1,17 @@
-// One call of the program each, around the real one: what the exported functions have in common.
+// Runs one call of the program: calls the real allocator and records the call. The exported
+// functions (entry.cpp, operators.cpp) differ only in the real function, which they pass as
+// `real_call`.
+//
+// One malloc, step by step (on_alloc):
+//   1. The thread's location is read. If it is not kProgram, the call is reentrant and takes the
+//      slow path.
+//   2. The location becomes kAllocator and the real malloc runs. Calls that the real allocator
+//      makes meanwhile are its own.
+//   3. The location becomes kRecorder. record() appends a few bytes to the thread's block, which
+//      is mapped from the raw file.
+//   4. A large block also enters Session::large. A failed call is counted in the file's header.
+//   5. The location becomes kProgram again.
+// free runs in the opposite order: it is recorded first and then executed (record.h says why).
 #pragma once
 
 #include <bit>
@@ -8,7 +21,7 @@
 
 namespace heapwright::recorder {
 
-// A block has been made: the parts of that which are rare.
+// Completes a recorded allocation: counts a failed call, remembers a large block.
 [[gnu::noinline, gnu::cold]] inline void finish_alloc(ThreadState& self, const Call& call) {
   const sys::KeepErrno keep;
   if (call.block == nullptr) {
@@ -19,7 +32,10 @@ namespace heapwright::recorder {
   self.last_block = call.block;
 }
 
-// Made in the real allocator (its own affair), or by a signal handler that interrupted the recorder.
+// An allocation outside kProgram. In kAllocator the real allocator calls malloc for itself: the
+// block is recorded as an internal one, because the program may still free it. In kRecorder a
+// signal handler has interrupted the recorder, which may be in the middle of a record, so the call
+// is recorded through a borrowed writer.
 template <class F>
 [[gnu::noinline, gnu::cold]] void* on_alloc_slow(ThreadState& self, Call call, F real_call) {
   if (self.location == Location::kAllocator) {
@@ -40,7 +56,11 @@ template <class F>
   return const_cast<void*>(call.block);
 }
 
-// malloc and calloc: `real_call` gives a block of `size` bytes.
+// malloc and calloc.
+//
+// kind       kMalloc or kCalloc
+// size       bytes the program asks for; for calloc the product
+// real_call  calls the real function, and returns the block or nullptr
 template <class F>
 [[gnu::always_inline]] inline void* on_alloc(Tag kind, std::size_t size, F real_call) {
   ThreadState& self = self_state;
@@ -65,7 +85,11 @@ template <class F>
   return block;
 }
 
-// The aligned ones.
+// memalign and its variants, and aligned operator new.
+//
+// alignment  bytes, as the caller gave it
+// size       bytes the program asks for
+// real_call  calls the real function, and returns the block or nullptr
 template <class F>
 [[gnu::always_inline]] inline void* on_aligned_alloc(std::size_t alignment, std::size_t size, F real_call) {
   ThreadState& self = self_state;
@@ -86,7 +110,11 @@ template <class F>
   return const_cast<void*>(call.block);
 }
 
-// A block that may be large ends.
+// Records the free of a block that may be large, with the number of its bytes that are resident.
+//
+// kind           kFree or kFreeSized
+// block          the block, not yet freed
+// borrow_writer  record through a borrowed writer, see on_alloc_slow
 [[gnu::noinline, gnu::cold]] inline void record_large_free(ThreadState& self, Tag kind, const void* block,
                                                            bool borrow_writer) {
   const sys::KeepErrno keep;
@@ -102,6 +130,7 @@ template <class F>
   }
 }
 
+// A free outside kProgram, or of a block from the bootstrap pool, which is never given back.
 template <class F>
 [[gnu::noinline, gnu::cold]] void on_free_slow(ThreadState& self, Tag kind, void* block, F real_call) {
   if (in_pool(block)) {
@@ -116,7 +145,11 @@ template <class F>
   real_call();
 }
 
-// free and its kin: `real_call` frees `block`, which is not nullptr.
+// free, free_sized, free_aligned_sized and operator delete.
+//
+// kind       kFree, or kFreeSized if the caller gives a size
+// block      the block, not nullptr
+// real_call  calls the real function
 template <class F>
 [[gnu::always_inline]] inline void on_free(Tag kind, void* block, F real_call) {
   ThreadState& self = self_state;
@@ -125,7 +158,7 @@ template <class F>
     return;
   }
   if (block == self.sized_delete) {
-    kind = Tag::kFreeSized;  // the C++ runtime's sized delete called the plain one, or free
+    kind = Tag::kFreeSized;  // sized delete of the C++ runtime has called plain delete or free
   }
   self.location = Location::kRecorder;
   compiler_barrier();
@@ -142,7 +175,13 @@ template <class F>
   self.location = Location::kProgram;
 }
 
-// realloc and reallocarray of a block. `borrow_writer`: see on_alloc_slow.
+// realloc and reallocarray of a block. Two records, one before and one after the real call, because
+// the old address becomes free and the new one becomes used somewhere between.
+//
+// block          the block, not nullptr
+// size           its new size in bytes
+// borrow_writer  record through a borrowed writer, see on_alloc_slow
+// real_call      calls the real function, and returns the new address or nullptr
 template <class F>
 [[gnu::always_inline]] inline void* on_realloc(ThreadState& self, void* block, std::size_t size,
                                                bool borrow_writer, F real_call) {

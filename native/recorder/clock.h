@@ -1,5 +1,6 @@
-// The recorder's clock: processor ticks where all processors agree on them, else the monotonic clock. In units of 32 ticks or
-// 8 nanoseconds, so that the time between two events mostly fits a byte; passing memory from thread to thread takes longer.
+// Reads the recorder's clock: the processor's ticks if the counters of all processors agree, else
+// the monotonic clock. A unit is 32 ticks or 8 nanoseconds, so that the time between two events
+// mostly fits in a byte. To pass memory from thread to thread takes longer than a unit.
 #pragma once
 
 #include <ctime>
@@ -19,8 +20,9 @@ inline std::uint64_t monotonic_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// The time now. `ordered`: not before what the thread has done so far is done, as it must be for comparing with other
-// threads' times. (What comes after may begin before, but its stores are seen after.)
+// Returns the present time in units. With `ordered`, the clock is read after all earlier
+// instructions of the thread are complete, which is needed to compare times of different threads.
+// (Later instructions may begin earlier, but their stores become visible later.)
 template <bool ordered>
 [[gnu::always_inline]] inline std::uint64_t clock_now() {
 #if defined(__x86_64__)

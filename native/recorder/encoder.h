@@ -1,8 +1,9 @@
-// Writes records into a block: the part of the recorder that runs at every call. No system call, no lock, no branch that
-// depends on the values but for stamps that are far apart.
+// Writes records into a block; runs at every call of the program. It makes no system call and takes
+// no lock. The only branches that depend on the values are those for stamps or addresses that are
+// far apart and for large sizes.
 //
-// The caller makes sure that there is room (kMaxEventBytes bytes before Stream::limit's true end), says what time it is, and is the
-// only one who writes to the stream.
+// The caller checks that there is room for an event (Stream::limit lies kMaxEventBytes before the
+// end of the block), passes the time, and is the only writer of the stream.
 #pragma once
 
 #include <bit>
@@ -15,14 +16,15 @@ namespace heapwright::recorder {
 
 using namespace raw;  // NOLINT(google-build-using-namespace): the recorder writes this format
 
-// The most that one event can take, with its clock, its prefixes and what the last 8-byte store runs over.
+// The most bytes that one event can take, with its clock, its prefixes and the excess of the last
+// 8-byte store.
 inline constexpr std::size_t kMaxEventBytes = 128;
 
 struct Stream {
-  std::uint8_t* at = nullptr;     // the next record goes here; zeroes from here on
-  std::uint8_t* limit = nullptr;  // below it there is room for one more event
+  std::uint8_t* at = nullptr;     // the next record goes here; all bytes from here on are zero
+  std::uint8_t* limit = nullptr;  // there is room for one more event if `at` is below it
   std::uint64_t clock = 0;
-  bool stamped = false;  // in this block, from here on
+  bool stamped = false;  // every further event of this block has a stamp
   Bases bases;
 };
 
@@ -36,6 +38,7 @@ namespace detail {
 
 }  // namespace detail
 
+// Writes a record of kind 7 with a value of 0 to 8 bytes.
 [[gnu::noinline]] inline void put_other(Stream& stream, Other what, std::uint64_t value) {
   const auto length = (static_cast<unsigned>(std::bit_width(value)) + 7) / 8;
   std::uint8_t* const at = stream.at;
@@ -46,6 +49,7 @@ namespace detail {
   stream.at = at + 2 + length;
 }
 
+// Writes a record of kind 7 whose value is an address.
 inline void put_other_address(Stream& stream, Other what, std::uint64_t address) {
   const std::uint64_t unit = address / kAddressUnit;
   const Distance distance = stream.bases.nearest(unit);
@@ -53,7 +57,7 @@ inline void put_other_address(Stream& stream, Other what, std::uint64_t address)
   put_other(stream, what, distance.zigzag * kBases + distance.base);
 }
 
-// Brings the clock to `now` by a record of its own. A clock that seems to go back stands.
+// Sets the clock to `now` by a kClock record. Does nothing if `now` lies before the clock.
 [[gnu::noinline]] inline void put_clock(Stream& stream, std::uint64_t now) {
   if (now > stream.clock) {
     put_other(stream, Other::kClock, now - stream.clock);
@@ -61,8 +65,14 @@ inline void put_other_address(Stream& stream, Other what, std::uint64_t address)
   }
 }
 
-// One event of kinds 1-6; the clock goes on by `step`: at most 255, and 0 where the stream is not stamped. `has_size` for kMalloc,
-// kCalloc, kRealloc.
+// Writes one event of kinds 1-6.
+//
+// has_size  the kind is kMalloc, kCalloc or kRealloc
+// stream    the block
+// kind      the event
+// address   of the block of memory
+// size      bytes; unused without has_size
+// step      units since the stream's clock, at most 255; 0 if the stream is not stamped
 template <bool has_size>
 [[gnu::always_inline]] inline void put_event(Stream& stream, Tag kind, std::uint64_t address,
                                              std::uint64_t size, std::uint64_t step = 0) {
@@ -100,7 +110,8 @@ template <bool has_size>
   stream.at = at;
 }
 
-// The same at the time `now`.
+// Writes one event with its stamp. Parameters as in put_event; `now` is the time of the event in
+// units of the clock.
 template <bool has_size>
 [[gnu::always_inline]] inline void put_stamped(Stream& stream, Tag kind, std::uint64_t address,
                                                std::uint64_t size, std::uint64_t now) {
@@ -118,7 +129,13 @@ template <bool has_size>
   put_event<has_size>(stream, kind, address, size, step);
 }
 
-// Begins a block at `where`, kBlockBytes of zeroes.
+// Begins a block.
+//
+// stream    writes to the block from now on
+// where     the block's kBlockBytes of zeroes
+// writer    the number of the writer
+// sequence  the number of the block among this writer's blocks, from 0
+// thread    the thread that makes the first record
 inline void begin_block(Stream& stream, void* where, std::uint32_t writer, std::uint64_t sequence,
                         std::uint32_t thread) {
   auto* const header = static_cast<BlockHeader*>(where);

@@ -1,4 +1,5 @@
-// What the recorder puts in front of the C library's functions, and what it does as the process begins and ends.
+// Exports the functions that the recorder puts in front of libc's, and the constructor and
+// destructor that run when the process begins and exits.
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,7 +27,7 @@ HEAPWRIGHT_EXPORT void free(void* block) {
   }
 }
 
-// C23. What the C library does not have means free().
+// C23. If the real allocator lacks one of these, free() is called.
 HEAPWRIGHT_EXPORT void free_sized(void* block, std::size_t size) {
   if (block != nullptr) {
     on_free(Tag::kFreeSized, block,
@@ -44,6 +45,8 @@ HEAPWRIGHT_EXPORT void free_aligned_sized(void* block, std::size_t alignment, st
 
 namespace {
 
+// A realloc outside kProgram, or of a block from the bootstrap pool, which moves to the real
+// allocator.
 template <class F>
 [[gnu::noinline, gnu::cold]] void* on_realloc_slow(ThreadState& self, void* block, std::size_t size,
                                                    F real_call) {
@@ -58,6 +61,11 @@ template <class F>
   return self.location == Location::kAllocator ? real_call() : on_realloc(self, block, size, true, real_call);
 }
 
+// realloc and reallocarray; with nullptr they are malloc.
+//
+// block      the block or nullptr
+// size       its new size in bytes
+// real_call  calls the real function, and returns the new address or nullptr
 template <class F>
 [[gnu::always_inline]] inline void* realloc_or_alloc(void* block, std::size_t size, F real_call) {
   if (block == nullptr) {
@@ -181,7 +189,7 @@ HEAPWRIGHT_EXPORT void _exit(int status) {
 
 HEAPWRIGHT_EXPORT void _Exit(int status) { _exit(status); }
 
-// heapwright.h
+// Declared in include/heapwright.h.
 HEAPWRIGHT_EXPORT void heapwright_phase(const char* name) {
   if (name == nullptr) {
     return;
@@ -190,8 +198,8 @@ HEAPWRIGHT_EXPORT void heapwright_phase(const char* name) {
   ThreadState& self = self_state;
   if (!recording()) {
     const InRecorder in_recorder(self);
-    Writer* const writer =
-        borrow(self);  // in a forked child this may be the first event, which begins its recording
+    // In a forked child this may be the first event, and borrow() begins the child's recording.
+    Writer* const writer = borrow(self);
     if (writer == nullptr) {
       return;
     }
@@ -202,25 +210,25 @@ HEAPWRIGHT_EXPORT void heapwright_phase(const char* name) {
 
 namespace {
 
-void on_mark(int /*signal*/) { heapwright_phase("signal"); }
+void on_phase_signal(int /*signal*/) { heapwright_phase("signal"); }
 
-[[gnu::constructor]] void process_begins() {
+[[gnu::constructor]] void on_process_start() {
   find_real();
   ThreadState& self = self_state;
   {
     const InRecorder in_recorder(self);
     if (self.writer->at >= self.writer->limit) {
-      refill(self);  // a program that allocates nothing has a trace, too
+      refill(self);  // begins the recording, so that a program that allocates nothing has a trace too
     }
   }
   if (recording() && phase_signal() > 0) {
     struct sigaction action{};
-    action.sa_handler = on_mark;
+    action.sa_handler = on_phase_signal;
     action.sa_flags = SA_RESTART;
     sigaction(phase_signal(), &action, nullptr);
   }
 }
 
-[[gnu::destructor]] void process_ends() { finish_in_this_thread(); }
+[[gnu::destructor]] void on_process_exit() { finish_in_this_thread(); }
 
 }  // namespace

@@ -60,7 +60,7 @@ std::size_t resident_part(std::uintptr_t address, std::size_t size) {
     unsigned char in[1024];
     const std::size_t count = std::min<std::size_t>(sizeof(in), (end - at + page - 1) / page);
     if (mincore(reinterpret_cast<void*>(at), count * page, in) != 0) {
-      break;  // not all of it is mapped any more
+      break;  // a part of it is no longer mapped
     }
     for (std::size_t i = 0; i < count; ++i) {
       pages += in[i] & 1U;

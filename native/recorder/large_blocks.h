@@ -1,8 +1,10 @@
-// The large blocks that are live, to ask when they end how much of them was ever used: programs ask for much and touch little, and
-// a replay that touches everything would need another amount of memory.
+// A table of the live large blocks. When one is freed, the recorder records how many of its bytes
+// are resident: programs often touch only a part of a large block, and a replay that touched all of
+// it would need more memory.
 //
-// A table of fixed size without locks: a entry is taken by exchanging its address, and its size is valid for who made or ends
-// the block, which happen one after the other. A block that finds no entry is not known.
+// The table has a fixed size and no locks. A thread takes an entry by exchanging its address. The
+// size of an entry is valid for the threads that allocate and free the block, because the free
+// comes after the allocation. A block for which no entry is free is not in the table.
 #pragma once
 
 #include <atomic>
@@ -13,7 +15,8 @@ namespace heapwright::recorder {
 
 inline constexpr std::size_t kLarge = 64 * 1024;
 
-// How many large blocks begin in the pages that share this entry. Not part of the table, so that free() finds it at once.
+// Each counts the large blocks that begin in the pages that share the counter. Outside the table,
+// so that free() needs one load.
 inline constexpr std::size_t kFilterCounters = 1024;
 extern std::atomic<std::uint16_t> large_filter[kFilterCounters];
 
@@ -25,9 +28,9 @@ extern std::atomic<std::uint16_t> large_filter[kFilterCounters];
 class LargeBlocks {
  public:
   void insert(const void* block, std::size_t size);
-  // Forgets a block: its size, or 0 if it is not known.
+  // Removes a block. Returns its size in bytes, or 0 if it is not in the table.
   std::size_t remove(const void* block);
-  // Calls f(address, size) for each; others may come and go meanwhile.
+  // Calls f(address, size) for each block. Other threads may add and remove blocks meanwhile.
   template <class F>
   void each(F f) const {
     for (const Entry& entry : entries_) {
@@ -42,7 +45,7 @@ class LargeBlocks {
   static constexpr std::size_t kEntries = 1 << 16;
   static constexpr std::size_t kMaxProbes = 64;
   static constexpr std::uintptr_t kFree = 0;
-  static constexpr std::uintptr_t kRemoved = 1;  // was taken: the search goes on behind it
+  static constexpr std::uintptr_t kRemoved = 1;  // was taken once: a search goes on behind it
 
   struct Entry {
     std::atomic<std::uintptr_t> address;
@@ -53,7 +56,7 @@ class LargeBlocks {
   Entry entries_[kEntries];
 };
 
-// How many bytes of these are resident, whole pages of it.
+// Returns how many bytes of a block are resident, counted in whole pages.
 std::size_t resident_part(std::uintptr_t address, std::size_t size);
 
 }  // namespace heapwright::recorder

@@ -1,8 +1,10 @@
-// C++'s operators new and delete. A C++ runtime's own go through malloc and free, and are called as if we were not here; but an
-// allocator that is preloaded behind us may define its own, whose calls would never pass malloc.
+// Exports C++'s operators new and delete, and passes each call to the next definition in the search
+// order of the dynamic linker.
 //
-// Which it is does not matter for new: if malloc did not record the block meanwhile, it is recorded here. delete is recorded here only
-// where the next one is not the runtime's.
+// The definitions of a C++ runtime call malloc and free, which the recorder sees anyway. An
+// allocator that is preloaded after the recorder may define its own, which never call malloc. So
+// new records the block here, unless malloc has recorded it meanwhile. delete records the block
+// here only if the next definition is not the runtime's.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -16,18 +18,19 @@ namespace heapwright::recorder {
 
 namespace {
 
-[[noreturn]] void give_up() {
+[[noreturn]] void fail_without_runtime() {
   static constexpr char kLine[] =
       "heapwright: operator new or delete was called, but there is no C++ runtime\n";
   sys::write_file(STDERR_FILENO, kLine, sizeof(kLine) - 1);
   __builtin_trap();
 }
 
-// The next definition of an operator. A runtime that came by dlopen is not among those that RTLD_NEXT sees.
+// Finds the next definition of an operator. RTLD_NEXT does not see a runtime that was loaded by
+// dlopen, so the runtimes are also looked up by name.
 struct Operator {
   const char* name;
   void* function = nullptr;
-  bool runtime = false;  // libstdc++'s or libc++'s: goes through malloc and free
+  bool runtime = false;  // it is libstdc++'s or libc++'s and calls malloc and free
 
   [[gnu::noinline, gnu::cold]] void find() {
     ThreadState& self = self_state;
@@ -43,7 +46,7 @@ struct Operator {
     dlerror();
     Dl_info from{};
     if (symbol == nullptr || dladdr(symbol, &from) == 0 || from.dli_fname == nullptr) {
-      give_up();
+      fail_without_runtime();
     }
     const char* const slash = std::strrchr(from.dli_fname, '/');
     const char* const file = slash == nullptr ? from.dli_fname : slash + 1;
@@ -60,7 +63,13 @@ struct Operator {
   }
 };
 
-// May throw: nothing here has to be undone.
+// Calls the next operator new and records the block unless malloc did. The operator may throw:
+// nothing here has to be undone.
+//
+// next       the operator
+// size       bytes the program asks for
+// alignment  bytes; 0 for the operators without alignment
+// arguments  the arguments after the size
 template <class... Arguments>
 [[gnu::always_inline]] inline void* call_new(Operator& next, std::size_t size, std::size_t alignment,
                                              Arguments... arguments) {
@@ -79,6 +88,12 @@ template <class... Arguments>
                         : on_aligned_alloc(alignment, size, as_it_is);
 }
 
+// Calls the next operator delete, and records the free if that operator does not call free.
+//
+// next       the operator
+// kind       kFree, or kFreeSized for an operator that takes the size
+// block      the block or nullptr
+// arguments  the arguments after the block
 template <class... Arguments>
 [[gnu::always_inline]] inline void call_delete(Operator& next, Tag kind, void* block,
                                                Arguments... arguments) {

@@ -14,7 +14,7 @@ namespace heapwright::recorder {
 
 namespace {
 
-// 0, 1 while one thread looks, 2.
+// 0: not looked for yet; 1: a thread is looking; 2: found.
 std::atomic<int> found{0};
 std::atomic<std::size_t> pool_used{0};
 
@@ -67,7 +67,8 @@ Real real = {.malloc = first_malloc,
 void find_real() {
   int none = 0;
   if (!found.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
-    // A second thread waits; the first one, in dlsym, comes back here from its own malloc and has to make do with the pool.
+    // A second thread waits. The first one may come back here when dlsym calls malloc; it returns,
+    // and the caller uses the pool.
     while (found.load(std::memory_order_acquire) == 1 && thread_state().location != Location::kAllocator) {
       sched_yield();
     }
@@ -76,7 +77,8 @@ void find_real() {
   ThreadState& self = thread_state();
   const Location before = self.location;
   self.location = Location::kAllocator;
-  // Known to nobody before all are: what dlsym allocates, mostly to say that it did not find something, is the pool's.
+  // `real` is set when all are found. Until then the pool serves what dlsym allocates, mostly error
+  // messages.
   Real them = real;
   find(them.malloc, "malloc");
   find(them.calloc, "calloc");
@@ -93,7 +95,7 @@ void find_real() {
   find(them.reallocarray, "reallocarray");
   find(them.free_sized, "free_sized");
   find(them.free_aligned_sized, "free_aligned_sized");
-  dlerror();  // the program must not find ours
+  dlerror();  // the program must not see an error of the calls above
   Dl_info library{};
   if (dladdr(reinterpret_cast<void*>(them.malloc), &library) != 0 && library.dli_fname != nullptr) {
     char name[64];

@@ -1,4 +1,5 @@
-// The allocator behind the recorder: whatever the dynamic linker finds next after us, be it the C library's or another preloaded one.
+// Finds the real allocator: the next definitions after the recorder in the search order of the
+// dynamic linker. They are those of another preloaded library, or of libc.
 #pragma once
 
 #include <sys/types.h>
@@ -7,7 +8,8 @@
 
 namespace heapwright::recorder {
 
-// nullptr for what there is not. malloc, calloc, realloc and free are never nullptr: until the real ones are known, they find them.
+// The real functions; nullptr for one that does not exist. malloc, calloc, realloc and free are
+// never nullptr: they begin as functions that call find_real() first.
 struct Real {
   void* (*malloc)(std::size_t);
   void* (*calloc)(std::size_t, std::size_t);
@@ -28,10 +30,12 @@ struct Real {
 
 extern Real real;
 
-// Finds them all; whoever comes second waits. Also configures the recording.
+// Finds all real functions and configures the recording. If another thread is doing so already,
+// waits until it is done.
 void find_real();
 
-// What dlsym itself allocates while the real malloc is being looked for comes from a small pool, and is never given back.
+// The bootstrap pool: dlsym may allocate while it looks for the real malloc, and gets memory from
+// here, which is never given back.
 inline constexpr std::size_t kPoolBytes = 16 * 1024;
 alignas(16) inline char pool[kPoolBytes];
 

@@ -1,7 +1,7 @@
-// Recording one call: what runs in every malloc and free of the program.
+// Records one call; runs in every malloc and free of the program.
 //
-// Order: a block's end is stamped before the real call and its making after it, so whoever gets the same address next has a later
-// stamp, whichever threads they are.
+// Order: a free is stamped before the real call, an allocation after it. So if an address is freed
+// and allocated again, the allocation has the later stamp, even if another thread makes it.
 #pragma once
 
 #include "real.h"
@@ -12,27 +12,33 @@ namespace heapwright::recorder {
 #define HEAPWRIGHT_LIKELY(x) __builtin_expect(!!(x), 1)
 #define HEAPWRIGHT_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-// In the thread's static block: reading it calls nothing and allocates nothing.
+// In the static TLS block: reading it calls no function and allocates nothing.
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit ThreadState self_state;
 
-// A call as it is recorded where it takes more than one record.
+// A call that may take more than one record.
 struct Call {
   Tag kind;
   const void* block;
   std::size_t size = 0;
-  int alignment_log2 = -1;  // of kMalloc; -1: none was asked for
-  std::uint64_t touched = ~std::uint64_t{0};
+  int alignment_log2 = -1;                    // of kMalloc; -1: malloc, which takes no alignment
+  std::uint64_t touched = ~std::uint64_t{0};  // resident bytes of a large block; all ones: not measured
 };
 
-// The slow ways. record_call leaves alignment and what was touched in front; record_borrowed does it in a borrowed writer.
+// Records a call with its alignment and its touched bytes. record_borrowed does so through a
+// borrowed writer.
 void record_call(ThreadState& self, const Call& call);
 void record_borrowed(ThreadState& self, const Call& call);
-// What is no call: `value` is an address for kUsableSize and kInner.
+// Records something that is no allocation and no free. `value` is an address for kUsableSize and
+// kInternalBlock.
 void record_other(ThreadState& self, Other what, std::uint64_t value);
-// A realloc that gave nothing: it freed the block, or left it as it was.
+// Records a realloc that returned nullptr.
+//
+// freed          realloc to size 0 freed the block; else the block stays as it was
+// borrow_writer  record through a borrowed writer, see on_alloc_slow
 void record_realloc_failed(ThreadState& self, bool freed, bool borrow_writer);
 
-// Enters and leaves the recorder's own code; a signal handler that comes between sees where it is.
+// Sets the thread's location to kRecorder for a scope, so that a signal handler knows that it
+// interrupts the recorder.
 class InRecorder {
  public:
   [[gnu::always_inline]] explicit InRecorder(ThreadState& self) : self_(self), before_(self.location) {
@@ -51,7 +57,7 @@ class InRecorder {
   Location before_;
 };
 
-// The same for the real allocator.
+// Sets the thread's location to kAllocator for a scope.
 class InAllocator {
  public:
   [[gnu::always_inline]] explicit InAllocator(ThreadState& self) : self_(self), before_(self.location) {
@@ -70,7 +76,8 @@ class InAllocator {
   Location before_;
 };
 
-// Brings a writer's clock to now, and tells what of a pause its thread was kept waiting for a processor.
+// Sets a writer's clock to `now`. After a pause of more than kPause it also records how long the
+// thread waited for a processor.
 [[gnu::always_inline]] inline void advance_clock(Writer& writer, std::uint64_t now) {
   const bool paused = now > writer.clock && now - writer.clock > kPause;
   put_clock(writer, now);
@@ -79,7 +86,14 @@ class InAllocator {
   }
 }
 
-// Writes one event, with its size or without. The thread must be in Writing, and was Outside before.
+// Writes one event into the thread's own block.
+//
+// has_size  the event has a size: kMalloc, kCalloc, kRealloc
+// kind      the event
+// block     its address
+// size      bytes; unused without has_size
+//
+// The thread's location is kRecorder and was kProgram before.
 template <bool has_size>
 [[gnu::always_inline]] inline void record(ThreadState& self, Tag kind, const void* block, std::size_t size) {
   Writer* writer = self.writer;

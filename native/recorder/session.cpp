@@ -19,11 +19,13 @@ Writer no_writer;
 
 namespace {
 
-constexpr std::uint64_t kSampleEvery = 10'000'000;  // nanoseconds, reached by doubling from a hundredth of it
-std::uint32_t sessions = 0;                         // begun in this process and those it was forked from
+constexpr std::uint64_t kSampleEvery =
+    10'000'000;              // nanoseconds; the interval starts at 1/100 of it and doubles
+std::uint32_t sessions = 0;  // recordings begun in this process and in its ancestors by fork
 pthread_key_t exit_key;
 bool has_exit_key = false;
 
+// Converts nanoseconds into units of the clock.
 std::uint64_t units(std::uint64_t ns) {
   const FileHeader& h = *session->header;
   const std::uint64_t passed_ns = h.last_ns.load(std::memory_order_relaxed) - h.first_ns;
@@ -35,14 +37,17 @@ std::uint64_t units(std::uint64_t ns) {
                                     static_cast<double>(passed_ns));
 }
 
+// Stores the present moment in the header on both clocks; the reader derives the length of a unit
+// from it.
 void update_clock_pair() {
   FileHeader& h = *session->header;
   h.last_ns.store(monotonic_ns(), std::memory_order_relaxed);
   h.last_stamp.store(clock_now<false>(), std::memory_order_relaxed);
 }
 
-// Runs in pthread_exit. The C library goes round the keys' destructors several times; the last time is ours, so that the others' are
-// recorded as the thread's own.
+// Destructor of the pthread key. libc calls the keys' destructors in up to
+// PTHREAD_DESTRUCTOR_ITERATIONS rounds. The exit is recorded in the last round, so that allocations
+// and frees of other keys' destructors still count as the thread's own.
 void thread_exit_destructor(void* value) {
   const auto round = reinterpret_cast<std::uintptr_t>(value);
   if (round < PTHREAD_DESTRUCTOR_ITERATIONS) {
@@ -52,7 +57,9 @@ void thread_exit_destructor(void* value) {
   on_thread_exit(thread_state());
 }
 
-// Signals wait while a recording begins, so nobody can be caught in the middle of it by his own signal handler.
+// Begins the recording if it has not begun. Returns whether events are to be recorded. Signals are
+// blocked meanwhile: a handler that interrupted this thread here and called malloc would wait
+// forever for the recording to begin.
 bool ensure_recording() {
   for (;;) {
     State state = session->state.load(std::memory_order_acquire);
@@ -89,7 +96,8 @@ bool ensure_recording() {
   }
 }
 
-// The file, also where the program has closed it or put another one in its place.
+// Returns a descriptor of the raw file, or -1. The program may have closed ours, or opened another
+// file under its number; then the file is opened again.
 int current_file() {
   const int file = session->file.load(std::memory_order_relaxed);
   struct stat is{};
@@ -103,7 +111,7 @@ int current_file() {
   return again;
 }
 
-// Another block for a writer. False: recording has stopped.
+// Gives a writer its next block. Returns false if recording has stopped.
 bool next_block(Writer& writer) {
   const sys::KeepErrno keep;
   const std::uint64_t index = session->header->blocks.fetch_add(1, std::memory_order_relaxed);
@@ -131,6 +139,7 @@ bool next_block(Writer& writer) {
   return true;
 }
 
+// Claims a free writer with a number in [first, last); nullptr if there is none.
 Writer* claim_writer(std::uint32_t first, std::uint32_t last) {
   for (std::uint32_t i = first; i < last; ++i) {
     Writer& writer = session->writers[i];
@@ -142,7 +151,8 @@ Writer* claim_writer(std::uint32_t first, std::uint32_t last) {
     const bool only = used == 0;
     while (used <= i && !session->used.compare_exchange_weak(used, i + 1, std::memory_order_acq_rel)) {
     }
-    // Set before the newcomer records anything: whoever learns of what it did stamps what he does then.
+    // Set before the new thread records anything, so that a thread that sees its effects stamps the
+    // events that follow.
     writer.stamp_every_event.store(only ? 0 : 1, std::memory_order_relaxed);
     if (!only) {
       session->writers[0].stamp_every_event.store(1, std::memory_order_seq_cst);
@@ -155,7 +165,8 @@ Writer* claim_writer(std::uint32_t first, std::uint32_t last) {
 
 bool has_room(Writer& writer) { return writer.at < writer.limit || next_block(writer); }
 
-// A child of fork has the thread's state, but not what it refers to.
+// Resets a thread's state that refers to an earlier session: a forked child inherits the state, but
+// not the session.
 void reset_in_new_session(ThreadState& self) {
   if (self.session == sessions) {
     return;
@@ -200,7 +211,8 @@ Writer* refill(ThreadState& self) {
   writer->waited = sys::waited_ns();
   if (has_exit_key) {
     const Location before = self.location;
-    self.location = Location::kAllocator;  // it may allocate, which is not the program's doing
+    self.location =
+        Location::kAllocator;  // pthread_setspecific may allocate, which is no event of the program
     pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
     self.location = before;
   }
@@ -248,8 +260,9 @@ void on_thread_exit(ThreadState& self) {
     }
     self.writer = &no_writer;
     if (writer.block != nullptr) {
-      madvise(writer.block, kBlockBytes,
-              MADV_DONTNEED);  // it is in the file's cache, and need not be in the program's memory
+      // The block stays in the page cache of the file, and no longer counts as the program's
+      // memory.
+      madvise(writer.block, kBlockBytes, MADV_DONTNEED);
     }
     return_writer(writer);
   }
@@ -288,7 +301,7 @@ void sample_resident(Writer& writer, std::uint64_t now) {
   if (resident == 0) {
     return;
   }
-  // Less what is ours: the part of each window that was written to.
+  // Subtract the recorder's own memory: the pages of each mapped block that were written to.
   const auto page = std::uint64_t{session->header->page_size};
   std::uint64_t ours = 0;
   for (std::uint32_t i = 0; i < session->used.load(std::memory_order_relaxed); ++i) {
@@ -320,7 +333,8 @@ std::uint32_t phase_number(const char* name) {
       return i;
     }
   }
-  // Two threads that name a phase for the first time at once give it two numbers; the reader makes one of them.
+  // Two threads that name a new phase at the same moment give it two numbers; the reader merges
+  // them.
   const std::uint32_t number = h.phases.fetch_add(1, std::memory_order_acq_rel);
   if (number >= kMaxPhases) {
     h.phases.store(kMaxPhases, std::memory_order_relaxed);
@@ -332,7 +346,7 @@ std::uint32_t phase_number(const char* name) {
 }
 
 void finish_recording(ThreadState& self) {
-  // Also called in the child of a vfork, which is not the process whose memory it uses.
+  // A child of vfork calls this too. It runs in the memory of the parent, whose recording goes on.
   if (!recording() || static_cast<std::uint64_t>(sys::process_id()) != session->header->pid) {
     return;
   }

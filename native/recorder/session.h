@@ -1,11 +1,23 @@
-// The recording of one process: its file, the blocks of it that are mapped, and the writers that threads borrow.
+// Holds the recording of one process: its file, the mapped blocks of the file, and the writers that
+// fill them.
 //
-// All of it lies in memory that the kernel wipes in a forked child, and what is mapped of the file is not there in a child at all.
-// So a child finds no session and no room in any writer, and its first event begins a recording of its own; the parent's file is
-// out of its reach.
+// Fork: the kernel zeroes the session in a forked child (MADV_WIPEONFORK) and does not map the
+// file's blocks there (MADV_DONTFORK). So the child finds an empty session and no room in any
+// writer. Its first event begins a recording of its own, and it cannot write into the parent's
+// file.
 //
-// Thread rules: a writer belongs to who set `taken`, until it is cleared. Nothing here waits for a lock, and all of it may be
-// entered again from a signal handler: what is interrupted keeps its writer, the handler takes another.
+// Threads: a thread claims a writer by setting `taken` and owns it until `taken` is cleared.
+// Nothing here waits for a lock. A signal handler may enter any function again: the interrupted
+// code keeps its writer, and the handler borrows another.
+//
+// Thread exit: the destructor of a pthread key, in its last round, records the exit and clears
+// `taken`, so that another thread can go on with the writer and its half-full block. Calls that
+// libc's thread teardown makes after that go through borrowed writers.
+//
+// Process exit: exit() and _exit() record the resident bytes of the large blocks that are still
+// live, and mark the file as ended. A killed process records nothing more. Its file keeps
+// Ending::kRunning and every record whose tag was stored, because the blocks are shared mappings of
+// the file.
 #pragma once
 
 #include <sys/types.h>
@@ -17,12 +29,16 @@
 namespace heapwright::recorder {
 
 struct alignas(128) Writer : Stream {
-  std::uint64_t waited = 0;     // nanoseconds its thread has waited for a processor, as last told
-  std::uint64_t sample_at = 0;  // when to look whether resident memory is to be sampled
-  std::uint32_t countdown = 0;  // events until the next stamp, where not each has one
-  std::atomic<std::uint8_t> stamp_every_event;  // each event is stamped: there are other writers
+  // Nanoseconds its thread has waited for a processor, as last recorded.
+  std::uint64_t waited = 0;
+  // When to check next whether a sample of resident memory is due: units of the clock.
+  std::uint64_t sample_at = 0;
+  // Events until the next stamp, unless every event has one.
+  std::uint32_t countdown = 0;
+  // There are other writers, and only stamps tell the order between writers.
+  std::atomic<std::uint8_t> stamp_every_event;
   std::atomic<std::uint8_t> taken;
-  std::uint32_t thread = 0;  // whose the records are that come next
+  std::uint32_t thread = 0;  // the thread that makes the next records
   std::uint8_t* block = nullptr;
   std::uint64_t sequence = 0;  // of the next block
 };
@@ -38,60 +54,64 @@ struct Session {
   char path[4096];
   std::atomic<std::uint64_t> next_sample;
   std::atomic<std::uint64_t> sample_interval;
-  std::atomic<std::uint32_t> used;  // writers that were ever taken: those below it
+  std::atomic<std::uint32_t> used;  // the writers below this number have been taken at least once
   LargeBlocks large;
   Writer writers[kWriters];
 };
 
 inline constexpr std::uint32_t kNoThread = ~std::uint32_t{0};
 
-// Where a thread is with respect to the recorder.
+// Which code a thread is running.
 enum class Location : std::uint8_t {
-  kProgram,    // in the program
-  kAllocator,  // in the real allocator: calls made from there are its own affair and not the program's
-  kRecorder,   // in the recorder: whoever calls malloc now is a signal handler
+  kProgram,    // the program
+  kAllocator,  // the real allocator; calls of malloc that it makes are no events of the program
+  kRecorder,   // the recorder; only a signal handler can call malloc now
 };
 
 struct ThreadState {
   Writer* writer;
   Location location;
-  bool ended;                // its end is recorded; what comes now comes from the C library's last rites
+  bool ended;                // its exit is recorded; later calls come from libc's thread teardown
   std::uint32_t thread;      // its number in the file, or kNoThread
-  std::uint32_t session;     // which session that is of
-  const void* last_block;    // the block that was recorded last
-  const void* sized_delete;  // what sized delete is about to pass to plain delete
+  std::uint32_t session;     // the session that `writer` and `thread` belong to
+  const void* last_block;    // the block whose allocation was recorded last
+  const void* sized_delete;  // the block that sized delete is about to pass to plain delete
 };
 
-extern Session* session;  // nullptr before the first event
+extern Session* session;  // nullptr: the process is not recorded
 extern Writer no_writer;  // has no room
 
 inline bool recording() {
   return session != nullptr && session->state.load(std::memory_order_acquire) == State::kRecording;
 }
 
-// Where to record and what of it, from the environment. Called once, before everything else here.
+// Reads from the environment where to record and what. Called once, before every other function
+// here.
 void configure();
 
-// A writer for this thread with room for an event; nullptr: there is none, or nothing is recorded.
+// Gives this thread a writer with room for an event: the one it has, with a new block, or one it
+// claims. Begins the recording if it has not begun. Returns nullptr if every writer is taken or
+// nothing is recorded.
 Writer* refill(ThreadState& self);
-// A borrow_writer writer for one event of this thread, to be given back; nullptr where nothing is recorded.
+// Borrows one of the kSpareWriters for one event of this thread; the caller returns it with
+// return_writer. Returns nullptr if nothing is recorded.
 Writer* borrow(ThreadState& self);
 void return_writer(Writer& writer);
-// Records that the thread ends, and lets others have its writer.
+// Records that the thread exits, and releases its writer to other threads.
 void on_thread_exit(ThreadState& self);
 
-// Records how long the thread waited for a processor, after a pause.
+// Records how long the thread has waited for a processor since the last such record.
 void record_waited(Writer& writer);
 
-// Records resident memory if its time has come; sets when to look again.
+// Records the process's resident memory if a sample is due, and sets the time of the next check.
 void sample_resident(Writer& writer, std::uint64_t now);
-// Counts a call that was refused memory.
+// Counts a call that got no memory.
 void count_failure();
-// The number of a phase of this name.
+// Returns the number of the phase with this name, a new one for a new name.
 std::uint32_t phase_number(const char* name);
-// The process ends. `self` may have more to record.
+// Ends the recording because the process exits. Other threads may still record.
 void finish_recording(ThreadState& self);
-// Stops recording for good, says why, and lets the program go on.
+// Stops recording for good and prints why; the program goes on. `error` is an errno.
 void stop_recording(int error);
 
 }  // namespace heapwright::recorder

@@ -8,7 +8,7 @@ namespace heapwright::recorder::sys {
 
 namespace {
 
-// The second number of a file of /proc, 0 where there is none.
+// Returns the second number in a file of /proc, 0 if there is none.
 std::uint64_t second_number(const char* path) {
   char text[128];
   read_start(path, text, sizeof(text));
@@ -33,7 +33,7 @@ std::uint64_t waited_ns() { return second_number("/proc/thread-self/schedstat");
 
 int reserve(int file, std::uint64_t where, std::uint64_t bytes) {
   rlimit limits{};
-  // Above its limit the kernel sends SIGXFSZ, which would end the program.
+  // Beyond the limit the kernel would send SIGXFSZ, which ends the program.
   if (getrlimit(RLIMIT_FSIZE, &limits) == 0 && limits.rlim_cur != RLIM_INFINITY &&
       where + bytes > limits.rlim_cur) {
     return EFBIG;

@@ -1,5 +1,5 @@
-// System calls as the recorder needs them: they leave errno alone where it is said, are no cancellation points (malloc is none),
-// and allocate nothing.
+// Wraps the system calls that the recorder makes. They allocate nothing and are no cancellation
+// points, because malloc is none. They set errno; KeepErrno restores it.
 #pragma once
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 namespace heapwright::recorder::sys {
 
-// The program's errno outlives what the recorder does.
+// Restores errno at the end of a scope, so that the program does not see the recorder's.
 class KeepErrno {
  public:
   KeepErrno() : kept_(errno) {}
@@ -39,7 +39,13 @@ inline long write_at(int file, const void* buffer, std::size_t bytes, std::uint6
 }
 inline int process_id() { return static_cast<int>(syscall(SYS_getpid)); }
 
-// The first bytes of a file, zero-terminated; the number read, 0 for none.
+// Reads the beginning of a file.
+//
+// path    the file
+// buffer  gets the bytes and a zero after them
+// room    bytes in the buffer
+//
+// Returns the number of bytes read, 0 if the file cannot be read.
 inline std::size_t read_start(const char* path, char* buffer, std::size_t room) {
   const int file = open_file(path, O_RDONLY);
   std::size_t got = 0;
@@ -57,12 +63,20 @@ inline std::size_t read_start(const char* path, char* buffer, std::size_t room) 
   return got;
 }
 
-// Resident memory of this process in bytes, 0 where it cannot be told.
+// Returns the resident memory of this process in bytes, 0 if it is not known.
 std::uint64_t resident_bytes();
 
-// Nanoseconds this thread has been ready to run while others ran; 0 where the kernel does not say.
+// Returns how many nanoseconds this thread has been ready to run while others ran; 0 if the kernel
+// does not say.
 std::uint64_t waited_ns();
-// Makes room on the disk, so that no page of it is missing when it is written to through a mapping. 0 or errno.
+// Allocates disk space for a part of a file, so that writing to it through a mapping cannot fail
+// with SIGBUS on a full disk.
+//
+// file   a descriptor
+// where  the offset of the part in bytes
+// bytes  its length
+//
+// Returns 0 or an errno.
 int reserve(int file, std::uint64_t where, std::uint64_t bytes);
 
 }  // namespace heapwright::recorder::sys

@@ -1,9 +1,9 @@
-/* Marks for heapwright's recorder, in C and C++.
+/* Marks the phases of a program for heapwright's recorder, in C and C++.
  *
  *   HEAPWRIGHT_PHASE("load");
  *
- * says that from here on the program is in the phase of this name (59 bytes of it count). It does nothing, and needs no library,
- * unless the program runs under `heapwright record`. Any thread may call it, a signal handler too. */
+ * begins the phase of this name; the first 59 bytes of the name count. Without `heapwright record` it
+ * does nothing and needs no library. Any thread and any signal handler may call it. */
 #ifndef HEAPWRIGHT_H
 #define HEAPWRIGHT_H
 
