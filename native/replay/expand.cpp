@@ -1,10 +1,10 @@
-// The second pass: events become operations, an epoch at a time.
+// The second pass over a trace that is made ready for replay: turns events into operations, one epoch at a time.
 #include "expand.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "drift.h"
+#include "epoch_growth.h"
 #include "ops.h"
 #include "slots.h"
 #include "streams.h"
@@ -17,130 +17,131 @@ namespace {
 using trace::Event;
 using trace::Kind;
 
-// An epoch ends after so many events, or where its threads could have so many bytes at once: no peak can be wrong by more. The
-// bytes are a share of the peak.
+// An epoch ends after kEpochEvents events, or when its threads could together grow by max(kEpochBytes, peak / kEpochShare)
+// bytes. The peak of a replay cannot be wrong by more than that.
 constexpr std::uint64_t kEpochBytes = 64 << 10;
 constexpr std::uint64_t kEpochShare = 256;
-constexpr std::uint64_t kReadings = 500;  // of resident memory, over the trace
+constexpr std::uint64_t kReadings = 500;  // of resident memory over the whole trace
 
 class Expander {
  public:
   Expander(Survey facts, Expanded& done)
-      : facts_(std::move(facts)), done_(done), threads_(facts_.threads.size()) {
-    epoch_bytes_ = std::max(kEpochBytes, facts_.peak_live_bytes / kEpochShare);
-    tick_ = std::max<std::uint64_t>(facts_.duration / kReadings, 1);
-    next_tick_ = tick_;
-    plans_.resize(std::max<std::size_t>(threads_.size(), 1));
+      : survey_(std::move(facts)), done_(done), threads_(survey_.threads.size()) {
+    epoch_bytes_ = std::max(kEpochBytes, survey_.peak_live_bytes / kEpochShare);
+    reading_interval_ = std::max<std::uint64_t>(survey_.duration / kReadings, 1);
+    next_reading_ = reading_interval_;
+    entries_.resize(std::max<std::size_t>(threads_.size(), 1));
   }
 
   bool run(trace::EventSource& source, const std::string& path) {
-    if (!file_.create(path, plans_.size(), plans_.size())) {
+    if (!file_.create(path, entries_.size(), entries_.size())) {
       return false;
     }
-    threads_.resize(plans_.size());
-    facts_.threads.resize(plans_.size());
-    start(0, kNobody);
-    drift_ = Drift(threads_.size());
+    threads_.resize(entries_.size());
+    survey_.threads.resize(entries_.size());
+    start(0, kNoThread);
+    growth_ = EpochGrowth(threads_.size());
     const auto size_of = [this](std::uint64_t object) {
       const Object* const live = live_.find(object);
       return live == nullptr ? 0 : live->size;
     };
     for (Event event; source.next(event);) {
-      // A second reading of a file that has grown meanwhile: what the survey has not seen is not there.
+      // A file may have grown between the two passes. Ignore events that the survey has not seen.
       if (event.thread >= threads_.size() ||
-          (is_allocation(event.kind) && event.object >= facts_.used.size())) {
+          (is_allocation(event.kind) && event.object >= survey_.used.size())) {
         break;
       }
-      if (event.time >= next_tick_ && !sample(event)) {
+      if (event.time >= next_reading_ && !put_reading(event)) {
         return false;
       }
       pending_.push_back(event);
       if (threads_.size() > 1) {
-        drift_.add(event, size_of);
+        growth_.add(event, size_of);
       }
-      if ((pending_.size() >= kEpochEvents || drift_.most() >= epoch_bytes_) && !flush()) {
+      if ((pending_.size() >= kEpochEvents || growth_.max_bytes() >= epoch_bytes_) && !write_epoch()) {
         return false;
       }
     }
-    return flush() && finish();
+    return write_epoch() && finish();
   }
   const std::string& error() const { return error_.empty() ? file_.error() : error_; }
 
  private:
   struct Object {
     std::uint64_t size = 0;
-    std::uint64_t touched = 0;  // bytes so far
+    std::uint64_t touched = 0;  // bytes touched so far
     std::uint32_t slot = 0;
     bool shared = false;
   };
-  // A lane whose thread has ended in this epoch, and who waited for that.
-  struct Left {
+  // A lane whose thread has ended in this epoch.
+  struct FreedLane {
     std::uint32_t lane;
-    std::uint32_t by;
+    std::uint32_t by;  // the thread that joined it
   };
   struct Thread {
     Stream stream;
     bool started = false;
     bool ended = false;
-    std::uint64_t in_epoch = 0;  // the last flush it had a part in
+    std::uint64_t in_epoch = 0;  // value of epochs_tried_ when it last took part
   };
 
   Stream& stream(std::uint32_t thread) { return threads_[thread].stream; }
 
-  // Gives a thread its stream and a lane; `by` is to start it.
+  // Gives a thread its stream and a lane. `by` is the thread that starts it.
   void start(std::uint32_t thread, std::uint32_t by) {
     threads_[thread].started = true;
-    plans_[thread] = {threads_[thread].stream.begin(file_), lane_for(by),
-                      facts_.threads[thread].ends ? 1U : 0U, 1};
+    entries_[thread] = {threads_[thread].stream.begin(file_), lane_for(by),
+                        survey_.threads[thread].ends ? 1U : 0U, 1};
   }
 
-  // A lane that is free for a thread that `by` starts. Within an epoch only who waited for its last thread knows that it is: for
-  // anybody else it may have another thread still to come, and both would wait for ever.
+  // Returns a free lane for a thread that `by` starts. A lane that became free in this epoch goes only to a thread started by
+  // the one that joined its last thread. Other threads are not ordered after that join, and could wait for the lane forever.
   std::uint32_t lane_for(std::uint32_t by) {
-    const auto own = std::find_if(left_.rbegin(), left_.rend(), [by](const Left& l) { return l.by == by; });
+    const auto own = std::find_if(freed_lanes_.rbegin(), freed_lanes_.rend(),
+                                  [by](const FreedLane& l) { return l.by == by; });
     std::uint32_t lane = static_cast<std::uint32_t>(lanes_.size());
-    if (own != left_.rend()) {
+    if (own != freed_lanes_.rend()) {
       lane = own->lane;
-      left_.erase(std::next(own).base());
+      freed_lanes_.erase(std::next(own).base());
     } else if (!free_lanes_.empty()) {
       lane = free_lanes_.back();
       free_lanes_.pop_back();
     } else {
-      lanes_.emplace_back(1);  // slot 0 takes what is never used again
+      lanes_.emplace_back(1);  // slot 0 is for objects that are never used again
     }
     return lane;
   }
 
-  bool there(std::uint32_t thread, std::uint64_t number) const {
-    const ThreadFacts& facts = facts_.threads[thread];
+  bool is_running(std::uint32_t thread, std::uint64_t number) const {
+    const ThreadFacts& facts = survey_.threads[thread];
     return threads_[thread].started && !(facts.ends && number > facts.last);
   }
 
-  // Who starts the thread of event `number`: who had the event before, if it is still there; else the first thread, which always is.
-  std::uint32_t starter(std::uint64_t number) const { return there(previous_, number) ? previous_ : 0; }
+  // Returns the thread that starts the thread of event `number`: the thread of the previous event, or the first thread if that
+  // one has ended. The first thread never ends before the trace.
+  std::uint32_t starter(std::uint64_t number) const { return is_running(previous_, number) ? previous_ : 0; }
 
-  bool take_part(std::uint32_t thread) {
-    if (threads_[thread].in_epoch != flushes_) {
-      threads_[thread].in_epoch = flushes_;
-      parts_.push_back(thread);
+  void add_participant(std::uint32_t thread) {
+    if (threads_[thread].in_epoch != epochs_tried_) {
+      threads_[thread].in_epoch = epochs_tried_;
+      participants_.push_back(thread);
     }
-    return true;
   }
 
-  // An epoch: first who has a part in it, then its events.
-  bool flush() {
-    flushes_++;
-    parts_.clear();
+  // Writes the pending events as one epoch: finds its participants first, then writes the operations.
+  bool write_epoch() {
+    epochs_tried_++;
+    participants_.clear();
     const std::uint32_t before = previous_;
     std::uint64_t number = number_;
     std::vector<std::uint32_t> starting;
     for (const Event& event : pending_) {
       if (!threads_[event.thread].started) {
-        take_part(starter(number));
-        threads_[event.thread].started = true;  // for the look ahead only
+        add_participant(starter(number));
+        threads_[event.thread].started = true;  // only while the participants are found
         starting.push_back(event.thread);
       }
-      take_part(event.thread);
+      add_participant(event.thread);
       previous_ = event.thread;
       number++;
     }
@@ -151,10 +152,10 @@ class Expander {
     if (!begin_epoch()) {
       return false;
     }
-    for (const Left& left : left_) {
-      free_lanes_.push_back(left.lane);
+    for (const FreedLane& freed : freed_lanes_) {
+      free_lanes_.push_back(freed.lane);
     }
-    left_.clear();
+    freed_lanes_.clear();
     for (const Event& event : pending_) {
       if (!emit(event)) {
         return false;
@@ -163,40 +164,41 @@ class Expander {
       number_++;
     }
     pending_.clear();
-    drift_.clear();
+    growth_.clear();
     return true;
   }
 
-  // Tells all that have a part in the next epoch; one thread that is alone goes on in the epoch it is alone in.
+  // Writes kEpoch into the streams of all participants. A sole participant continues its epoch if it was the sole one there.
   bool begin_epoch() {
-    if (parts_.empty() || (parts_.size() == 1 && alone_ == parts_[0])) {
+    if (participants_.empty() || (participants_.size() == 1 && sole_thread_ == participants_[0])) {
       return true;
     }
-    alone_ = parts_.size() == 1 ? parts_[0] : kNobody;
-    for (const std::uint32_t thread : parts_) {
-      if (!stream(thread).room(file_)) {
+    sole_thread_ = participants_.size() == 1 ? participants_[0] : kNoThread;
+    for (const std::uint32_t thread : participants_) {
+      if (!stream(thread).make_room(file_)) {
         return false;
       }
-      stream(thread).put(word(kEpoch, parts_.size(), static_cast<std::uint32_t>(done_.epochs)));
+      stream(thread).put(word(kEpoch, participants_.size(), static_cast<std::uint32_t>(done_.epochs)));
     }
     done_.epochs++;
     return true;
   }
 
-  // A reading of resident memory before an event, when all that was before has been done and nothing after: its own epoch.
-  bool sample(const Event& event) {
-    if (!flush()) {
+  // Writes a reading of resident memory before an event. The reading is an epoch of its own, so all earlier operations are done
+  // and no later one has begun.
+  bool put_reading(const Event& event) {
+    if (!write_epoch()) {
       return false;
     }
     const std::uint32_t by = threads_[event.thread].started ? event.thread : starter(number_);
-    parts_.assign(1, by);
-    if (!begin_epoch() || !stream(by).room(file_)) {
+    participants_.assign(1, by);
+    if (!begin_epoch() || !stream(by).make_room(file_)) {
       return false;
     }
-    stream(by).put(long_word(kSample, event.time - sampled_));
+    stream(by).put(long_word(kSample, event.time - last_reading_));
     readings_++;
-    sampled_ = event.time;
-    next_tick_ = event.time + tick_;
+    last_reading_ = event.time;
+    next_reading_ = event.time + reading_interval_;
     return true;
   }
 
@@ -205,11 +207,11 @@ class Expander {
     if (!thread.started && !spawn(event.thread)) {
       return false;
     }
-    if (!thread.stream.room(file_)) {
+    if (!thread.stream.make_room(file_)) {
       return false;
     }
     put(event);
-    const ThreadFacts& facts = facts_.threads[event.thread];
+    const ThreadFacts& facts = survey_.threads[event.thread];
     if (facts.ends && facts.last == number_) {
       thread.stream.put(word(kEnd, 0, 1));
       thread.ended = true;
@@ -222,19 +224,20 @@ class Expander {
     return !slots_full_;
   }
 
-  // Before a thread is started those that have ended are waited for, so that what they leave (an arena, a heap) can be taken over.
+  // Writes kSpawn for a thread. First it writes kJoin for all threads that have ended, so that the new thread can take over what
+  // the allocator keeps of them (an arena, a heap).
   bool spawn(std::uint32_t thread) {
     const std::uint32_t by = starter(number_);
     for (const std::uint32_t ended : to_join_) {
-      if (!stream(by).room(file_)) {
+      if (!stream(by).make_room(file_)) {
         return false;
       }
       stream(by).put(word(kJoin, 0, ended));
-      left_.push_back({plans_[ended].lane, by});
+      freed_lanes_.push_back({entries_[ended].lane, by});
     }
     to_join_.clear();
     start(thread, by);
-    if (!stream(by).room(file_)) {
+    if (!stream(by).make_room(file_)) {
       return false;
     }
     stream(by).put(word(kSpawn, 0, thread));
@@ -255,12 +258,12 @@ class Expander {
         on_use(event);
         break;
       default:
-        break;  // thread ends are told by the survey; forks, marks and readings are not replayed
+        break;  // ends of threads come from the survey; forks, phase marks and recorded readings are not replayed
     }
   }
 
-  // What stands before an operation.
-  void before(Stream& to, const Object& object, std::uint64_t size, std::uint64_t limit) {
+  // Writes the prefixes of a call that asks for `size` bytes and touches at most `limit` of them.
+  void put_prefixes(Stream& to, const Object& object, std::uint64_t size, std::uint64_t limit) {
     if (object.shared) {
       to.put(word(kShared, 0, turns_[object.slot]++));
     }
@@ -273,9 +276,10 @@ class Expander {
     done_.events++;
   }
 
+  // Returns the number of bytes of an object that were ever touched; all that a kTouch can hold if unknown.
   std::uint64_t limit_of(std::uint64_t object) const {
-    const auto found = facts_.touched.find(object);
-    return found == facts_.touched.end() ? ~std::uint64_t{0} >> 4 : found->second;
+    const auto found = survey_.touched.find(object);
+    return found == survey_.touched.end() ? ~std::uint64_t{0} >> 4 : found->second;
   }
 
   void on_alloc(const Event& event) {
@@ -284,24 +288,24 @@ class Expander {
       return;
     }
     Stream& to = stream(event.thread);
-    Slots& own = lanes_[plans_[event.thread].lane];
-    Object object{event.size, 0, 0, facts_.crossing[event.object]};
+    Slots& own = lanes_[entries_[event.thread].lane];
+    Object object{event.size, 0, 0, survey_.crossing[event.object]};
     if (object.shared) {
       object.slot = static_cast<std::uint32_t>(shared_.take());
       turns_.resize(shared_.top());
-    } else if (facts_.used[event.object]) {
+    } else if (survey_.used[event.object]) {
       object.slot = static_cast<std::uint32_t>(own.take());
     }
     slots_full_ = slots_full_ || object.slot >= kMaxSlots;
     const std::uint64_t limit = limit_of(event.object);
     object.touched = std::min(event.size, limit);
-    before(to, object, event.size, limit);
+    put_prefixes(to, object, event.size, limit);
     const Op op = event.kind == Kind::kMalloc ? kMalloc : event.kind == Kind::kCalloc ? kCalloc : kAligned;
     to.put(word(op, object.slot, event.size & UINT32_MAX));
     if (op == kAligned) {
       to.put(event.alignment);
     }
-    if (facts_.used[event.object]) {
+    if (survey_.used[event.object]) {
       live_.insert(event.object, object);
     }
   }
@@ -315,7 +319,7 @@ class Expander {
     Stream& to = stream(event.thread);
     if (event.kind == Kind::kRealloc) {
       const std::uint64_t limit = limit_of(event.object);
-      before(to, *object, event.size, limit);
+      put_prefixes(to, *object, event.size, limit);
       to.put(word(kRealloc, object->slot, event.size & UINT32_MAX));
       to.put(std::min(object->touched, event.size));
       object->touched = std::min(event.size, limit);
@@ -323,14 +327,14 @@ class Expander {
       return;
     }
     const std::uint64_t size = event.kind == Kind::kFreeSized ? event.size : 0;
-    before(to, *object, size, ~std::uint64_t{0});
+    put_prefixes(to, *object, size, ~std::uint64_t{0});
     const Op op = event.kind == Kind::kFree ? kFree : event.kind == Kind::kFreeSized ? kFreeSized : kUsable;
     to.put(word(op, object->slot, size & UINT32_MAX));
     if (is_free(event.kind)) {
       if (object->shared) {
         shared_.give(object->slot);
       } else {
-        lanes_[plans_[event.thread].lane].give(object->slot);
+        lanes_[entries_[event.thread].lane].give(object->slot);
       }
       live_.erase(event.object);
     }
@@ -339,7 +343,7 @@ class Expander {
   bool finish() {
     for (Thread& thread : threads_) {
       if (thread.started && !thread.ended) {
-        if (!thread.stream.room(file_)) {
+        if (!thread.stream.make_room(file_)) {
           return false;
         }
         thread.stream.put(word(kEnd, 0, 0));
@@ -348,49 +352,49 @@ class Expander {
         }
       }
     }
-    std::vector<LanePlan> lanes;
+    std::vector<LaneEntry> lanes;
     for (const Slots& slots : lanes_) {
       lanes.push_back({slots.top()});
       done_.own_slots += slots.top();
     }
-    done_.threads = plans_.size();
+    done_.threads = entries_.size();
     done_.lanes = lanes.size();
     done_.shared_slots = shared_.top();
-    done_.peak_live_bytes = facts_.peak_live_bytes;
-    done_.duration = facts_.duration;
-    Plan plan;
-    plan.shared_slots = shared_.top();
-    plan.events = done_.events;
-    plan.readings = readings_;
-    plan.last_stretch = facts_.duration - std::min(facts_.duration, sampled_);
-    return file_.finish(plan, plans_, lanes);
+    done_.peak_live_bytes = survey_.peak_live_bytes;
+    done_.duration = survey_.duration;
+    OpsHeader header;
+    header.shared_slots = shared_.top();
+    header.events = done_.events;
+    header.readings = readings_;
+    header.last_stretch = survey_.duration - std::min(survey_.duration, last_reading_);
+    return file_.finish(header, entries_, lanes);
   }
 
-  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNoThread = ~std::uint32_t{0};
 
-  Survey facts_;
+  Survey survey_;
   Expanded& done_;
   OpsFile file_;
   std::vector<Thread> threads_;
-  std::vector<ThreadPlan> plans_;
+  std::vector<ThreadEntry> entries_;
   std::vector<Slots> lanes_;
-  std::vector<std::uint32_t> free_lanes_;  // for whoever starts a thread
-  std::vector<Left> left_;
+  std::vector<std::uint32_t> free_lanes_;  // free since an earlier epoch: any thread may take them
+  std::vector<FreedLane> freed_lanes_;
   std::vector<std::uint32_t> to_join_;
   SharedSlots shared_;
   std::vector<std::uint32_t> turns_;
   trace::LiveTable<Object> live_;
   std::vector<Event> pending_;
-  Drift drift_{0};  // of what is pending
-  std::vector<std::uint32_t> parts_;
+  EpochGrowth growth_{0};  // of the pending events
+  std::vector<std::uint32_t> participants_;
   std::uint64_t epoch_bytes_ = 0;
-  std::uint64_t flushes_ = 0;
-  std::uint64_t number_ = 0;  // of the event being emitted
-  std::uint32_t previous_ = 0;
-  std::uint32_t alone_ = kNobody;
-  std::uint64_t tick_ = 1;
-  std::uint64_t next_tick_ = 0;
-  std::uint64_t sampled_ = 0;
+  std::uint64_t epochs_tried_ = 0;         // calls of write_epoch()
+  std::uint64_t number_ = 0;               // of the event being emitted
+  std::uint32_t previous_ = 0;             // thread of the event before it
+  std::uint32_t sole_thread_ = kNoThread;  // of the current epoch, if only one takes part
+  std::uint64_t reading_interval_ = 1;     // this and the next two: recorded nanoseconds
+  std::uint64_t next_reading_ = 0;
+  std::uint64_t last_reading_ = 0;
   std::uint64_t readings_ = 0;
   bool slots_full_ = false;
   std::string error_;

@@ -1,5 +1,6 @@
-// Makes a trace ready for replay; ops.h says what comes out. Two passes: the first learns of each object whether it is used
-// again, by whom, and how much of it is ever touched; the second writes. Memory: two bits an object, and a cell for each live one.
+// Makes a trace ready for replay: writes it as an operations file (ops.h), in two passes over the trace.
+//
+// Memory: two bits per object, an entry for each live object, and the events of one epoch.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 namespace heapwright::replay {
 
+// Counts of the written file, and what could not be read of the trace.
 struct Expanded {
   std::uint64_t events = 0;  // calls of malloc and its kin
   std::uint64_t threads = 0;
@@ -18,17 +20,22 @@ struct Expanded {
   std::uint64_t epochs = 0;
   std::uint64_t own_slots = 0;  // of all lanes
   std::uint64_t shared_slots = 0;
-  std::uint64_t dropped = 0;  // events about objects that are not there
+  std::uint64_t dropped = 0;  // events of objects that are not live: they are not replayed
   std::uint64_t peak_live_bytes = 0;
   std::uint64_t duration = 0;  // nanoseconds
   trace::Loss loss;
-  std::string executable;              // of the program recorded; empty where that is not known
-  std::vector<std::string> libraries;  // of a modelled one (trace/event.h)
+  std::string executable;              // of the recorded program; empty if unknown
+  std::vector<std::string> libraries;  // that a modelled program loads (trace/event.h)
 };
 
+// Opens the trace from its start; nullptr and one line in `error` if that fails.
 using Opener = std::function<std::unique_ptr<trace::EventSource>(std::string& error)>;
 
-// Writes under a temporary name, then renames. False with one line in `error`.
+// Writes the file under a temporary name, then renames it.
+//   open   opens the trace; called twice
+//   path   of the operations file
+//   done   receives the counts of the file
+//   error  receives one line if the trace cannot be read or the file cannot be written; the result is then false
 bool expand(const Opener& open, const std::string& path, Expanded& done, std::string& error);
 
 }  // namespace heapwright::replay

@@ -1,7 +1,7 @@
-// heapwright-replay OPS [--touch none|page|full] [--dry] [--report FILE]: plays a trace against the malloc it finds itself with.
+// heapwright-replay OPS [--touch none|page|full] [--dry] [--report FILE]: plays a trace with the malloc of this process.
 //
-// Says on stdout how many calls it made, which is the same every time, so that a replay's output can be compared like any
-// program's; what it measured of itself goes to the report. No library but libc: libstdc++ allocates before main.
+// It prints the number of calls, which is always the same. So the output of a replay can be compared like that of any program.
+// Its own measurements go to the report. It uses no library but libc, because libstdc++ allocates before main.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ bool write_whole(int file, const char* text, int length) {
   return ::write(file, text, static_cast<std::size_t>(length)) == length;
 }
 
-// Times are told since the first reading.
+// Writes clock times relative to the first reading.
 bool write_reading(int file, const Reading& reading, const Reading& start, const char* then) {
   char text[128];  // NOLINT(modernize-avoid-c-arrays)
   const int length = std::snprintf(text, sizeof text, "[%llu, %llu, %llu, %llu]%s",
@@ -87,11 +87,11 @@ int main(int argc, char** argv) {
     return say(1, std::strerror(errno), "the report cannot be written: ");
   }
   if (!heapwright::replay::prepare(replay)) {
-    return say(1, "this is no operations file; make one with heapwright-trace expand", "");
+    return say(1, "not an operations file of this version; make one with heapwright-trace expand", "");
   }
   const Reading start = read_now(replay, 0);
   heapwright::replay::play(replay);
-  const Reading end = read_now(replay, replay.plan.last_stretch);
+  const Reading end = read_now(replay, replay.header.last_stretch);
 
   char text[640];  // NOLINT(modernize-avoid-c-arrays)
   const auto events = static_cast<unsigned long long>(replay.events.load());
@@ -103,8 +103,8 @@ int main(int argc, char** argv) {
     length = std::snprintf(text, sizeof text,
                            "{\"events\": %llu, \"events_expected\": %llu, \"threads\": %llu, "
                            "\"own_rss_bytes\": %llu, \"readings\": [",
-                           events, static_cast<unsigned long long>(replay.plan.events),
-                           static_cast<unsigned long long>(replay.plan.threads),
+                           events, static_cast<unsigned long long>(replay.header.events),
+                           static_cast<unsigned long long>(replay.header.threads),
                            static_cast<unsigned long long>(replay.own_bytes));
     bool good = write_whole(out, text, length) && write_reading(out, start, start, ", ");
     for (std::uint64_t i = 0; i < replay.readings_taken; i++) {
@@ -114,6 +114,6 @@ int main(int argc, char** argv) {
       return say(1, "the report cannot be written", "");
     }
   }
-  ::_exit(events == replay.plan.events || replay.dry ? 0
-                                                     : say(1, "not all calls of the trace were made", ""));
+  ::_exit(events == replay.header.events || replay.dry ? 0
+                                                       : say(1, "not all calls of the trace were made", ""));
 }

@@ -17,22 +17,22 @@ extern "C" void free_sized(void* block, std::size_t size) __attribute__((weak));
 namespace heapwright::replay {
 namespace {
 
-Replay* all = nullptr;
+Replay* the_replay = nullptr;  // for threads, which get only their entry
 
-// The calls themselves.
+// Makes the calls.
 struct Real {
-  static void* make(std::size_t size) { return std::malloc(size); }
-  static void* make_zeroed(std::size_t size) { return std::calloc(1, size); }
-  static void* make_aligned(std::size_t alignment, std::size_t size) {
+  static void* allocate(std::size_t size) { return std::malloc(size); }
+  static void* allocate_zeroed(std::size_t size) { return std::calloc(1, size); }
+  static void* allocate_aligned(std::size_t alignment, std::size_t size) {
     if (alignment < sizeof(void*)) {
       return std::malloc(size);
     }
     void* block = nullptr;
     return ::posix_memalign(&block, alignment, size) == 0 ? block : nullptr;
   }
-  static void* remake(void* block, std::size_t size) { return std::realloc(block, size == 0 ? 1 : size); }
-  static void end(void* block) { std::free(block); }
-  static void end_sized(void* block, std::size_t size) {
+  static void* resize(void* block, std::size_t size) { return std::realloc(block, size == 0 ? 1 : size); }
+  static void release(void* block) { std::free(block); }
+  static void release_sized(void* block, std::size_t size) {
     if (free_sized != nullptr) {
       free_sized(block, size);
     } else {
@@ -42,19 +42,19 @@ struct Real {
   static std::size_t usable(void* block) { return ::malloc_usable_size(block); }
 };
 
-// In their place: nothing, to see what the rest costs.
+// Makes no call, to measure the cost of the replayer itself (--dry).
 struct Dry {
   static inline Word cell = 0;
-  static void* make(std::size_t) { return &cell; }
-  static void* make_zeroed(std::size_t) { return &cell; }
-  static void* make_aligned(std::size_t, std::size_t) { return &cell; }
-  static void* remake(void* block, std::size_t) { return block; }
-  static void end(void*) {}
-  static void end_sized(void*, std::size_t) {}
+  static void* allocate(std::size_t) { return &cell; }
+  static void* allocate_zeroed(std::size_t) { return &cell; }
+  static void* allocate_aligned(std::size_t, std::size_t) { return &cell; }
+  static void* resize(void* block, std::size_t) { return block; }
+  static void release(void*) {}
+  static void release_sized(void*, std::size_t) {}
   static std::size_t usable(void*) { return 0; }
 };
 
-// Writes to a block's bytes from `from` to `to`: its first word where it is new, and every page it has a part in.
+// Writes to the bytes [from, to) of a block: to its first word if it is new, and to each page that it is part of.
 template <Touch How>
 void touch(void* block, std::uint64_t from, std::uint64_t to, std::size_t page) {
   auto* bytes = static_cast<char*>(block);
@@ -73,21 +73,21 @@ void touch(void* block, std::uint64_t from, std::uint64_t to, std::size_t page) 
       bytes[0] = 0x55;
     }
   }
-  // Most blocks lie within a page and are done.
+  // Most blocks lie within one page, and the loop does not run.
   const std::uint64_t into_page = (reinterpret_cast<std::uintptr_t>(bytes) + from) & (page - 1);
   for (std::uint64_t at = from + page - into_page; at < to; at += page) {
     bytes[at] = 0x55;  // NOLINT(clang-analyzer-security.ArrayBound): at < to, which is within the block
   }
 }
 
-[[noreturn]] void no_sense(const char* what, std::uint64_t number) {
+[[noreturn]] void die_of_bad_file(const char* what, std::uint64_t number) {
   char line[128];  // NOLINT(modernize-avoid-c-arrays)
-  (void)std::snprintf(line, sizeof line, "the operations file makes no sense: %s ", what);
+  (void)std::snprintf(line, sizeof line, "invalid operations file: %s ", what);
   die(line, number, "; make it again");
 }
 
 void read_chunk(const Replay& replay, std::uint64_t chunk, Word* window) {
-  const auto place = static_cast<off_t>(replay.plan.first_chunk + chunk * kChunkBytes);
+  const auto place = static_cast<off_t>(replay.header.first_chunk + chunk * kChunkBytes);
   ssize_t got = 0;
   do {
     got = ::pread(replay.file, window, kChunkBytes, place);
@@ -97,20 +97,21 @@ void read_chunk(const Replay& replay, std::uint64_t chunk, Word* window) {
   }
 }
 
-void leave(Replay& replay, std::uint32_t epoch, std::uint64_t parts) {
-  if (parts == 0) {
+// Ends the part of one thread in an epoch; the last of its participants begins the next epoch.
+void leave_epoch(Replay& replay, std::uint32_t epoch, std::uint64_t participants) {
+  if (participants == 0) {
     return;
   }
-  if (parts > 1) {
-    if (replay.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 != parts) {
+  if (participants > 1) {
+    if (replay.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 != participants) {
       return;
     }
     replay.arrived.store(0, std::memory_order_relaxed);
   }
-  pass_on(replay.epoch, epoch + 1);
+  set_and_wake(replay.epoch, epoch + 1);
 }
 
-void* run_thread(void* plan);
+void* run_thread(void* entry);
 
 template <typename Call, Touch How>
 class Player {
@@ -132,7 +133,7 @@ class Player {
       const std::uint64_t size = argument_of(w);
       switch (op_of(w)) {
         case kMalloc: {
-          void* block = Call::make(size);
+          void* block = Call::allocate(size);
           check(block, size);
           touch<How>(block, 0, size, page_);
           slots_[slot_of(w)] = block;
@@ -140,7 +141,7 @@ class Player {
           break;
         }
         case kCalloc: {
-          void* block = Call::make_zeroed(size);
+          void* block = Call::allocate_zeroed(size);
           check(block, size);
           touch<How>(block, 0, size, page_);
           slots_[slot_of(w)] = block;
@@ -148,12 +149,12 @@ class Player {
           break;
         }
         case kFree:
-          Call::end(slots_[slot_of(w)]);
+          Call::release(slots_[slot_of(w)]);
           events++;
           break;
         case kRealloc: {
           void*& slot = slots_[slot_of(w)];
-          void* block = Call::remake(slot, size);
+          void* block = Call::resize(slot, size);
           check(block, size);
           touch<How>(block, *at++, size, page_);
           slot = block;
@@ -166,12 +167,12 @@ class Player {
           break;
         case kEnd:
           replay_.events.fetch_add(events);
-          leave(replay_, epoch_, parts_);
+          leave_epoch(replay_, epoch_, participants_);
           return;
         case kEpoch:
-          leave(replay_, epoch_, parts_);
+          leave_epoch(replay_, epoch_, participants_);
           epoch_ = static_cast<std::uint32_t>(size);
-          parts_ = slot_of(w);
+          participants_ = slot_of(w);
           wait_for(replay_.epoch, epoch_);
           break;
         case kSpawn:
@@ -185,7 +186,7 @@ class Player {
           take_reading(number_of(w));
           break;
         default:
-          at = rare(at - 1);
+          at = run_rare_op(at - 1);
           events++;
           break;
       }
@@ -200,18 +201,18 @@ class Player {
   }
 
   void take_reading(std::uint64_t recorded) {
-    if (replay_.readings_taken >= replay_.plan.readings) {
-      no_sense("more readings than", replay_.plan.readings);
+    if (replay_.readings_taken >= replay_.header.readings) {
+      die_of_bad_file("more readings than", replay_.header.readings);
     }
     replay_.readings[replay_.readings_taken++] = read_now(replay_, recorded);
   }
 
-  // So that the compiler does not leave out the call.
+  // Keeps the compiler from removing the call whose result this is.
   static void keep(std::size_t value) { asm volatile("" : : "r"(value)); }
 
   void check_thread(std::uint64_t thread) const {
-    if (thread >= replay_.plan.threads || replay_.threads[thread].starts == 0) {
-      no_sense("thread", thread);
+    if (thread >= replay_.header.threads || replay_.threads[thread].starts == 0) {
+      die_of_bad_file("thread", thread);
     }
   }
 
@@ -228,8 +229,8 @@ class Player {
     }
   }
 
-  // An operation that something stands before, and those that are rare. Returns where the next one is.
-  __attribute__((noinline)) const Word* rare(const Word* at) {
+  // Runs an operation with prefixes, or a rare one. Returns the address of the next operation.
+  __attribute__((noinline)) const Word* run_rare_op(const Word* at) {
     std::uint64_t upper = 0;
     std::uint64_t limit = ~std::uint64_t{0};
     SharedSlot* shared = nullptr;
@@ -249,8 +250,8 @@ class Player {
     }
     const Word w = *at++;
     if (is_shared) {
-      if (slot_of(w) >= replay_.plan.shared_slots) {
-        no_sense("shared slot", slot_of(w));
+      if (slot_of(w) >= replay_.header.shared_slots) {
+        die_of_bad_file("shared slot", slot_of(w));
       }
       shared = &replay_.shared[slot_of(w)];
       wait_for(shared->turn, turn);
@@ -260,41 +261,41 @@ class Player {
     const std::uint64_t end = size < limit ? size : limit;
     switch (op_of(w)) {
       case kMalloc:
-        slot = Call::make(size);
+        slot = Call::allocate(size);
         check(slot, size);
         touch<How>(slot, 0, end, page_);
         break;
       case kCalloc:
-        slot = Call::make_zeroed(size);
+        slot = Call::allocate_zeroed(size);
         check(slot, size);
         touch<How>(slot, 0, end, page_);
         break;
       case kAligned:
-        slot = Call::make_aligned(*at++, size);
+        slot = Call::allocate_aligned(*at++, size);
         check(slot, size);
         touch<How>(slot, 0, end, page_);
         break;
       case kRealloc: {
-        void* block = Call::remake(slot, size);
+        void* block = Call::resize(slot, size);
         check(block, size);
         slot = block;
         touch<How>(slot, *at++, end, page_);
         break;
       }
       case kFree:
-        Call::end(slot);
+        Call::release(slot);
         break;
       case kFreeSized:
-        Call::end_sized(slot, size);
+        Call::release_sized(slot, size);
         break;
       case kUsable:
         keep(Call::usable(slot));
         break;
       default:
-        no_sense("operation", op_of(w));
+        die_of_bad_file("operation", op_of(w));
     }
     if (is_shared) {
-      pass_on(shared->turn, turn + 1);
+      set_and_wake(shared->turn, turn + 1);
     }
     return at;
   }
@@ -305,7 +306,7 @@ class Player {
   std::uint32_t thread_;
   std::size_t page_;
   std::uint32_t epoch_ = 0;
-  std::uint64_t parts_ = 0;
+  std::uint64_t participants_ = 0;
 };
 
 std::uint64_t nanoseconds(clockid_t which) {
@@ -326,25 +327,25 @@ void run_stream(Replay& replay, std::uint32_t thread) {
   }
 }
 
-void* run_thread(void* plan) {
-  Replay& replay = *all;
-  auto* mine = static_cast<ThreadPlan*>(plan);
+void* run_thread(void* entry) {
+  Replay& replay = *the_replay;
+  auto* mine = static_cast<ThreadEntry*>(entry);
   run_stream(replay, static_cast<std::uint32_t>(mine - replay.threads));
   if (mine->ends != 0) {
-    pass_on(replay.lanes[mine->lane].busy, 0);
-    one_more(replay.finished);
-    return nullptr;  // here the allocator takes the thread's cache apart, as it did in the program
+    set_and_wake(replay.lanes[mine->lane].busy, 0);
+    increment_and_wake(replay.finished);
+    return nullptr;  // the allocator now frees the thread's cache, as it did in the program
   }
-  one_more(replay.finished);
+  increment_and_wake(replay.finished);
   for (;;) {
-    ::pause();  // still there when the trace ended: its cache stays
+    ::pause();  // the thread existed when the trace ended: its cache stays
   }
 }
 
 }  // namespace
 
 void die(const char* what, std::uint64_t number, const char* then) {
-  char line[256];  // NOLINT(modernize-avoid-c-arrays): no memory of the allocator's
+  char line[256];  // NOLINT(modernize-avoid-c-arrays): must not allocate
   const int length = std::snprintf(line, sizeof line, "heapwright-replay: %s%llu%s\n", what,
                                    static_cast<unsigned long long>(number), then);
   (void)!::write(2, line, static_cast<std::size_t>(length));
@@ -363,23 +364,26 @@ Reading read_now(const Replay& replay, std::uint64_t recorded) {
 bool prepare(Replay& replay) {
   replay.page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   replay.statm = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  Plan& plan = replay.plan;
-  if (::pread(replay.file, &plan, sizeof plan, 0) != static_cast<ssize_t>(sizeof plan) ||
-      plan.magic != kOpsMagic || plan.threads == 0 || plan.lanes == 0 || plan.lanes > plan.threads ||
-      plan.threads >= kMaxSlots || plan.readings >= kMaxSlots || plan.shared_slots > kMaxSlots) {
+  OpsHeader& header = replay.header;
+  if (::pread(replay.file, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
+      header.magic != kOpsMagic || header.threads == 0 || header.lanes == 0 ||
+      header.lanes > header.threads || header.threads >= kMaxSlots || header.readings >= kMaxSlots ||
+      header.shared_slots > kMaxSlots) {
     return false;
   }
-  // What the plan tells of must be there before memory is taken for it.
+  // Check that the file is as long as the header says before memory is mapped for it.
   const off_t length = ::lseek(replay.file, 0, SEEK_END);
-  if (plan.chunks == 0 || plan.chunks > UINT32_MAX || plan.first_chunk > static_cast<std::uint64_t>(length) ||
-      plan.first_chunk < sizeof plan + plan.threads * sizeof(ThreadPlan) + plan.lanes * sizeof(LanePlan) ||
-      plan.first_chunk + (plan.chunks - 1) * kChunkBytes >= static_cast<std::uint64_t>(length)) {
+  if (header.chunks == 0 || header.chunks > UINT32_MAX ||
+      header.first_chunk > static_cast<std::uint64_t>(length) ||
+      header.first_chunk <
+          sizeof header + header.threads * sizeof(ThreadEntry) + header.lanes * sizeof(LaneEntry) ||
+      header.first_chunk + (header.chunks - 1) * kChunkBytes >= static_cast<std::uint64_t>(length)) {
     return false;
   }
-  const auto threads_at = static_cast<off_t>(sizeof plan);
-  const auto lanes_at = threads_at + static_cast<off_t>(plan.threads * sizeof(ThreadPlan));
+  const auto threads_at = static_cast<off_t>(sizeof header);
+  const auto lanes_at = threads_at + static_cast<off_t>(header.threads * sizeof(ThreadEntry));
   const auto lane_slots = [&replay, lanes_at](std::uint64_t lane) {
-    LanePlan found;
+    LaneEntry found;
     const auto place = lanes_at + static_cast<off_t>(lane * sizeof found);
     return ::pread(replay.file, &found, sizeof found, place) == static_cast<ssize_t>(sizeof found) &&
                    found.slots <= kMaxSlots
@@ -387,17 +391,17 @@ bool prepare(Replay& replay) {
                : 0;
   };
   constexpr std::uint64_t kWindow =
-      kChunkBytes + kGroup * sizeof(Word);  // the look ahead goes beyond the end
-  std::uint64_t bytes = plan.readings * sizeof(Reading) +
-                        plan.threads * (sizeof(ThreadPlan) + sizeof(pthread_t)) + plan.lanes * sizeof(Lane) +
-                        plan.shared_slots * sizeof(SharedSlot) + plan.lanes * kWindow;
-  std::uint64_t places = plan.readings + plan.shared_slots;
-  for (std::uint64_t lane = 0; lane < plan.lanes; lane++) {
-    places += lane_slots(lane);
+      kChunkBytes + kMaxOpWords * sizeof(Word);  // the prefetch reads words beyond the end of the chunk
+  std::uint64_t bytes =
+      header.readings * sizeof(Reading) + header.threads * (sizeof(ThreadEntry) + sizeof(pthread_t)) +
+      header.lanes * sizeof(Lane) + header.shared_slots * sizeof(SharedSlot) + header.lanes * kWindow;
+  std::uint64_t slots_and_readings = header.readings + header.shared_slots;
+  for (std::uint64_t lane = 0; lane < header.lanes; lane++) {
+    slots_and_readings += lane_slots(lane);
     bytes += lane_slots(lane) * sizeof(void*);
   }
-  if (places > plan.chunks * kChunkWords + plan.lanes) {
-    return false;  // each is in some word
+  if (slots_and_readings > header.chunks * kChunkWords + header.lanes) {
+    return false;  // each reading and each slot is in at least one word
   }
   bytes = (bytes + replay.page - 1) / replay.page * replay.page;
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -412,26 +416,26 @@ bool prepare(Replay& replay) {
     at += size;
     return taken;
   };
-  replay.shared = reinterpret_cast<SharedSlot*>(take(plan.shared_slots * sizeof(SharedSlot)));
-  replay.readings = reinterpret_cast<Reading*>(take(plan.readings * sizeof(Reading)));
-  replay.lanes = reinterpret_cast<Lane*>(take(plan.lanes * sizeof(Lane)));
-  replay.threads = reinterpret_cast<ThreadPlan*>(take(plan.threads * sizeof(ThreadPlan)));
-  replay.handles = reinterpret_cast<pthread_t*>(take(plan.threads * sizeof(pthread_t)));
-  for (std::uint64_t lane = 0; lane < plan.lanes; lane++) {
+  replay.shared = reinterpret_cast<SharedSlot*>(take(header.shared_slots * sizeof(SharedSlot)));
+  replay.readings = reinterpret_cast<Reading*>(take(header.readings * sizeof(Reading)));
+  replay.lanes = reinterpret_cast<Lane*>(take(header.lanes * sizeof(Lane)));
+  replay.threads = reinterpret_cast<ThreadEntry*>(take(header.threads * sizeof(ThreadEntry)));
+  replay.handles = reinterpret_cast<pthread_t*>(take(header.threads * sizeof(pthread_t)));
+  for (std::uint64_t lane = 0; lane < header.lanes; lane++) {
     replay.lanes[lane].window = reinterpret_cast<Word*>(take(kWindow));
     replay.lanes[lane].slots = reinterpret_cast<void**>(take(lane_slots(lane) * sizeof(void*)));
   }
-  const std::uint64_t size = plan.threads * sizeof(ThreadPlan);
+  const std::uint64_t size = header.threads * sizeof(ThreadEntry);
   bool good = ::pread(replay.file, replay.threads, size, threads_at) == static_cast<ssize_t>(size);
-  for (std::uint64_t thread = 0; good && thread < plan.threads; thread++) {
-    good = replay.threads[thread].lane < plan.lanes;
+  for (std::uint64_t thread = 0; good && thread < header.threads; thread++) {
+    good = replay.threads[thread].lane < header.lanes;
     replay.others += thread != 0 && replay.threads[thread].starts != 0 ? 1 : 0;
   }
   return good;
 }
 
 void play(Replay& replay) {
-  all = &replay;
+  the_replay = &replay;
   replay.lanes[replay.threads[0].lane].busy.store(1);
   run_stream(replay, 0);
   wait_for(replay.finished, replay.others);

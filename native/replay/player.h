@@ -1,8 +1,8 @@
-// Plays the streams of an operations file (ops.h) against whatever malloc the process has.
+// Plays the streams of an operations file (ops.h) with the malloc of this process.
 //
-// All memory of its own is one mapping, made and touched before the first operation: windows of the streams, slot tables, plans.
-// It is as large when the replay begins as when it ends, so it can be told and taken off. No malloc is called but the trace's
-// (and what pthread_create calls, as it did in the program).
+// All memory of the replayer is one mapping: stream windows, slot tables and entries. It is made and touched before the first
+// operation. So its size does not change during the replay and can be subtracted from every reading. The only calls of malloc
+// are those of the trace and those of pthread_create, which the program made too.
 #pragma once
 
 #include <pthread.h>
@@ -19,17 +19,17 @@ enum class Touch : std::uint8_t { kNone, kPage, kFull };
 
 struct SharedSlot {
   void* block = nullptr;
-  Number turn{0};
+  Counter turn{0};
 };
 
-// What one thread at a time has: the window of its stream, and its own slots.
+// The memory of one running thread.
 struct Lane {
-  Word* window = nullptr;
-  void** slots = nullptr;
-  Number busy{0};
+  Word* window = nullptr;  // the current chunk of its stream
+  void** slots = nullptr;  // the table of its own slots
+  Counter busy{0};         // 1 while a thread has it
 };
 
-// What was read when all before it was done and nothing after.
+// Readings of one moment of the trace: all earlier operations are done and no later one has begun.
 struct Reading {
   std::uint64_t recorded = 0;  // nanoseconds of recorded time since the reading before
   std::uint64_t resident = 0;  // bytes
@@ -38,38 +38,40 @@ struct Reading {
 };
 
 struct Replay {
-  Plan plan;
+  OpsHeader header;
   int file = -1;  // of operations
   int statm = -1;
-  bool dry = false;  // call nothing, touch nothing: what the replay itself costs
+  bool dry = false;  // make no call and touch nothing, to measure the cost of the replayer itself
   Touch touch = Touch::kPage;
   std::size_t page = 4096;
 
-  ThreadPlan* threads = nullptr;
+  ThreadEntry* threads = nullptr;
   pthread_t* handles = nullptr;
   Lane* lanes = nullptr;
   SharedSlot* shared = nullptr;
-  Reading* readings = nullptr;  // one at a time, in the order of the trace
+  Reading* readings = nullptr;  // in the order of the trace; only one thread at a time writes
   std::uint64_t readings_taken = 0;
 
-  std::uint64_t own_bytes = 0;
-  std::uint32_t others = 0;  // threads that are started, without the first
+  std::uint64_t own_bytes = 0;  // of the mapping
+  std::uint32_t others = 0;     // threads that are started, without the first
 
-  Number epoch{0};     // all before it are done
-  Number arrived{0};   // threads that are done with it
-  Number finished{0};  // threads that are at the end of their stream
+  Counter epoch{0};     // the current one
+  Counter arrived{0};   // threads that have finished it
+  Counter finished{0};  // threads at the end of their stream
   std::atomic<std::uint64_t> events{0};
 };
 
-// Maps and touches all memory of the replay's own. False with a line on stderr.
+// Reads the header and the entries, and maps and touches all memory of the replayer. False if the file is not an operations file.
 bool prepare(Replay& replay);
 
-// Plays everything; returns when all streams are at their end. A call that is refused ends the process, with status 1.
+// Plays the whole trace. Returns when all streams are at their end. If the allocator refuses a call, the process ends with
+// status 1.
 void play(Replay& replay);
 
-// Resident memory and the clocks now, so much recorded time after the reading before.
+// Reads resident memory and the clocks. `recorded`: nanoseconds of recorded time since the previous reading.
 Reading read_now(const Replay& replay, std::uint64_t recorded);
 
+// Prints `what`, `number` and `then` on stderr as one line and ends the process with status 1.
 [[noreturn]] void die(const char* what, std::uint64_t number, const char* then);
 
 }  // namespace heapwright::replay

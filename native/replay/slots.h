@@ -1,4 +1,4 @@
-// Places for live objects, while a trace is made ready: those of one thread, and those that threads share.
+// Assigns slots to live objects while a trace is made ready for replay: slots of one thread, and slots that threads share.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,10 @@
 
 namespace heapwright::replay {
 
-inline constexpr std::size_t kEpochEvents = 4096;  // an epoch has no more: how far threads may drift apart
+inline constexpr std::size_t kEpochEvents =
+    4096;  // events of an epoch, at most: limits how far threads drift apart
 
-// A thread's own are handed out last in, first out, so that the table stays as small as the most that live at once.
+// Slots of one thread. The most recently freed slot is reused first, so the table has no more slots than objects live at once.
 class Slots {
  public:
   explicit Slots(std::uint64_t first = 0) : top_(first) {}
@@ -30,12 +31,12 @@ class Slots {
   std::uint64_t top_;
 };
 
-// Shared slots are handed out first in, first out, and only once some have gathered: who takes the slot that another thread has
-// just freed waits for that thread, and two of them would go in step.
+// Slots that threads share. The slot that was freed first is reused first, and only once kMinFree slots are free. A thread that
+// takes a slot which another thread has just freed must wait for that thread, and the two would run in lockstep.
 class SharedSlots {
  public:
   std::uint64_t take() {
-    if (free_.size() < kGathered) {
+    if (free_.size() < kMinFree) {
       return top_++;
     }
     const std::uint64_t slot = free_.front();
@@ -46,7 +47,7 @@ class SharedSlots {
   std::uint64_t top() const { return top_; }
 
  private:
-  static constexpr std::size_t kGathered = 2 * kEpochEvents;
+  static constexpr std::size_t kMinFree = 2 * kEpochEvents;
   std::deque<std::uint32_t> free_;
   std::uint64_t top_ = 0;
 };

@@ -1,5 +1,6 @@
-// The file of operations as it is written: a stream for each thread, in chained chunks. Chunks are numbered as they are begun, so
-// a stream knows where it goes on before it has got there.
+// Writes the operations file: one stream for each thread, in chained chunks.
+//
+// A chunk gets its number when its stream begins it. So a full chunk can name the next one before that has any words.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +17,18 @@ class OpsFile {
   OpsFile() = default;
   OpsFile(const OpsFile&) = delete;
   OpsFile& operator=(const OpsFile&) = delete;
-  ~OpsFile();  // what was not finished leaves no file
+  ~OpsFile();  // leaves no file unless finish() succeeded
 
-  bool create(const std::string& path, std::size_t threads, std::size_t most_lanes);
+  // Creates the file and leaves room for the header and the entries of so many threads and lanes.
+  bool create(const std::string& path, std::size_t threads, std::size_t max_lanes);
   std::uint32_t new_chunk() { return chunks_++; }
   bool write_chunk(std::uint32_t chunk, const std::vector<Word>& words);
-  // Writes the plan at the front and gives the file its name.
-  bool finish(Plan plan, const std::vector<ThreadPlan>& threads, const std::vector<LanePlan>& lanes);
+  // Writes header and entries at the front and renames the file to its path.
+  bool finish(OpsHeader header, const std::vector<ThreadEntry>& threads, const std::vector<LaneEntry>& lanes);
   const std::string& error() const { return error_; }
 
  private:
-  bool write(const void* bytes, std::size_t size, std::uint64_t place);
+  bool write(const void* bytes, std::size_t size, std::uint64_t offset);
   bool fail();
 
   std::string path_;
@@ -37,9 +39,10 @@ class OpsFile {
   std::string error_;
 };
 
+// The stream of one thread. Its current chunk is in memory.
 class Stream {
  public:
-  // The chunk the stream begins with; it is begun now if it was not yet.
+  // Begins the stream if it has not begun; returns its first chunk.
   std::uint32_t begin(OpsFile& file) {
     if (!begun_) {
       begun_ = true;
@@ -48,25 +51,25 @@ class Stream {
     }
     return first_;
   }
-  // Room for an operation with all that stands before it; false where the file cannot be written.
-  bool room(OpsFile& file) {
+  // Makes room for one operation with its prefixes; false if the file cannot be written.
+  bool make_room(OpsFile& file) {
     (void)begin(file);
-    if (words_.size() + kGroup < kChunkWords) {
+    if (words_.size() + kMaxOpWords < kChunkWords) {
       return true;
     }
     const std::uint32_t next = file.new_chunk();
     words_.push_back(word(kNext, 0, next));
-    const bool good = file.write_chunk(current_, words_);
+    const bool written = file.write_chunk(current_, words_);
     words_.clear();
     current_ = next;
-    return good;
+    return written;
   }
   void put(Word w) { words_.push_back(w); }
-  // Writes what is left and gives the memory back.
+  // Writes the last chunk and frees its memory.
   bool close(OpsFile& file) {
-    const bool good = file.write_chunk(current_, words_);
+    const bool written = file.write_chunk(current_, words_);
     std::vector<Word>().swap(words_);
-    return good;
+    return written;
   }
   bool begun() const { return begun_; }
 

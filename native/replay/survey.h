@@ -1,4 +1,4 @@
-// The first pass over a trace to be replayed: what can only be known by looking ahead.
+// The first pass over a trace that is made ready for replay: collects what needs a look ahead.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 namespace heapwright::replay {
 
 struct ThreadFacts {
-  std::uint64_t last = 0;  // the number of its last event
-  bool ends = false;       // before the trace does
+  std::uint64_t last = 0;  // number of its last event
+  bool ends = false;       // whether it ends before the trace does
 };
 
 struct Survey {
-  std::vector<bool> used;      // by object: used after it was made
-  std::vector<bool> crossing;  // by object: by another thread than its maker
-  std::unordered_map<std::uint64_t, std::uint64_t>
-      touched;  // by object: how many bytes ever were, where it is known
+  std::vector<bool> used;      // by object: whether any event uses it after its allocation
+  std::vector<bool> crossing;  // by object: whether a thread uses it that did not allocate it
+  // By object: bytes of it that were ever touched, if known.
+  std::unordered_map<std::uint64_t, std::uint64_t> touched;
   std::vector<ThreadFacts> threads;
-  std::uint64_t duration = 0;
+  std::uint64_t duration = 0;  // nanoseconds
   std::uint64_t peak_live_bytes = 0;
 };
 

@@ -1,5 +1,6 @@
-// Waiting for a number to come up: a little spinning, then sleep. Who passes the number on makes a system call only if somebody
-// sleeps. Nothing here allocates.
+// Lets threads of the replayer wait until a counter has a value: they spin for a moment and then sleep.
+//
+// A thread that changes a counter makes a system call only if another thread sleeps. Nothing here allocates memory.
 #pragma once
 
 #include <linux/futex.h>
@@ -12,9 +13,9 @@
 
 namespace heapwright::replay {
 
-using Number = std::atomic<std::uint32_t>;
+using Counter = std::atomic<std::uint32_t>;
 
-inline Number sleepers{0};  // in the whole process
+inline Counter sleepers{0};  // threads of the process that sleep, or are about to
 
 inline void pause_a_little() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -24,20 +25,21 @@ inline void pause_a_little() {
 #endif
 }
 
-inline long futex(Number& number, int what, std::uint32_t value) {
+inline long futex(Counter& number, int what, std::uint32_t value) {
   return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&number), what | FUTEX_PRIVATE_FLAG, value,
                    nullptr, nullptr, 0);
 }
 
-// Returns once `number` is `wanted`; what was done before it became so is seen.
-inline void wait_for(Number& number, std::uint32_t wanted) {
+// Returns once `number` is `wanted`. Everything that other threads did before they set it is then visible.
+inline void wait_for(Counter& number, std::uint32_t wanted) {
   for (int i = 0; i < 100; i++) {
     if (number.load(std::memory_order_acquire) == wanted) {
       return;
     }
     pause_a_little();
   }
-  // Sleeper and waker both write first and look then, so at least one sees the other.
+  // The sleeper writes `sleepers` and then reads `number`; the waker writes `number` and then reads `sleepers`. In that order
+  // at least one of them sees the write of the other, so no wake-up is lost.
   sleepers.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
     const std::uint32_t seen = number.load(std::memory_order_seq_cst);
@@ -49,18 +51,18 @@ inline void wait_for(Number& number, std::uint32_t wanted) {
   sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
-inline void wake(Number& number) {
+inline void wake(Counter& number) {
   if (sleepers.load(std::memory_order_seq_cst) != 0) {
     (void)futex(number, FUTEX_WAKE, INT_MAX);
   }
 }
 
-inline void pass_on(Number& number, std::uint32_t value) {
+inline void set_and_wake(Counter& number, std::uint32_t value) {
   number.store(value, std::memory_order_seq_cst);
   wake(number);
 }
 
-inline void one_more(Number& number) {
+inline void increment_and_wake(Counter& number) {
   number.fetch_add(1, std::memory_order_seq_cst);
   wake(number);
 }

@@ -1,5 +1,5 @@
-// Making a trace ready for replay: the operations are played here one at a time, by the rules of ops.h, and must come out as the
-// trace was. Every order that the rules allow is a schedule; several are drawn at random.
+// Tests making a trace ready for replay. The tests play the operations one at a time by the rules of ops.h, and compare with the
+// trace. Every order that the rules allow is a schedule; the tests draw several at random.
 #include "replay/expand.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class Expand : public ::testing::Test {
   std::string path_ = ::testing::TempDir() + "ops." + std::to_string(::getpid());
 };
 
-// Threads that come and go: a thread's start first, its end last.
+// A trace with threads that start and end. The first event of a thread is its start, the last one its end.
 std::vector<Event> with_threads(std::uint64_t seed, std::size_t count, std::uint32_t threads) {
   std::vector<Event> events = trace::random_events(seed, count, threads);
   std::mt19937_64 random(seed);
@@ -101,7 +101,7 @@ TEST_F(Expand, EveryScheduleReplaysTheTrace) {
     }
     EXPECT_EQ(done.events, calls);
     for (std::uint64_t schedule = 0; schedule < 3; schedule++) {
-      Model model(path_, seed * 10 + schedule);
+      ReplayModel model(path_, seed * 10 + schedule);
       EXPECT_EQ(model.run(), "") << "seed " << seed;
       EXPECT_EQ(model.calls, calls);
       EXPECT_EQ(model.live, live);
@@ -116,12 +116,12 @@ TEST_F(Expand, OneThreadNeedsNoOrder) {
   const Expanded done = expand_events(trace::random_events(1, 20000, 1));
   EXPECT_EQ(done.epochs, 1U);
   EXPECT_EQ(done.shared_slots, 0U);
-  Model model(path_, 1);
+  ReplayModel model(path_, 1);
   EXPECT_EQ(model.run(), "");
   EXPECT_EQ(model.calls, done.events);
 }
 
-// Two threads that free what they make at every turn: however much they ask for in all, they cannot get ahead of each other.
+// Two threads allocate a block and free it, again and again. However many bytes they allocate in all, neither can get ahead.
 TEST_F(Expand, WhatIsSteadyDoesNotDrift) {
   std::vector<Event> events;
   std::uint64_t made = 0;
@@ -136,7 +136,7 @@ TEST_F(Expand, WhatIsSteadyDoesNotDrift) {
   }
   const Expanded done = expand_events(events);
   EXPECT_LE(done.epochs, events.size() / 4096 + 2 * 500 + 2);  // and 500 readings of memory
-  Model model(path_, 1);
+  ReplayModel model(path_, 1);
   EXPECT_EQ(model.run(), "");
   EXPECT_LE(model.peak, done.peak_live_bytes + (64 << 10));
 }
@@ -155,8 +155,8 @@ TEST_F(Expand, LanesAreHandedOn) {
   EXPECT_EQ(expand_events(events).lanes, 2U);
 }
 
-// Thread 1 starts thread 7 in the lane that thread 0 had waited for and given to thread 4, which has ended, too: if all of it is in
-// one epoch, thread 7 must not come before thread 4, for it stays.
+// Thread 0 joins a thread and gives its lane to thread 4, which ends too. Thread 1 then starts thread 7. If all this is in one
+// epoch, thread 7 must not get that lane before thread 4: thread 7 never ends, and thread 4 would wait forever.
 TEST_F(Expand, ALaneIsHandedOnByWhoWaitedForIt) {
   constexpr Kind kBegins = Kind::kThreadStart;
   constexpr Kind kActs = Kind::kPhase;
@@ -187,17 +187,17 @@ TEST_F(Expand, ALaneIsHandedOnByWhoWaitedForIt) {
   }
   expand_events(events);
   for (std::uint64_t schedule = 0; schedule < 50; schedule++) {
-    EXPECT_EQ(Model(path_, schedule).run(), "");
+    EXPECT_EQ(ReplayModel(path_, schedule).run(), "");
   }
 }
 
-// A number that no event has: a trace from elsewhere may leave some out.
+// A trace from another tool may leave out thread numbers.
 TEST_F(Expand, ThreadsThatNeverAppearAreNotWaitedFor) {
   std::vector<Event> events(2);
   events[1].thread = 3;
   events[1].object = 1;
   EXPECT_EQ(expand_events(events).threads, 4U);
-  Model model(path_, 1);
+  ReplayModel model(path_, 1);
   EXPECT_EQ(model.run(), "");
 }
 

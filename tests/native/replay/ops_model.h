@@ -1,6 +1,7 @@
-// Plays an operations file by the rules of ops.h, a thread at a time as chance has it, with a shadow of what lives in which slot.
-// For the tests of what makes such files: `run` says what is wrong with one, by any schedule that the rules allow. Whatever
-// is in the file, nothing is read outside of it.
+// Plays an operations file by the rules of ops.h in the tests, one operation of a randomly chosen thread at a time.
+//
+// It keeps a shadow of the objects in all slots. run() tries one schedule that the rules allow and returns the fault of
+// the file. The model never reads outside of the file, however damaged it is.
 #pragma once
 
 #include <algorithm>
@@ -18,60 +19,60 @@
 
 namespace heapwright::replay {
 
-class Model {
+class ReplayModel {
  public:
-  Model(const std::string& path, std::uint64_t seed) : random_(seed) {
+  ReplayModel(const std::string& path, std::uint64_t seed) : random_(seed) {
     std::ifstream file(path, std::ios::binary);
     bytes_.assign(std::istreambuf_iterator<char>(file), {});
-    expect(bytes_.size() >= sizeof plan_, "there is no plan");
+    expect(bytes_.size() >= sizeof header_, "the file has no header");
     if (wrong_.empty()) {
-      std::memcpy(&plan_, bytes_.data(), sizeof plan_);
-      const std::uint64_t room = bytes_.size() - sizeof plan_;
-      expect(plan_.magic == kOpsMagic && plan_.threads > 0 && plan_.lanes > 0, "the plan is none");
-      expect(plan_.threads <= room / sizeof(ThreadPlan) && plan_.lanes <= plan_.threads &&
-                 plan_.shared_slots <= kMaxSlots,
-             "the plan is of more than there is");
+      std::memcpy(&header_, bytes_.data(), sizeof header_);
+      const std::uint64_t room = bytes_.size() - sizeof header_;
+      expect(header_.magic == kOpsMagic && header_.threads > 0 && header_.lanes > 0, "the header is invalid");
+      expect(header_.threads <= room / sizeof(ThreadEntry) && header_.lanes <= header_.threads &&
+                 header_.shared_slots <= kMaxSlots,
+             "the header names more than the file holds");
     }
     if (!wrong_.empty()) {
       return;
     }
-    threads_.resize(plan_.threads);
+    threads_.resize(header_.threads);
     for (std::size_t i = 0; i < threads_.size(); i++) {
-      std::memcpy(&threads_[i].plan, bytes_.data() + sizeof plan_ + i * sizeof(ThreadPlan),
-                  sizeof(ThreadPlan));
-      expect(threads_[i].plan.lane < plan_.lanes, "a thread has no lane");
+      std::memcpy(&threads_[i].entry, bytes_.data() + sizeof header_ + i * sizeof(ThreadEntry),
+                  sizeof(ThreadEntry));
+      expect(threads_[i].entry.lane < header_.lanes, "a thread has no lane");
     }
-    for (std::uint64_t lane = 0; lane < plan_.lanes; lane++) {
+    for (std::uint64_t lane = 0; lane < header_.lanes; lane++) {
       lanes_.push_back(
-          read<LanePlan>(sizeof plan_ + plan_.threads * sizeof(ThreadPlan) + lane * sizeof(LanePlan)).slots);
+          read<LaneEntry>(sizeof header_ + header_.threads * sizeof(ThreadEntry) + lane * sizeof(LaneEntry))
+              .slots);
     }
-    shared_.resize(plan_.shared_slots);
-    lane_busy_.resize(plan_.lanes);
+    shared_.resize(header_.shared_slots);
+    lane_busy_.resize(header_.lanes);
     begin(0);
   }
 
-  // Plays to the end; what is wrong, or nothing.
+  // Plays to the end. Returns the first fault, or an empty string.
   std::string run() {
     while (wrong_.empty()) {
       std::vector<std::size_t> able;
-      bool left = false;
+      bool any_running = false;
       for (std::size_t i = 0; i < threads_.size(); i++) {
-        left = left || threads_[i].running;
+        any_running = any_running || threads_[i].running;
         if (threads_[i].running && can(threads_[i])) {
           able.push_back(i);
         }
       }
       if (able.empty()) {
-        expect(!left, "it comes to a standstill");
+        expect(!any_running, "the threads wait for each other");
         break;
       }
       step(threads_[able[random_() % able.size()]]);
     }
-    expect(calls == plan_.events, "the plan has another number of calls");
-    expect(readings_ == plan_.readings, "the plan has another number of readings");
+    expect(calls == header_.events, "the header has another number of calls");
+    expect(readings_ == header_.readings, "the header has another number of readings");
     for (const Thread& thread : threads_) {
-      expect(thread.begun == (thread.plan.starts != 0),
-             "a thread is started that does not start, or never is");
+      expect(thread.begun == (thread.entry.starts != 0), "a thread is started against its entry, or never");
     }
     return wrong_;
   }
@@ -79,7 +80,7 @@ class Model {
   std::uint64_t calls = 0;
   std::uint64_t live = 0;
   std::uint64_t peak = 0;
-  const Plan& plan() const { return plan_; }
+  const OpsHeader& header() const { return header_; }
 
  private:
   struct Slot {
@@ -88,7 +89,7 @@ class Model {
     std::uint32_t turn = 0;
   };
   struct Thread {
-    ThreadPlan plan;
+    ThreadEntry entry;
     bool begun = false;
     bool running = false;
     bool ended = false;
@@ -118,25 +119,25 @@ class Model {
       return;
     }
     Thread& thread = threads_[number];
-    expect(!lane_busy_[thread.plan.lane], "two threads have one lane");
-    lane_busy_[thread.plan.lane] = true;
+    expect(!lane_busy_[thread.entry.lane], "two threads have one lane");
+    lane_busy_[thread.entry.lane] = true;
     thread.begun = thread.running = true;
-    thread.chunk = thread.plan.chunk;
+    thread.chunk = thread.entry.chunk;
   }
   Word look(const Thread& thread, std::size_t ahead = 0) const {
-    return read<Word>(plan_.first_chunk + thread.chunk * kChunkBytes + (thread.at + ahead) * sizeof(Word));
+    return read<Word>(header_.first_chunk + thread.chunk * kChunkBytes + (thread.at + ahead) * sizeof(Word));
   }
   bool can(const Thread& thread) {
     const Word w = look(thread);
     if (op_of(w) == kEpoch) {
-      return thread.parts > 0 || argument_of(w) == epoch_;  // leaving is never waited for, entering is
+      return thread.parts > 0 || argument_of(w) == epoch_;  // only entering an epoch waits, leaving one never does
     }
     if (op_of(w) == kSpawn || op_of(w) == kJoin) {
       if (!expect(argument_of(w) < threads_.size(), "there is no such thread")) {
         return false;
       }
       const Thread& other = threads_[argument_of(w)];
-      return op_of(w) == kSpawn ? !lane_busy_[other.plan.lane] : other.ended && other.plan.ends != 0;
+      return op_of(w) == kSpawn ? !lane_busy_[other.entry.lane] : other.ended && other.entry.ends != 0;
     }
     bool shared = false;
     std::uint64_t turn = 0;
@@ -162,9 +163,9 @@ class Model {
     leave(thread);
     thread.running = false;
     thread.ended = true;
-    if (thread.plan.ends != 0) {
+    if (thread.entry.ends != 0) {
       expect(ends, "a thread that ends does not");
-      lane_busy_[thread.plan.lane] = false;
+      lane_busy_[thread.entry.lane] = false;
     }
   }
   void step(Thread& thread) {
@@ -187,7 +188,7 @@ class Model {
     }
     switch (op_of(w)) {
       case kNext:
-        expect(argument_of(w) < plan_.chunks && argument_of(w) > thread.chunk,
+        expect(argument_of(w) < header_.chunks && argument_of(w) > thread.chunk,
                "there is no such chunk, or it was");
         thread.chunk = argument_of(w);
         thread.at = 0;
@@ -214,11 +215,11 @@ class Model {
   }
   void call(Thread& thread, Word w, bool shared, std::uint64_t size) {
     const std::uint64_t number = slot_of(w);
-    if (!expect(number < (shared ? shared_.size() : lanes_[thread.plan.lane]), "there is no such slot")) {
+    if (!expect(number < (shared ? shared_.size() : lanes_[thread.entry.lane]), "there is no such slot")) {
       return;
     }
     calls++;
-    Slot& slot = shared ? shared_[number] : own_[{thread.plan.lane, number}];
+    Slot& slot = shared ? shared_[number] : own_[{thread.entry.lane, number}];
     const bool dummy = !shared && number == 0;
     if (op_of(w) == kMalloc || op_of(w) == kCalloc || op_of(w) == kAligned) {
       expect(!slot.full || dummy, "a slot is taken twice");
@@ -227,9 +228,9 @@ class Model {
       slot.size = size;
       live += size;
     } else {
-      expect(slot.full && !dummy, "what is not there is used");
+      expect(slot.full && !dummy, "a slot without an object is used");
       if (op_of(w) == kRealloc) {
-        expect(look(thread) <= std::min(slot.size, size), "more has been touched than there was");
+        expect(look(thread) <= std::min(slot.size, size), "more bytes are touched than the block has");
         thread.at++;
         live += size - slot.size;
         slot.size = size;
@@ -245,7 +246,7 @@ class Model {
   std::mt19937_64 random_;
   std::string bytes_;
   std::string wrong_;
-  Plan plan_;
+  OpsHeader header_;
   std::vector<Thread> threads_;
   std::vector<std::uint64_t> lanes_;  // slots of each
   std::vector<Slot> shared_;

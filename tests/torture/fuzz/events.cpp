@@ -93,7 +93,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   PROMISE(expanded != !error.empty());
   PROMISE(!expanded || done.peak_live_bytes == source->summary()->peak_live_bytes);
   for (std::uint64_t schedule = 0; expanded && schedule < 2; ++schedule) {
-    replay::Model played(path + ".ops", schedule);
+    replay::ReplayModel played(path + ".ops", schedule);
     const std::string wrong = played.run();
     if (!wrong.empty()) {
       fuzz::broken(wrong.c_str(), __FILE__, __LINE__);
