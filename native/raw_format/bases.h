@@ -1,4 +1,5 @@
-// The addresses that a block's addresses are told from: the encoder and the decoder keep the same four. format.h says why.
+// Keeps the four base addresses from which the addresses of a block are counted. The encoder and
+// the decoder of a block keep the same four; format.h says why.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 
 namespace heapwright::raw {
 
-// From a base to an address, in units: small for near ones in either direction.
+// The distance from a base to an address in units of kAddressUnit, zigzag-encoded.
 struct Distance {
   std::uint64_t zigzag;
   unsigned base;
@@ -16,8 +17,8 @@ struct Distance {
 
 class Bases {
  public:
-  // From the nearest of them. The base is kept in the low bits while they are compared, so that no branch depends on which
-  // it is; a unit has 61 bits, its zigzag 62.
+  // Returns the distance of an address from the nearest base. The comparison carries the number of
+  // the base in the low bits, so that it needs no branch; a unit has 61 bits, its zigzag 62.
   [[gnu::always_inline]] Distance nearest(std::uint64_t unit) const {
     std::array<std::uint64_t, kBases> distances;
     for (unsigned i = 0; i < kBases; ++i) {
@@ -26,24 +27,25 @@ class Bases {
       distances[i] = zigzag * kBases + i;
     }
     static_assert(kBases == 4);
-    const std::uint64_t least =
+    const std::uint64_t best =
         std::min(std::min(distances[0], distances[1]), std::min(distances[2], distances[3]));
-    return {.zigzag = least / kBases, .base = static_cast<unsigned>(least % kBases)};
+    return {.zigzag = best / kBases, .base = static_cast<unsigned>(best % kBases)};
   }
 
-  // What lies at this distance.
+  // Returns the address at this distance.
   std::uint64_t unit(Distance distance) const {
     return at_[distance.base] + ((distance.zigzag >> 1) ^ (0 - (distance.zigzag & 1)));
   }
 
-  // An address was told: its base follows it, or it is a place of its own.
+  // Takes in an address that was written or read: it replaces its base if it is near, else the next
+  // base in turn.
   [[gnu::always_inline]] void update(Distance distance, std::uint64_t unit) {
-    const bool place = distance.zigzag > 0xffff;
-    next_ = (next_ + unsigned{place}) % kBases;
-    at_[place ? next_ : distance.base] = unit;
+    const bool far = distance.zigzag > 0xffff;
+    next_ = (next_ + unsigned{far}) % kBases;
+    at_[far ? next_ : distance.base] = unit;
   }
 
-  // The next in turn becomes this address.
+  // Replaces the next base in turn by an address that is too far from every base.
   Distance replace_next(std::uint64_t unit) {
     next_ = (next_ + 1) % kBases;
     at_[next_] = unit;

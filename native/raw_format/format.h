@@ -1,30 +1,36 @@
-// The recorder's raw file, as it lies on disk; docs/trace-format.md draws it. Everything is little-endian.
+// Defines the layout of the recorder's raw file; docs/trace-format.md draws it. All numbers are
+// little-endian.
 //
-//   | file header | block 0 | block 1 | block 2 | …      64 KiB each; the header fills a block's place of its own
+//   | file header | block 0 | block 1 | block 2 | …      64 KiB each
 //
-// A block belongs to one writer (a thread borrows a writer while it lives) and can be decoded by itself:
+// A block belongs to one writer and can be decoded by itself. A thread keeps one writer while it
+// lives.
 //
 //   | block header, 32 bytes | record | record | … | zeroes |
 //
-// A record begins with a tag that is never zero, and its tag is the last thing of it to be stored. So what a killed process
-// leaves is whole records and then zeroes.
+// A record begins with a tag that is never zero, and the tag is stored last. So a killed process
+// leaves complete records, and behind them a zero instead of a tag.
 //
-//   tag, kinds 1-6:   7-6    5      4-3     2-0
-//                   | base | size | where | kind |       then: [stamp, 1 byte] [address, 1-4 bytes] [size, 1 or 2]
-//   tag, kind 7:      7-3    2-0
-//                   | what  | 7    |                     then: [length, 1 byte] [value, that many bytes]
+//   tag, kinds 1-6:   7-6    5      4-3     2-0         then: [stamp, 1 byte] [address, 1-4 bytes]
+//                   | base | size | where | kind |            [size, 1 or 2 bytes]
+//   tag, kind 7:      7-3     2-0
+//                   | Other | 7 |                       then: [length, 1 byte] [value, that many bytes]
 //
-//   stamp    after a kStamped: the clock goes on by this much before the event, 0-255 units; else the clock stands
-//   address  zigzag of the difference to one of four bases, in units of 8 bytes; 'where' is 0-3 for 1-4 bytes
-//            one further away has a kFar in front of it, and the difference 0
-//   size     of kMalloc, kCalloc and kRealloc; 'size' is 0 or 1 for 1 or 2 bytes; what is above them is in a kLarge before it
+//   stamp    only behind a kStamped record of the block: the units of the clock that pass before
+//            this event, 0-255; without stamps the clock stands still
+//   address  zigzag of the difference to one of four bases, in units of 8 bytes; 'where' is 0-3 for
+//            1-4 bytes; an address further away has a kNewBase record in front and the difference 0
+//   size     of kMalloc, kCalloc and kRealloc; 'size' is 0 or 1 for 1 or 2 bytes; a kSizeHighBits
+//            record in front holds the higher bits
 //
-// The bases are addresses that came before, 0 in the beginning of a block, and the encoder takes the nearest. If the
-// difference fits two bytes that base becomes the address; otherwise the next in turn does, for this is a new place. So the
-// bases settle where the program is busy: arenas, slabs of one size, what another thread gave away.
+// The four bases are earlier addresses, 0 at the beginning of a block, and the encoder uses the
+// nearest one. If the difference fits in two bytes, the address replaces that base. Otherwise it
+// replaces the next base in turn. So the bases settle at the places that the program uses most, such
+// as arenas, slabs of one size class, or the blocks that another thread allocated.
 //
-// A writer that is the only one stamps every 32nd event, by a kClock: its events are in order anyway. As soon as there is
-// another one each event is stamped, because only stamps tell the order between writers.
+// While there is only one writer, it writes a kClock record at every 32nd event, because its events
+// are in order anyway. As soon as there is a second writer, every event has a stamp, because only
+// stamps tell the order between writers.
 #pragma once
 
 #include <atomic>
@@ -39,13 +45,13 @@ inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
 inline constexpr std::size_t kBlockBytes = 64 * 1024;
 inline constexpr std::size_t kAddressUnit = 8;
 inline constexpr unsigned kBases = 4;
-inline constexpr unsigned kEventsPerStamp = 32;  // events of an only writer for one stamp
-// After so long without an event a writer asks how long its thread has waited for a processor: units of the clock, about 200
-// microseconds.
+inline constexpr unsigned kEventsPerStamp = 32;  // for the only writer of a process
+// After this long without an event, a writer records how long its thread has waited for a
+// processor. In units of the clock, about 200 microseconds.
 inline constexpr std::uint64_t kPause = 20'000;
 
-// Writers that threads keep, and some more for single events of who has none: a thread that is ending, a signal handler that
-// came between.
+// The writers that threads keep, and spare writers for single events of a thread that cannot use
+// one: it is exiting, or a signal handler has interrupted the recorder.
 inline constexpr std::uint32_t kThreadWriters = 4096;
 inline constexpr std::uint32_t kSpareWriters = 32;
 inline constexpr std::uint32_t kWriters = kThreadWriters + kSpareWriters;
@@ -54,34 +60,34 @@ enum class Tag : std::uint8_t {
   kEnd = 0,  // the whole byte is zero
   kMalloc,
   kCalloc,
-  kRealloc,  // follows a kRelease: the object's new address and size
+  kRealloc,  // follows a kReallocBegin: the object's new address and size
   kFree,
-  kFreeSized,     // the size is the object's: another one would be an error of the program
+  kFreeSized,     // has no size: the program must pass the size of the object
   kReallocBegin,  // this address is about to be reallocated
   kOther,
 };
 
 enum class Other : std::uint8_t {
-  // In front of what they are about.
-  kClock = 1,     // the clock goes on by this many units
-  kNewBase,       // the next base in turn is now this address, in units
-  kStamped,       // from here to the end of the block each event has a stamp
+  // Prefixes: they describe the records that follow.
+  kClock = 1,     // this many units of the clock pass
+  kNewBase,       // the next base in turn is now this address, in units of kAddressUnit
+  kStamped,       // each event from here to the end of the block has a stamp
   kSizeHighBits,  // of the kMalloc, kCalloc or kRealloc that follows: its size without the low 16 bits
-  kThread,        // this thread has the writer from here on
+  kThread,        // the records that follow are of this thread
   kAlignment,     // of the kMalloc that follows, as its logarithm
-  kTouched,       // of the kFree, kFreeSized or kLive that follows: resident bytes
-  // By themselves.
-  kThreadStart,    // this thread has the writer from here on, and is new
-  kThreadEnd,      // this thread ends
-  kLive,           // a large block at this address is live as the process ends; 4 * zigzag + base
-  kReallocFailed,  // the reallocation failed: the object stays where it is
-  kReallocFreed,   // the reallocation was to size 0, and freed the object
-  kUsableSize,     // address as above
-  kFork,           // the child's process id
-  kPhase,          // number in the header's table
-  kResident,       // bytes
-  kInternalBlock,  // a block that the allocator made for itself by calling malloc; address as above
-  kWaited,  // nanoseconds that the thread was ready to run since the last of these, and another had the processor
+  kTouched,       // of the kFree, kFreeSized or kLive that follows: its resident bytes
+  // Records by themselves.
+  kThreadStart,    // the records that follow are of this thread, which is new
+  kThreadEnd,      // this thread exits
+  kLive,           // a large block at this address is live as the process exits; 4 * zigzag + base
+  kReallocFailed,  // the reallocation failed: the object stays as it is
+  kReallocFreed,   // the reallocation was to size 0 and freed the object
+  kUsableSize,     // malloc_usable_size; the address as in kLive
+  kFork,           // the process id of the child
+  kPhase,          // the number of a phase in the header's table
+  kResident,       // resident bytes of the process
+  kInternalBlock,  // a block that the allocator got for itself by malloc; the address as in kLive
+  kWaited,         // nanoseconds since the last kWaited that the thread was ready to run but had no processor
 };
 
 enum class ClockKind : std::uint32_t { kTsc, kMonotonic };
@@ -89,7 +95,7 @@ enum class ClockKind : std::uint32_t { kTsc, kMonotonic };
 inline constexpr unsigned kTicksShift = 5;
 inline constexpr unsigned kNanosecondsShift = 3;
 
-// How the recording of a process came to its end; kRunning in a file at rest: it was killed.
+// How the recording ended. A file that still says kRunning after the process is gone was killed.
 enum class Ending : std::uint32_t { kRunning, kExited, kReplaced, kStopped };
 
 struct PhaseName {
@@ -109,20 +115,21 @@ struct FileHeader {
   std::uint64_t parent;
   std::uint64_t start;              // seconds since 1970
   std::uint64_t resident_at_start;  // bytes
-  std::uint64_t forked;             // 1: the process began as a copy and has memory of its parent's
-  // Two moments on the clock and in nanoseconds; the second is brought up to date again and again.
+  std::uint64_t forked;             // 1: a fork of a recorded process, with blocks of its parent
+  // Two moments, each in units of the clock and in nanoseconds. The second is updated during the
+  // run.
   std::uint64_t first_stamp, first_ns;
   std::atomic<std::uint64_t> last_stamp, last_ns;
-  std::atomic<std::uint64_t> blocks;   // claimed so far
-  std::atomic<std::uint64_t> failed;   // calls that were refused memory
-  std::atomic<std::uint32_t> threads;  // so far
+  std::atomic<std::uint64_t> blocks;   // number of blocks so far
+  std::atomic<std::uint64_t> failed;   // number of calls that got no memory
+  std::atomic<std::uint32_t> threads;  // number of threads so far
   std::atomic<Ending> ending;
   std::atomic<std::uint32_t> error;   // kStopped: errno
-  std::atomic<std::uint32_t> phases;  // places taken in the table
-  char allocator[512];                // the library that malloc came from
+  std::atomic<std::uint32_t> phases;  // number of phases in the table
+  char allocator[512];                // the library of the real malloc
   char executable[1024];
   std::uint32_t command_bytes;
-  char command[16384];  // the words, each with a zero after it; cut where it is longer
+  char command[16384];  // the words, each with a zero after it; cut off if longer
   PhaseName phase[kMaxPhases];
 };
 static_assert(sizeof(FileHeader) <= kBlockBytes);
@@ -132,9 +139,9 @@ static_assert(offsetof(FileHeader, pid) == 24 && offsetof(FileHeader, executable
 struct BlockHeader {
   std::uint32_t magic;  // stored last
   std::uint32_t writer;
-  std::uint64_t sequence;  // of this writer's blocks, from 0
-  std::uint64_t clock;     // where it stands as the block begins
-  std::uint32_t thread;    // whose the first record is
+  std::uint64_t sequence;  // among this writer's blocks, from 0
+  std::uint64_t clock;     // at the beginning of the block
+  std::uint32_t thread;    // that makes the first record
   std::uint32_t reserved;
 };
 static_assert(sizeof(BlockHeader) == 32);

@@ -1,4 +1,5 @@
-// Reads the records of one block. Any bytes will do: what makes no sense ends the block, nothing is read outside of it.
+// Decodes the records of one block. Any bytes are safe: the first invalid record ends the block,
+// and nothing outside the block is read.
 #pragma once
 
 #include <span>
@@ -10,11 +11,11 @@ namespace heapwright::raw {
 
 struct Record {
   Tag tag = Tag::kEnd;
-  Other other = Other::kClock;  // where tag is kOther
+  Other other = Other::kClock;  // if tag is kOther
   std::uint64_t address = 0;
   std::uint64_t size = 0;
-  std::uint64_t value = 0;  // of kOther; for kLive and kUsableSize it is in `address`
-  std::uint64_t clock = 0;  // at the record, itself counted in
+  std::uint64_t value = 0;  // of kOther; kLive, kUsableSize and kInternalBlock use `address`
+  std::uint64_t clock = 0;  // after this record
 };
 
 class BlockDecoder {
@@ -22,13 +23,13 @@ class BlockDecoder {
   enum class Result : std::uint8_t { kRecord, kEnd, kCorrupt };
 
   BlockDecoder() = default;
-  // The whole block, its header included; shorter where the file is cut.
+  // `block` is the whole block with its header; it is shorter if the file is truncated.
   explicit BlockDecoder(std::span<const std::uint8_t> block);
 
   Result next(Record& record);
-  // Bytes from here to the last that is not zero: what is lost after kCorrupt.
+  // Returns the bytes up to the last one that is not zero; after kCorrupt they are lost.
   std::size_t unread_bytes() const;
-  // Bytes of the block that were read, its header included.
+  // Returns the bytes of the block that were read, with its header.
   std::size_t used() const { return at_; }
 
  private:
@@ -40,7 +41,7 @@ class BlockDecoder {
   std::span<const std::uint8_t> bytes_;
   std::size_t at_ = 0;
   std::uint64_t clock_ = 0;
-  std::uint64_t large_ = 0;  // of the size that comes, what is above 16 bits
+  std::uint64_t large_ = 0;  // the bits above 16 of the next size
   bool stamped_ = false;
   Bases bases_;
 };

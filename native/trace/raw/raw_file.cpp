@@ -65,7 +65,7 @@ void RawFile::find_blocks(std::uint64_t bytes) {
     BlockHeader block{};
     const std::size_t got = read_at(where, &block, sizeof(block));
     if (got < sizeof(block) || block.magic != kBlockMagic || block.writer >= kWriters) {
-      // Claimed and not begun when the process ended, or damaged.
+      // The process ended before it began this block (all zero), or the block is damaged.
       const BlockHeader none{};
       if (std::memcmp(&block, &none, sizeof(block)) != 0) {
         lost_ += std::min<std::uint64_t>(bytes - where, kBlockBytes);

@@ -1,4 +1,5 @@
-// A raw file on disk: its header, and which blocks belong to which writer in which order. The blocks' contents are read when asked for.
+// Reads a raw file from disk: its header, and a list of its blocks by writer and sequence. The
+// contents of a block are read on demand.
 #pragma once
 
 #include <memory>
@@ -17,20 +18,20 @@ struct BlockLocation {
 
 class RawFile {
  public:
-  // nullptr with one line in `error` where nothing of it can be used.
+  // Opens a file. Returns nullptr, with one line in `error`, if nothing of it can be used.
   static std::unique_ptr<RawFile> open(const std::string& path, std::string& error);
   ~RawFile();
   RawFile(const RawFile&) = delete;
   RawFile& operator=(const RawFile&) = delete;
 
   const FileHeader& header() const { return *reinterpret_cast<const FileHeader*>(header_.data()); }
-  // Sorted by writer, then sequence.
+  // All blocks, sorted by writer, then sequence.
   const std::vector<BlockLocation>& blocks() const { return blocks_; }
-  // Bytes of blocks whose header makes no sense.
+  // The bytes of blocks with an invalid header.
   std::uint64_t lost_bytes() const { return lost_; }
-  // The file ends within a block.
+  // Whether the file ends within a block.
   bool truncated() const { return truncated_; }
-  // A block's bytes, fewer where the file ends within it.
+  // Reads the bytes of a block into `into`, fewer if the file ends within it. Returns `into`.
   std::vector<std::uint8_t>& read(const BlockLocation& block, std::vector<std::uint8_t>& into) const;
 
  private:

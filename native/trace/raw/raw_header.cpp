@@ -53,7 +53,7 @@ ClockConversion::ClockConversion(const FileHeader& raw)
     units_ = 1;
     ns_ = 1U << raw::kNanosecondsShift;
   } else if (units_ == 0 || units_ > kSane || ns_ < 1000 || ns_ > kSane) {
-    // It ended before the clock was compared with another: as if of 3.2 GHz.
+    // The process ended before the header had two useful moments. Assume a processor of 3.2 GHz.
     units_ = 1;
     ns_ = 10;
   }

@@ -1,4 +1,4 @@
-// What the header of a raw file says, in the terms of a trace.
+// Translates the header of a raw file into the terms of a trace.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@ namespace heapwright::trace {
 
 Header read_header(const raw::FileHeader& raw);
 
-// For each phase of the file its number in `names`, which gets the names that are new. (A phase's number in the file is its place in
-// the table; threads that named a new phase at once made two places for one name.)
+// Returns for each phase of the file its number in `names`, and appends the new names to `names`.
+// Two phases of the file may have one name, because two threads may have named it for the first
+// time at the same moment.
 std::vector<std::uint64_t> read_phases(const raw::FileHeader& raw, std::vector<std::string>& names);
 
-// From the clock's units to nanoseconds since the beginning.
+// Converts stamps of the recorder's clock to nanoseconds since the beginning of the recording.
 class ClockConversion {
  public:
   explicit ClockConversion(const raw::FileHeader& raw);

@@ -43,7 +43,8 @@ class LiveObjects {
   LiveTable<Live> table_;
 };
 
-// Two stamps that are no further apart tell nothing of the order: units of the clock, about 100 ns.
+// If two stamps differ by this or less, the order of their events is not known. In units of the
+// clock, about 100 ns.
 constexpr std::uint64_t kSlack = 8;
 
 class Reader : public RawSource {
@@ -71,7 +72,7 @@ class Reader : public RawSource {
   RawFacts facts() const override;
 
  private:
-  // One writer's next record; `deferred` after it was put off because it made no sense yet.
+  // The next record of a writer. It is deferred once if it is impossible at its turn.
   struct Head {
     explicit Head(WriterStream of) : stream(std::move(of)) {}
     WriterStream stream;
@@ -85,7 +86,7 @@ class Reader : public RawSource {
       return clock != other.clock ? clock > other.clock : head > other.head;
     }
   };
-  // An object between the two halves of its reallocation.
+  // An object between the two records of its reallocation.
   struct PendingRealloc {
     bool known = false;
     Live live;
@@ -123,11 +124,11 @@ class Reader : public RawSource {
   std::unordered_map<std::uint32_t, Thread, Mixed> threads_;
   std::uint32_t threads_seen_ = 0;
   LiveObjects live_;
-  std::unordered_set<std::uint64_t, Mixed> internal_blocks_;  // blocks that were made inside the allocator
+  std::unordered_set<std::uint64_t, Mixed> internal_blocks_;  // blocks that the allocator got for itself
   std::uint64_t objects_ = 0;
   std::uint64_t last_time_ = 0;
-  std::uint64_t last_clock_ = 0;  // of the record before
-  std::uint64_t waited_ = 0;      // nanoseconds, for a processor: no time of the program's
+  std::uint64_t last_clock_ = 0;  // of the last record
+  std::uint64_t waited_ = 0;      // nanoseconds without a processor, left out of all times
   std::uint64_t dropped_ = 0;
   RawFacts facts_;
 };
@@ -141,7 +142,8 @@ bool Reader::next(Event& event) {
     queue_.pop();
     Head& head = heads_[i];
     if (!is_possible(head.record)) {
-      // Perhaps it comes after another writer's event with nearly the same stamp: let those go first.
+      // The cause may be an event of another writer with nearly the same stamp: let those events go
+      // first.
       if (!head.deferred && !queue_.empty() && queue_.top().clock <= head.record.clock + kSlack) {
         head.deferred = true;
         queue_.push({head.record.clock + kSlack, i});
@@ -191,10 +193,11 @@ void Reader::emit(const TimedRecord& record, const Thread& thread, Event event) 
   ready_.push_back(event);
 }
 
-// Of memory that nobody made. A forked process has some of its parent's.
+// Counts a free or a realloc of an address that is not live. A forked process may free memory of
+// its parent.
 void Reader::on_unknown_address(std::uint64_t address) {
   if (internal_blocks_.erase(address) != 0) {
-    return;  // made by the allocator for itself
+    return;  // the allocator got the block for itself, and the program frees it
   }
   if (file_->header().forked != 0) {
     ++facts_.inherited;
@@ -205,7 +208,8 @@ void Reader::on_unknown_address(std::uint64_t address) {
   }
 }
 
-// Something is made where an object lives: its end has been lost, or is yet to come.
+// Frees the object at the address of an allocation, if there is one: its own free is lost or comes
+// later.
 void Reader::free_object_at(const TimedRecord& record, const Thread& thread) {
   const Live* const there = live_.find(record.record.address);
   if (there != nullptr) {
@@ -285,7 +289,7 @@ void Reader::on_other(const TimedRecord& record, Thread& thread) {
   switch (record.record.other) {
     case Other::kThreadEnd:
       emit(record, thread, {.kind = Kind::kThreadEnd});
-      threads_.erase(record.thread);  // what it still does is another thread's doing
+      threads_.erase(record.thread);  // later records with this number are of a new thread
       break;
     case Other::kLive:
     case Other::kUsableSize:
@@ -304,7 +308,8 @@ void Reader::on_other(const TimedRecord& record, Thread& thread) {
       finish_realloc(record, thread);
       break;
     case Other::kWaited:
-      // Only where nobody did anything: while others go on the process's time does.
+      // Counts only up to the time since the last record: while other threads run, the time of the
+      // process goes on.
       waited_ += std::min(
           value, clock_conversion_.to_ns(record.clock) -
                      std::min(clock_conversion_.to_ns(last_clock_), clock_conversion_.to_ns(record.clock)));
@@ -326,7 +331,7 @@ void Reader::on_other(const TimedRecord& record, Thread& thread) {
       emit(record, thread, {.kind = Kind::kResident, .value = value});
       break;
     default:
-      break;  // kThreadStart: thread_of has seen to it
+      break;  // kThreadStart: thread_of has already emitted it
   }
 }
 

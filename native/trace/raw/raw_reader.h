@@ -1,9 +1,10 @@
-// Reads what the recorder wrote: one file for each process, in blocks that one thread at a time filled. The blocks of all
-// writers are merged by their stamps into one stream of events, and addresses become object ids.
+// Reads the recorder's raw file of one process. Merges the records of all writers by their stamps
+// into one stream of events, and turns addresses into object ids.
 //
-// Memory: one block for each writer (as many as there were threads at once), an index of 16 bytes a block, and a table
-// of the objects that are live, whatever the length of the trace.
-// A file that is cut short or corrupt is read as far as it makes sense; loss() says what is missing.
+// Memory: one block for each writer (there are as many as there were threads at once), an index of
+// 16 bytes a block, and a table of the live objects. It does not grow with the length of the trace.
+// A file that is truncated or damaged is read as far as it is valid; loss() says how much is
+// missing.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,19 @@
 
 namespace heapwright::trace {
 
-// What only a raw file knows.
+// Facts that only a raw file holds.
 struct RawFacts {
-  std::uint64_t bytes = 0;  // of the file that were used
-  std::uint64_t inverted =
-      0;  // events in an impossible order: an address made twice, or freed before it was made
-  std::uint64_t reordered =
-      0;  // events within the resolution of the clock that were put into their only possible order
-  std::uint64_t inherited = 0;      // frees and reallocs of memory that a forked process had from its parent
-  std::uint64_t unknown_frees = 0;  // frees of addresses that were never made; in Loss::events as well
+  // Bytes of the file that were used.
+  std::uint64_t bytes = 0;
+  // Events in an impossible order: an address that is allocated twice, or freed before its
+  // allocation.
+  std::uint64_t inverted = 0;
+  // Events within the resolution of the clock that were put into the only possible order.
+  std::uint64_t reordered = 0;
+  // Frees and reallocs of memory that a forked process has from its parent.
+  std::uint64_t inherited = 0;
+  // Frees of addresses that were never allocated; Loss::events counts them too.
+  std::uint64_t unknown_frees = 0;
 };
 
 class RawSource : public EventSource {
@@ -30,10 +35,10 @@ class RawSource : public EventSource {
   virtual RawFacts facts() const = 0;
 };
 
-// Opens a raw file; nullptr with one line in `error` where nothing of it can be used.
+// Opens a raw file. Returns nullptr, with one line in `error`, if nothing of it can be used.
 std::unique_ptr<RawSource> open_raw(const std::string& path, std::string& error);
 
-// Whether the file begins like a raw file.
+// Returns whether the file begins like a raw file.
 bool is_raw(const std::string& path);
 
 }  // namespace heapwright::trace

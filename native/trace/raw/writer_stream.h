@@ -1,5 +1,5 @@
-// The records of one writer, over all of its blocks: clocks and prefixes are taken in, what is left are records that mean something
-// by themselves.
+// Reads the records of one writer from all of its blocks. It applies the clock records and the
+// prefixes, and returns the other records, each with its time, its thread and its prefixes.
 #pragma once
 
 #include <span>
@@ -12,14 +12,14 @@ namespace heapwright::raw {
 struct TimedRecord {
   Record record;
   std::uint32_t thread = 0;
-  std::uint64_t clock = 0;  // never less than of the one before
+  std::uint64_t clock = 0;  // never less than that of the record before
   int alignment_log2 = -1;
   std::uint64_t touched = ~std::uint64_t{0};
 };
 
 class WriterStream {
  public:
-  // `blocks`: this writer's.
+  // `blocks` are those of this writer, by sequence.
   WriterStream(const RawFile& file, std::span<const BlockLocation> blocks) : file_(&file), blocks_(blocks) {}
 
   bool next(TimedRecord& item);
