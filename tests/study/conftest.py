@@ -16,7 +16,8 @@ from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study
 from heapwright.study.view import StudyView
-from heapwright.tuning.pipeline import TuningPipeline
+from heapwright.tuning.pipeline import tune
+from heapwright.tuning.session import Session
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from .fakes import World, install, toy_allocator
@@ -70,7 +71,7 @@ class Tuning:
             self.path, self.workload, self.allocators, {"proxy": "none", **self.options}, ["heapwright"]
         )
         with store:
-            TuningPipeline(store, self.workload, self.allocators, opts, self.notes).run()
+            tune(Session(store, self.workload, self.allocators, opts, self.notes))
         return self.view()
 
     def go_until_interrupted(self, runs: int) -> bool:

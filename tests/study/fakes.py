@@ -120,7 +120,7 @@ def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             world.prefix_s = prefix.seconds if prefix else math.inf
             return world.run(input_, read_settings(env), pad)
 
-    monkeypatch.setattr("heapwright.tuning.pipeline.Executor", FakeExecutor)
+    monkeypatch.setattr("heapwright.tuning.session.Executor", FakeExecutor)
     for module in ("runner", "budget"):
         monkeypatch.setattr(f"heapwright.experiment.{module}.time", SimpleNamespace(monotonic=lambda: world.clock))
     monkeypatch.delenv("TOY", raising=False)

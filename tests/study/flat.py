@@ -21,7 +21,8 @@ from heapwright.study.landscape_result import LandscapeResult
 from heapwright.study.options import Options
 from heapwright.study.schema import TABLES
 from heapwright.study.store import Store
-from heapwright.tuning.landscape import Sweep
+from heapwright.tuning import landscape
+from heapwright.tuning.session import Session
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
@@ -145,7 +146,7 @@ def sweep(
             spaces={"toy": msgspec.to_builtins(TOY.file)},
             identity=workload.identity(),
         )
-        Sweep(store, workload, [TOY], options, Silent()).run()
+        landscape.sweep(Session(store, workload, [TOY], options, Silent()))
         return landscape_result_of(store)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 import random
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ from heapwright.study.landscape_result import LandscapeResult
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study
-from heapwright.tuning.landscape import Sweep, plane, with_repeats
-from heapwright.tuning.pipeline import TuningPipeline
+from heapwright.tuning.landscape import plane, sweep, with_repeats
+from heapwright.tuning.pipeline import tune
+from heapwright.tuning.session import Session
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from ..allocators.spaces import number
@@ -54,14 +55,14 @@ class Sweeping:
     def __init__(self, path: Path, world: World, axes: tuple[str, ...], allocator: Allocator = TOY) -> None:
         self.path, self.world, self.axes, self.allocator = path, world, axes, allocator
 
-    def go(self, pipeline: type[TuningPipeline] = Sweep, metric: str = "", **options: Any) -> None:
+    def go(self, run: Callable[[Session], None] | None = None, metric: str = "", **options: Any) -> None:
         inputs = (Input("default"),)
         workload = Workload(WorkloadFile(command=["true"], input=list(inputs)), self.path.parent, inputs)
         given = {"allocator": "toy", "axes": self.axes, **options}
         store, opts = open_or_begin(self.path, workload, [self.allocator], given, ["heapwright"])
         with store:
-            found = pipeline(store, workload, [self.allocator], opts, Silent())
-            found.run(metric) if isinstance(found, Sweep) else found.run()
+            session = Session(store, workload, [self.allocator], opts, Silent())
+            run(session) if run else sweep(session, metric)
 
     def landscape(self, metric: str = "") -> LandscapeResult:
         with read_study(self.path) as store:
@@ -181,7 +182,7 @@ def test_a_landscape_and_a_study_are_not_mixed(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley), "size:1:1024:2")
     sweep.go()
     with pytest.raises(HeapwrightError, match="is a landscape"):
-        sweep.go(pipeline=TuningPipeline)
+        sweep.go(run=tune)
     sweep.axes = ("size:1:1024:1",)
     with pytest.raises(HeapwrightError, match="was begun with axes size:1:1024:2, not size:1:1024:1"):
         sweep.go()

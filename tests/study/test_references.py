@@ -64,9 +64,7 @@ def test_who_has_set_malloc_needs_no_advice(name: str, rows: Callable[..., dict[
 
 def advice(monkeypatch: pytest.MonkeyPatch, config: Callable[[Any], Config]) -> None:
     """Puts one row of advice beside the picks of the toy program."""
-    monkeypatch.setattr(
-        "heapwright.tuning.pipeline.TuningPipeline._references", lambda pipeline: {"advice": config(pipeline)}
-    )
+    monkeypatch.setattr("heapwright.tuning.pipeline.usual_advice", lambda session: {"advice": config(session)})
 
 
 def test_advice_is_confirmed_beside_the_picks(tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> None:

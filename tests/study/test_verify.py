@@ -75,7 +75,7 @@ def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
         config = Config(7, "toy", {"cache": "0"}, {"TOY": "toy.cache=0"})
         found = then((1.0, "same"), (cpu, "better"))
         pick = Pick("time", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], found, "")
-        executor = sys.modules["heapwright.tuning.pipeline"].Executor(study.workload, MeterOptions(), tmp_path)
+        executor = sys.modules["heapwright.tuning.session"].Executor(study.workload, MeterOptions(), tmp_path)
         default = Config(1, "toy", {}, {})
         return verify(pick, (default, config), study.workload, Options(), executor, Silent(), max_s)
 

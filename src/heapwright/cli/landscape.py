@@ -152,7 +152,8 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.report.landscape import check_plot
     from heapwright.study.landscape_judge import landscape_result_of
     from heapwright.study.open import open_or_begin
-    from heapwright.tuning.landscape import Sweep
+    from heapwright.tuning.landscape import sweep
+    from heapwright.tuning.session import Session
 
     check_plot(args.plot)
     metrics = parse_objectives(args.metric or "peak_rss")
@@ -182,8 +183,8 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
                 with open_machines(args, workload, [allocator], progress, store) as machines:
-                    sweep = Sweep(store, workload, [allocator], options, progress, machines)
-                    sweep.run(metric if args.metric else "")
+                    session = Session(store, workload, [allocator], options, progress, machines)
+                    sweep(session, metric if args.metric else "")
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; what was measured is in {path}, the same command goes on")

@@ -265,7 +265,8 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.study.claim import headline
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin, report_path
-    from heapwright.tuning.pipeline import TuningPipeline
+    from heapwright.tuning.pipeline import tune
+    from heapwright.tuning.session import Session
     from heapwright.tuning.warm import good_settings
 
     program = workload.program(workload.inputs[0])
@@ -295,7 +296,7 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
                 with open_machines(args, workload, allocators, progress, store) as machines:
-                    TuningPipeline(store, workload, allocators, options, progress, machines, began).run()
+                    tune(Session(store, workload, allocators, options, progress, machines, began))
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; what was measured is in {path}, the same command goes on")

@@ -173,7 +173,7 @@ def _verified(
     from heapwright.report.progress import make_progress
     from heapwright.study.local import local_environment
     from heapwright.study.options import Options
-    from heapwright.tuning.pipeline import metering
+    from heapwright.tuning.session import metering
     from heapwright.tuning.verify import refused, verify
     from heapwright.workload.execute import Executor
 

@@ -29,7 +29,8 @@ from heapwright.experiment.phases import Phase
 from heapwright.study import options as opt
 from heapwright.study.axes import MOST_PLACES, Axis, axis_of
 from heapwright.study.landscape_judge import ends
-from heapwright.tuning.pipeline import TuningPipeline
+from heapwright.tuning.calibrate import calibrate
+from heapwright.tuning.session import Session
 
 FEWEST_REPEATS, REPEATED_SHARE = 8, 0.1  # places that the first replicate measures twice
 END_ROUNDS, FURTHER_ROUNDS = 8, 4  # fresh blocks of the lowest and the highest place; more for each further replicate
@@ -73,60 +74,59 @@ def _in_blocks(places: Sequence[_T]) -> list[list[_T]]:
     return [list(places[at : at + opt.BLOCK]) for at in range(0, len(places), opt.BLOCK)]
 
 
-class Sweep(TuningPipeline):
-    """The sweep of a landscape: its options have axes, and one allocator."""
+def sweep(session: Session, metric: str = "") -> None:
+    """Measure every point of a landscape. Stored runs answer at once.
 
-    def run(self, metric: str = "") -> None:
-        """Measures every place; what is stored already answers at once.
+    Args:
+        session: a session of a study whose options have axes, with a single allocator.
+        metric: the metric whose lowest and highest point are measured again; empty for the landscape's own.
 
-        Args:
-            metric: whose lowest and highest place are measured again; empty for the one the sweep was begun for.
+    Raises:
+        HeapwrightError: the program does not work by itself, nothing can be measured or stored, or an older
+            heapwright began the sweep.
+        KeyboardInterrupt: all runs measured so far are stored.
+    """
+    store, options, inputs = session.store, session.options, session.workload.inputs
+    space, axes = plane(session.allocators[0], options.axes)
+    if not store.meta.repeats and store.runs(Phase.LANDSCAPE):
+        raise HeapwrightError(
+            f"{store.path} was begun by an older heapwright, which measured no place twice",
+            "name another file with --study for a new one",
+        )
+    store.update(repeats=True)
+    session.phase(Phase.CALIBRATE)
+    calibrate(session)
+    session.phase(Phase.LANDSCAPE)
+    points = [dict(zip((a.key for a in axes), v, strict=True)) for v in itertools.product(*(a.values for a in axes))]
+    registered = [session.config_cache.config(space, settings) for settings in points]
+    configs = list({c.id: c for c in registered if c.id != session.default.id}.values())
+    passes = [_pass(session, replicate, configs) for replicate in range(options.replicates)]
+    blocks = [block for one in passes for block in one]
+    rounds = END_ROUNDS + FURTHER_ROUNDS * (options.replicates - 1)
+    session.progress.phase(Phase.LANDSCAPE, (sum(map(len, blocks)) + 3 * rounds) * len(inputs))
+    for replicate, one in enumerate(passes):
+        session.blocks.measure_all(Phase.LANDSCAPE, replicate * len(passes[0]), one, inputs)
+    _measure_ends(session, metric or session.options.objectives[0], configs, rounds)
+    session.phase(Phase.DONE)
 
-        Raises:
-            HeapwrightError: the command does not work by itself, nothing can be measured or stored, or an older
-                heapwright began the sweep.
-            KeyboardInterrupt: everything measured so far is kept.
-        """
-        space, axes = plane(self.allocators[0], self.options.axes)
-        if not self.store.meta.repeats and self.store.runs(Phase.LANDSCAPE):
-            raise HeapwrightError(
-                f"{self.store.path} was begun by an older heapwright, which measured no place twice",
-                "name another file with --study for a new one",
-            )
-        self.store.update(repeats=True)
-        self.phase(Phase.CALIBRATE)
-        self._calibrate()
-        self.phase(Phase.LANDSCAPE)
-        places = [
-            dict(zip((a.key for a in axes), v, strict=True)) for v in itertools.product(*(a.values for a in axes))
-        ]
-        registered = [self.config_cache.config(space, settings) for settings in places]
-        configs = list({c.id: c for c in registered if c.id != self.default.id}.values())
-        passes = [self._pass(replicate, configs) for replicate in range(self.options.replicates)]
-        blocks = [block for one in passes for block in one]
-        rounds = END_ROUNDS + FURTHER_ROUNDS * (self.options.replicates - 1)
-        self.progress.phase(Phase.LANDSCAPE, (sum(map(len, blocks)) + 3 * rounds) * len(self.workload.inputs))
-        for replicate, one in enumerate(passes):
-            self.blocks.measure_all(Phase.LANDSCAPE, replicate * len(passes[0]), one, self.workload.inputs)
-        self._measure_ends(metric or self.options.objectives[0], configs, rounds)
-        self.store.update(phase=Phase.DONE, spent_s=self.spent_s)
 
-    def _pass(self, replicate: int, configs: list[Config]) -> list[list[Config]]:
-        """The blocks of one replicate: every place once, in the first replicate some of them twice."""
-        order = list(configs)
-        random.Random(f"{self.options.seed}/landscape/{replicate}").shuffle(order)
-        groups = _in_blocks(order) if replicate else with_repeats(order)
-        return [[self.default, *group] for group in groups]
+def _pass(session: Session, replicate: int, configs: list[Config]) -> list[list[Config]]:
+    """The blocks of one replicate: every point once; in the first replicate some points twice."""
+    order = list(configs)
+    random.Random(f"{session.options.seed}/landscape/{replicate}").shuffle(order)
+    groups = _in_blocks(order) if replicate else with_repeats(order)
+    return [[session.default, *group] for group in groups]
 
-    def _measure_ends(self, metric: str, configs: Sequence[Config], rounds: int) -> None:
-        """Measures the lowest and the highest place again, beside the default in blocks of their own."""
-        runs = self.store.runs(Phase.LANDSCAPE)
-        found = gather(runs, self.config_cache.configs, self.default.id).values()
-        costs = {c.config.id: cost for c in found if not c.failure and (cost := c.cost(metric)) is not None}
-        ratios = {c.id: math.exp(costs[c.id]) for c in configs if c.id in costs}
-        if not ratios:
-            return
-        members = [self.default, *(self.config_cache.configs[id_] for id_ in ends(ratios))]
-        phase = Phase.ends(metric)
-        first = self.blocks.first_block(phase, members)
-        self.blocks.measure_all(phase, first, [members] * rounds, self.workload.inputs)
+
+def _measure_ends(session: Session, metric: str, configs: Sequence[Config], rounds: int) -> None:
+    """Measure the points with the lowest and the highest ratio again, beside the default, in fresh blocks."""
+    runs = session.store.runs(Phase.LANDSCAPE)
+    found = gather(runs, session.config_cache.configs, session.default.id).values()
+    costs = {c.config.id: cost for c in found if not c.failure and (cost := c.cost(metric)) is not None}
+    ratios = {c.id: math.exp(costs[c.id]) for c in configs if c.id in costs}
+    if not ratios:
+        return
+    members = [session.default, *(session.config_cache.configs[id_] for id_ in ends(ratios))]
+    phase = Phase.ends(metric)
+    first = session.blocks.first_block(phase, members)
+    session.blocks.measure_all(phase, first, [members] * rounds, session.workload.inputs)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from heapwright.allocators.embedded import describe
 from heapwright.allocators.space import Space
@@ -26,16 +25,15 @@ from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
 from heapwright.tuning import proxy
 from heapwright.tuning.search_loop import Evaluator, Search
+from heapwright.tuning.session import Session
 from heapwright.tuning.shortlist import choose_picks
-
-if TYPE_CHECKING:
-    from heapwright.tuning.pipeline import TuningPipeline
+from heapwright.tuning.strategy import search_of, strategy_of, warm_points
 
 _LEAST_RUNS = 3  # the search must have time for so many runs of the program, or a recording is not worth its time
 
 
 class ReplaySearch:
-    """The search on replays of one pipeline.
+    """The search on replays of one session.
 
     Args:
         begun: runs of the program that count already.
@@ -44,9 +42,9 @@ class ReplaySearch:
         measured: runs of the program, with those made here.
     """
 
-    def __init__(self, pipeline: TuningPipeline, space: Space, begun: Sequence[StoredRun]) -> None:
-        self.pipeline = pipeline
-        self.options = pipeline.options
+    def __init__(self, session: Session, space: Space, begun: Sequence[StoredRun]) -> None:
+        self.session = session
+        self.options = session.options
         self.space = space
         self.measured = list(begun)
         self._forced = self.options.proxy == "replay"
@@ -71,40 +69,40 @@ class ReplaySearch:
         Raises:
             HeapwrightError: nothing can be measured or stored; or replays were asked for and there can be none.
         """
-        pipeline, store = self.pipeline, self.pipeline.store
+        session, store = self.session, self.session.store
         why = self._cannot()
         if why is None:
-            pipeline.phase(Phase.RECORD)
-            pipeline.progress.phase(Phase.RECORD, len(pipeline.workload.train))
+            session.phase(Phase.RECORD)
+            session.progress.phase(Phase.RECORD, len(session.workload.train))
             try:
-                inputs = pipeline.workload.train
-                traces, told = proxy.record_inputs(store, pipeline.workload, pipeline.executor, inputs, pipeline.budget)
-                unaccounted = proxy.unaccounted(told, traces, agreement.program_values(pipeline.calibrated))
+                inputs = session.workload.train
+                traces, told = proxy.record_inputs(store, session.workload, session.executor, inputs, session.budget)
+                unaccounted = proxy.unaccounted(told, traces, agreement.program_values(session.calibrated))
                 if unaccounted:
                     raise HeapwrightError(unaccounted, "leave out --proxy replay")
-                pipeline.say_matters()
+                session.say_matters()
             except HeapwrightError as error:
                 if self._forced:
                     raise
                 why = error.message
         if why is not None:
             if why:
-                pipeline.progress.note(f"the search is on the program itself: {why}")
+                session.progress.note(f"the search is on the program itself: {why}")
             store.update(proxy={"used": False, "why": why})
             return False
-        budget = pipeline.budget
+        budget = session.budget
         end_s = budget.limit_s
         budget.limit_s = budget.spent_s + (1.0 if self._alone else opt.REPLAY_SHARE) * (end_s - budget.spent_s)
-        program = agreement.program_values(pipeline.calibrated)
+        program = agreement.program_values(session.calibrated)
 
         def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
-            predicted = gather(runs, pipeline.config_cache.configs, pipeline.default.id, program)
+            predicted = gather(runs, session.config_cache.configs, session.default.id, program)
             return agreement.anchored(predicted, self._on_program())
 
-        with Replays(pipeline.workload, traces, pipeline.executor.options) as replays:
-            runner = pipeline.machines.for_replays(replays, pipeline.timed)
-            blocks = Blocks(store, runner, self.options.seed, pipeline.progress, budget)
-            search = pipeline.search_on(self.space, Evaluator(Phase.REPLAY, blocks, read))
+        with Replays(session.workload, traces, session.executor.options) as replays:
+            runner = session.machines.for_replays(replays, session.timed)
+            blocks = Blocks(store, runner, self.options.seed, session.progress, budget)
+            search = search_of(session, self.space, Evaluator(Phase.REPLAY, blocks, read))
             self._search(search)
         self._search_done = search
         budget.limit_s = end_s
@@ -112,13 +110,13 @@ class ReplaySearch:
             proxy={
                 "used": True,
                 "why": self._why,
-                "program_s": pipeline.run_s,
+                "program_s": session.run_s,
                 "replay_s": self._replay_s(search),
                 "slots": runner.slots,
             }
         )
         if self._why:
-            pipeline.progress.note(f"the search goes on with the program itself: {self._why}")
+            session.progress.note(f"the search goes on with the program itself: {self._why}")
             return False
         self.measured += [] if self._alone else self._race(search)
         return True
@@ -127,17 +125,17 @@ class ReplaySearch:
         """Why no replay can stand in; empty: because none is wanted."""
         if self.options.proxy == "none":
             return ""
-        least_s = _LEAST_RUNS * len(self.pipeline.workload.train) * self.pipeline.run_s
-        if not self._forced and not self._alone and self.pipeline.budget.over(least_s):
+        least_s = _LEAST_RUNS * len(self.session.workload.train) * self.session.run_s
+        if not self._forced and not self._alone and self.session.budget.over(least_s):
             return "there is no time to record it"
         untold = [m for m in self.options.objectives if m not in REPLAYABLE]
         if untold:
             why = f"a replay cannot tell {METRICS[untold[0]].label}"
-        elif own := next((a for a in self.pipeline.allocators if a.embedded), None):
+        elif own := next((a for a in self.session.allocators if a.embedded), None):
             why = f"{describe(own)} is linked into it, and a recording sees none of its allocations"
-        elif self.pipeline.store.meta.managed.get("reach") == "glibc":
+        elif self.session.store.meta.managed.get("reach") == "glibc":
             why = "it is linked statically, so it cannot be recorded"
-        elif self.pipeline.store.meta.takeover.get("glibc", {}).get("preload"):
+        elif self.session.store.meta.takeover.get("glibc", {}).get("preload"):
             why = "it has a malloc of its own, under which it cannot be replayed"
         else:
             return None
@@ -146,27 +144,29 @@ class ReplaySearch:
         return why
 
     def _search(self, search: Search) -> None:
-        pipeline = self.pipeline
-        pipeline.phase(Phase.REPLAY)
+        session = self.session
+        session.phase(Phase.REPLAY)
         anchors = [c.config for c in self._on_program().values() if not c.failure]
         search.evaluator.blocks.phase(Phase.CHECK, len(anchors) or None)
         search.take(anchors)
         self._next_check = len(search.known) + 2 * opt.BLOCK
         if self._holds(search):
-            search.go(pipeline.warm_points(self.space), pipeline.strategy, lambda: self._holds(search))
+            search.go(
+                warm_points(session, self.space), lambda setup: strategy_of(session, setup), lambda: self._holds(search)
+            )
         if not self._why and not self._checks:  # so short a search was not checked yet
             self._check(search)
 
     def _on_program(self) -> dict[int, Candidate]:
-        return gather(self.measured, self.pipeline.config_cache.configs, self.pipeline.default.id)
+        return gather(self.measured, self.session.config_cache.configs, self.session.default.id)
 
     def _replay_s(self, search: Search) -> float | None:
-        took = [r.elapsed_s for r in search.runs if r.config == self.pipeline.default.id]
+        took = [r.elapsed_s for r in search.runs if r.config == self.session.default.id]
         return summarise(took).median if took else None
 
     def _holds(self, search: Search) -> bool:
         """Whether the search may go on; looks at the program now and then."""
-        replay_s, program_s = self._replay_s(search), self.pipeline.run_s
+        replay_s, program_s = self._replay_s(search), self.session.run_s
         if not self._forced and replay_s is not None and replay_s > proxy.WORTH * program_s:
             self._why = f"a replay takes {replay_s:.2g} s, the program {program_s:.2g} s"
         if not self._why and len(search.known) >= self._next_check:
@@ -176,14 +176,14 @@ class ReplaySearch:
     def _check(self, search: Search) -> None:
         if self._alone:
             return
-        a_block = (1 + opt.BLOCK) * len(self.pipeline.workload.train) * self.pipeline.run_s
-        if self.pipeline.budget.over(a_block):
+        a_block = (1 + opt.BLOCK) * len(self.session.workload.train) * self.session.run_s
+        if self.session.budget.over(a_block):
             self._next_check = len(search.known) + proxy.CHECK_EVERY
             return
         self.measured += self._measure_both(search)
         self._checks += 1
         self._next_check = len(search.known) + proxy.CHECK_EVERY
-        noise = dict(zip(self.options.objectives, self.pipeline.noise, strict=True))
+        noise = dict(zip(self.options.objectives, self.session.noise, strict=True))
         found = agreement.check(self._on_program(), search.known, self.options.objectives, noise)
         if found.fails and not self._forced:
             self._why = found.fails
@@ -199,28 +199,28 @@ class ReplaySearch:
         chosen = [open_[i].config for i in [*best, *others][: opt.BLOCK]]
         if not chosen:
             return []
-        pipeline = self.pipeline
-        return pipeline.blocks.measure(Phase.CHECK, self._checks, [pipeline.default, *chosen], pipeline.workload.train)
+        session = self.session
+        return session.blocks.measure(Phase.CHECK, self._checks, [session.default, *chosen], session.workload.train)
 
     def _race(self, search: Search) -> list[StoredRun]:
         """The front of the replays on the program, with replicates."""
-        pipeline = self.pipeline
-        pipeline.phase(Phase.RACE)
+        session = self.session
+        session.phase(Phase.RACE)
         feasible = search.feasible()
         costs = [c.costs(self.options.objectives) or () for c in feasible]
         entrants = [feasible[i].config for i in pareto.thin_front(costs, pareto.front(costs), opt.RACE)]
         groups = [
-            [pipeline.default, *entrants[at : at + opt.BLOCK]]
+            [session.default, *entrants[at : at + opt.BLOCK]]
             for _ in range(opt.RACE_ROUNDS)
             for at in range(0, len(entrants), opt.BLOCK)
         ]
-        pipeline.blocks.phase(Phase.RACE, sum(map(len, groups)) * len(pipeline.workload.train))
+        session.blocks.phase(Phase.RACE, sum(map(len, groups)) * len(session.workload.train))
         runs: list[StoredRun] = []
-        first = pipeline.blocks.first_block(Phase.RACE, [pipeline.default, *entrants]) if entrants else 0
-        slots = pipeline.blocks.runner.slots
+        first = session.blocks.first_block(Phase.RACE, [session.default, *entrants]) if entrants else 0
+        slots = session.blocks.runner.slots
         for at in range(0, len(groups), slots):
             now = groups[at : at + slots]
-            if pipeline.budget.over(sum(map(len, now)) * len(pipeline.workload.train) * pipeline.run_s):
+            if session.budget.over(sum(map(len, now)) * len(session.workload.train) * session.run_s):
                 break
-            runs += pipeline.blocks.measure_all(Phase.RACE, first + at, now, pipeline.workload.train)
+            runs += session.blocks.measure_all(Phase.RACE, first + at, now, session.workload.train)
         return runs

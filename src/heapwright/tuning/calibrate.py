@@ -1,0 +1,156 @@
+"""Calibrates a study: runs the default alone, to learn whether it works, how long it takes and how noisy it is.
+
+The first run of each input also decides
+
+    which objectives are minimised     proportional memory for a tree of processes
+    which allocators can be searched   those that can become the program's malloc
+    whether runs end early             prefixes, if the budget holds too few whole runs (`tuning.schedule`)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from heapwright.errors import HeapwrightError
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
+from heapwright.experiment.stats import relative_noise
+from heapwright.metrics import METRICS
+from heapwright.study import matters
+from heapwright.study import options as opt
+from heapwright.study.claim import tree_sentence
+from heapwright.study.options import Options
+from heapwright.study.prefix import kept_prefix, missed
+from heapwright.tuning.managed import reachable
+from heapwright.tuning.reach import check_reach
+from heapwright.tuning.schedule import plan_study
+from heapwright.tuning.session import Session
+from heapwright.workload.program import ProgramIdentity, settle
+
+_NOISY = 0.05  # relative spread of the default above which the user is told
+_HINTS = {
+    "instructions": "count them with --instructions=callgrind",
+    "massif_peak_bytes": "it needs --massif-compat",
+}
+
+
+def calibrate(session: Session) -> None:
+    """Run the default alone; set the session's executor, threads, noise, objectives and plan.
+
+    Raises:
+        HeapwrightError: the program does not work by itself, an objective cannot be measured, or the settings of the
+            only allocator cannot reach the program.
+    """
+    if not session.charged_before("start"):
+        session.charge("start")
+    _check_reach(session)
+    train = {i.name for i in session.workload.train}
+    counts = {i.name: opt.CALIBRATE_RUNS if i.name in train else 2 for i in session.workload.inputs}
+    session.progress.phase(Phase.CALIBRATE, sum(counts.values()))
+    runs: list[StoredRun] = []
+    for input_ in session.workload.inputs:
+        runs += session.blocks.measure(Phase.CALIBRATE, 0, [session.default], [input_])
+        _check_objectives(session, runs[-1])
+    _settle_program(session)
+    _choose_objectives(session, runs)
+    if not _keep_reachable(session, runs):
+        return
+    plan_study(session, runs)
+    session.use_executor(session.executor.options.timeout)
+    if not session.proof:
+        counts = dict.fromkeys(counts, 1)
+    for input_ in session.workload.inputs:
+        count = counts[input_.name]
+        if session.budget.limited:
+            in_time = opt.CALIBRATE_SHARE * session.budget.total_s / len(counts) / max(session.run_s, 1e-3)
+            count = max(min(2, count), min(count, math.floor(in_time)))
+        runs += session.blocks.measure_all(Phase.CALIBRATE, 1, [[session.default]] * (count - 1), [input_])
+    walls = [r.metrics["wall_s"] or 0.0 for r in runs]
+    session.use_executor(session.options.timeout or session.workload.file.timeout or max(10.0, 10 * max(walls)))
+    session.threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
+    session.calibrated = [r for r in runs if r.block > 0] or runs  # the first run of each input warms the caches
+    if session.proof and kept_prefix(session.store) is not None and missed(runs, session.options.objectives):
+        session.progress.note("the peak of a whole run does not show in its prefixes: nothing can be proven by them")
+        session.proof = session.predicts = False
+    _measure_noise(session, runs)
+
+
+def _measure_noise(session: Session, runs: Sequence[StoredRun]) -> None:
+    """Set the noise of a ratio of two runs, by objective; warn of a noisy machine."""
+    noises = []
+    for objective in session.options.objectives:
+        counted = [r.metrics.get(objective) for r in runs if r.block > 0]
+        noise = relative_noise([v for v in counted if v is not None])
+        noises.append(math.sqrt(2) * noise)
+        if noise > _NOISY:
+            label = METRICS[objective].label
+            session.progress.note(f"{label} varies by {noise:.0%} between runs of the default: a noisy machine")
+    session.noise = tuple(noises)
+
+
+def _check_objectives(session: Session, run: StoredRun) -> None:
+    """Refuse an objective that the run could not measure."""
+    for key in session.options.objectives:
+        if run.metrics.get(key) is None:
+            session.store.forget_runs()  # without an objective they are useless
+            hint = _HINTS.get(key, "'heapwright doctor' tells why; choose another with --minimize")
+            raise HeapwrightError(f"{METRICS[key].label} ({key}) cannot be measured here", hint)
+
+
+def _choose_objectives(session: Session, runs: Sequence[StoredRun]) -> None:
+    """Minimise proportional memory for a tree of processes, unless the user chose the objectives.
+
+    A sum of resident memory counts each shared page once for every process that shares it, so it hides gains.
+    """
+    if session.objectives_given:
+        return
+    prefix = session.workload.file.prefix
+    usual = tuple(m for m in Options().objectives if prefix is None or prefix.compares(m))
+    session.set_objectives(usual)
+    of_tree = tuple(METRICS[m].in_tree or m for m in usual)
+    processes = max((run.extra.get("processes") or 1 for run in runs), default=1)
+    if processes < 2 or any(run.metrics.get(m) is None for run in runs for m in of_tree):
+        return
+    session.set_objectives(of_tree)
+    session.store.update(tree=processes)
+    session.progress.note(tree_sentence(processes))
+
+
+def _check_reach(session: Session) -> None:
+    """Refuse a single allocator whose settings cannot reach the program. Tested once in a study."""
+    if len(session.allocators) > 1 or session.charged_before("reach"):
+        return
+    first = session.workload.train[0]
+    program = session.workload.program(first)
+    why = check_reach(session.executor, session.allocators[0], session.config_cache.base, program, first)
+    if why:
+        raise HeapwrightError(why)
+    session.charge("reach")
+
+
+def _keep_reachable(session: Session, first: Sequence[StoredRun]) -> bool:
+    """Leave out allocators that cannot reach the program and tell who manages its memory; whether any is left."""
+    busiest = next(filter(None, map(matters.busiest, first)), "")
+    session.allocators, managed = reachable(
+        session.store,
+        session.executor,
+        session.allocators,
+        session.config_cache.base,
+        session.workload,
+        session.budget,
+        busiest,
+    )
+    if managed is not None and session.allocators:  # without allocators the study's claim says it
+        session.progress.note(managed.sentence)
+    return bool(session.allocators)
+
+
+def _settle_program(session: Session) -> None:
+    """Leave files that the program writes itself out of the program's identity, after its first run."""
+    stored = session.store.meta.program
+    identity = msgspec.convert(stored, ProgramIdentity) if stored else None
+    if identity is not None and not identity.settled:
+        session.store.update(program=msgspec.to_builtins(settle(identity)))

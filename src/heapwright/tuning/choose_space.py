@@ -1,0 +1,85 @@
+"""Builds the parameter space that a study searches: one allocator's settings, or several allocators and theirs."""
+
+from __future__ import annotations
+
+from heapwright.allocators.joint import join, restricted
+from heapwright.allocators.registry import Allocator
+from heapwright.allocators.space import Space
+from heapwright.errors import HeapwrightError
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
+from heapwright.tuning import allocator_screening
+from heapwright.tuning.reach import take_over
+from heapwright.tuning.schedule import begin
+from heapwright.tuning.session import Session
+
+_NONE = "no allocator can be searched in this program", "'heapwright compare' shows each"
+
+
+def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
+    """The space to search, and the runs that screened its allocators: each at its defaults, if there are several.
+
+    Raises:
+        HeapwrightError: nothing can be searched, or nothing can be measured.
+    """
+    if len(session.allocators) == 1:
+        return _only_space(session), []
+    begin(session, Phase.ALLOCATORS)
+    entered = allocator_screening.enter(
+        session.store,
+        session.executor,
+        session.allocators,
+        session.blocks,
+        session.config_cache,
+        lambda allocator: _space_of(session, allocator),
+        session.workload,
+    )
+    spaces = {name: entrant.space for name, entrant in entered.entrants.items()}
+    entrants = {name: entrant.config for name, entrant in entered.entrants.items()}
+    order, failed = allocator_screening.ranked(entered.runs, session.default, entrants, session.options.objectives)
+    out = entered.out | failed
+    session.store.update(not_searched=out)
+    for name, why in out.items():
+        session.progress.note(f"{name} is not searched: {why}")
+    if not order:
+        raise HeapwrightError(*_NONE)
+    session.progress.note(f"searched together, best at its defaults first: {', '.join(order)}")
+    failed_configs = {entrants[name].id for name in failed}
+    return join([spaces[name] for name in order]), [r for r in entered.runs if r.config not in failed_configs]
+
+
+def loaded_space(session: Session) -> Space:
+    """The space of the allocators that become the program's malloc, without a measurement of any of them.
+
+    Raises:
+        HeapwrightError: there is none.
+    """
+    if len(session.allocators) == 1:
+        return _only_space(session)
+    base = session.config_cache.base
+    asked = {
+        a.name: take_over(session.store, session.executor, a, base, session.workload, session.budget)
+        for a in session.allocators
+    }
+    session.store.update(not_searched={name: why for name, (able, why) in asked.items() if able is None})
+    able = [_space_of(session, a) for a, _ in asked.values() if a is not None]
+    if not able:
+        raise HeapwrightError(*_NONE)
+    return join(able)
+
+
+def _only_space(session: Session) -> Space:
+    """The space of a study of a single allocator."""
+    allocator = session.allocators[0]
+    space = allocator.space(session.threads, session.options.expert)
+    if session.options.params:
+        space = space.restrict(session.options.params)
+    if not space.params:
+        raise HeapwrightError(f"{allocator.name} has no setting that applies to this program")
+    return space
+
+
+def _space_of(session: Session, allocator: Allocator) -> Space:
+    """The space of one of several allocators."""
+    space = allocator.space(session.threads, session.options.expert)
+    return restricted(space, session.options.params) if session.options.params else space

@@ -1,0 +1,105 @@
+"""Divides a study's time among its stages, and plans the study after its first runs.
+
+Before each stage, `begin` divides the time that is left: every later stage keeps the time that it needs. After the
+first run of each input, `plan_study` tells the user what the study will do. If the budget holds too few whole runs to
+prove anything, it tries prefixes of runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from heapwright.experiment.budget import Need, Typical, allot
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
+from heapwright.study.prefix import Kept, find_prefix, kept_prefix
+from heapwright.tuning.plan import Plan, make_plan
+from heapwright.tuning.session import Session
+from heapwright.tuning.stages import SETTINGS, needs_from
+from heapwright.workload.model import whole_only, with_prefix
+
+
+def begin(session: Session, stage: str, settings: Collection[int] = ()) -> None:
+    """Begin a stage: store the phase and limit what the stage may spend.
+
+    Args:
+        session: the study's session.
+        stage: one of `study.options.STAGES`.
+        settings: number of settings of each pick, once that is known.
+    """
+    session.phase(stage)
+    needs = _needs(session, stage, settings)
+    session.progress.left(_expected(session, needs).total_s)
+    if session.budget.limited:
+        session.budget.set_limit(allot(session.left_s, session.run_s, needs)[stage])
+
+
+def _needs(session: Session, stage: str, settings: Collection[int] = ()) -> dict[str, Need]:
+    """The time that this stage and later ones can use."""
+    workload = session.workload
+    counts = (len(workload.train), len(workload.test), len(session.allocators))
+    runs_left = session.left_s / session.run_s if session.run_s else math.inf
+    needs = needs_from(stage, session.options, *counts, session.threads, tuple(settings) or SETTINGS, runs_left)
+    return needs if session.proof else {name: need for name, need in needs.items() if name == Phase.SEARCH}
+
+
+def _expected(session: Session, needs: Mapping[str, Need]) -> Plan:
+    total_s = session.options.budget_s or math.inf
+    return make_plan(needs, session.run_s, session.left_s, total_s, session.whole_s)
+
+
+def plan_study(session: Session, first: Sequence[StoredRun]) -> None:
+    """Decide after the first runs whether whole runs, or prefixes of them, can prove anything, and tell the user.
+
+    Args:
+        session: the study's session.
+        first: the first run of each input.
+    """
+    plan = _expected(session, _needs(session, Phase.ALLOCATORS))
+    if not plan.proof:
+        plan = _plan_with_prefixes(session, first, plan)
+    session.proof, session.predicts = plan.proof, plan.predicts
+    session.progress.note(plan.sentence())
+    session.store.update(
+        plan={
+            "total_s": plan.total_s,
+            "enough_s": plan.enough_s,
+            "began_s": session.spent_s,
+            "proof": float(plan.proof),
+        }
+    )
+
+
+def _plan_with_prefixes(session: Session, first: Sequence[StoredRun], plan: Plan) -> Plan:
+    """A plan with prefixes of runs, if they show the peak and the budget then holds a proof; else `plan`.
+
+    With prefixes, the study's runs end early from here on, and its objectives are those that a prefix shows.
+    """
+    file = session.workload.file
+    excluded = session.objectives_given or file.prefix is not None or whole_only(file) or session.options.callgrind
+    found = None if excluded else find_prefix(first, session.options.objectives)
+    if found is None:
+        return plan
+    prefix, objectives = found
+    typical, options, whole_s = session.blocks.typical, session.options, session.run_s * len(first)
+    session.blocks.typical = Typical()
+    session.blocks.typical.add(prefix.seconds)
+    session.options = msgspec.structs.replace(options, objectives=objectives)
+    for session.whole_s in (whole_s, 0.0):
+        shorter = _expected(session, _needs(session, Phase.ALLOCATORS))
+        if shorter.everything or (shorter.proof and not session.whole_s):
+            break
+    else:
+        session.blocks.typical, session.options = typical, options
+        return plan
+    session.workload = with_prefix(session.workload, prefix)
+    stored = kept_prefix(session.store)
+    session.store.update(
+        options=msgspec.to_builtins(session.options),
+        prefix=msgspec.to_builtins(Kept(prefix, whole_s, stored.whole if stored else None)),
+    )
+    return replace(shorter, prefix=prefix.shown(), whole=plan)

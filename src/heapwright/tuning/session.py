@@ -1,0 +1,193 @@
+"""The state that the stages of one study share: its store, program, options, time budget and interleaved blocks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from heapwright.allocators.registry import Allocator
+from heapwright.experiment.blocks import Blocks
+from heapwright.experiment.budget import Budget
+from heapwright.experiment.configuration import DEFAULT, Config
+from heapwright.experiment.progress import Progress
+from heapwright.experiment.records import StoredRun
+from heapwright.experiment.runner import Here, Machines
+from heapwright.measure.meter import MeterOptions, least_intrusive_backend, needs_pss
+from heapwright.metrics import METRICS
+from heapwright.study import matters
+from heapwright.study import options as opt
+from heapwright.study.options import Options
+from heapwright.study.store import Store
+from heapwright.tuning.config_cache import ConfigCache
+from heapwright.workload.execute import Executor
+from heapwright.workload.model import Workload
+
+SERIES_POINTS = 240
+
+
+def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
+    """How the runs of a study are measured.
+
+    Args:
+        options: the study's options.
+        timeout: seconds until a run is stopped; 0 for no limit.
+        series: maximum number of points of memory over time; 0 for none.
+    """
+    return MeterOptions(
+        backend=least_intrusive_backend(options.meter, options.objectives, options.massif),
+        massif=options.massif,
+        series=series,
+        timeout=timeout,
+        callgrind=options.callgrind,
+        pss=needs_pss(options.objectives),
+    )
+
+
+class Session:
+    """One session of a study: what its stages read and change.
+
+    Args:
+        store: the study file, open for writing; it holds the options already.
+        workload: the program and its inputs.
+        allocators: those to search. With one, the study searches its settings, against its own defaults. With
+            several, the allocator is searched too, against the program as it is.
+        options: the study's options.
+        progress: receives messages for the user.
+        machines: where blocks run; None for this machine. Recordings and tests whether an allocator takes over
+            always run on this machine.
+        began: when the session began, in seconds of the monotonic clock; the time since then is charged to the
+            study. None: now.
+
+    Attributes:
+        threads: whether the program has more than one thread; known after calibration.
+        proof: whether the budget holds a confirmation. predicts: if not, whether replays can predict.
+        noise: standard deviation of the log ratio of two runs, by objective.
+        calibrated: runs of the default that count.
+        whole_s: seconds kept for one whole run at the end of a study of prefixes.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        workload: Workload,
+        allocators: Sequence[Allocator],
+        options: Options,
+        progress: Progress,
+        machines: Machines | None = None,
+        began: float | None = None,
+    ) -> None:
+        self.store = store
+        self.workload = workload
+        self.allocators = tuple(allocators)
+        self.options = options
+        self.progress = progress
+        only = self.allocators[0] if len(self.allocators) == 1 else None
+        base = {**os.environ, **workload.file.env}  # the program's environment before any setting of ours
+        env = only.environment(base) if only else {}
+        default = store.config(only.name if only else DEFAULT, {}, env)
+        self.config_cache = ConfigCache(store, default, base, workload.program)
+        self.executor = self.make_executor(options.timeout or workload.file.timeout, first=True)
+        self.machines = machines or Here()
+        self.timed = any(METRICS[m].kind == "time" for m in options.objectives)
+        runner = self.machines.for_program(self.executor, self.timed)
+        self.budget = Budget(
+            0.0 if options.axes else max(0.0, options.budget_s - self._report_s(began)),
+            store.meta.stopped_s,
+            lambda spent_s: store.update(stopped_s=spent_s),
+            began,
+        )
+        self.blocks = Blocks(store, runner, options.seed, progress, self.budget)
+        self.blocks.unusable = self.config_cache.unusable
+        self.threads = True
+        self.proof, self.predicts = True, False
+        self.noise: tuple[float, ...] = ()
+        self.calibrated: list[StoredRun] = []
+        self.whole_s = 0.0
+        self._bound_sentence = ""  # the last sentence on how much can be gained
+
+    def _report_s(self, began: float | None) -> float:
+        """Seconds of a time budget that are kept for the report, estimated from the time of start-up."""
+        report_s = self.store.meta.report_s
+        if report_s is None:
+            start_up_s = 0.0 if began is None else time.monotonic() - began
+            report_s = min(opt.REPORT_SHARE * self.options.budget_s, opt.REPORT_STARTS * start_up_s)
+            self.store.update(report_s=report_s)
+        return report_s
+
+    @property
+    def default(self) -> Config:
+        """The configuration that all others are compared with."""
+        return self.config_cache.default
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of the study's time spent so far."""
+        return self.budget.spent_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left of a time budget, without those kept for a whole run at the end."""
+        return max(0.0, self.budget.left_s - self.whole_s)
+
+    @property
+    def run_s(self) -> float:
+        """Seconds that one run of the program costs at present."""
+        return self.blocks.typical.seconds
+
+    @property
+    def objectives_given(self) -> bool:
+        """Whether the user chose the objectives. Studies of older versions do not say; they keep theirs."""
+        return self.store.meta.objectives_given in (True, None)
+
+    def phase(self, name: str) -> None:
+        """Store how far the study is."""
+        self.store.update(phase=name, spent_s=self.spent_s)
+
+    def say_matters(self) -> None:
+        """Tell the user how much can be gained, if that is known and has changed."""
+        known = matters.of_study(self.store)
+        if known is not None and known.sentence != self._bound_sentence:
+            self._bound_sentence = known.sentence
+            self.progress.note(known.sentence)
+
+    def make_executor(self, timeout: float, first: bool = False) -> Executor:
+        """An executor that runs and measures the program.
+
+        Args:
+            timeout: seconds until a run is stopped; 0 for no limit.
+            first: the study's first runs: they also measure proportional memory, which a tree of processes needs,
+                and divide memory by its holder.
+        """
+        how = metering(self.options, timeout, SERIES_POINTS)
+        how = replace(how, pss=how.pss or (first and not self.objectives_given), parts=first)
+        return Executor(self.workload, how, self.store.references)
+
+    def executor_of(self, workload: Workload) -> Executor:
+        """An executor like the present one, for a variant of the workload."""
+        return Executor(workload, self.executor.options, self.store.references)
+
+    def use_executor(self, timeout: float) -> None:
+        """Run the program with this timeout, in seconds, and with the present options from now on."""
+        self.executor = self.make_executor(timeout)
+        self.blocks.runner = self.machines.for_program(self.executor, self.timed)
+
+    def set_objectives(self, objectives: tuple[str, ...]) -> None:
+        """Minimise these metrics from now on."""
+        if self.options.objectives != objectives:
+            self.options = msgspec.structs.replace(self.options, objectives=objectives)
+            self.store.update(options=msgspec.to_builtins(self.options))
+
+    def charge(self, work: str) -> None:
+        """Charge the time since the last charge to work that is not a run, and store the charge."""
+        self.store.update(charged={**self.store.meta.charged, work: self.budget.charge(work)})
+
+    def charged_before(self, work: str) -> bool:
+        """Whether an earlier session did this work. If so, its stored charge counts again."""
+        charge = self.store.meta.charged.get(work)
+        if charge is not None:
+            self.budget.recall(charge, work)
+        return charge is not None

@@ -1,0 +1,71 @@
+"""Chooses a study's search method and the points that its search tries first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from heapwright.allocators.space import Point, Space
+from heapwright.experiment.records import StoredRun
+from heapwright.search.auto import choose
+from heapwright.search.protocol import Setup, Strategy, make_strategy
+from heapwright.study import options as opt
+from heapwright.tuning import warm
+from heapwright.tuning.search_loop import Evaluator, Search
+from heapwright.tuning.session import Session
+
+
+def search_of(session: Session, space: Space, evaluator: Evaluator, begun: Sequence[StoredRun] = ()) -> Search:
+    """A search of this study.
+
+    Args:
+        session: the study's session.
+        space: the parameter space.
+        evaluator: measures configurations, on the program or on replays.
+        begun: runs of this evaluator that count already.
+    """
+    return Search(
+        space, evaluator, session.config_cache, session.options, session.workload.train, session.budget, begun
+    )
+
+
+def strategy_of(session: Session, setup: Setup) -> Strategy:
+    """The search strategy of this study."""
+    return make_strategy(_method(session, setup), setup)
+
+
+def warm_points(session: Session, space: Space) -> list[Point]:
+    """Points to try first: good settings of the studies named with --warm-start."""
+    return warm.points(space, _warm_settings(session))
+
+
+def _method(session: Session, setup: Setup) -> str:
+    """The method's name. The choice of 'auto' is stored, and stays when the budget grows."""
+    if session.options.method != "auto":
+        return session.options.method
+    chosen = session.store.meta.method
+    if not chosen:
+        name, why = choose(replace(setup, budget=setup.budget or _evaluations_in_time(session)))
+        chosen = {"name": name, "why": why}
+        session.store.update(method=chosen)
+    session.progress.note(f"search method: {chosen['name']} ({chosen['why']})")
+    return str(chosen["name"])
+
+
+def _evaluations_in_time(session: Session) -> int:
+    """About how many evaluations a time budget holds."""
+    seconds = max(0.0, session.budget.limit_s - session.spent_s)
+    runs_of_each_input = seconds / max(session.run_s, 1e-3) / len(session.workload.train)
+    return max(1, round(runs_of_each_input * opt.BLOCK / (opt.BLOCK + 1)))
+
+
+def _warm_settings(session: Session) -> list[dict[str, str]]:
+    """Good settings of other studies. They are stored when first read, because those studies may change."""
+    settings = session.store.meta.warm
+    if settings is None:
+        most = max(opt.BLOCK, session.options.evaluations // 3)
+        paths = [Path(p) for p in session.options.warm_start]
+        settings = warm.good_settings(paths, [a.name for a in session.allocators], most)
+        session.store.update(warm=settings)
+    return settings
