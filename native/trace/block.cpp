@@ -13,7 +13,7 @@ constexpr unsigned kNear = 16;  // ago so near, or so near the last one, are sai
 constexpr unsigned kFirstBucket = 3 * kNear + 1;
 constexpr std::uint64_t kMaxColumn = std::uint64_t{kBlockEvents} * 20;  // bytes: two longest varints an event
 
-bool refers(Kind kind) {
+bool names_object(Kind kind) {
   return kind == Kind::kRealloc || is_free(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched;
 }
 
@@ -29,8 +29,8 @@ void BlockEncoder::end_run() {
   }
 }
 
-void BlockEncoder::refer(const Event& event, std::uint64_t made) {
-  const std::uint64_t ago = made - event.object;
+void BlockEncoder::put_reference(const Event& event, std::uint64_t objects) {
+  const std::uint64_t ago = objects - event.object;
   std::uint64_t& last = references_.last(event.thread);
   const std::uint64_t step = zigzag(static_cast<std::int64_t>(event.object - last));
   last = event.object;
@@ -42,17 +42,17 @@ void BlockEncoder::refer(const Event& event, std::uint64_t made) {
   } else {
     const auto exponent = static_cast<unsigned>(std::bit_width(ago)) - 1;
     byte = kFirstBucket + 4 * (exponent - 4) + static_cast<unsigned>((ago >> (exponent - 2)) & 3);
-    rests_.put(ago & ((std::uint64_t{1} << (exponent - 2)) - 1), exponent - 2);
+    reference_bits_.put(ago & ((std::uint64_t{1} << (exponent - 2)) - 1), exponent - 2);
   }
   columns_[kReferences].push_back(static_cast<char>(byte));
 }
 
-void BlockEncoder::add(const Event& event, std::uint64_t made) {
+void BlockEncoder::add(const Event& event, std::uint64_t objects) {
   const std::uint64_t now = event.time / tick_;
   if (events_ == 0) {
-    made_before_ = made;
+    objects_before_ = objects;
     first_tick_ = last_tick_ = now;
-    sizes_.begin(made);
+    sizes_.begin(objects);
   }
   events_++;
   if (run_ > 0 && event.thread != thread_) {
@@ -66,12 +66,12 @@ void BlockEncoder::add(const Event& event, std::uint64_t made) {
   unsigned flags = 0;
   if (is_allocation(event.kind)) {
     put_varint(columns_[kSizes], event.size);
-    sizes_.made(event.size);
+    sizes_.add(event.size);
     if (event.kind == Kind::kAligned) {
       put_varint(columns_[kAlignments], event.alignment);
     }
-  } else if (refers(event.kind)) {
-    refer(event, made);
+  } else if (names_object(event.kind)) {
+    put_reference(event, objects);
     std::uint64_t* size = sizes_.find(event.object);
     if (event.kind == Kind::kRealloc) {
       put_varint(columns_[kNewSizes], event.size);
@@ -96,10 +96,10 @@ void BlockEncoder::add(const Event& event, std::uint64_t made) {
 
 Bytes BlockEncoder::take() {
   end_run();
-  columns_[kRests] = rests_.take();
+  columns_[kReferenceBits] = reference_bits_.take();
   Bytes block;
   put_varint(block, events_);
-  put_varint(block, made_before_);
+  put_varint(block, objects_before_);
   put_varint(block, first_tick_);
   std::string packed;
   for (Bytes& column : columns_) {
@@ -118,18 +118,18 @@ Bytes BlockEncoder::take() {
 bool BlockDecoder::open(std::string_view block) {
   ByteReader reader(block);
   left_ = reader.varint();
-  made_ = reader.varint();
+  objects_ = reader.varint();
   now_ = reader.varint();
   run_ = 0;
   references_ = {};
-  sizes_.begin(made_);
+  sizes_.begin(objects_);
   error_.clear();
   const auto fail = [this](const char* why) {
     left_ = 0;
     error_ = why;
     return false;
   };
-  if (!reader.ok() || left_ > kBlockEvents || made_ > kMaxObjects) {
+  if (!reader.ok() || left_ > kBlockEvents || objects_ > kMaxObjects) {
     return fail("a block's head makes no sense");
   }
   for (std::size_t i = 0; i < kColumns; i++) {
@@ -150,36 +150,38 @@ bool BlockDecoder::open(std::string_view block) {
     }
     columns_[i] = ByteReader(storage_[i]);
   }
-  rests_ = BitReader(storage_[kRests]);
+  reference_bits_ = BitReader(storage_[kReferenceBits]);
   return true;
 }
 
-bool BlockDecoder::refer(Event& event) {
+bool BlockDecoder::read_reference(Event& event) {
   const unsigned byte = columns_[kReferences].byte();
   std::uint64_t& last = references_.last(event.thread);
   if (byte < kNear) {
-    event.object = made_ - (byte + 1);
+    event.object = objects_ - (byte + 1);
   } else if (byte < kFirstBucket) {
     event.object = last + static_cast<std::uint64_t>(unzigzag(byte - kNear));
   } else {
     const unsigned exponent = (byte - kFirstBucket) / 4 + 4;
     const std::uint64_t top = 4 + (byte - kFirstBucket) % 4;
-    event.object = made_ - (exponent < 64 ? (top << (exponent - 2)) | rests_.get(exponent - 2) : 0);
+    event.object =
+        objects_ - (exponent < 64 ? (top << (exponent - 2)) | reference_bits_.get(exponent - 2) : 0);
   }
   last = event.object;
-  return event.object < made_ && rests_.ok();  // unsigned: what would be negative is out of range too
+  return event.object < objects_ &&
+         reference_bits_.ok();  // unsigned: what would be negative is out of range too
 }
 
-bool BlockDecoder::fill(Event& event, std::uint8_t kind) {
+bool BlockDecoder::read_fields(Event& event, std::uint8_t kind) {
   const unsigned number = kind & ~unsigned{kTouchedFlag | kSameSizeFlag};
   if (number < static_cast<unsigned>(Kind::kMalloc) || number > static_cast<unsigned>(Kind::kTouched)) {
     return false;
   }
   event.kind = static_cast<Kind>(number);
   if (is_allocation(event.kind)) {
-    event.object = made_++;
+    event.object = objects_++;
     event.size = columns_[kSizes].varint();
-    sizes_.made(event.size);
+    sizes_.add(event.size);
     if (event.kind == Kind::kAligned) {
       event.alignment = columns_[kAlignments].varint();
     }
@@ -189,10 +191,10 @@ bool BlockDecoder::fill(Event& event, std::uint8_t kind) {
     event.value = columns_[kValues].varint();
     return true;
   }
-  if (!refers(event.kind)) {
+  if (!names_object(event.kind)) {
     return true;
   }
-  if (!refer(event)) {
+  if (!read_reference(event)) {
     return false;
   }
   std::uint64_t* size = sizes_.find(event.object);
@@ -227,7 +229,7 @@ bool BlockDecoder::next(Event& event) {
   event.thread = static_cast<std::uint32_t>(thread_);
   now_ += static_cast<std::uint64_t>(unzigzag(columns_[kTimes].varint()));
   event.time = now_ * tick_;
-  bool good = run_ > 0 && thread_ < kMaxThreads && fill(event, columns_[kKinds].byte());
+  bool good = run_ > 0 && thread_ < kMaxThreads && read_fields(event, columns_[kKinds].byte());
   for (const ByteReader& column : columns_) {
     good = good && column.ok();
   }

@@ -11,7 +11,7 @@
 //   kNewSizes    varints: what reallocs ask for, what sized frees without 0x40 say
 //   kAlignments  varints, of aligned makings
 //   kReferences  one byte for each event that names an object, see below
-//   kRests       the bits those bytes leave open
+//   kReferenceBits       the bits those bytes leave open
 //   kTouched     varints
 //   kValues      varints, of forks, marks and resident memory
 //
@@ -20,7 +20,7 @@
 //   byte    0..15   made 1..16 makings ago
 //          16..48   zig-zag 0..32 from the object referred to before (by the threads of the same number modulo kLanes)
 //          49..     ago in [2^e, 2^(e+1)), e from 4 on: byte = 49 + 4 (e - 4) + the two bits after the leading one; the
-//                   other e - 2 bits are in kRests
+//                   other e - 2 bits are in kReferenceBits
 //
 // So tearing down a container costs next to nothing, and what is left costs the entropy of its magnitude plus its low bits.
 #pragma once
@@ -48,7 +48,7 @@ enum Column : std::uint8_t {
   kNewSizes,
   kAlignments,
   kReferences,
-  kRests,
+  kReferenceBits,
   kTouched,
   kValues,
   kColumns
@@ -67,11 +67,11 @@ class ReferenceState {
 // The sizes of what is made within a block, so that sized frees need not repeat them.
 class BlockSizes {
  public:
-  void begin(std::uint64_t made_before) {
-    first_ = made_before;
+  void begin(std::uint64_t objects_before) {
+    first_ = objects_before;
     sizes_.clear();
   }
-  void made(std::uint64_t size) { sizes_.push_back(size); }
+  void add(std::uint64_t size) { sizes_.push_back(size); }
   // nullptr for what was made before.
   std::uint64_t* find(std::uint64_t object) {
     return object - first_ < sizes_.size() ? &sizes_[object - first_] : nullptr;
@@ -88,26 +88,26 @@ class BlockEncoder {
 
   std::uint32_t events() const { return events_; }
   std::uint64_t first_tick() const { return first_tick_; }
-  std::uint64_t made_before() const { return made_before_; }
+  std::uint64_t objects_before() const { return objects_before_; }
 
-  // `made`: objects made before this event.
-  void add(const Event& event, std::uint64_t made);
+  // `objects`: objects made before this event.
+  void add(const Event& event, std::uint64_t objects);
   // The block's bytes; begins a new one.
   Bytes take();
 
  private:
-  void refer(const Event& event, std::uint64_t made);
+  void put_reference(const Event& event, std::uint64_t objects);
   void end_run();
 
   std::uint64_t tick_;
   std::uint32_t events_ = 0;
-  std::uint64_t made_before_ = 0;
+  std::uint64_t objects_before_ = 0;
   std::uint64_t first_tick_ = 0;
   std::uint64_t last_tick_ = 0;
   std::uint32_t thread_ = 0;
   std::uint64_t run_ = 0;
   std::array<Bytes, kColumns> columns_;
-  BitWriter rests_;
+  BitWriter reference_bits_;
   ReferenceState references_;
   BlockSizes sizes_;
 };
@@ -124,21 +124,21 @@ class BlockDecoder {
   // How many events are still to come, if all is well.
   std::uint64_t left() const { return left_; }
   // Objects made up to here.
-  std::uint64_t made() const { return made_; }
+  std::uint64_t objects() const { return objects_; }
 
  private:
-  bool fill(Event& event, std::uint8_t kind);
-  bool refer(Event& event);
+  bool read_fields(Event& event, std::uint8_t kind);
+  bool read_reference(Event& event);
 
   std::uint64_t tick_;
   std::uint64_t left_ = 0;
-  std::uint64_t made_ = 0;
+  std::uint64_t objects_ = 0;
   std::uint64_t now_ = 0;  // in ticks
   std::uint64_t run_ = 0;
   std::uint64_t thread_ = 0;
   std::array<std::string, kColumns> storage_;
   std::array<ByteReader, kColumns> columns_;
-  BitReader rests_;
+  BitReader reference_bits_;
   ReferenceState references_;
   BlockSizes sizes_;
   std::string error_;

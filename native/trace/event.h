@@ -54,8 +54,8 @@ constexpr bool is_allocation(Kind kind) {
 constexpr bool is_free(Kind kind) { return kind == Kind::kFree || kind == Kind::kFreeSized; }
 
 // What a file says a page's size is, if that can be; the usual one otherwise: it is divided by.
-constexpr std::uint64_t page_size_of(std::uint64_t told) {
-  return std::has_single_bit(told) && told >= 1024 && told <= (std::uint64_t{1} << 21) ? told : 4096;
+constexpr std::uint64_t page_size_of(std::uint64_t bytes) {
+  return std::has_single_bit(bytes) && bytes >= 1024 && bytes <= (std::uint64_t{1} << 21) ? bytes : 4096;
 }
 
 // What is known about a trace as a whole.
@@ -75,7 +75,7 @@ struct Header {
   std::vector<std::string> libraries;
 };
 
-// What a reader could not read; all zero for a whole trace. Losses are told to people, never passed over.
+// What a reader could not read; all zero for a whole trace. Losses are bytes to people, never passed over.
 struct Loss {
   std::uint64_t bytes = 0;  // that could not be decoded
   std::uint64_t events =

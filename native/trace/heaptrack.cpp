@@ -17,7 +17,7 @@ namespace heapwright::trace {
 namespace {
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;
-constexpr std::size_t kLongestLine = 1 << 20;
+constexpr std::size_t kMaxLine = 1 << 20;
 
 // The next hexadecimal number of a line; false where there is none.
 bool number(std::string_view& line, std::uint64_t& value) {
@@ -54,14 +54,14 @@ class HeaptrackSource : public EventSource {
     if (!number(rest, version)) {
       return false;
     }
-    ahead_ = next_event(first_);
+    has_first_ = next_event(first_);
     return true;
   }
   const Header& header() const override { return header_; }
   Loss loss() const override { return loss_; }
   bool next(Event& event) override {
-    if (ahead_) {
-      ahead_ = false;
+    if (has_first_) {
+      has_first_ = false;
       event = first_;
       return true;
     }
@@ -71,9 +71,9 @@ class HeaptrackSource : public EventSource {
  private:
   bool read_line();
   bool next_event(Event& event);
-  bool make(std::string_view rest, Event& event);
-  bool end(std::string_view rest, Event& event);
-  void lose(const char* why) {
+  bool on_alloc(std::string_view rest, Event& event);
+  bool on_free(std::string_view rest, Event& event);
+  void note_loss(const char* why) {
     if (loss_.why.empty()) {
       loss_.why = why;
     }
@@ -87,15 +87,15 @@ class HeaptrackSource : public EventSource {
       rest.remove_prefix(std::min(space + 1, rest.size()));
     }
   }
-  // Pointers are multiples of 8 at least: turned so that the table sees them dense.
-  static std::uint64_t turned(std::uint64_t pointer) { return pointer >> 3 | pointer << 61; }
+  // Pointers are multiples of 8 at least: rotated so that the table sees them dense.
+  static std::uint64_t rotated(std::uint64_t pointer) { return pointer >> 3 | pointer << 61; }
 
   std::FILE* file_;
   Header header_;
   Loss loss_;
   std::string line_;
   Event first_;
-  bool ahead_ = false;
+  bool has_first_ = false;
   std::uint64_t time_ = 0;
   std::uint64_t objects_ = 0;
   struct Info {
@@ -113,7 +113,7 @@ bool HeaptrackSource::read_line() {
   std::array<char, 4096> piece{};
   while (std::fgets(piece.data(), piece.size(), file_) != nullptr) {
     const std::size_t length = std::strlen(piece.data());
-    if (line_.size() < kLongestLine) {
+    if (line_.size() < kMaxLine) {
       line_.append(piece.data(), length);
     }
     if (length > 0 && piece[length - 1] == '\n') {
@@ -129,12 +129,12 @@ bool HeaptrackSource::read_line() {
   if (!line_.empty()) {
     loss_.cut_short = true;
     loss_.bytes += line_.size();
-    lose("the last line is not whole");
+    note_loss("the last line is not whole");
   }
   return false;
 }
 
-bool HeaptrackSource::make(std::string_view rest, Event& event) {
+bool HeaptrackSource::on_alloc(std::string_view rest, Event& event) {
   std::uint64_t first = 0;
   std::uint64_t trace = 0;
   std::uint64_t pointer = 0;
@@ -156,25 +156,25 @@ bool HeaptrackSource::make(std::string_view rest, Event& event) {
     return false;
   }
   event.size = first;
-  if (const std::uint64_t* known = pointers_.find(turned(pointer))) {  // its free was not written
+  if (const std::uint64_t* known = pointers_.find(rotated(pointer))) {  // its free was not written
     ++loss_.events;
-    lose("an address is allocated that was not freed");
+    note_loss("an address is allocated that was not freed");
     pending_ = event;
     pending_.object = objects_++;
     has_pending_ = true;
     event.kind = Kind::kFree;
     event.size = 0;
     event.object = *known;
-    pointers_.erase(turned(pointer));
-    pointers_.insert(turned(pointer), pending_.object);
+    pointers_.erase(rotated(pointer));
+    pointers_.insert(rotated(pointer), pending_.object);
     return true;
   }
   event.object = objects_++;
-  pointers_.insert(turned(pointer), event.object);
+  pointers_.insert(rotated(pointer), event.object);
   return true;
 }
 
-bool HeaptrackSource::end(std::string_view rest, Event& event) {
+bool HeaptrackSource::on_free(std::string_view rest, Event& event) {
   std::uint64_t what = 0;
   if (!number(rest, what)) {
     return false;
@@ -190,12 +190,12 @@ bool HeaptrackSource::end(std::string_view rest, Event& event) {
     infos_[what].live.pop_back();
     return true;
   }
-  const std::uint64_t* known = pointers_.find(turned(what));
+  const std::uint64_t* known = pointers_.find(rotated(what));
   if (known == nullptr) {
     return false;
   }
   event.object = *known;
-  pointers_.erase(turned(what));
+  pointers_.erase(rotated(what));
   return true;
 }
 
@@ -213,18 +213,18 @@ bool HeaptrackSource::next_event(Event& event) {
     std::uint64_t value = 0;
     switch (line_.front()) {
       case '+':
-        if (make(rest, event)) {
+        if (on_alloc(rest, event)) {
           return true;
         }
         ++loss_.events;
-        lose("there are allocations that make no sense");
+        note_loss("there are allocations that make no sense");
         break;
       case '-':
-        if (end(rest, event)) {
+        if (on_free(rest, event)) {
           return true;
         }
         ++loss_.events;
-        lose("there are frees of what was never allocated");
+        note_loss("there are frees of what was never allocated");
         break;
       case 'a':
         if (number(rest, value)) {

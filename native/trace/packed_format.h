@@ -42,9 +42,9 @@ Bytes encode_header(const Header& header, std::uint64_t tick);
 bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick);
 
 struct IndexEntry {
-  std::uint64_t place = 0;
+  std::uint64_t offset = 0;
   std::uint64_t events = 0;
-  std::uint64_t made_before = 0;
+  std::uint64_t objects_before = 0;
   std::uint64_t first_tick = 0;
 };
 

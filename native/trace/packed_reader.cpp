@@ -30,7 +30,7 @@ class Reader final : public PackedSource {
       error = path + ": this is no packed trace";
       return false;
     }
-    place_ = start.size();
+    offset_ = start.size();
     const auto version =
         ByteReader(std::string_view(start).substr(kPackedMagic.size())).fixed<std::uint16_t>();
     if (version != kPackedVersion) {
@@ -45,12 +45,12 @@ class Reader final : public PackedSource {
       return false;
     }
     block_ = BlockDecoder(tick_);
-    read_end();
+    read_trailer();
     return true;
   }
 
   const Header& header() const override { return header_; }
-  const Summary* summary() const override { return whole_ ? &summary_ : nullptr; }
+  const Summary* summary() const override { return complete_ ? &summary_ : nullptr; }
 
   bool next(Event& event) override {
     while (!block_.next(event)) {
@@ -58,17 +58,17 @@ class Reader final : public PackedSource {
         return false;
       }
       if (!block_.error().empty()) {
-        return stop(block_.error());
+        return end_with_loss(block_.error());
       }
       if (!next_block()) {
         return false;
       }
     }
     if (event.thread > events_ + kThreadsAhead) {
-      return stop("a thread has a number that nobody gives");
+      return end_with_loss("a thread has a number that nobody gives");
     }
     events_++;
-    made_ += is_allocation(event.kind) ? 1 : 0;
+    objects_ += is_allocation(event.kind) ? 1 : 0;
     return true;
   }
 
@@ -83,12 +83,12 @@ class Reader final : public PackedSource {
     if (at != index_.begin()) {
       --at;
     }
-    if (!go(at->place)) {
+    if (!seek_to(at->offset)) {
       return false;
     }
     ended_ = false;
     block_ = BlockDecoder(tick_);
-    made_ = at->made_before;
+    objects_ = at->objects_before;
     events_ = 0;
     for (auto before = index_.begin(); before != at; ++before) {
       events_ += before->events;
@@ -98,7 +98,7 @@ class Reader final : public PackedSource {
 
   Loss loss() const override {
     Loss loss = loss_;
-    if (!whole_ && loss.why.empty()) {
+    if (!complete_ && loss.why.empty()) {
       loss.cut_short = true;
       loss.why = "the file has lost its end";
     }
@@ -106,9 +106,9 @@ class Reader final : public PackedSource {
   }
 
  private:
-  bool go(std::uint64_t place) {
-    place_ = place;
-    return ::fseeko(file_.get(), static_cast<off_t>(place), SEEK_SET) == 0;
+  bool seek_to(std::uint64_t offset) {
+    offset_ = offset;
+    return ::fseeko(file_.get(), static_cast<off_t>(offset), SEEK_SET) == 0;
   }
 
   // Reads the next section into bytes_. False where there is no whole one; at a clean end of file too.
@@ -121,7 +121,7 @@ class Reader final : public PackedSource {
     letters = reader.bytes(4);
     const auto length = reader.fixed<std::uint32_t>();
     const auto sum = reader.fixed<std::uint32_t>();
-    if (length > kMaxSection || length > size_ - std::min(size_, place_ + kSectionHead)) {
+    if (length > kMaxSection || length > size_ - std::min(size_, offset_ + kSectionHead)) {
       return false;
     }
     std::fill(head.begin() + 8, head.end(), '\0');
@@ -131,17 +131,17 @@ class Reader final : public PackedSource {
       return false;
     }
     bytes_.assign(head, before);
-    place_ += head.size();
+    offset_ += head.size();
     return true;
   }
 
   // Trouble: what is between here and the end of the file is lost.
-  bool stop(const std::string& why) {
+  bool end_with_loss(const std::string& why) {
     ended_ = true;
     loss_.cut_short = true;
-    loss_.bytes += size_ - std::min(size_, place_);
-    if (whole_) {
-      const std::uint64_t lost = summary_.events - std::min(summary_.events, given_);
+    loss_.bytes += size_ - std::min(size_, offset_);
+    if (complete_) {
+      const std::uint64_t lost = summary_.events - std::min(summary_.events, opened_events_);
       loss_.events += lost;
     }
     loss_.why = why;
@@ -150,60 +150,60 @@ class Reader final : public PackedSource {
 
   bool next_block() {
     std::string letters;
-    if (place_ == size_) {
+    if (offset_ == size_) {
       ended_ = true;
       return false;
     }
     if (!read_section(letters)) {
-      return stop(place_ + kSectionHead > size_ || !whole_
-                      ? "the file is cut off or damaged in the middle of a block"
-                      : "a block is damaged");
+      return end_with_loss(offset_ + kSectionHead > size_ || !complete_
+                               ? "the file is cut off or damaged in the middle of a block"
+                               : "a block is damaged");
     }
     if (letters != "EVTS") {
       ended_ = true;
       return false;
     }
     if (!block_.open(bytes_)) {
-      place_ -= std::min<std::uint64_t>(place_, bytes_.size());
-      return stop(block_.error());
+      offset_ -= std::min<std::uint64_t>(offset_, bytes_.size());
+      return end_with_loss(block_.error());
     }
-    if (block_.made() != made_) {
-      return stop("a block does not go on where the one before it ends");
+    if (block_.objects() != objects_) {
+      return end_with_loss("a block does not go on where the one before it ends");
     }
-    given_ += block_.left();
+    opened_events_ += block_.left();
     return true;
   }
 
   // The index and the summary, where the file has its end; then back to the first block.
-  void read_end() {
-    const std::uint64_t start = place_;
+  void read_trailer() {
+    const std::uint64_t start = offset_;
     Bytes end(kEndSize, '\0');
-    if (size_ >= start + kEndSize && go(size_ - kEndSize) &&
+    if (size_ >= start + kEndSize && seek_to(size_ - kEndSize) &&
         std::fread(end.data(), 1, end.size(), file_.get()) == end.size() && end.ends_with(kPackedEnd)) {
       const auto index = ByteReader(end).fixed<std::uint64_t>();
       std::string letters;
-      if (index >= start && index < size_ && go(index) && read_section(letters) && letters == "INDX") {
+      if (index >= start && index < size_ && seek_to(index) && read_section(letters) && letters == "INDX") {
         read_index(bytes_, start);
-        whole_ = read_section(letters) && letters == "DONE" && decode_done(bytes_, summary_, loss_);
+        complete_ = read_section(letters) && letters == "DONE" && decode_done(bytes_, summary_, loss_);
       }
     }
-    if (!whole_) {
+    if (!complete_) {
       index_.clear();
       summary_ = {};
       loss_ = {};
     }
-    (void)go(start);
+    (void)seek_to(start);
   }
 
   void read_index(std::string_view bytes, std::uint64_t start) {
     ByteReader reader(bytes);
     IndexEntry entry;
     while (reader.left() > 0) {
-      entry.place += reader.varint();
+      entry.offset += reader.varint();
       entry.events = reader.varint();
-      entry.made_before = reader.varint();
+      entry.objects_before = reader.varint();
       entry.first_tick = reader.varint();
-      if (!reader.ok() || entry.place < start || entry.place >= size_) {
+      if (!reader.ok() || entry.offset < start || entry.offset >= size_) {
         index_.clear();
         return;
       }
@@ -213,13 +213,13 @@ class Reader final : public PackedSource {
 
   File file_;
   std::uint64_t size_ = 0;
-  std::uint64_t place_ = 0;
+  std::uint64_t offset_ = 0;
   std::uint64_t tick_ = 1;
-  std::uint64_t given_ = 0;   // events of the blocks opened
-  std::uint64_t events_ = 0;  // up to here
-  std::uint64_t made_ = 0;    // objects up to here
+  std::uint64_t opened_events_ = 0;  // events of the blocks opened
+  std::uint64_t events_ = 0;         // up to here
+  std::uint64_t objects_ = 0;        // objects up to here
   bool ended_ = false;
-  bool whole_ = false;
+  bool complete_ = false;
   Bytes bytes_;
   Header header_;
   Summary summary_;

@@ -35,7 +35,7 @@ class Writer final : public PackedWriter {
   }
 
   bool add(const Event& event) override {
-    if (!error_.empty() || !account(event)) {
+    if (!error_.empty() || !track_live(event)) {
       return false;
     }
     block_.add(event, summary_.allocations - (is_allocation(event.kind) ? 1 : 0));
@@ -49,7 +49,7 @@ class Writer final : public PackedWriter {
     if (!error_.empty() || (block_.events() > 0 && !flush())) {
       return false;
     }
-    const std::uint64_t index = place_;
+    const std::uint64_t index = offset_;
     Bytes end;
     put_fixed(end, index);
     end += kPackedEnd;
@@ -74,38 +74,39 @@ class Writer final : public PackedWriter {
     return false;
   }
 
-  bool contradiction(const Event& event, const char* what) {
-    return fail("event " + std::to_string(summary_.events) + " " + what + " " + std::to_string(event.object));
+  bool refuse(const Event& event, const char* problem) {
+    return fail("event " + std::to_string(summary_.events) + " " + problem + " " +
+                std::to_string(event.object));
   }
 
   bool write(std::string_view bytes) {
     if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) {
       return fail(std::string("cannot be written: ") + std::strerror(errno));
     }
-    place_ += bytes.size();
+    offset_ += bytes.size();
     return true;
   }
 
   bool flush() {
-    put_varint(index_, place_ - last_place_);
+    put_varint(index_, offset_ - last_offset_);
     put_varint(index_, block_.events());
-    put_varint(index_, block_.made_before());
+    put_varint(index_, block_.objects_before());
     put_varint(index_, block_.first_tick());
-    last_place_ = place_;
+    last_offset_ = offset_;
     return write(section("EVTS", block_.take()));
   }
 
   // Keeps the books of what is live.
-  bool account(const Event& event) {
+  bool track_live(const Event& event) {
     if (event.thread >= kMaxThreads) {
-      return contradiction(event, "is of a thread numbered too high, about object");
+      return refuse(event, "is of a thread numbered too high, about object");
     }
     if (is_allocation(event.kind)) {
       if (event.object != summary_.allocations || event.object >= kMaxObjects) {
-        return contradiction(event, "makes objects out of order:");
+        return refuse(event, "makes objects out of order:");
       }
       if (event.kind == Kind::kAligned && !std::has_single_bit(event.alignment)) {
-        return contradiction(event, "has no alignment, a power of two, for object");
+        return refuse(event, "has no alignment, a power of two, for object");
       }
       summary_.allocations++;
       sizes_.insert(event.object, event.size);
@@ -113,20 +114,20 @@ class Writer final : public PackedWriter {
     } else if (event.kind == Kind::kRealloc) {
       std::uint64_t* size = sizes_.find(event.object);
       if (size == nullptr) {
-        return contradiction(event, "reallocs what is not live: object");
+        return refuse(event, "reallocs what is not live: object");
       }
       live_ += event.size - *size;
       *size = event.size;
     } else if (is_free(event.kind)) {
       const std::uint64_t* size = sizes_.find(event.object);
       if (size == nullptr) {
-        return contradiction(event, "frees what is not live: object");
+        return refuse(event, "frees what is not live: object");
       }
       live_ -= *size;
       sizes_.erase(event.object);
     } else if ((event.kind == Kind::kUsableSize || event.kind == Kind::kTouched) &&
                sizes_.find(event.object) == nullptr) {
-      return contradiction(event, "is about what is not live: object");
+      return refuse(event, "is about what is not live: object");
     }
     summary_.peak_live_bytes = std::max(summary_.peak_live_bytes, live_);
     summary_.peak_live_objects = std::max<std::uint64_t>(summary_.peak_live_objects, sizes_.size());
@@ -139,8 +140,8 @@ class Writer final : public PackedWriter {
   std::uint32_t block_events_;
   BlockEncoder block_;
   File file_;
-  std::uint64_t place_ = 0;
-  std::uint64_t last_place_ = 0;
+  std::uint64_t offset_ = 0;
+  std::uint64_t last_offset_ = 0;
   Bytes index_;
   Summary summary_;
   LiveTable<std::uint64_t> sizes_;

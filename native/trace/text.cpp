@@ -15,7 +15,7 @@ struct Form {
   Kind kind;
   std::string_view name;
   std::vector<Field> fields;
-  std::size_t least;  // fields that must be there
+  std::size_t required;  // fields that must be there
 };
 
 const std::vector<Form>& forms() {
@@ -96,12 +96,12 @@ bool from_text(const std::string& line, Event& event, std::string& error) {
   for (const Form& form : forms()) {
     if (form.name == words[2]) {
       event.kind = form.kind;
-      const std::size_t given = words.size() - 3;
-      if (given < form.least || given > form.fields.size()) {
+      const std::size_t count = words.size() - 3;
+      if (count < form.required || count > form.fields.size()) {
         error = words[2] + " has too few or too many numbers";
         return false;
       }
-      for (std::size_t i = 0; i < given; i++) {
+      for (std::size_t i = 0; i < count; i++) {
         if (!parse(words[3 + i], field(event, form.fields[i]))) {
           error = "no number: " + words[3 + i];
           return false;

@@ -56,12 +56,12 @@ class WlSource : public EventSource {
   bool step(Stream& stream);
   void finish(Stream& stream, const char* trouble);
   std::optional<std::uint64_t> number(Stream& stream);
-  bool slot(std::uint64_t index);
-  void make(Stream& stream, Event event, std::uint64_t into);
-  void free_slot(Stream& stream, std::uint64_t from);
-  void resize(Stream& stream, std::uint64_t into, std::uint64_t from, std::uint64_t size);
+  bool ensure_slot(std::uint64_t index);
+  void on_alloc(Stream& stream, Event event, std::uint64_t into);
+  void on_free(Stream& stream, std::uint64_t from);
+  void on_realloc(Stream& stream, std::uint64_t into, std::uint64_t from, std::uint64_t size);
   void emit(Stream& stream, Event event);
-  void lose(const std::string& why) {
+  void note_loss(const std::string& why) {
     if (loss_.why.empty()) {
       loss_.why = why;
     }
@@ -75,9 +75,9 @@ class WlSource : public EventSource {
   std::vector<Stream> streams_;
   // Threads by how far they are: those that can go on, and those that wait, which are by what they wait for as well. So a file of
   // very many threads takes no more time than one of few.
-  using Place = std::pair<double, std::size_t>;
-  std::set<Place> runnable_;
-  std::set<Place> waiting_;
+  using Progress = std::pair<double, std::size_t>;
+  std::set<Progress> runnable_;
+  std::set<Progress> waiting_;
   std::unordered_multimap<std::uint64_t, std::size_t, Mixed> waiters_;
   std::vector<std::uint64_t> slots_;  // slot → object
   std::vector<bool> synced_;
@@ -132,7 +132,7 @@ bool WlSource::read_main() {
         } else {
           ++loss_.events;
           loss_.cut_short = true;
-          lose("a thread begins after the end of the file");
+          note_loss("a thread begins after the end of the file");
         }
       }
     } else {
@@ -141,7 +141,7 @@ bool WlSource::read_main() {
   }
   if (!done || !sound) {
     loss_.cut_short = true;
-    lose("the list of threads is not whole");
+    note_loss("the list of threads is not whole");
   }
   std::set<std::uint64_t> seen;
   std::vector<std::uint64_t> begins;
@@ -159,7 +159,7 @@ bool WlSource::read_main() {
     if (!seen.insert(streams_[i].begin).second) {
       streams_[i].over = true;
       ++loss_.events;
-      lose("two threads begin at one place");
+      note_loss("two threads begin at one place");
     } else {
       runnable_.insert({streams_[i].progress(), i});
     }
@@ -171,9 +171,9 @@ bool WlSource::read_main() {
 Stream* WlSource::choose() {
   if (runnable_.empty() && !waiting_.empty()) {
     ++loss_.events;
-    lose("a thread waits for what never comes");
-    const Place place = *waiting_.begin();
-    wake(place.second);
+    note_loss("a thread waits for what never comes");
+    const Progress first = *waiting_.begin();
+    wake(first.second);
   }
   if (runnable_.empty()) {
     return nullptr;
@@ -218,7 +218,7 @@ void WlSource::finish(Stream& stream, const char* trouble) {
   if (trouble != nullptr) {
     loss_.bytes += stream.end - stream.at;
     loss_.cut_short = true;
-    lose(trouble);
+    note_loss(trouble);
   }
   if (stream.thread > 0) {
     Event end;
@@ -242,7 +242,7 @@ void WlSource::emit(Stream& stream, Event event) {
 }
 
 // Whether a slot can be meant: every one in use takes some bytes of the file.
-bool WlSource::slot(std::uint64_t index) {
+bool WlSource::ensure_slot(std::uint64_t index) {
   if (index >= file_.size()) {
     return false;
   }
@@ -252,11 +252,11 @@ bool WlSource::slot(std::uint64_t index) {
   return true;
 }
 
-void WlSource::free_slot(Stream& stream, std::uint64_t from) {
+void WlSource::on_free(Stream& stream, std::uint64_t from) {
   if (from == 0) {
     return;
   }
-  if (!slot(from) || slots_[from] == kNone) {
+  if (!ensure_slot(from) || slots_[from] == kNone) {
     ++loss_.events;
     return;
   }
@@ -267,17 +267,17 @@ void WlSource::free_slot(Stream& stream, std::uint64_t from) {
   emit(stream, event);
 }
 
-void WlSource::make(Stream& stream, Event event, std::uint64_t into) {
+void WlSource::on_alloc(Stream& stream, Event event, std::uint64_t into) {
   if (into == 0 || event.size > kMaxBytes) {
     ++loss_.failed_calls;
     return;
   }
-  if (!slot(into)) {
+  if (!ensure_slot(into)) {
     ++loss_.events;
     return;
   }
   if (slots_[into] != kNone) {
-    free_slot(stream, into);  // so does trace_run
+    on_free(stream, into);  // so does trace_run
   }
   if (event.alignment != 0 &&
       ((event.alignment & (event.alignment - 1)) != 0 || event.alignment > kMaxBytes)) {
@@ -292,22 +292,22 @@ void WlSource::make(Stream& stream, Event event, std::uint64_t into) {
   emit(stream, event);
 }
 
-void WlSource::resize(Stream& stream, std::uint64_t into, std::uint64_t from, std::uint64_t size) {
+void WlSource::on_realloc(Stream& stream, std::uint64_t into, std::uint64_t from, std::uint64_t size) {
   if (into == 0 && size == 0) {
-    free_slot(stream, from);
+    on_free(stream, from);
     return;
   }
   Event event;
   event.size = size;
-  if (from == 0 || !slot(from) || slots_[from] == kNone) {
-    make(stream, event, into);
+  if (from == 0 || !ensure_slot(from) || slots_[from] == kNone) {
+    on_alloc(stream, event, into);
     return;
   }
   if (into == 0 || size > kMaxBytes) {
     ++loss_.failed_calls;
     return;
   }
-  if (!slot(into)) {
+  if (!ensure_slot(into)) {
     ++loss_.events;
     return;
   }
@@ -315,7 +315,7 @@ void WlSource::resize(Stream& stream, std::uint64_t into, std::uint64_t from, st
   event.object = slots_[from];
   slots_[from] = kNone;
   if (slots_[into] != kNone) {
-    free_slot(stream, into);
+    on_free(stream, into);
   }
   slots_[into] = event.object;
   emit(stream, event);
@@ -364,7 +364,7 @@ bool WlSource::step(Stream& stream) {
       if (operation == wl::kPvalloc && event.size <= kMaxBytes) {
         event.size = (event.size + header_.page_size - 1) / header_.page_size * header_.page_size;
       }
-      make(stream, event, v[0]);
+      on_alloc(stream, event, v[0]);
       return true;
     case wl::kMemalign:
     case wl::kPosixMemalign:
@@ -374,19 +374,19 @@ bool WlSource::step(Stream& stream) {
       event.kind = Kind::kAligned;
       event.alignment = v[1];
       event.size = v[2];
-      make(stream, event, v[0]);
+      on_alloc(stream, event, v[0]);
       return true;
     case wl::kRealloc:
       if (!arguments(3, v)) {
         return false;
       }
-      resize(stream, v[0], v[1], v[2]);
+      on_realloc(stream, v[0], v[1], v[2]);
       return true;
     case wl::kFree:
       if (!arguments(1, v)) {
         return false;
       }
-      free_slot(stream, v[0]);
+      on_free(stream, v[0]);
       return true;
     case wl::kSyncWrite:
       if (!arguments(1, v)) {

@@ -37,7 +37,7 @@ struct Piece {
   std::uint64_t size = 0;
 };
 
-struct Writer {
+struct ThreadOutput {
   std::string text;  // not yet in the temporary file
   std::vector<Piece> pieces;
   std::uint64_t size = 0;  // of all
@@ -52,34 +52,34 @@ struct Slot {
 
 class WlWriter {
  public:
-  explicit WlWriter(std::FILE* spare) : spare_(spare) {}
+  explicit WlWriter(std::FILE* temporary) : temporary_(temporary) {}
 
   bool add(const Event& event, Exported& done);
   bool finish(std::FILE* out);
 
  private:
-  Writer& of(std::uint32_t thread) {
-    if (thread >= writers_.size()) {
-      writers_.resize(thread + 1);
+  ThreadOutput& output_of(std::uint32_t thread) {
+    if (thread >= outputs_.size()) {
+      outputs_.resize(thread + 1);
     }
-    return writers_[thread];
+    return outputs_[thread];
   }
-  bool spill(Writer& writer, bool all);
-  void pass(std::uint32_t from, std::uint32_t to);
+  bool flush(ThreadOutput& output, bool all);
+  void synchronize(std::uint32_t from, std::uint32_t to);
   void start(std::uint32_t thread);
   Slot take_slot(std::uint32_t thread);
   void operation(std::uint32_t thread, wl::Operation code, std::initializer_list<std::uint64_t> numbers) {
-    std::string& text = of(thread).text;
+    std::string& text = output_of(thread).text;
     text += static_cast<char>(code);
     for (const std::uint64_t number : numbers) {
       put_number(text, number);
     }
-    sound_ = spill(of(thread), false) && sound_;
+    written_ = flush(output_of(thread), false) && written_;
   }
 
-  std::FILE* spare_;
-  std::uint64_t spare_size_ = 0;
-  std::vector<Writer> writers_;
+  std::FILE* temporary_;
+  std::uint64_t temporary_size_ = 0;
+  std::vector<ThreadOutput> outputs_;
   LiveTable<Slot> live_;
   std::uint64_t slots_ = 1;  // 0 is NULL
   std::uint64_t free_ = 0;
@@ -87,23 +87,24 @@ class WlWriter {
   std::uint32_t last_freer_ = 0;
   std::uint32_t main_ = 0;
   bool any_ = false;
-  bool sound_ = true;  // the temporary file could be written
+  bool written_ = true;  // the temporary file could be written
 };
 
-bool WlWriter::spill(Writer& writer, bool all) {
-  if (writer.text.empty() || (!all && writer.text.size() < kChunk)) {
+bool WlWriter::flush(ThreadOutput& output, bool all) {
+  if (output.text.empty() || (!all && output.text.size() < kChunk)) {
     return true;
   }
-  writer.pieces.push_back({spare_size_, writer.text.size()});
-  spare_size_ += writer.text.size();
-  writer.size += writer.text.size();
-  const bool written = std::fwrite(writer.text.data(), 1, writer.text.size(), spare_) == writer.text.size();
-  writer.text.clear();
+  output.pieces.push_back({temporary_size_, output.text.size()});
+  temporary_size_ += output.text.size();
+  output.size += output.text.size();
+  const bool written =
+      std::fwrite(output.text.data(), 1, output.text.size(), temporary_) == output.text.size();
+  output.text.clear();
   return written;
 }
 
 // What `from` did until now happens before what `to` does from now on.
-void WlWriter::pass(std::uint32_t from, std::uint32_t to) {
+void WlWriter::synchronize(std::uint32_t from, std::uint32_t to) {
   if (from != to) {
     ++syncs_;
     operation(from, wl::kSyncWrite, {syncs_});
@@ -115,20 +116,21 @@ void WlWriter::start(std::uint32_t thread) {
   if (!any_) {
     any_ = true;
     main_ = thread;
-    of(thread).started = true;
-  } else if (!of(thread).started) {
-    of(thread).started = true;
-    pass(main_, thread);
+    output_of(thread).started = true;
+  } else if (!output_of(thread).started) {
+    output_of(thread).started = true;
+    synchronize(main_, thread);
   }
 }
 
 Slot WlWriter::take_slot(std::uint32_t thread) {
-  std::uint32_t giver = thread;
-  if (of(thread).free_slots.empty() && free_ > live_.size() + 16 && !of(last_freer_).free_slots.empty()) {
-    giver = last_freer_;
-    pass(giver, thread);
+  std::uint32_t last_owner = thread;
+  if (output_of(thread).free_slots.empty() && free_ > live_.size() + 16 &&
+      !output_of(last_freer_).free_slots.empty()) {
+    last_owner = last_freer_;
+    synchronize(last_owner, thread);
   }
-  std::vector<std::uint64_t>& own = of(giver).free_slots;
+  std::vector<std::uint64_t>& own = output_of(last_owner).free_slots;
   if (own.empty()) {
     return {slots_++, thread};
   }
@@ -139,9 +141,9 @@ Slot WlWriter::take_slot(std::uint32_t thread) {
 }
 
 bool WlWriter::add(const Event& event, Exported& done) {
-  const bool speaks = is_allocation(event.kind) || is_free(event.kind) || event.kind == Kind::kRealloc;
-  Slot* known = speaks && !is_allocation(event.kind) ? live_.find(event.object) : nullptr;
-  if (!speaks || (!is_allocation(event.kind) && known == nullptr)) {
+  const bool has_operation = is_allocation(event.kind) || is_free(event.kind) || event.kind == Kind::kRealloc;
+  Slot* known = has_operation && !is_allocation(event.kind) ? live_.find(event.object) : nullptr;
+  if (!has_operation || (!is_allocation(event.kind) && known == nullptr)) {
     ++done.left_out;
     return true;
   }
@@ -157,27 +159,27 @@ bool WlWriter::add(const Event& event, Exported& done) {
                 {slot.index, event.size});
     }
   } else {
-    pass(known->owner, event.thread);
+    synchronize(known->owner, event.thread);
     known->owner = event.thread;
     if (event.kind == Kind::kRealloc) {
       operation(event.thread, wl::kRealloc, {known->index, known->index, event.size});
     } else {
       operation(event.thread, wl::kFree, {known->index});
-      of(event.thread).free_slots.push_back(known->index);
+      output_of(event.thread).free_slots.push_back(known->index);
       ++free_;
       last_freer_ = event.thread;
       live_.erase(event.object);
     }
   }
-  return sound_;
+  return written_;
 }
 
 bool WlWriter::finish(std::FILE* out) {
   std::vector<std::uint32_t> order;  // threads that did something, the first one first
-  for (std::uint32_t thread = 0; thread < writers_.size(); ++thread) {
-    if (writers_[thread].started) {
+  for (std::uint32_t thread = 0; thread < outputs_.size(); ++thread) {
+    if (outputs_[thread].started) {
       operation(thread, wl::kDone, {});
-      if (!spill(writers_[thread], true)) {
+      if (!flush(outputs_[thread], true)) {
         return false;
       }
       order.push_back(thread);
@@ -198,17 +200,17 @@ bool WlWriter::finish(std::FILE* out) {
     std::uint64_t at = length;
     for (const std::uint32_t thread : order) {
       add(wl::kStartThread, at);
-      at += writers_[thread].size;
+      at += outputs_[thread].size;
     }
     head += static_cast<char>(wl::kDone);
   }
-  bool sound = std::fwrite(head.data(), 1, head.size(), out) == head.size() && std::fflush(spare_) == 0;
+  bool sound = std::fwrite(head.data(), 1, head.size(), out) == head.size() && std::fflush(temporary_) == 0;
   std::string piece;
   for (const std::uint32_t thread : order) {
-    for (const Piece& part : writers_[thread].pieces) {
+    for (const Piece& part : outputs_[thread].pieces) {
       piece.resize(part.size);
-      sound = sound && ::fseeko(spare_, static_cast<off_t>(part.at), SEEK_SET) == 0 &&
-              std::fread(piece.data(), 1, part.size, spare_) == part.size &&
+      sound = sound && ::fseeko(temporary_, static_cast<off_t>(part.at), SEEK_SET) == 0 &&
+              std::fread(piece.data(), 1, part.size, temporary_) == part.size &&
               std::fwrite(piece.data(), 1, part.size, out) == part.size;
     }
   }
@@ -221,12 +223,12 @@ std::FILE* open_stream(int descriptor) { return descriptor < 0 ? nullptr : ::fdo
 
 bool write_wl(EventSource& source, const std::string& path, Exported& done, std::string& error) {
   DraftFile draft;
-  DraftFile spare;
+  DraftFile temporary;
   std::FILE* out = open_stream(draft.create(path));
-  std::FILE* threads = open_stream(spare.create(path + ".threads"));
+  std::FILE* threads = open_stream(temporary.create(path + ".threads"));
   bool sound = out != nullptr && threads != nullptr;
   if (sound) {
-    spare.discard();  // `threads` can still be read and written
+    temporary.discard();  // `threads` can still be read and written
     WlWriter writer(threads);
     Event event;
     while (sound && source.next(event)) {

@@ -34,17 +34,17 @@ int usage() {
 }
 
 // Words of an arguments line: those in [brackets] may be left out, '…' at the end takes any number.
-bool fits(std::string_view arguments, std::size_t given) {
-  std::size_t least = 0;
-  std::size_t most = 0;
+bool fits(std::string_view arguments, std::size_t count) {
+  std::size_t min_count = 0;
+  std::size_t max_count = 0;
   while (!arguments.empty()) {
     const std::size_t end = std::min(arguments.find(' '), arguments.size());
     const std::string_view word = arguments.substr(0, end);
-    most = word.ends_with("…") ? ~std::size_t{0} >> 1 : most + 1;
-    least += word.starts_with('[') || word == "…" ? 0 : 1;
+    max_count = word.ends_with("…") ? ~std::size_t{0} >> 1 : max_count + 1;
+    min_count += word.starts_with('[') || word == "…" ? 0 : 1;
     arguments.remove_prefix(std::min(end + 1, arguments.size()));
   }
-  return given >= least && given <= most;
+  return count >= min_count && count <= max_count;
 }
 
 }  // namespace

@@ -12,10 +12,10 @@ namespace heapwright::trace {
 // Events of every kind, from so many threads; sizes, times and distances of every magnitude.
 inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, std::uint32_t threads) {
   std::mt19937_64 random(seed);
-  const auto magnitude = [&random](unsigned most) { return random() >> (64 - 1 - random() % most); };
+  const auto magnitude = [&random](unsigned bits) { return random() >> (64 - 1 - random() % bits); };
   std::vector<Event> events;
   std::vector<std::uint64_t> live;
-  std::uint64_t made = 0;
+  std::uint64_t objects = 0;
   std::uint64_t time = 0;
   while (events.size() < count) {
     Event event;
@@ -25,7 +25,7 @@ inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, s
     event.kind = static_cast<Kind>(1 + random() % static_cast<unsigned>(Kind::kTouched));
     const std::size_t at = live.empty() ? 0 : live.size() - 1 - magnitude(62) % live.size();
     if (is_allocation(event.kind)) {
-      event.object = made++;
+      event.object = objects++;
       event.size = magnitude(random() % 100 == 0 ? 50 : 14);
       event.alignment = event.kind == Kind::kAligned ? std::uint64_t{1} << (random() % 20) : 0;
       live.push_back(event.object);

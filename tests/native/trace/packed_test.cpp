@@ -17,7 +17,7 @@
 namespace heapwright::trace {
 namespace {
 
-constexpr std::uint32_t kFew = 10000;  // events a block
+constexpr std::uint32_t kSmallBlock = 10000;  // events a block
 
 class Packed : public ::testing::Test {
  protected:
@@ -62,7 +62,7 @@ class Packed : public ::testing::Test {
 
 TEST_F(Packed, WhatIsWrittenComesBack) {
   for (std::uint64_t seed = 0; seed < 20; seed++) {
-    const auto events = random_events(seed, seed * 300, 1 + seed % 5);
+    const auto events = random_events(seed, seed * 300, static_cast<std::uint32_t>(1 + seed % 5));
     write(events);
     EXPECT_EQ(read(), events) << "seed " << seed;
     EXPECT_TRUE(source_->loss().why.empty());
@@ -72,8 +72,8 @@ TEST_F(Packed, WhatIsWrittenComesBack) {
 }
 
 TEST_F(Packed, SeveralBlocks) {
-  const auto events = random_events(1, 2 * kFew + 1000, 3);
-  write(events, {}, 1, kFew);
+  const auto events = random_events(1, 2 * kSmallBlock + 1000, 3);
+  write(events, {}, 1, kSmallBlock);
   EXPECT_EQ(read(), events);
 }
 
@@ -107,12 +107,12 @@ TEST_F(Packed, HeaderAndLossComeBack) {
   EXPECT_EQ(back.page_size, 16384U);
   EXPECT_EQ(back.resident_at_start, 123456U);
   EXPECT_TRUE(back.synthetic);
-  const Loss told = source_->loss();
-  EXPECT_EQ(told.bytes, 1U);
-  EXPECT_EQ(told.events, 2U);
-  EXPECT_EQ(told.failed_calls, 3U);
-  EXPECT_TRUE(told.cut_short);
-  EXPECT_EQ(told.why, "killed");
+  const Loss read_loss = source_->loss();
+  EXPECT_EQ(read_loss.bytes, 1U);
+  EXPECT_EQ(read_loss.events, 2U);
+  EXPECT_EQ(read_loss.failed_calls, 3U);
+  EXPECT_TRUE(read_loss.cut_short);
+  EXPECT_EQ(read_loss.why, "killed");
 }
 
 TEST_F(Packed, SummaryKnowsThePeak) {
@@ -149,8 +149,8 @@ TEST_F(Packed, TimesAreKeptToATick) {
 }
 
 TEST_F(Packed, CutAnywhereItIsAPrefix) {
-  const auto events = random_events(5, kFew + 2000, 2);
-  write(events, {}, 1, kFew);
+  const auto events = random_events(5, kSmallBlock + 2000, 2);
+  write(events, {}, 1, kSmallBlock);
   const std::string whole = bytes();
   for (std::size_t size = 0; size < whole.size(); size += 1 + whole.size() / 40) {
     overwrite(whole.substr(0, size));
@@ -202,8 +202,8 @@ TEST_F(Packed, NonsenseIsRefused) {
 }
 
 TEST_F(Packed, SeekFindsItsTime) {
-  const auto events = random_events(8, 3 * kFew, 2);
-  write(events, {}, 1, kFew);
+  const auto events = random_events(8, 3 * kSmallBlock, 2);
+  write(events, {}, 1, kSmallBlock);
   (void)read();
   const std::uint64_t wanted = events[events.size() / 2].time;
   ASSERT_TRUE(source_->seek(wanted));
@@ -215,7 +215,7 @@ TEST_F(Packed, SeekFindsItsTime) {
   for (; source_->next(event); left++) {
   }
   EXPECT_EQ(event, events.back());
-  EXPECT_EQ(left, 2 * kFew);
+  EXPECT_EQ(left, 2 * kSmallBlock);
 }
 
 // A block whose check sum is right may still be nonsense, if somebody made it so.
@@ -236,7 +236,7 @@ TEST(Block, AnyBytesAreDecodedOrRefused) {
     BlockDecoder decoder(1);
     if (decoder.open(changed)) {
       for (Event event; decoder.next(event);) {
-        EXPECT_LT(event.object, decoder.made() + 1);
+        EXPECT_LT(event.object, decoder.objects() + 1);
       }
     } else {
       EXPECT_FALSE(decoder.error().empty());
