@@ -32,7 +32,7 @@ class Rng {
   std::mt19937_64 bits_;
 };
 
-struct Held {
+struct LiveBlock {
   std::uint64_t object = 0;
   std::uint64_t size = 0;
   std::uint32_t thread = 0;
@@ -49,7 +49,7 @@ class Cohort {
     }
     starts_.push_back(all_.size());
   }
-  void add(const Held& held) {
+  void add(const LiveBlock& held) {
     all_.push_back(held);
     ++alive_;
   }
@@ -59,7 +59,8 @@ class Cohort {
 
   // Takes one out, for another group or its own; `wanted` counts what is to end by age, and one is taken off the bin it falls
   // into. There must be one alive.
-  Held take(std::array<std::uint64_t, kAgeBins>& wanted, const SizeClass& kind, bool for_others, Rng& rng) {
+  LiveBlock take(std::array<std::uint64_t, kAgeBins>& wanted, const SizeClass& kind, bool for_others,
+                 Rng& rng) {
     const std::uint64_t draw = rng.below(1000);
     std::size_t at = all_.size();
     if (draw < kind.in_order) {
@@ -83,7 +84,7 @@ class Cohort {
 
   template <typename Visit>
   void each(Visit&& visit) const {
-    for (const Held& held : all_) {
+    for (const LiveBlock& held : all_) {
       if (held.alive) {
         visit(held);
       }
@@ -194,7 +195,7 @@ class Cohort {
     left_ = left;
   }
 
-  std::vector<Held> all_;
+  std::vector<LiveBlock> all_;
   std::vector<std::size_t> starts_;
   std::size_t alive_ = 0;
   std::size_t last_ = 0;

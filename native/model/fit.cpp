@@ -17,7 +17,7 @@ using trace::Kind;
 
 namespace {
 
-struct Stay {
+struct Lifetime {
   std::uint64_t tick = 0;   // of all
   std::uint64_t clock = 0;  // of its group
   std::uint64_t size = 0;
@@ -31,7 +31,7 @@ struct Stay {
 struct ClassState {
   std::uint64_t begun = 0;
   std::uint64_t outlived = 0;  // their window
-  std::uint64_t last_end = 0;  // rank of the old stay that ended last
+  std::uint64_t last_end = 0;  // rank of the old lifetime that ended last
   std::uint64_t old_ends = 0;
   std::uint64_t in_order = 0;
   std::uint64_t in_reverse = 0;
@@ -47,9 +47,9 @@ class Counter {
   Counter(Layout& layout, const FitOptions& options, Model& model)
       : layout_(layout), options_(options), model_(model), known_(layout.classes().size() * kGroups, -1) {
     model.script_from = layout.script_from();
-    for (const Span& span : layout.spans()) {
+    for (const TickRange& range : layout.ranges()) {
       Window& window = model.windows.emplace_back();
-      window.ticks = span.end - span.begin;
+      window.ticks = range.end - range.begin;
     }
   }
 
@@ -58,16 +58,16 @@ class Counter {
 
  private:
   std::uint32_t class_for(std::uint64_t size, std::uint32_t thread);
-  static Row& row_of(Window& window, std::uint32_t kind) {
+  static ClassActivity& row_of(Window& window, std::uint32_t kind) {
     if (kind >= window.rows.size()) {
       window.rows.resize(kind + 1);
     }
     return window.rows[kind];
   }
   void sort_classes();
-  void begin(const Event& event, std::optional<Stay> from);
-  void end(const Stay& stay, std::uint32_t thread, bool freed);
-  void touched(const Stay& stay, std::uint64_t bytes);
+  void begin(const Event& event, std::optional<Lifetime> from);
+  void end(const Lifetime& lifetime, std::uint32_t thread, bool freed);
+  void touched(const Lifetime& lifetime, std::uint64_t bytes);
   void enter_tick();
   void enter_gap();
   void to_window(std::uint32_t window);
@@ -80,8 +80,8 @@ class Counter {
   Model& model_;
   std::vector<std::int64_t> known_;  // shared class and group → class; -1 for none yet
   std::vector<ClassState> states_;
-  trace::LiveTable<Stay> stays_;
-  Places places_;
+  trace::LiveTable<Lifetime> lifetimes_;
+  ThreadNumbers numbers_;
   std::array<Gauge, kGroups> gauges_;
   Balance all_;              // of all groups
   std::size_t ends_at_ = 0;  // thread ends of the window under way begin here
@@ -114,11 +114,11 @@ void Counter::leave_window() {
   std::uint32_t busy = 0;
   for (std::uint32_t group = 0; group < kGroups; ++group) {
     left.parts[group] = gauges_[group].take(left.ticks);
-    busy += left.parts[group] == Part{} ? 0 : 1;
+    busy += left.parts[group] == GroupActivity{} ? 0 : 1;
   }
-  Part all;
+  GroupActivity all;
   all_.take(all);
-  left.parts[kGroups] = busy > 1 ? all : Part{};
+  left.parts[kGroups] = busy > 1 ? all : GroupActivity{};
   left.turns = turns_.take();
   left.nanoseconds += time_ - window_since_;
   window_since_ = time_;
@@ -126,17 +126,17 @@ void Counter::leave_window() {
 
 // The first thread goes on: it is the replay's own.
 void Counter::end_thread(std::uint32_t thread) {
-  const std::uint32_t place = places_.end(thread);
-  if (place != Places::kNone && place != 0) {
+  const std::uint32_t place = numbers_.end(thread);
+  if (place != ThreadNumbers::kNone && place != 0) {
     model_.ends.push_back({place, window_, gauge(place).ticks()});
   }
 }
 
 // The window of the tick that begins now.
 void Counter::enter_tick() {
-  const auto& spans = layout_.spans();
+  const auto& ranges = layout_.ranges();
   std::uint32_t window = window_;
-  while (window + 1 < spans.size() && spans[window].end <= ticks_) {
+  while (window + 1 < ranges.size() && ranges[window].end <= ticks_) {
     ++window;
   }
   to_window(window);
@@ -144,10 +144,10 @@ void Counter::enter_tick() {
 
 // The window of what is freed between the last tick and the next.
 void Counter::enter_gap() {
-  const auto& spans = layout_.spans();
+  const auto& ranges = layout_.ranges();
   std::uint32_t window = window_;
-  while (window + 1 < spans.size() && spans[window].end <= ticks_ &&
-         (spans[window].begin < spans[window].end || spans[window].begin < ticks_)) {
+  while (window + 1 < ranges.size() && ranges[window].end <= ticks_ &&
+         (ranges[window].begin < ranges[window].end || ranges[window].begin < ticks_)) {
     ++window;
   }
   to_window(window);
@@ -160,8 +160,8 @@ void Counter::add(const Event& event) {
     enter_tick();
     time_ = std::max(time_, event.time);
     begin(event, std::nullopt);
-    gauge(places_.of(event.thread)).settle();
-    all_.settle();
+    gauge(numbers_.of(event.thread)).note_extremes();
+    all_.note_extremes();
     return;
   }
   time_ = std::max(time_, event.time);
@@ -169,34 +169,34 @@ void Counter::add(const Event& event) {
     end_thread(event.thread);
     return;
   }
-  const Stay* known = is_free(event.kind) || event.kind == Kind::kRealloc || event.kind == Kind::kTouched
-                          ? stays_.find(event.object)
-                          : nullptr;
+  const Lifetime* known = is_free(event.kind) || event.kind == Kind::kRealloc || event.kind == Kind::kTouched
+                              ? lifetimes_.find(event.object)
+                              : nullptr;
   if (known == nullptr) {
     return;
   }
-  const Stay stay = *known;
+  const Lifetime lifetime = *known;
   if (event.touched != trace::kUnknown) {
-    touched(stay, event.touched);
+    touched(lifetime, event.touched);
   }
   if (event.kind == Kind::kTouched) {
     return;
   }
-  const std::uint32_t thread = places_.of(event.thread);
+  const std::uint32_t thread = numbers_.of(event.thread);
   if (event.kind == Kind::kRealloc) {
     enter_tick();
-    end(stay, thread, false);
-    stays_.erase(event.object);
-    begin(event, stay);
+    end(lifetime, thread, false);
+    lifetimes_.erase(event.object);
+    begin(event, lifetime);
   } else {
     enter_gap();
-    end(stay, thread, true);
-    stays_.erase(event.object);
+    end(lifetime, thread, true);
+    lifetimes_.erase(event.object);
     ++frees_;
     sized_ += event.kind == Kind::kFreeSized ? 1 : 0;
   }
-  gauge(thread).settle();
-  all_.settle();
+  gauge(thread).note_extremes();
+  all_.note_extremes();
 }
 
 // The class of a size for a thread, a new one where it is the first.
@@ -213,17 +213,18 @@ std::uint32_t Counter::class_for(std::uint64_t size, std::uint32_t thread) {
   return static_cast<std::uint32_t>(known);
 }
 
-void Counter::begin(const Event& event, std::optional<Stay> from) {
-  Stay stay{.tick = ticks_, .size = event.size, .window = window_, .thread = places_.of(event.thread)};
+void Counter::begin(const Event& event, std::optional<Lifetime> from) {
+  Lifetime lifetime{
+      .tick = ticks_, .size = event.size, .window = window_, .thread = numbers_.of(event.thread)};
   ++ticks_;
   Window& window = model_.windows[window_];
   if (event.size >= model_.script_from && model_.script.size() < options_.script) {
-    stay.scripted = true;
-    stay.kind = static_cast<std::uint32_t>(model_.script.size());
+    lifetime.scripted = true;
+    lifetime.kind = static_cast<std::uint32_t>(model_.script.size());
     Scripted& entry = model_.script.emplace_back();
-    entry.tick = stay.tick;
+    entry.tick = lifetime.tick;
     entry.size = event.size;
-    entry.thread = entry.end_thread = stay.thread;
+    entry.thread = entry.end_thread = lifetime.thread;
     if (from) {
       entry.begin = from->scripted ? Scripted::Begin::kFromScript : Scripted::Begin::kFromClass;
       entry.begin_with = from->kind;
@@ -234,17 +235,17 @@ void Counter::begin(const Event& event, std::optional<Stay> from) {
       entry.begin_with = event.alignment;
     }
   } else {
-    stay.kind = class_for(event.size, stay.thread);
-    stay.rank = states_[stay.kind].begun++;
-    SizeClass& c = model_.classes[stay.kind];
-    count_thread(c.threads, stay.thread);
+    lifetime.kind = class_for(event.size, lifetime.thread);
+    lifetime.rank = states_[lifetime.kind].begun++;
+    SizeClass& c = model_.classes[lifetime.kind];
+    count_thread(c.threads, lifetime.thread);
     // Taken to outlive its window until it does not.
-    Row& row = row_of(window, stay.kind);
+    ClassActivity& row = row_of(window, lifetime.kind);
     ++row.long_count;
-    row.long_bytes += stay.size;
-    stay.clock = gauges_[c.group].clock();
-    gauges_[c.group].begin(stay.size);
-    all_.add(stay.size);
+    row.long_bytes += lifetime.size;
+    lifetime.clock = gauges_[c.group].clock();
+    gauges_[c.group].begin(lifetime.size);
+    all_.add(lifetime.size);
     turn_ += has_turn_ == c.group ? 0 : 1;
     has_turn_ = c.group;
     turns_.add(0, turn_);
@@ -259,74 +260,74 @@ void Counter::begin(const Event& event, std::optional<Stay> from) {
       }
     }
     if (from && !from->scripted) {
-      ++window.resizes[{from->kind, stay.kind}];
+      ++window.resizes[{from->kind, lifetime.kind}];
     }
   }
   if (from && from->scripted) {
     Scripted& last = model_.script[from->kind];
-    last.end = stay.scripted ? Scripted::End::kIntoScript : Scripted::End::kIntoClass;
-    last.end_with = stay.kind;
-    last.end_thread = stay.thread;
+    last.end = lifetime.scripted ? Scripted::End::kIntoScript : Scripted::End::kIntoClass;
+    last.end_with = lifetime.kind;
+    last.end_thread = lifetime.thread;
   }
-  stays_.insert(event.object, stay);
+  lifetimes_.insert(event.object, lifetime);
 }
 
-void Counter::end(const Stay& stay, std::uint32_t thread, bool freed) {
-  if (stay.scripted) {
-    Scripted& entry = model_.script[stay.kind];
-    entry.length = ticks_ - stay.tick - 1;
+void Counter::end(const Lifetime& lifetime, std::uint32_t thread, bool freed) {
+  if (lifetime.scripted) {
+    Scripted& entry = model_.script[lifetime.kind];
+    entry.length = ticks_ - lifetime.tick - 1;
     entry.end = Scripted::End::kFree;  // a realloc says better where it goes
     entry.end_thread = thread;
     return;
   }
   Window& window = model_.windows[window_];
-  SizeClass& c = model_.classes[stay.kind];
-  ClassState& state = states_[stay.kind];
-  const bool brief = stay.window == window_;
+  SizeClass& c = model_.classes[lifetime.kind];
+  ClassState& state = states_[lifetime.kind];
+  const bool brief = lifetime.window == window_;
   if (brief) {
-    Row& row = row_of(window, stay.kind);
+    ClassActivity& row = row_of(window, lifetime.kind);
     --row.long_count;
-    row.long_bytes -= stay.size;
-    gauges_[c.group].ends_soon(stay.clock, stay.size);
-    const std::uint64_t length = gauges_[c.group].clock() - stay.clock - 1;
+    row.long_bytes -= lifetime.size;
+    gauges_[c.group].ended_in_window(lifetime.clock, lifetime.size);
+    const std::uint64_t length = gauges_[c.group].clock() - lifetime.clock - 1;
     const unsigned bin = std::min(log_bin(length), kAsClass - 1);
     ++row.brief[bin];
     ++state.brief[bin];
     state.lengths[bin] += static_cast<double>(length);
   } else {
-    ++row_of(window, stay.kind).old[std::min(log_bin(window_ - stay.window), kAgeBins) - 1];
+    ++row_of(window, lifetime.kind).old[std::min(log_bin(window_ - lifetime.window), kAgeBins) - 1];
     // Neighbours among those that outlive their window are further apart where most do not.
     const std::uint64_t near = 2 + 3 * state.begun / std::max<std::uint64_t>(1, ++state.outlived);
-    if (stay.rank > state.last_end && stay.rank - state.last_end <= near) {
+    if (lifetime.rank > state.last_end && lifetime.rank - state.last_end <= near) {
       ++state.in_order;
-    } else if (stay.rank < state.last_end && state.last_end - stay.rank <= near) {
+    } else if (lifetime.rank < state.last_end && state.last_end - lifetime.rank <= near) {
       ++state.in_reverse;
     }
-    state.last_end = stay.rank;
+    state.last_end = lifetime.rank;
     ++state.old_ends;
   }
-  all_.take_off(stay.size);
-  gauge(thread).end(stay.size, brief, freed, ticks_ - layout_.spans()[window_].begin);
+  all_.take_off(lifetime.size);
+  gauge(thread).end(lifetime.size, brief, freed, ticks_ - layout_.ranges()[window_].begin);
   if (!freed) {
     return;
   }
-  if (thread == stay.thread) {
+  if (thread == lifetime.thread) {
     ++c.freed_own;
   } else {
     count_thread(c.freed_by, thread);
   }
   if (const std::uint32_t by = group_of(thread); by != c.group) {
-    Handed& handed = window.handed[{c.group, by}];
+    RemoteFrees& handed = window.handed[{c.group, by}];
     ++(brief ? handed.brief : handed.old);
   }
 }
 
-void Counter::touched(const Stay& stay, std::uint64_t bytes) {
-  if (stay.scripted) {
-    model_.script[stay.kind].touched = bytes;
-  } else if (stay.size >= kLargeBlock) {
-    states_[stay.kind].large += stay.size;
-    states_[stay.kind].large_touched += std::min(bytes, stay.size);
+void Counter::touched(const Lifetime& lifetime, std::uint64_t bytes) {
+  if (lifetime.scripted) {
+    model_.script[lifetime.kind].touched = bytes;
+  } else if (lifetime.size >= kLargeBlock) {
+    states_[lifetime.kind].large += lifetime.size;
+    states_[lifetime.kind].large_touched += std::min(bytes, lifetime.size);
   }
 }
 
@@ -356,7 +357,7 @@ void Counter::finish() {
   sort_classes();
   model_.ticks = ticks_;
   model_.nanoseconds = time_;
-  model_.threads = places_.count();
+  model_.threads = numbers_.count();
   model_.sized_frees = frees_ == 0 ? 0 : 1000 * sized_ / frees_;
   model_.peak_live = layout_.statistics().peak_live;
 }

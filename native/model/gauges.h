@@ -12,11 +12,11 @@
 
 namespace heapwright::model {
 
-inline constexpr std::uint32_t kThreads = 64;  // threads a model tells apart at one time; more share
+inline constexpr std::uint32_t kMaxThreads = 64;  // threads a model tells apart at one time; more share
 
 // Trace threads as those of the model: whoever starts after another has ended takes its place, so a thousand threads one after
 // the other have one number.
-class Places {
+class ThreadNumbers {
  public:
   std::uint32_t of(std::uint32_t thread) {
     if (thread >= place_.size()) {
@@ -24,7 +24,7 @@ class Places {
     }
     if (place_[thread] == kNone) {
       if (free_.empty()) {
-        place_[thread] = used_ % kThreads;
+        place_[thread] = used_ % kMaxThreads;
         ++used_;
       } else {
         place_[thread] = free_.back();
@@ -42,7 +42,7 @@ class Places {
     }
     return place;
   }
-  std::uint32_t count() const { return std::max(1U, std::min(used_, kThreads)); }
+  std::uint32_t count() const { return std::max(1U, std::min(used_, kMaxThreads)); }
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
  private:
@@ -93,7 +93,7 @@ inline void count_thread(std::vector<std::pair<std::uint32_t, std::uint64_t>>& l
 }
 
 // When something happens, on average, weighed by bytes.
-class Place {
+class MeanTime {
  public:
   void add(std::uint64_t tick, std::uint64_t bytes, double sign = 1) {
     const double weight = sign * (static_cast<double>(bytes) + 1);
@@ -103,7 +103,7 @@ class Place {
   // In thousandths of so many ticks.
   std::uint64_t take(std::uint64_t ticks) {
     const double mean = weight_ > 0.5 && ticks > 0 ? sum_ / weight_ / static_cast<double>(ticks) : 0.5;
-    *this = Place{};
+    *this = MeanTime{};
     return whole(1000 * std::clamp(mean, 0.0, 1.0));
   }
 
@@ -116,7 +116,7 @@ class Place {
 struct Times {
   Portions brief;
   Portions old;
-  Place old_at;
+  MeanTime old_at;
   void end(std::uint64_t size, bool of_window, bool freed, std::uint64_t tick) {
     if (!of_window) {
       old_at.add(tick, size);
@@ -125,7 +125,7 @@ struct Times {
       (of_window ? brief : old).add(size, tick);
     }
   }
-  void take(Part& part, std::uint64_t ticks) {
+  void take(GroupActivity& part, std::uint64_t ticks) {
     part.brief_bursts = brief.take();
     part.old_bursts = old.take();
     part.old_at = old_at.take(ticks);
@@ -138,12 +138,12 @@ class Balance {
   void add(std::uint64_t size) { now_ += static_cast<std::int64_t>(size); }
   void take_off(std::uint64_t size) { now_ -= static_cast<std::int64_t>(size); }
   // An event is over.
-  void settle() {
+  void note_extremes() {
     most_ = std::max(most_, now_);
     least_ = std::min(least_, now_);
   }
   // The window is over.
-  void take(Part& part) {
+  void take(GroupActivity& part) {
     part.above = static_cast<std::uint64_t>(most_);
     part.below = static_cast<std::uint64_t>(-least_);
     *this = Balance{};
@@ -168,7 +168,7 @@ class Gauge {
     balance_.add(size);
   }
   // One that it began in this window, at `clock`, ends.
-  void ends_soon(std::uint64_t clock, std::uint64_t size) { long_at_.add(clock - since_, size, -1); }
+  void ended_in_window(std::uint64_t clock, std::uint64_t size) { long_at_.add(clock - since_, size, -1); }
   // It ends one, of this window or older, by free or by realloc; at a tick of the window, of all.
   void end(std::uint64_t size, bool of_window, bool freed, std::uint64_t tick) {
     own_.end(size, of_window, freed, ticks());
@@ -177,12 +177,12 @@ class Gauge {
     balance_.take_off(size);
   }
   // An event is over.
-  void settle() { balance_.settle(); }
+  void note_extremes() { balance_.note_extremes(); }
 
   // The window is over.
-  Part take(std::uint64_t window_ticks) {
-    Part part;
-    Part by_all;
+  GroupActivity take(std::uint64_t window_ticks) {
+    GroupActivity part;
+    GroupActivity by_all;
     own_.take(part, ticks());
     all_.take(by_all, window_ticks);
     if (!has_clock(ticks(), ends_)) {
@@ -198,7 +198,7 @@ class Gauge {
  private:
   Times own_;
   Times all_;
-  Place long_at_;
+  MeanTime long_at_;
   std::uint64_t clock_ = 0;  // stays begun
   std::uint64_t since_ = 0;  // when the window began
   std::uint64_t ends_ = 0;

@@ -135,10 +135,10 @@ void Layout::cut(const FitOptions& options) {
   }
   for (auto border = borders.begin(); border != borders.end(); ++border) {
     if (bursts.contains(*border)) {
-      spans_.push_back({*border, *border});
+      ranges_.push_back({*border, *border});
     }
     if (const auto end = std::next(border); end != borders.end()) {
-      spans_.push_back({*border, *end});
+      ranges_.push_back({*border, *end});
     }
   }
 }

@@ -14,7 +14,7 @@
 namespace heapwright::model {
 
 // Ticks [begin, end). Without ticks: what is freed before tick `begin`, and nothing else.
-struct Span {
+struct TickRange {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
@@ -26,7 +26,7 @@ class Layout {
 
   std::uint64_t ticks() const { return statistics_.ticks; }
   Statistics& statistics() { return statistics_; }
-  const std::vector<Span>& spans() const { return spans_; }
+  const std::vector<TickRange>& ranges() const { return ranges_; }
   std::uint64_t script_from() const { return script_from_; }
   // The classes with their sizes, by mean size; nothing else is filled in.
   const std::vector<SizeClass>& classes() const { return classes_; }
@@ -41,7 +41,7 @@ class Layout {
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
       bursts_;                           // bytes freed, tick they were freed before; a heap, least first
   std::set<std::uint64_t> thread_ends_;  // before which tick
-  std::vector<Span> spans_;
+  std::vector<TickRange> ranges_;
   std::uint64_t script_from_ = 0;
   std::vector<SizeClass> classes_;
   std::unordered_map<std::uint64_t, std::uint32_t> exact_;

@@ -32,7 +32,7 @@ double bytes_for(const Model& model) {
   double alive = 0;
   for (const Window& window : model.windows) {
     double ended = 0;
-    for (const Row& row : window.rows) {
+    for (const ClassActivity& row : window.rows) {
       alive += static_cast<double>(row.long_count);
       ended += static_cast<double>(row.old_ends());
     }

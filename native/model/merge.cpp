@@ -15,8 +15,8 @@ namespace {
 
 // Classes of each group of threads: below the first number lengths of brief stays are kept for all windows together, which
 // makes a model several times smaller; fewer than the second are not enough.
-constexpr std::size_t kFew = 16;
-constexpr std::size_t kFewest = 6;
+constexpr std::size_t kMinOwnLengths = 16;
+constexpr std::size_t kMinClasses = 6;
 constexpr std::size_t kThreadEnds = 512;  // at most, but for the last of each thread
 
 template <typename What>
@@ -88,7 +88,7 @@ void renumber(Model& model, const std::vector<std::uint32_t>& into) {
   }
   model.classes = std::move(classes);
   for (Window& window : model.windows) {
-    std::vector<Row> rows(count);
+    std::vector<ClassActivity> rows(count);
     for (std::size_t c = 0; c < into.size(); ++c) {
       rows[into[c]].add(window.rows[c]);
     }
@@ -138,7 +138,7 @@ namespace {
 void share_lengths(Model& model) {
   model.shared_lengths = true;
   for (Window& window : model.windows) {
-    for (Row& row : window.rows) {
+    for (ClassActivity& row : window.rows) {
       const std::uint64_t all = row.begins() - row.long_count;
       row.brief = {};
       row.brief[kAsClass] = all;
@@ -150,11 +150,11 @@ void share_lengths(Model& model) {
 
 void thin(std::vector<ThreadEnd>& ends) {
   while (ends.size() > kThreadEnds) {
-    std::array<std::size_t, kThreads> last{};
+    std::array<std::size_t, kMaxThreads> last{};
     for (std::size_t i = 0; i < ends.size(); ++i) {
       last[ends[i].thread] = i;
     }
-    std::array<bool, kThreads> keep{};
+    std::array<bool, kMaxThreads> keep{};
     std::size_t to = 0;
     for (std::size_t i = 0; i < ends.size(); ++i) {
       const std::uint32_t thread = ends[i].thread;
@@ -170,11 +170,11 @@ void thin(std::vector<ThreadEnd>& ends) {
 bool merge_until(Model& model, std::size_t bytes) {
   while (trace::to_line(to_json(model)).size() > bytes) {
     const std::size_t classes = model.classes.size();
-    if (classes <= kFewest * (model.classes.back().group + 1)) {
+    if (classes <= kMinClasses * (model.classes.back().group + 1)) {
       return false;
     }
     const std::size_t groups = model.classes.back().group + 1;
-    if (classes <= kFew * groups && !model.shared_lengths) {
+    if (classes <= kMinOwnLengths * groups && !model.shared_lengths) {
       share_lengths(model);
       continue;
     }

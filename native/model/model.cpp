@@ -4,13 +4,17 @@
 
 namespace heapwright::model {
 
-bool Row::empty() const { return begins() == 0 && old_ends() == 0; }
+bool ClassActivity::empty() const { return begins() == 0 && old_ends() == 0; }
 
-std::uint64_t Row::begins() const { return std::accumulate(brief.begin(), brief.end(), long_count); }
+std::uint64_t ClassActivity::begins() const {
+  return std::accumulate(brief.begin(), brief.end(), long_count);
+}
 
-std::uint64_t Row::old_ends() const { return std::accumulate(old.begin(), old.end(), std::uint64_t{0}); }
+std::uint64_t ClassActivity::old_ends() const {
+  return std::accumulate(old.begin(), old.end(), std::uint64_t{0});
+}
 
-void Row::add(const Row& other) {
+void ClassActivity::add(const ClassActivity& other) {
   long_count += other.long_count;
   long_bytes += other.long_bytes;
   for (unsigned i = 0; i < kLifeBins; ++i) {

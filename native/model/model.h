@@ -71,7 +71,7 @@ struct SizeClass {
   std::uint32_t group = 0;  // of its threads; only classes of one group may become one (not in the JSON)
 };
 
-struct Row {
+struct ClassActivity {
   std::uint64_t long_count = 0;
   std::uint64_t long_bytes = 0;  // 0 where the class has one size
   std::array<std::uint64_t, kLifeBins> brief{};
@@ -79,11 +79,11 @@ struct Row {
   bool empty() const;
   std::uint64_t begins() const;
   std::uint64_t old_ends() const;
-  void add(const Row& other);
+  void add(const ClassActivity& other);
 };
 
 // What one group of threads does in a window.
-struct Part {
+struct GroupActivity {
   // Into how many equal portions the bytes it frees fall, those of stays of this window and those of older ones: many where each
   // is freed at a time of its own, few where frees come in bursts.
   std::uint64_t brief_bursts = 0;
@@ -95,14 +95,14 @@ struct Part {
   // where a block is freed for each that is made.
   std::uint64_t above = 0;
   std::uint64_t below = 0;
-  bool operator==(const Part&) const = default;
+  bool operator==(const GroupActivity&) const = default;
 };
 
 // Whether a group's clock can tell the time in a window: hardly where it makes next to nothing of what it frees. All ticks do then.
 constexpr bool has_clock(std::uint64_t ticks, std::uint64_t frees) { return ticks > 0 && 4 * ticks >= frees; }
 
 // Stays of one group that another frees.
-struct Handed {
+struct RemoteFrees {
   std::uint64_t brief = 0;
   std::uint64_t old = 0;
 };
@@ -114,9 +114,10 @@ struct Window {
   std::uint64_t nanoseconds = 0;
   std::uint64_t turns =
       0;  // into how many of equal length its ticks fall: a few long ones, whatever short ones are between
-  std::array<Part, kGroups + 1> parts{};  // the last: bounds of all groups together, where there are several
-  std::vector<Row> rows;                  // by class
-  std::map<GroupPair, Handed> handed;     // who began them, who frees them
+  std::array<GroupActivity, kGroups + 1>
+      parts{};                      // the last: bounds of all groups together, where there are several
+  std::vector<ClassActivity> rows;  // by class
+  std::map<GroupPair, RemoteFrees> handed;                                   // who began them, who frees them
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> resizes;  // from class, to class: how many
 };
 
@@ -130,13 +131,13 @@ struct ThreadEnd {
 // One large stay.
 struct Scripted {
   enum class Begin : std::uint8_t { kMalloc, kCalloc, kAligned, kFromClass, kFromScript };
-  enum class End : std::uint8_t { kFree, kIntoClass, kIntoScript, kStays };
+  enum class End : std::uint8_t { kFree, kIntoClass, kIntoScript, kNeverFreed };
   std::uint64_t tick = 0;    // at which it begins
   std::uint64_t length = 0;  // ticks from there on, before which it ends
   std::uint64_t size = 0;
   Begin begin = Begin::kMalloc;
   std::uint64_t begin_with = 0;  // alignment, class, or place in the script
-  End end = End::kStays;
+  End end = End::kNeverFreed;
   std::uint64_t end_with = 0;  // class, or place in the script
   std::uint32_t thread = 0;
   std::uint32_t end_thread = 0;

@@ -146,7 +146,7 @@ void read_rows(NumberReader in, const std::vector<SizeClass>& classes, Window& w
   w.rows.resize(classes.size());
   while (!in.empty()) {
     const std::uint32_t kind = in.below(classes.size(), "class");
-    Row& row = w.rows[kind];
+    ClassActivity& row = w.rows[kind];
     row.long_count = in.next();
     row.long_bytes = in.next();
     for (std::uint64_t n = in.next(); n > 0; --n) {
@@ -169,7 +169,7 @@ Window read_window(const Json& from, const std::vector<SizeClass>& classes) {
   w.nanoseconds = count(from, "ns");
   w.turns = count(from, "turns");
   for (NumberReader in(list(from, "parts")); !in.empty();) {
-    Part& part = w.parts[in.below(kGroups + 1, "group")];
+    GroupActivity& part = w.parts[in.below(kGroups + 1, "group")];
     part.brief_bursts = in.next();
     part.old_bursts = in.next();
     part.long_at = in.next(1000);
@@ -180,7 +180,7 @@ Window read_window(const Json& from, const std::vector<SizeClass>& classes) {
   read_rows(NumberReader(list(from, "rows")), classes, w);
   for (NumberReader in(list(from, "handed")); !in.empty();) {
     const std::uint32_t group = in.below(kGroups, "group");
-    Handed& handed = w.handed[{group, in.below(kGroups, "group")}];
+    RemoteFrees& handed = w.handed[{group, in.below(kGroups, "group")}];
     handed.brief = in.next();
     handed.old = in.next();
   }

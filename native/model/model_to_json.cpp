@@ -49,13 +49,13 @@ Json class_json(const SizeClass& c) {
 Json window_json(const Model& model, const Window& w) {
   Json parts = Json::array();
   for (std::uint32_t group = 0; group <= kGroups; ++group) {
-    if (const Part& p = w.parts[group]; p != Part{}) {
+    if (const GroupActivity& p = w.parts[group]; p != GroupActivity{}) {
       append(parts, group, p.brief_bursts, p.old_bursts, p.long_at, p.old_at, p.above, p.below);
     }
   }
   Json rows = Json::array();
   for (std::size_t c = 0; c < w.rows.size(); ++c) {
-    if (const Row& row = w.rows[c]; !row.empty()) {
+    if (const ClassActivity& row = w.rows[c]; !row.empty()) {
       append(rows, c, row.long_count, model.classes[c].sizes.size() > 1 ? row.long_bytes : 0);
       append_bins(rows, row.brief);
       append_bins(rows, row.old);

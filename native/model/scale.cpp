@@ -47,7 +47,7 @@ void share(std::array<std::uint64_t, kAgeBins>& parts, std::uint64_t total) {
   }
 }
 
-void scale_row(Row& row, Carried& carried, double heap, double time) {
+void scale_row(ClassActivity& row, Carried& carried, double heap, double time) {
   const auto longs = static_cast<double>(row.long_count);
   const auto olds = static_cast<double>(row.old_ends());
   const double more = (time - 1) * std::min(longs, olds);
@@ -99,7 +99,7 @@ bool scale(Model& model, double heap, double time) {
     window.ticks = static_cast<std::uint64_t>(ticks);
     window.nanoseconds = static_cast<std::uint64_t>(static_cast<double>(window.nanoseconds) * heap * time);
     window.turns = whole(static_cast<double>(window.turns) * heap * time);
-    for (Part& part : window.parts) {
+    for (GroupActivity& part : window.parts) {
       part.above = whole(static_cast<double>(part.above) * heap);
       part.below = whole(static_cast<double>(part.below) * heap);
     }

@@ -14,9 +14,9 @@ namespace heapwright::model {
 inline constexpr std::uint32_t kNoClass = ~std::uint32_t{0};
 
 // A stay to begin; in the order of beginning.
-struct Begin {
+struct ScheduledBegin {
   float at = 0;                   // where in the window, 0 to 1
-  std::uint32_t kind = 0;         // class
+  std::uint32_t size_class = 0;   // class
   std::uint32_t from = kNoClass;  // resized from a stay of this class
   std::uint32_t length = 0;       // ticks of its group; kLong: outlives the window
   float until = 0;                // where in the window it ends, where its group frees in bursts; else 0
@@ -25,22 +25,23 @@ struct Begin {
 inline constexpr std::uint32_t kLong = ~std::uint32_t{0};
 
 // A stay of an older window to end.
-struct OldEnd {
+struct ScheduledEnd {
   float at = 0;
-  std::uint32_t kind = 0;
+  std::uint32_t size_class = 0;
 };
 
 // Of one group.
-struct GroupPlan {
-  std::vector<Begin> begins;
-  std::vector<OldEnd> ends;  // that it brings about, of whomever's stays
-  bool timed = false;        // it has a clock of its own; else places are by all ticks
+struct GroupSchedule {
+  std::vector<ScheduledBegin> begins;
+  std::vector<ScheduledEnd> ends;  // that it brings about, of whomever's stays
+  bool timed = false;              // it has a clock of its own; else places are by all ticks
 };
-using WindowPlan = std::array<GroupPlan, kGroups>;
+using WindowSchedule = std::array<GroupSchedule, kGroups>;
 
-// Gives brief stays that are only known to be as all of their class their lengths; before plan_window().
+// Gives brief stays that are only known to be as all of their class their lengths; before schedule_window().
 void spread_lengths(Window& window, const std::vector<SizeClass>& classes, double stretch);
 
-WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& classes, double stretch, Rng& rng);
+WindowSchedule schedule_window(const Window& window, const std::vector<SizeClass>& classes, double stretch,
+                               Rng& rng);
 
 }  // namespace heapwright::model

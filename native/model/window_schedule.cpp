@@ -1,4 +1,4 @@
-#include "window_plan.h"
+#include "window_schedule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 constexpr double kBursty = 0.25;
 
 // Brief stays that are as all of their class: by the class's lengths, as far as these fit into the window.
-void spread(Row& row, const SizeClass& c, std::uint64_t ticks) {
+void spread(ClassActivity& row, const SizeClass& c, std::uint64_t ticks) {
   const std::uint64_t all = row.brief[kAsClass];
   row.brief[kAsClass] = 0;
   double sum = 0;
@@ -45,7 +45,7 @@ double bent(double part, std::uint64_t mean) {
 }
 
 // The i-th of `count` places.
-double place(std::uint64_t i, std::uint64_t count, Rng& rng) {
+double position(std::uint64_t i, std::uint64_t count, Rng& rng) {
   return (static_cast<double>(i) + rng.uniform()) / static_cast<double>(count);
 }
 
@@ -83,25 +83,26 @@ class Shares {
   std::vector<Sharer> all_;
 };
 
-// Places one class and lifetime of brief stays.
-void place_brief(std::vector<Begin>& begins, const Part& part_of_group, std::uint64_t count, double ticks,
-                 std::uint32_t kind, unsigned bin, std::uint64_t mean, double stretch, Rng& rng) {
+// ThreadNumbers one class and lifetime of brief stays.
+void place_brief(std::vector<ScheduledBegin>& begins, const GroupActivity& part_of_group, std::uint64_t count,
+                 double ticks, std::uint32_t size_class, unsigned bin, std::uint64_t mean, double stretch,
+                 Rng& rng) {
   const auto bursts = static_cast<double>(part_of_group.brief_bursts);
   const bool bursty = bursts > 0 && bursts < kBursty * ticks;
   const double low = static_cast<double>(bin_low(bin)) * (bin == 0 ? 1 : stretch);
   const std::size_t first = begins.size();
   for (std::uint64_t i = 0; i < count; ++i) {
-    const double length = low + (bin == 0 ? 0 : low * bent(place(i, count, rng), mean));
-    begins.push_back(
-        {0, kind, kNoClass, static_cast<std::uint32_t>(std::min(length, std::max(0.0, ticks - 1))), 0, 0});
+    const double length = low + (bin == 0 ? 0 : low * bent(position(i, count, rng), mean));
+    begins.push_back({0, size_class, kNoClass,
+                      static_cast<std::uint32_t>(std::min(length, std::max(0.0, ticks - 1))), 0, 0});
   }
   // Lengths and places are spread each by itself, so they are matched by chance.
   for (std::size_t i = begins.size() - first; i > 1; --i) {
     std::swap(begins[first + i - 1], begins[first + rng.below(i)]);
   }
   for (std::uint64_t i = 0; i < count; ++i) {
-    Begin& begin = begins[first + i];
-    const double part = place(i, count, rng);
+    ScheduledBegin& begin = begins[first + i];
+    const double part = position(i, count, rng);
     const double length = static_cast<double>(begin.length) / ticks;
     // A stay much shorter than the time between two bursts is freed on its own.
     if (bursty && length * bursts > 0.125) {
@@ -117,7 +118,7 @@ void place_brief(std::vector<Begin>& begins, const Part& part_of_group, std::uin
 }
 
 // Of a class's stays some are resized from others: they are chosen evenly.
-void mark_resizes(WindowPlan& plan, const Window& window) {
+void mark_resizes(WindowSchedule& schedule, const Window& window) {
   if (window.resizes.empty()) {
     return;
   }
@@ -128,9 +129,9 @@ void mark_resizes(WindowPlan& plan, const Window& window) {
       into[pair.second].add(pair.first, static_cast<double>(count) / all);
     }
   }
-  for (GroupPlan& group : plan) {
-    for (Begin& begin : group.begins) {
-      begin.from = into[begin.kind].next(kNoClass);
+  for (GroupSchedule& group : schedule) {
+    for (ScheduledBegin& begin : group.begins) {
+      begin.from = into[begin.size_class].next(kNoClass);
     }
   }
 }
@@ -144,9 +145,9 @@ struct Sums {
 
 Sums sums_of(const Window& window, const std::vector<SizeClass>& classes) {
   Sums sums;
-  for (std::size_t kind = 0; kind < window.rows.size(); ++kind) {
-    const Row& row = window.rows[kind];
-    const std::uint32_t group = classes[kind].group;
+  for (std::size_t size_class = 0; size_class < window.rows.size(); ++size_class) {
+    const ClassActivity& row = window.rows[size_class];
+    const std::uint32_t group = classes[size_class].group;
     sums.begins[group] += row.begins();
     sums.briefs[group] += row.begins() - row.long_count;
     sums.olds[group] += row.old_ends();
@@ -160,9 +161,9 @@ double share_of(std::uint64_t some, std::uint64_t all) {
 
 }  // namespace
 
-WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& classes, double stretch,
-                       Rng& rng) {
-  WindowPlan plan;
+WindowSchedule schedule_window(const Window& window, const std::vector<SizeClass>& classes, double stretch,
+                               Rng& rng) {
+  WindowSchedule schedule;
   const Sums sums = sums_of(window, classes);
   std::array<std::uint64_t, kGroups> frees{};
   std::array<Shares, kGroups> brief_by;
@@ -179,50 +180,53 @@ WindowPlan plan_window(const Window& window, const std::vector<SizeClass>& class
     frees[by] += all;
   }
   for (std::uint32_t group = 0; group < kGroups; ++group) {
-    plan[group].timed = has_clock(sums.begins[group], frees[group]);
+    schedule[group].timed = has_clock(sums.begins[group], frees[group]);
   }
-  for (std::uint32_t kind = 0; kind < window.rows.size(); ++kind) {
-    const Row& row = window.rows[kind];
-    const std::uint32_t group = classes[kind].group;
-    const Part& part = window.parts[group];
-    std::vector<Begin>& begins = plan[group].begins;
+  for (std::uint32_t size_class = 0; size_class < window.rows.size(); ++size_class) {
+    const ClassActivity& row = window.rows[size_class];
+    const std::uint32_t group = classes[size_class].group;
+    const GroupActivity& part = window.parts[group];
+    std::vector<ScheduledBegin>& begins = schedule[group].begins;
     for (std::uint64_t i = 0; i < row.long_count; ++i) {
-      const double at = bent(place(i, row.long_count, rng), part.long_at);
-      begins.push_back({static_cast<float>(at), kind, kNoClass, kLong, 0, group});
+      const double at = bent(position(i, row.long_count, rng), part.long_at);
+      begins.push_back({static_cast<float>(at), size_class, kNoClass, kLong, 0, group});
     }
-    for (const Lengths& lengths : classes[kind].brief) {
-      place_brief(begins, part, row.brief[lengths.bin], static_cast<double>(sums.begins[group]), kind,
+    for (const Lengths& lengths : classes[size_class].brief) {
+      place_brief(begins, part, row.brief[lengths.bin], static_cast<double>(sums.begins[group]), size_class,
                   lengths.bin, lengths.at, stretch, rng);
     }
     const std::uint64_t olds = row.old_ends();
     for (std::uint64_t i = 0; i < olds; ++i) {
       const std::uint32_t by = old_by[group].next(group);
-      const Part& freer = window.parts[by];
+      const GroupActivity& freer = window.parts[by];
       const auto bursts = static_cast<double>(freer.old_bursts);
-      const auto ticks = static_cast<double>(plan[by].timed ? sums.begins[by] : window.ticks);
-      double at = bent(place(i, olds, rng), freer.old_at);
+      const auto ticks = static_cast<double>(schedule[by].timed ? sums.begins[by] : window.ticks);
+      double at = bent(position(i, olds, rng), freer.old_at);
       if (bursts > 0 && bursts < kBursty * ticks) {
         at = freer.old_bursts == 1 ? static_cast<double>(freer.old_at) / 1000
                                    : (std::floor(at * bursts) + 0.5) / bursts;
       }
-      plan[by].ends.push_back({static_cast<float>(at), kind});
+      schedule[by].ends.push_back({static_cast<float>(at), size_class});
     }
   }
   for (std::uint32_t group = 0; group < kGroups; ++group) {
-    std::sort(plan[group].begins.begin(), plan[group].begins.end(), [](const Begin& a, const Begin& b) {
-      return std::tie(a.at, a.kind, a.length, a.until) < std::tie(b.at, b.kind, b.length, b.until);
-    });
-    std::sort(plan[group].ends.begin(), plan[group].ends.end(), [](const OldEnd& a, const OldEnd& b) {
-      return std::tie(a.at, a.kind) < std::tie(b.at, b.kind);
-    });
-    for (Begin& begin : plan[group].begins) {
+    std::sort(schedule[group].begins.begin(), schedule[group].begins.end(),
+              [](const ScheduledBegin& a, const ScheduledBegin& b) {
+                return std::tie(a.at, a.size_class, a.length, a.until) <
+                       std::tie(b.at, b.size_class, b.length, b.until);
+              });
+    std::sort(schedule[group].ends.begin(), schedule[group].ends.end(),
+              [](const ScheduledEnd& a, const ScheduledEnd& b) {
+                return std::tie(a.at, a.size_class) < std::tie(b.at, b.size_class);
+              });
+    for (ScheduledBegin& begin : schedule[group].begins) {
       if (begin.length != kLong) {
         begin.freed_by = brief_by[group].next(group);
       }
     }
   }
-  mark_resizes(plan, window);
-  return plan;
+  mark_resizes(schedule, window);
+  return schedule;
 }
 
 void spread_lengths(Window& window, const std::vector<SizeClass>& classes, double stretch) {
