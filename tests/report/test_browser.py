@@ -100,7 +100,7 @@ def test_plots_have_size_and_names(width: int, kind: str, browser: Any, proven_p
     pictures = [p for p in browser.find_elements("css selector", "figure > svg") if p.is_displayed()]
     assert {p.get_attribute("class") for p in pictures} == {kind}
     names = [browser.execute_script(NAMED, p, "aria-labelledby") for p in pictures]
-    assert names == ["Confirmed changes", "What each setting is worth", "Pareto front", *COURSE]
+    assert names == ["Confirmed changes", "Effect of each setting", "Pareto front", *COURSE]
     for picture in pictures:
         assert picture.get_attribute("role") == "img"
         assert len(browser.execute_script(NAMED, picture, "aria-describedby")) > 40

@@ -188,7 +188,7 @@ def test_large_studies_stay_small_and_whole(count: int, most: int, tmp_path: Pat
     for pick in large.picks.values():
         assert f"s1-e{pick.searched.number}" in page.ids
     words = re.sub(r"<[^>]*>", "", text)
-    said = re.search(rf"{count + 1} settings; (\d+) of them are left out here", words)
+    said = re.search(rf"{count + 1} configurations; (\d+) of them are not listed here", words)
     assert said is not None
     assert int(said[1]) == count + 1 - len(rows)
     data = extract(tmp_path / "report.html")["studies"][0]
@@ -204,11 +204,12 @@ def test_large_studies_stay_small_and_whole(count: int, most: int, tmp_path: Pat
 def test_the_replay_is_told_apart_from_the_program(tmp_path: Path) -> None:
     text = said(written(tmp_path, STATES["replayed"]()))
     for words in (
-        "39 settings were only ever replayed",
-        "A run of the program took 1.20 s, a replay 100.0 ms, 2 at once: 24 replays in the time of one run.",
-        "Peak resident memory: rank correlation +0.93 in 11 settings measured on both: the replay holds.",
-        "CPU time: 2 settings measured on both: nothing to rank",
-        "1.23 M calls of 2 threads; 4.0 KiB of trace, recorded in 500.0 ms; the busiest of 3 processes, with 97% of",
+        "39 configurations were only replayed, never measured on the program.",
+        "A run of the program took 1.20 s, a replay 100.0 ms, 2 in parallel: 24 replays in the time of one run.",
+        "Peak resident memory: rank correlation +0.93 over 11 configurations that were replayed and measured: replays"
+        " rank as the program does.",
+        "CPU time: 2 configurations that were replayed and measured: nothing to rank",
+        "1.23 M calls of 2 threads; a trace of 4.0 KiB, recorded in 500.0 ms; the busiest of 3 processes, with 97% of",
     ):
         assert words in text, words
     (study,) = extract(tmp_path / "report.html")["studies"]
@@ -218,13 +219,13 @@ def test_the_replay_is_told_apart_from_the_program(tmp_path: Path) -> None:
     assert proxy is not None
     why = dataclasses.replace(proxy, used=False, why="it allocates nothing", agreement=[])
     text = said(written(tmp_path, dataclasses.replace(found, proxy=why)))
-    assert "No replay stood in: the program itself was searched, because it allocates nothing." in text
+    assert "The study used no replays. It searched on the program itself, because it allocates nothing." in text
 
 
 def test_a_long_command_is_not_repeated_in_every_row(tmp_path: Path) -> None:
     text = written(tmp_path, ALL["workload file"]())
     assert text.count("--word-89") < 10
-    assert "stands for the command measured" in text
+    assert "stands for the measured command" in text
 
 
 def said(text: str) -> str:
@@ -235,21 +236,21 @@ def said(text: str) -> str:
 def test_an_unfinished_study_says_how_to_go_on(tmp_path: Path) -> None:
     text = said(written(tmp_path, STATES["unfinished"]()))
     assert "Unfinished: nothing is proven yet" in text
-    assert "The study stopped while searching; 61 settings have been searched so far" in text
+    assert "The study stopped while searching. So far it has searched 61 configurations." in text
     assert "Paste this" not in text
 
 
 def test_picks_of_an_unfinished_confirmation_are_no_claims(tmp_path: Path) -> None:
     text = said(written(tmp_path, ALL["stopped while confirming"]()))
-    assert "their confirmation is not complete, so nothing here is proven" in text
+    assert "Their confirmation is not complete, so nothing here is proven" in text
     assert "the claim is about this" not in text
     assert "Paste this" not in text
 
 
 def test_what_did_not_hold_up_is_not_for_pasting(tmp_path: Path) -> None:
     text = said(written(tmp_path, ALL["nothing held up"]()))
-    assert "Searched, and nothing proven" in text
-    assert "what looked best did not hold up on fresh runs" in text
+    assert "Finished: nothing is proven" in text
+    assert "The best of them were not better than the default on fresh runs" in text
     assert "Paste this" not in text
 
 
@@ -260,15 +261,15 @@ def test_a_gain_with_a_price_says_so(tmp_path: Path) -> None:
 
 def test_one_setting_under_three_names_is_said_once(tmp_path: Path) -> None:
     text = said(written(tmp_path, ALL["one setting for all"]()))
-    assert text.count("All three names stand for the same setting") == 1
-    assert text.count("What it sets.") == 1
+    assert text.count("All three names stand for the same configuration") == 1
+    assert text.count("Settings of this pick.") == 1
 
 
 def test_a_setting_is_explained_with_its_size(tmp_path: Path) -> None:
     text = said(written(tmp_path, view()))
     assert "134217728128 MiB" in text  # two lines of one cell
     assert "Requests of at least this size get a mapping of their own. Default: 131072 B." in text
-    assert "dropped from it, because doing without showed no cost: mxfast=0." in text
+    assert "removed these settings, because the pick was no worse without them: mxfast=0." in text
 
 
 def test_what_was_run_is_written_for_people(tmp_path: Path) -> None:
@@ -294,7 +295,7 @@ def test_two_names_for_one_setting_are_one_section(tmp_path: Path) -> None:
     page = Page(written(tmp_path, view()))
     text = " ".join(page.text)
     assert "Time and balanced pick" in text
-    assert "Both names stand for the same setting" in text
+    assert "Both names stand for the same configuration" in text
     assert "Balanced pick" not in text
 
 
@@ -315,7 +316,7 @@ def test_several_studies_on_one_page(tmp_path: Path) -> None:
     page = Page(written(tmp_path, view(), STATES["without gain"](), STATES["unfinished"]()))
     text = "".join(page.text)
     assert "The studies side by side" in text
-    assert text.count("Searched, and nothing proven") == text.count("Unfinished: nothing is proven yet") == 2
+    assert text.count("Finished: nothing is proven") == text.count("Unfinished: nothing is proven yet") == 2
     pictures = [a for t, a in page.tags if t == "svg" and "studies" in (a.get("aria-labelledby") or "")]
     assert [p["class"] for p in pictures] == ["wide", "narrow"]
     assert len(page.ids) == len(set(page.ids))
@@ -356,7 +357,7 @@ def test_the_cluster_s_workers_are_listed(tmp_path: Path) -> None:
     busy = Worker("tcp://10.0.0.7:4711", "node7<b>", 12, 60, 45.0, 50.0, lost=True, refused="")
     other = Worker("tcp://10.0.0.8:4711", "node8", 0, 0, 0.0, 50.0, lost=False, refused="it has no program z3")
     text = said(written(tmp_path, dataclasses.replace(view(), workers=[busy, other])))
-    assert "2 workers; a block" in text
+    assert "2 workers; each block" in text
     assert "node7<b>tcp://10.0.0.7:4711601245.00 s90%lost" in text
     assert "0%refused: it has no program z3" in text
     (study,) = extract(tmp_path / "report.html")["studies"]
@@ -365,12 +366,14 @@ def test_the_cluster_s_workers_are_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verdict", get_args(get_type_hints(Agreement)["verdict"]))
 def test_every_verdict_on_a_replay_has_words(verdict: Any) -> None:
-    assert "settings measured on both: " in rank_text(Agreement("cpu_s", [(0.1, 0.1)] * 2, None, verdict))
+    assert "configurations that were replayed and measured: " in rank_text(
+        Agreement("cpu_s", [(0.1, 0.1)] * 2, None, verdict)
+    )
 
 
 def test_what_there_was_no_time_for_is_said(tmp_path: Path) -> None:
     found = view()
     hasty = {name: dataclasses.replace(pick, dropped=[], minified=False) for name, pick in found.picks.items()}
     text = said(written(tmp_path, dataclasses.replace(found, picks=hasty)))
-    assert "there was no time to try whether each is of use" in text
-    assert "none of it could be dropped" not in text
+    assert "There was no time to test whether each setting has an effect" in text
+    assert "No setting could be removed" not in text

@@ -55,7 +55,7 @@ def test_the_search_marks_the_default_and_names_the_picks() -> None:
 def test_one_objective_is_drawn_over_the_course_of_the_search() -> None:
     text = search_svg(STATES["single objective"](), "s1")
     assert "best so far" in text
-    assert "The search, setting by setting" in text
+    assert "The search in its order" in text
 
 
 def test_confirmed_changes_are_written_out() -> None:
@@ -68,7 +68,7 @@ def test_memory_is_named_and_described() -> None:
     text = memory_svg(view(), "s1")
     for name in ("resident memory, MiB", "mapped heap, MiB", "seconds since the start", "time and balanced pick"):
         assert f">{name}</text>" in text
-    assert "default: at most 8.6 MiB resident and 19.1 MiB of mapped heap, over after 1.00 s." in text
+    assert "default: at most 8.6 MiB resident and 19.1 MiB of mapped heap, ended after 1.00 s." in text
 
 
 def test_a_run_without_samples_is_left_out() -> None:

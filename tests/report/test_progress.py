@@ -19,7 +19,7 @@ from .views import config
 
 def test_phases_in_words() -> None:
     assert title("search") == "searching"
-    assert title("minify.time") == "dropping what does nothing (time pick)"
+    assert title("minify.time") == "removing settings without effect (time pick)"
     assert title("something new") == "something new"
 
 
@@ -40,7 +40,10 @@ def test_lines_at_the_end_of_each_phase(capsys: pytest.CaptureFixture[str], monk
     assert lines[0] == "heapwright: study: s.study"
     assert lines[1] == "heapwright: searching: 10 of 30 runs"
     assert lines[2] == "heapwright: searching: 20 of 30 runs, about 20 s left"
-    assert lines[-2] == "heapwright: searching: 30 runs (10 kept from before), 30 s; best single runs: CPU time -10%"
+    assert (
+        lines[-2]
+        == "heapwright: searching: 30 runs (10 from an earlier session), 30 s; best single runs: CPU time -10%"
+    )
     assert lines[-1] == "heapwright: confirming on fresh runs: 1 runs, 0 s"
 
 
@@ -97,7 +100,7 @@ def test_the_live_view_fits_a_terminal(width: int) -> None:
         live.note("something to know")
     drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert max(len(line.rstrip()) for line in re.split(r"[\r\n]", drawn)) <= width
-    assert "front so far: 30" in drawn
+    assert "Pareto front: 30" in drawn
     assert "30/40" in drawn
     assert "−10.0%" in drawn
     assert "heapwright: something to know" in drawn

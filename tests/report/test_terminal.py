@@ -106,8 +106,8 @@ def test_the_summary_says_what_it_must() -> None:
     assert found.claim in text
     assert "hazard: A small threshold" in text
     assert "warning: CPU time varied by 7%" in text
-    assert "61 settings searched by nsga2; meter: notify" in text
-    assert "not usable: 1 setting of glibc: killed by SIGSEGV" in text
+    assert "61 configurations searched by nsga2; meter: notify" in text
+    assert "failed: 1 configuration of glibc: killed by SIGSEGV" in text
     assert "hypervolume" not in text
     assert "study: out/spectrum.study" in text
     assert "report: r.html" in text

@@ -71,7 +71,7 @@ def test_a_rebuilt_program_is_said_by_each_verb_and_tuned_anew(there: Heapwright
 def test_the_same_command_on_another_build_begins_a_new_study(tuned: Heapwright) -> None:
     folder = tuned.folder
     same = tuned(*TUNE, "--json", "again.json", "--", "./prog")
-    assert "kept from before" in same.err
+    assert "from an earlier session" in same.err
     shutil.copy(folder / "prog", folder / "prog.kept")
     try:
         shutil.copy("/bin/true", folder / "prog")
@@ -84,7 +84,7 @@ def test_the_same_command_on_another_build_begins_a_new_study(tuned: Heapwright)
         assert (going_on.status, "has changed" in going_on.err) == (0, False)
         done = tuned(*TUNE, "--json", "other.json", "--exit-code", "--", "./prog")
         assert "a new study begins, the old one is kept as s.1.study" in done.err
-        assert "kept from before" not in done.err
+        assert "from an earlier session" not in done.err
         assert done.status == 3, "no gain in /bin/true"
         new, old = (json.loads((folder / name).read_text()) for name in ("other.json", "t.json"))
         assert new["program"]["build_id"] != old["program"]["build_id"]

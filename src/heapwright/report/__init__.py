@@ -1,1 +1,1 @@
-"""What people see: the HTML report, terminal tables, and the lines to paste."""
+"""Output for people: the HTML report, terminal tables, and settings to paste."""

@@ -1,8 +1,8 @@
-"""How the report's pictures are drawn: matplotlib's SVG, made to follow the page's colours and width.
+"""Turns matplotlib figures into inline SVG that follows the page's colours and width.
 
-matplotlib draws in sentinel colours, which are then replaced by CSS variables, so that one picture serves light and
-dark pages. Every picture is drawn twice, wide and narrow, and the page shows the one that fits: type keeps its size
-on a phone. No style attributes are left: the page's policy forbids them.
+matplotlib draws in sentinel colours. CSS variables then replace these, so that one picture serves light and dark pages.
+Every picture is drawn twice, wide and narrow, and the page shows the one that fits, so that letters keep their size on
+a phone. The SVG has no style attributes, because the page's content security policy forbids them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# sentinel → CSS
+# sentinel colour → CSS value
 _COLOURS = {
     "#010203": "currentColor",
     "#010204": "var(--faint)",
@@ -41,14 +41,27 @@ TEXT, FAINT = "#010203", "#010204"
 COLOUR = {"default": "#010205", "memory": "#010206", "time": "#010207", "balanced": "#010208"}
 FRONT, DOMINATED = "#010209", "#01020a"
 GOOD_GROUND, GOOD, MUTED, BAD = "#01020b", "#01020c", "#01020d", "#01020e"
-ALLOCATORS = ("#010211", "#010212", "#010213", "#010214", "#010215", "#010216")  # with another shape each, in turn
+ALLOCATORS = (
+    "#010211",
+    "#010212",
+    "#010213",
+    "#010214",
+    "#010215",
+    "#010216",
+)  # used in turn; each allocator also has its own marker
 MARKER = {"default": "s", "memory": "v", "time": "^", "balanced": "D"}
 _WIDE, _NARROW = 9.4, 3.7  # inches; 10 points of type are about 14 pixels in the page, on a phone about 13
-_DROPPED = ("font-family", "-inkscape-stroke", "font")  # the page's own
+_DROPPED = ("font-family", "-inkscape-stroke", "font")  # properties that the page sets itself
 
 
 def figure_of(narrow: bool, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty figure as wide as a page or as a phone, with its axes in reading order."""
+    """Return an empty figure and its axes in reading order.
+
+    Args:
+        narrow: as wide as a phone instead of a page.
+        height: inches.
+        columns, rows: of axes.
+    """
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -92,16 +105,21 @@ def figure_of(narrow: bool, height: float, columns: int = 1, rows: int = 1) -> t
 
 
 def _attributes(match: re.Match[str]) -> str:
-    """A style attribute as presentation attributes."""
+    """Return a style attribute as presentation attributes."""
     pairs = (part.partition(":") for part in match[1].split(";"))
-    kept = ((k.strip(), v.strip()) for k, _, v in pairs if v.strip() and k.strip() not in _DROPPED)
-    return " ".join(f'{k}="{v}"' for k, v in kept)
+    properties = ((k.strip(), v.strip()) for k, _, v in pairs if v.strip() and k.strip() not in _DROPPED)
+    return " ".join(f'{k}="{v}"' for k, v in properties)
 
 
 def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: str, kind: str) -> str:
-    """The figure as an inline <svg> with a title, a description and tooltips; `tips` are gid → text.
+    """Return the figure as an inline <svg> element.
 
-    Its ids begin with `prefix`, so that several stand on one page.
+    Args:
+        figure: the figure.
+        names: title and description, for screen readers.
+        tips: element id → tooltip.
+        prefix: put before every id, so that ids are unique in a page with several pictures.
+        kind: CSS class: 'wide' or 'narrow'.
     """
     from markupsafe import escape
 
@@ -110,19 +128,21 @@ def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: s
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
-    # Namespaces are only for standalone files; inside HTML they are known, and xlink's old form is not needed.
+    # HTML knows the namespaces, and `href` replaces the old `xlink:href`.
     text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
-    text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d)\d+", r"\1", tag[0]), text)  # not what is to be read
+    text = re.sub(
+        r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d)\d+", r"\1", tag[0]), text
+    )  # one decimal is enough; only inside tags, not in text
     text = re.sub(r'<g id="([^"]*)">', lambda group: group[0] if group[1] in tips else "<g>", text)
-    # A marker is coloured where it is used; a colour of its own could not follow the mouse.
+    # Markers take their colour from the <use> element; with their own they could not change when pointed at.
     text = re.sub(r'(<defs>\s*<path [^>]*?)style="[^"]*"', r"\1", text)
     text = re.sub(r'style="([^"]*)"', _attributes, text)
     text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text)
-    text = re.sub(r'<g id="patch_1">\s*<path [^>]*/>\s*</g>', "", text)  # the empty ground
+    text = re.sub(r'<g id="patch_1">\s*<path [^>]*/>\s*</g>', "", text)  # the empty background
     text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
     text = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
     text = re.sub(r"<g>(<(?:use|path|g clip-path=[^>]*><use) [^>]*/>(?:</g>)?)</g>", r"\1", text)
-    text = re.sub(r'<g id="[^"]*"/>', "", text)  # marks of ticks, which have no length
+    text = re.sub(r'<g id="[^"]*"/>', "", text)  # tick marks, which have no length
     for _ in range(2):
         text = re.sub(r"<g>(<(?:use|path) [^>]*/>|<text [^>]*>[^<]*</text>)</g>", r"\1", text)
     for sentinel, css in _COLOURS.items():
@@ -140,7 +160,15 @@ def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: s
 def picture(
     draw: Callable[[bool], tuple[Figure, dict[str, str]]], anchor: str, key: str, title: str, description: str
 ) -> str:
-    """Both widths of one picture; `draw` gets whether to be narrow."""
+    """Return the wide and the narrow SVG of one picture.
+
+    Args:
+        draw: called with whether to draw the narrow version; returns the figure and element id → tooltip.
+        anchor: id of the study's section.
+        key: name of the picture, unique in its section.
+        title: for screen readers.
+        description: the picture's content in words.
+    """
     found = []
     for kind, narrow in (("wide", False), ("narrow", True)):
         figure, tips = draw(narrow)

@@ -1,14 +1,14 @@
-"""The data inside a report: what `heapwright report --extract` gives back, and what the table of the page lists.
+"""Packs the data of a study into a report, and chooses the rows of its table.
 
-All evaluations are embedded, however many, as rows over tables of names, because a study of thousands repeats the same
-few keys and words:
+`heapwright report --extract` prints the embedded data. They hold all evaluations, as rows over tables of names, because
+a study with thousands of evaluations repeats few keys and words:
 
-    evaluations: {keys: [setting…], allocators: [name…], reasons: ["", why…],
+    evaluations: {keys: [setting…], allocators: [name…], reasons: ["", reason…],
                   rows: [[number, allocator, runs, kind, reason, [ratio of each objective or null…],
                           [key, value, key, value…]], …]}      allocator, reason and key are indices
 
-`unpacked` makes plain objects of them again, and page.js does the same where the table is to show them all. What the
-page writes out as a table, for readers without JavaScript, is as much as it has room for (`listed`).
+`unpacked` turns the rows into plain objects again. page.js does the same when the table is to show all evaluations.
+For readers without JavaScript the page holds as many rows as its size permits (`listed`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import msgspec
 from heapwright.report.plots import describe, thinned
 from heapwright.study.view import Evaluation, StudyView
 
-LONG_COMMAND = 300  # characters; a longer one is not repeated in every row
-_TABLE_BYTES = 110_000  # of the page, for the table of evaluations
+LONG_COMMAND = 300  # characters; a longer command is not repeated in every row
+_TABLE_BYTES = 110_000  # approximate size of the table of evaluations in the page
 
 
 def data_of(view: StudyView) -> dict[str, Any]:
-    """What is embedded: the view, memory over time as in the picture, evaluations packed."""
+    """Return the data to embed: the view with packed evaluations and the time series of the picture."""
     value = dataclasses.asdict(dataclasses.replace(view, evaluations=[]))
-    value.pop("landscape")  # its places are among the evaluations
+    value.pop("landscape")  # its points are among the evaluations
     value["prefix"] = msgspec.to_builtins(view.prefix)
-    first = {p.config.id: p.name for _, p in reversed(view.distinct_picks())}  # one name for each setting
+    first = {p.config.id: p.name for _, p in reversed(view.distinct_picks())}  # one name for each configuration
     value["series"] = {
         name: {"t": [round(t, 4) for t in s.t], "rss": [*map(round, s.rss)], "heap": [*map(round, s.heap)]}
         for name, s in view.series.items()
@@ -72,7 +72,7 @@ def _packed(view: StudyView) -> dict[str, Any]:
 
 
 def unpacked(study: dict[str, Any]) -> dict[str, Any]:
-    """An embedded study with its evaluations as plain objects."""
+    """Return an embedded study with its evaluations as plain objects."""
     packed, objectives = study["evaluations"], study["objectives"]
     return {
         **study,
@@ -95,19 +95,23 @@ def unpacked(study: dict[str, Any]) -> dict[str, Any]:
 
 
 def listed(view: StudyView) -> list[Evaluation]:
-    """The evaluations to list, as far as the page has room: what the picks come from, the front, then the others."""
+    """Return the evaluations to list in the page, in their order.
+
+    If there is no room for all, those that the picks come from have priority, then the Pareto front, then evenly spaced
+    others.
+    """
     if not view.evaluations:
         return []
     command = min(len(shlex.join(view.command)), LONG_COMMAND)
     words = sum(3 * len(describe(e.config, view.default)) + 30 * len(e.config.settings) for e in view.evaluations)
-    most = round(_TABLE_BYTES / (330 + command + words / len(view.evaluations)))
-    if len(view.evaluations) <= most:
+    limit = round(_TABLE_BYTES / (330 + command + words / len(view.evaluations)))
+    if len(view.evaluations) <= limit:
         return view.evaluations
     origins = {p.searched.number for p in view.picks.values()}
     keep = [e for e in view.evaluations if e.number in origins]
     front = [e for e in view.evaluations if e.on_front and e.number not in origins]
-    keep += thinned(front, most - len(keep))
-    rest = [e for e in view.evaluations if not (e.on_front or e.number in origins)]
-    if len(keep) < most:
-        keep += thinned(rest, most - len(keep))
+    keep += thinned(front, limit - len(keep))
+    others = [e for e in view.evaluations if not (e.on_front or e.number in origins)]
+    if len(keep) < limit:
+        keep += thinned(others, limit - len(keep))
     return sorted(keep, key=lambda e: e.number)

@@ -1,4 +1,4 @@
-"""What a report says of the study and of the machine: names for people, values as they are read."""
+"""Lists the facts of a study and its machine with readable names and values, for the report."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from heapwright.study.view import StudyView
 
 
 def whole(text: str) -> int | None:
-    """A number as settings have them; None for anything else, however much it looks like one."""
+    """Return a non-negative decimal integer of fewer than 20 digits; None for any other text."""
     return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
 def size(value: str) -> str:
-    """'2147483648' → '2 GiB'; nothing for small numbers and for those that mean 'never'."""
+    """Return bytes with a unit: '2147483648' → '2 GiB'.
+
+    Empty below 1 KiB, where a unit does not help, and from 1 PiB on, where the value means 'never'.
+    """
     number = whole(value) or 0
     return show_bytes(number).replace(".00 ", " ").replace(".0 ", " ") if 1024 <= number < 2**50 else ""
 
 
-# What is said about the study and the machine: key → name and how the value is written; others as they are.
+# Key → name, and a function that writes the value. Keys that are not listed appear with their own names.
 
 _Fact = tuple[str, Callable[[Any], str]]
 
@@ -46,17 +49,17 @@ _OPTIONS: dict[str, _Fact] = {
     "objectives": ("minimised", lambda v: ", ".join(METRICS[k].label for k in v)),
     "method": ("search method asked for", _plain),
     "warm_start": ("warm start from", _plain),
-    "evaluations": ("settings to search", lambda v: _plain(v) if v else "as many as the time allows"),
+    "evaluations": ("configurations to search", lambda v: _plain(v) if v else "as many as the time allows"),
     "budget_s": ("time budget", lambda v: show_seconds(v) if v else "none"),
     "seed": ("seed", _plain),
     "margin": ("equivalence margin", lambda v: f"±{100 * v:g}%"),
-    "pairs_min": ("least pairs per input", _plain),
-    "pairs_max": ("most pairs per input", _plain),
+    "pairs_min": ("minimum of pairs per input", _plain),
+    "pairs_max": ("maximum of pairs per input", _plain),
     "params": ("settings considered", lambda v: _plain(v) if v else "all that are safe and apply here"),
-    "expert": ("expert settings too", _plain),
+    "expert": ("includes expert settings", _plain),
     "meter": ("meter asked for", _plain),
-    "callgrind": ("instructions by callgrind", _plain),
-    "massif": ("Massif's figure too", _plain),
+    "callgrind": ("instructions counted by callgrind", _plain),
+    "massif": ("Massif peak", _plain),
     "timeout": ("timeout of a run", lambda v: show_seconds(v) if v else "10 × the default's time, at least 10 s"),
 }
 _HOST: dict[str, _Fact] = {
@@ -97,32 +100,32 @@ def _fact(known: dict[str, _Fact], key: str, value: Any) -> tuple[str, str]:
 
 
 def host_facts(view: StudyView) -> list[tuple[str, str]]:
-    """The machine."""
+    """Return name and value of each fact about the machine."""
     return [_fact(_HOST, k, v) for k, v in view.host.items()]
 
 
 def facts(view: StudyView) -> list[tuple[str, str]]:
-    """How it was measured: the study, the workload as far as something is set, the options."""
+    """Return name and value of each fact about the study, its workload and its options."""
     begun = re.sub(r"^(\S+)T(\d\d:\d\d):\d\d(?:\+00:00|Z)$", r"\1 \2 UTC", view.created)
     return [
         ("study", view.path),
         ("begun", f"{begun}, by heapwright {view.version}"),
         ("time spent in runs", show_seconds(view.wall_s)),
-        *([("what each stage had", stages_text(view))] if view.stages else []),
+        *([("stages", stages_text(view))] if view.stages else []),
         ("meter", _METERS.get(view.meter, view.meter) or "n/a"),
-        *([("where the peak's memory was", where_text(view.matters))] if view.matters and view.matters.shares else []),
-        *([("why these objectives", view.objectives_why)] if view.objectives_why else []),
-        *([("who manages its memory", view.managed["sentence"])] if view.managed else []),
+        *([("memory at the peak", where_text(view.matters))] if view.matters and view.matters.shares else []),
+        *([("reason for these objectives", view.objectives_why)] if view.objectives_why else []),
+        *([("the program's memory manager", view.managed["sentence"])] if view.managed else []),
         *([("program", _program(view))] if view.program.get("path") else []),
         *(_fact(_WORKLOAD, k, view.workload[k]) for k in _WORKLOAD if view.workload.get(k)),
         ("searched", how_searched(view)),
-        *([("front of the search", quality_text(view))] if view.quality else []),
+        *([("Pareto front of the search", quality_text(view))] if view.quality else []),
         *(_fact(_OPTIONS, k, v) for k, v in view.options.items()),
     ]
 
 
 def _program(view: StudyView) -> str:
-    """Its path, and what tells this build of it from another."""
+    """Return the program's path and the identity of its build."""
     known = view.program
     mark = f"build id {known['build_id']}" if known.get("build_id") else f"SHA-256 {known.get('sha256') or 'n/a'}"
     return f"{known['path']} ({mark})"
@@ -131,5 +134,5 @@ def _program(view: StudyView) -> str:
 _METERS = {
     "notify": "notify (seccomp user notification: exact at every mapping call)",
     "ptrace": "ptrace (exact at every mapping call, slower)",
-    "poll": "poll (the kernel's own counts, and a look every 10 ms; no call is stopped)",
+    "poll": "poll (the kernel's own counters, read every 10 ms; stops no call)",
 }

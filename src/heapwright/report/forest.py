@@ -1,6 +1,7 @@
-"""Intervals around changes, one line each: what was confirmed, pair by pair too, what each setting is worth, studies.
+"""Draws forest plots: confirmed changes, their pairs, the effect of each setting, and several studies side by side.
 
-One layout for all of them: lines of text and interval under headings, zero marked, the equivalence margin as a band.
+All share one layout. Below a heading, each line has a label, an interval and its figures. A line marks zero, and a band
+marks the equivalence margin.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """One line: a heading where there is no change.
+    """One line of a plot; a heading if it has no change.
 
     Attributes:
-        label, short: what it is of, wide and narrow.
-        name: whose colour and mark it has: a pick's or the default's.
-        change: ratio, low and high.
-        text: the figures, to the right.
-        dots: single ratios and what each says when pointed at.
+        label, short: the text to the left, in the wide and in the narrow picture.
+        name: the pick, or 'default', that gives its colour and marker.
+        change: the ratio to the default and the ends of its interval.
+        text: the figures to the right.
+        dots: the ratio of each pair and its tooltip.
     """
 
     label: str
@@ -44,17 +45,18 @@ def _per_cent(ratio: float) -> float:
 
 
 def _margin(view: StudyView) -> float:
+    """Return the equivalence margin in per cent."""
     return 100 * float(view.options.get("margin", 0.005))
 
 
-def said(lines: Sequence[Line]) -> str:
-    """The lines in words, for who cannot see them."""
+def described(lines: Sequence[Line]) -> str:
+    """Return the lines in words, for readers who cannot see the picture."""
     parts = [f"{line.label}: {line.text}." if line.change else f"{line.label}:" for line in lines]
     return " ".join(parts)
 
 
 def forest_svg(view: StudyView, anchor: str) -> str:
-    """Every confirmed pick and objective as an interval around its change."""
+    """Draw the change of every objective with its interval, for every confirmed pick."""
     lines: list[Line] = []
     for label, pick in ordered_picks(view):
         found = _confirmed(view, pick)
@@ -62,7 +64,7 @@ def forest_svg(view: StudyView, anchor: str) -> str:
             lines += [Line(f"{label} pick", "", pick.name), *found]
     if not lines:
         return ""
-    text = f"Per cent of change against the default, with 95% intervals; left of zero is better. {said(lines)}"
+    text = f"Change from the default in per cent, with 95% intervals; left of zero is better. {described(lines)}"
     return picture(lambda narrow: draw(lines, _margin(view), narrow), anchor, "forest", "Confirmed changes", text)
 
 
@@ -81,7 +83,7 @@ def _confirmed(view: StudyView, pick: Pick) -> list[Line]:
 
 
 def pairs_svg(view: StudyView, anchor: str) -> str:
-    """The confirmation pair by pair: a dot each, in the order they were run, from below upwards."""
+    """Draw each pair of the confirmation as a dot, in the order of measurement from bottom to top."""
     lines: list[Line] = []
     for label, pick in ordered_picks(view):
         if not pick.pairs or not pick.confirmed:
@@ -99,19 +101,21 @@ def pairs_svg(view: StudyView, anchor: str) -> str:
             lines.append(line._replace(dots=dots, text=f"{better} of {len(dots)} pairs lower"))
     if not lines:
         return ""
-    text = f"Per cent of change of every confirmation pair; left of zero is better. {said(lines)}"
+    text = (
+        f"Change from the default in per cent, for every confirmation pair; left of zero is better. {described(lines)}"
+    )
     return picture(lambda narrow: draw(lines, _margin(view), narrow), anchor, "pairs", "Confirmation pairs", text)
 
 
 def removals_svg(view: StudyView, anchor: str) -> str:
-    """What taking out each setting alone did: to the right of zero, it was worth having."""
+    """Draw the change when one setting is removed; right of zero means that the setting helps."""
     lines: list[Line] = []
     for label, pick in ordered_picks(view):
         if not any(r.changes for r in pick.removals):
             continue
         lines.append(Line(f"{label} pick without", "", pick.name))
-        worth = {r.key: max((c[0] for c in r.changes.values()), default=math.inf) for r in pick.removals}
-        for r in sorted(pick.removals, key=lambda r: -worth[r.key]):
+        largest_loss = {r.key: max((c[0] for c in r.changes.values()), default=math.inf) for r in pick.removals}
+        for r in sorted(pick.removals, key=lambda r: -largest_loss[r.key]):
             for key, (ratio, low, high) in r.changes.items():
                 metric = METRICS[key]
                 spread = f"[{_per_cent(low):+.1f}, {_per_cent(high):+.1f}]".replace("-", "−")
@@ -120,14 +124,14 @@ def removals_svg(view: StudyView, anchor: str) -> str:
                 lines.append(Line(label, f"{r.key}: {metric.short}", pick.name, (ratio, low, high), text))
     if not lines:
         return ""
-    text = f"Per cent of change when one setting is taken out, with 95% intervals. {said(lines)}"
+    text = f"Change in per cent when one setting is removed, with 95% intervals. {described(lines)}"
     margin = _margin(view)
-    side = "% change without it (right: it was worth having)"
-    return picture(lambda n: draw(lines, margin, n, side), anchor, "worth", "What each setting is worth", text)
+    side = "% change without it (right: the setting helps)"
+    return picture(lambda n: draw(lines, margin, n, side), anchor, "worth", "Effect of each setting", text)
 
 
 def studies_svg(views: Sequence[StudyView], titles: Sequence[str]) -> str:
-    """The pick each study speaks for, beside each other."""
+    """Draw the changes of the pick of each study's claim, one study below the other."""
     lines: list[Line] = []
     for number, (view, title) in enumerate(zip(views, titles, strict=True), 1):
         best = headline(view.picks, view.objectives)
@@ -137,22 +141,27 @@ def studies_svg(views: Sequence[StudyView], titles: Sequence[str]) -> str:
     if not lines:
         return ""
     margin = max(_margin(view) for view in views)
-    text = f"The pick each study speaks for, per cent of change against its default. {said(lines)}"
+    text = f"The pick of each study's claim: change from its default in per cent. {described(lines)}"
     return picture(lambda narrow: draw(lines, margin, narrow), "all", "studies", "Studies compared", text)
 
 
 def draw(
-    lines: Sequence[Line], margin: float, narrow: bool, side: str = "% change against the default (left is better)"
+    lines: Sequence[Line], margin: float, narrow: bool, side: str = "% change from the default (left is better)"
 ) -> tuple[Figure, dict[str, str]]:
-    """The lines, the first on top.
+    """Draw the lines, the first at the top.
 
     Args:
-        margin: of the band around zero, in per cent.
-        side: what the axis says.
+        lines: headings and intervals.
+        margin: half-width of the band around zero, per cent.
+        narrow: whether the picture is for a phone; it then has no tooltips.
+        side: label of the x axis.
+
+    Returns:
+        The figure, and the tooltip of each element id.
     """
     dotted = any(line.dots for line in lines)
-    tall = (0.58 if narrow else 0.4) if dotted else (0.42 if narrow else 0.27)
-    figure, (axes,) = figure_of(narrow, 0.6 + tall * len(lines))
+    line_height = (0.58 if narrow else 0.4) if dotted else (0.42 if narrow else 0.27)
+    figure, (axes,) = figure_of(narrow, 0.6 + line_height * len(lines))
     if not narrow:
         axes.axvspan(-margin, margin, color=FAINT, linewidth=0)
         axes.axvline(0, color=TEXT, linewidth=0.8)
@@ -166,7 +175,7 @@ def draw(
             continue
         value, low, high = map(_per_cent, line.change)
         here = i - 0.22 if narrow else i
-        if narrow:  # the words stand between the lines: nothing may cross them
+        if narrow:  # text is between the lines, so the band and the zero line must not cross it
             axes.fill_between([-margin, margin], here - 0.2, here + 0.2, color=FAINT, linewidth=0)
             axes.plot([0, 0], [here - 0.2, here + 0.2], color=TEXT, linewidth=0.8)
         if line.dots:

@@ -21,6 +21,7 @@ from heapwright import SCHEMA_VERSION, __version__
 from heapwright.errors import HeapwrightError
 from heapwright.files import write_whole
 from heapwright.report.embedded import data_of, unpacked
+from heapwright.report.glossary import TERMS
 from heapwright.report.sections import comparison_section, study_section
 from heapwright.study.view import StudyView
 
@@ -61,6 +62,7 @@ def render_report(views: Sequence[StudyView], live: str = "") -> str:
     return environment.get_template("report.html.j2").render(
         studies=[study_section(view, f"s{i}") for i, view in enumerate(views, 1)],
         comparison=comparison_section(views) if len(views) > 1 else None,
+        glossary=[{"key": t.key, "name": t.name, "html": _with_code(t.meaning)} for t in TERMS],
         version=__version__,
         live=live,
         policy=f"default-src 'none'; {sources}; {connect}base-uri 'none'; form-action 'none'",
@@ -68,6 +70,13 @@ def render_report(views: Sequence[StudyView], live: str = "") -> str:
         scripts=[Markup(script) for script in scripts],
         data=Markup(data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")),
     )
+
+
+def _with_code(text: str) -> Any:
+    """Escaped text in which `words` between backticks become <code> elements."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def write_report(views: Sequence[StudyView], out: Path) -> None:

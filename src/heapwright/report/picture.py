@@ -1,4 +1,4 @@
-"""A figure as a file: whole under its name, or not there."""
+"""Writes a figure to a file, completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def write_picture(figure: Figure, out: Path) -> None:
-    """Writes a figure as what the name's end says: .svg, .png, .pdf.
+    """Write a figure in the format of the file's suffix: .svg, .png or .pdf.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     buffer = io.BytesIO()
     kind = out.suffix.removeprefix(".")

@@ -1,7 +1,7 @@
-"""The report's pictures: the search, what was confirmed, memory over time.
+"""Draws the search, its progress, and memory over time for the report.
 
-Shape tells kinds apart as well as colour does, every picture is described in words for those who cannot see it, and
-what has a name is named where it stands.
+Kinds of points differ in shape as well as in colour. Every picture has a description in words for readers who cannot
+see it. The default and the picks are labelled beside their points.
 """
 
 from __future__ import annotations
@@ -33,13 +33,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHAPES = ("o", "X", "P", "h", "d", "<", ">", "*", "p", "8")  # of allocators; the picks' own are in MARKER
-MAX_POINTS = 160  # drawn of the front, and of the others
-_TELLING = 120  # up to so many points, each tells its settings when pointed at; beyond, the front's do
+SHAPES = ("o", "X", "P", "h", "d", "<", ">", "*", "p", "8")  # markers of allocators; those of picks are in MARKER
+MAX_POINTS = 160  # drawn at most, of the front and of the other points each
+# With at most so many points each tooltip names its settings; with more, only the tooltips of the front do.
+_MAX_LONG_TIPS = 120
 
 
 def describe(config: Config, default: Config) -> str:
-    """'mxfast=0, top_pad=4096', 'jemalloc: narenas=2' where it is not the default's allocator, or 'nothing set'."""
+    """Return the settings of a configuration as text.
+
+    Examples: 'mxfast=0, top_pad=4096'; 'jemalloc: narenas=2' if its allocator is not the default's; 'nothing set'.
+    """
     settings = ", ".join(f"{k}={v}" for k, v in config.settings.items())
     if config.allocator == default.allocator:
         return settings or "nothing set"
@@ -50,56 +54,60 @@ def _change(ratio: float) -> float:
     return 100 * (ratio - 1)
 
 
-def thinned(found: Sequence[Evaluation], most: int) -> list[Evaluation]:
-    """At most so many, evenly."""
-    return list(found[:: max(1, math.ceil(len(found) / max(1, most)))])
+def thinned(found: Sequence[Evaluation], limit: int) -> list[Evaluation]:
+    """Return every n-th evaluation, so that there are at most `limit`."""
+    return list(found[:: max(1, math.ceil(len(found) / max(1, limit)))])
 
 
 def stairs(xs: Sequence[int], ys: Sequence[float]) -> tuple[list[int], list[float]]:
-    """A step curve without the points at which nothing changes; first and last stay."""
-    kept = [i for i in range(len(xs)) if i in (0, len(xs) - 1) or ys[i] != ys[i - 1]]
-    return [xs[i] for i in kept], [ys[i] for i in kept]
+    """Remove the points of a step curve at which it does not change, except the first and the last."""
+    steps = [i for i in range(len(xs)) if i in (0, len(xs) - 1) or ys[i] != ys[i - 1]]
+    return [xs[i] for i in steps], [ys[i] for i in steps]
 
 
 # The search
 
 
 def search_svg(view: StudyView, anchor: str) -> str:
-    """What was searched: objective against objective; with a single one, one setting after the other."""
-    shown = _shown(view)
+    """Draw the configurations of the search in the plane of two objectives; a single objective over their order."""
+    shown = _drawable(view)
     if not shown or view.landscape:
         return ""
     if len(view.objectives) == 1:
         return _history(view, shown, anchor)
     x_key, y_key = view.objectives[1], view.objectives[0]
     text = (
-        f"{len(shown)} settings as {METRICS[x_key].label} against {METRICS[y_key].label}, in per cent of change"
-        f" against the default, which is at zero; left and down is better. {_described(view)}"
+        f"{METRICS[y_key].label} over {METRICS[x_key].label} of {len(shown)} configurations, in per cent of change"
+        f" from the default, which is at zero; left and down is better. {_described(view)}"
     )
     return picture(lambda narrow: _pareto(view, shown, narrow), anchor, "search", "Pareto front", text)
 
 
-def _shown(view: StudyView) -> list[Evaluation]:
+def _drawable(view: StudyView) -> list[Evaluation]:
+    """Return the feasible evaluations that have a ratio for every objective."""
     return [e for e in view.evaluations if e.feasible and all(k in e.ratios for k in view.objectives)]
 
 
 def unseen(view: StudyView) -> int:
-    """How many settings are so much worse that they lie outside the picture of the search."""
-    shown = _shown(view)
+    """Return the number of configurations that are so much worse that they lie outside the picture of the search."""
+    shown = _drawable(view)
     keys = view.objectives[:2]
     tops = [_frame(view, shown, key)[1] for key in keys]
     return sum(any(_change(e.ratios[k]) > top for k, top in zip(keys, tops, strict=True)) for e in shown)
 
 
 def _frame(view: StudyView, shown: list[Evaluation], key: str) -> tuple[float, float]:
-    """The axis of one objective: the front, the picks and their intervals whole, others unless far worse."""
+    """Return the limits of one objective's axis.
+
+    They include the front, the picks and their intervals, and other configurations that are not much worse.
+    """
     core = [_change(e.ratios[key]) for e in shown if e.on_front]
     core += [_change(v) for p in view.picks.values() if key in p.confirmed for v in _ends(p.confirmed[key])]
     return limits(core, [_change(e.ratios[key]) for e in shown])
 
 
 def _described(view: StudyView) -> str:
-    """The confirmed picks in words."""
+    """Describe the confirmed picks in words."""
     return " ".join(
         f"The {label} pick: "
         + ", ".join(f"{METRICS[k].label} {percent(c.ratio)} {interval(c)}" for k, c in _objectives(view, p.confirmed))
@@ -115,15 +123,15 @@ def _objectives(view: StudyView, confirmed: dict[str, Confirmation]) -> list[tup
 
 def _tip(view: StudyView, e: Evaluation) -> str:
     changes = ", ".join(f"{METRICS[k].label} {percent(e.ratios[k])}" for k in view.objectives)
-    tell = len(view.evaluations) <= _TELLING or (e.on_front and len(view.front) <= _TELLING // 2)
-    what = describe(e.config, view.default) + "\n" if tell else ""
+    long = len(view.evaluations) <= _MAX_LONG_TIPS or (e.on_front and len(view.front) <= _MAX_LONG_TIPS // 2)
+    settings = describe(e.config, view.default) + "\n" if long else ""
     kind = "replay" if e.replayed else "run"
-    told = "predicted " if e.replayed else ""
-    return f"#{e.number}: {what}{told}{changes}; {e.runs} {kind if e.runs == 1 else f'{kind}s'}"
+    predicted = "predicted " if e.replayed else ""
+    return f"#{e.number}: {settings}{predicted}{changes}; {e.runs} {kind if e.runs == 1 else f'{kind}s'}"
 
 
 def limits(core: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """An axis that shows all of `core` and what of `others` is not far above it."""
+    """Return the limits of an axis that shows all of `core`, and those of `others` that are not far above it."""
     low, high = min([0.0, *core, *others]), max([0.0, *core])
     reach = high + 1.5 * max(high - low, 1.0)
     high = max([high, *(v for v in others if v <= reach)])
@@ -167,7 +175,7 @@ def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Fig
     if members and len(view.objectives) == 2:
         axes.step(*zip(*map(place, members), strict=True), where="post", color=FRONT, linewidth=1)
     for found, look in _looks(view, drawn, members, axes):
-        if narrow:  # nothing to point with: all in one
+        if narrow:  # a phone has no pointer, so no point needs a tooltip
             axes.plot([place(e)[0] for e in found], [place(e)[1] for e in found], **look)
             continue
         for e in found:
@@ -201,14 +209,26 @@ def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Fig
 
 
 def allocators_of(view: StudyView) -> list[str]:
-    """The allocators among what was searched, in order of appearance."""
+    """Return the allocators of the evaluations, in order of appearance."""
     return list(dict.fromkeys(e.config.allocator for e in view.evaluations))
 
 
 def _looks(
     view: StudyView, drawn: Sequence[Evaluation], members: Sequence[Evaluation], axes: Axes
 ) -> list[tuple[list[Evaluation], dict[str, Any]]]:
-    """The dots in groups of one look, with the legend made: by allocator where there are several, else by front."""
+    """Group the points by their look, and add the legend to `axes`.
+
+    With several allocators each has a colour and a marker; with one the front differs from the other points.
+
+    Args:
+        view: the study.
+        drawn: evaluations that are not on the front.
+        members: evaluations on the front.
+        axes: gets one empty plot for each entry of the legend.
+
+    Returns:
+        Evaluations of one look, with the arguments of matplotlib's `plot` for them.
+    """
     base: dict[str, Any] = {"linestyle": "none", "clip_on": False}
     names = allocators_of(view)
     if len(names) < 2:
@@ -217,7 +237,7 @@ def _looks(
         predicted = {**plain, "markersize": 2.2, "zorder": 1.5}
         axes.plot([], [], **plain, label="searched")
         if any(e.replayed for e in drawn):
-            axes.plot([], [], **predicted, label="predicted by the replay")
+            axes.plot([], [], **predicted, label="predicted by replays")
         if members:
             axes.plot([], [], **front, label="Pareto front of the search")
         measured = [e for e in drawn if not e.replayed]
@@ -228,10 +248,10 @@ def _looks(
         look = {**base, "marker": shape, "color": colour}
         axes.plot([], [], **look, markersize=6, label=name)
         hollow = {**look, "markersize": 4.0, "markerfacecolor": "none", "markeredgewidth": 0.9}
-        mine = [e for e in drawn if e.config.allocator == name]
+        own = [e for e in drawn if e.config.allocator == name]
         small = {**hollow, "markersize": 2.2, "markeredgewidth": 0.6, "zorder": 1.5}
-        groups.append(([e for e in mine if e.replayed], small))
-        groups.append(([e for e in mine if not e.replayed], hollow))
+        groups.append(([e for e in own if e.replayed], small))
+        groups.append(([e for e in own if not e.replayed], hollow))
         groups.append(([e for e in members if e.config.allocator == name], {**look, "markersize": 6.5}))
     return groups
 
@@ -239,7 +259,13 @@ def _looks(
 def _name(
     figure: Figure, axes: Axes, labels: list[tuple[str, str, float, float]], points: list[tuple[float, float]]
 ) -> None:
-    """Writes names beside their points, where they cover the fewest points and no other name."""
+    """Write names beside their points, where they cover the fewest points and no other name.
+
+    Args:
+        figure, axes: where to write.
+        labels: text, key of its colour, x and y.
+        points: x and y of the points that a name should not cover.
+    """
     figure.draw_without_rendering()
     scale = figure.dpi / 72
     inner = axes.get_window_extent()
@@ -248,21 +274,21 @@ def _name(
     marks = [axes.transData.transform((x, y)) for _, _, x, y in labels]
     for (text, key, _, _), (px, py) in zip(labels, marks, strict=True):
         wide, high = 6.3 * len(text) * scale, 13 * scale
-        best: tuple[float, float, float, float, float] | None = None
+        best: tuple[float, float, float, float, float] | None = None  # badness and box
         for dx, dy in ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1), (1, 2.2), (-1, 2.2), (1, -2.2), (-1, -2.2)):
             left = px + (dx * 10 * scale if dx > 0 else -10 * scale - wide if dx < 0 else -wide / 2)
             low = py + dy * 12 * scale - high / 2
             box = (left, low, left + wide, low + high)
-            bad = sum(3.0 for t in taken if _overlap(box, t))
-            bad += sum(3.0 for m in marks if _inside(box, m, 6 * scale)) + sum(_inside(box, s, 2) for s in spots)
-            bad += 20.0 * (box[0] < inner.x0 or box[2] > inner.x1 or box[1] < inner.y0 or box[3] > inner.y1)
-            if best is None or bad < best[0]:
-                best = (bad, *box)
+            badness = sum(3.0 for t in taken if _overlap(box, t))
+            badness += sum(3.0 for m in marks if _inside(box, m, 6 * scale)) + sum(_inside(box, s, 2) for s in spots)
+            badness += 20.0 * (box[0] < inner.x0 or box[2] > inner.x1 or box[1] < inner.y0 or box[3] > inner.y1)
+            if best is None or badness < best[0]:
+                best = (badness, *box)
         assert best is not None
         taken.append(best[1:])
         x, y = axes.transData.inverted().transform((best[1], best[2] + 3 * scale))
-        named = axes.text(x, y, text, color=COLOUR[key], fontweight="bold", zorder=5)
-        named.set_in_layout(False)  # a long name must not take the picture's room
+        name = axes.text(x, y, text, color=COLOUR[key], fontweight="bold", zorder=5)
+        name.set_in_layout(False)  # the layout must not shrink the axes to make room for a long name
 
 
 def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
@@ -307,18 +333,18 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
             bar: dict[str, Any] = {"fmt": MARKER[pick.name], "color": COLOUR[pick.name], "markersize": 7, "capsize": 3}
             axes.errorbar([after], [_change(c.ratio)], yerr=reach, **bar, label=f"{label} pick, confirmed")
         axes.set_ylim(low, high)
-        axes.set_xlabel("settings, in the order they were tried")
+        axes.set_xlabel("configurations, in the order of the search")
         axes.set_title(f"{metric.label}, % change" + ("" if narrow else " (down is better)"), loc="left")
         figure.legend(loc="outside upper left", ncols=2 if narrow else 4)
         return figure, {} if narrow else tips
 
-    text = f"{metric.label} of {len(shown)} settings, in per cent of change against the default. {_described(view)}"
-    return picture(draw, anchor, "search", "The search, setting by setting", text)
+    text = f"{metric.label} of {len(shown)} configurations, in per cent of change from the default. {_described(view)}"
+    return picture(draw, anchor, "search", "The search in its order", text)
 
 
 def course_svg(view: StudyView, anchor: str) -> str:
-    """How the search went on: the best of each objective, and the hypervolume of the front, after each setting."""
-    shown = _shown(view)
+    """Draw the incumbent of each objective and the hypervolume of the Pareto front after each configuration."""
+    shown = _drawable(view)
     if len(view.objectives) < 2 or len(shown) < 2 or view.landscape:
         return ""
     numbers = [e.number for e in shown]
@@ -326,9 +352,9 @@ def course_svg(view: StudyView, anchor: str) -> str:
     volume = hypervolume_so_far([[e.ratios[k] for k in view.objectives] for e in shown])
     last = max((i for i in range(1, len(volume)) if volume[i] > volume[i - 1]), default=0)
     text = (
-        f"After {len(shown)} settings the best are: "
+        f"After {len(shown)} configurations the best values are: "
         + ", ".join(f"{METRICS[k].label} {percent(best[k][-1])}" for k in view.objectives)
-        + f". The hypervolume of the front is {volume[-1]:.4g}; it last grew at setting {numbers[last]}."
+        + f". The hypervolume of the front is {volume[-1]:.4g}; it last grew at configuration {numbers[last]}."
     )
 
     def draw(narrow: bool) -> tuple[Figure, dict[str, str]]:
@@ -344,7 +370,7 @@ def course_svg(view: StudyView, anchor: str) -> str:
         panels[1].step(*stairs(numbers, volume), where="post", color=FRONT, linewidth=1.6)
         panels[1].set_title("hypervolume of the front", loc="left")
         for axes in panels:
-            axes.set_xlabel("settings tried")
+            axes.set_xlabel("configurations searched")
         figure.legend(loc="outside upper left", ncols=1 if narrow else 4)
         return figure, {}
 
@@ -359,7 +385,7 @@ def _ends(c: Confirmation) -> tuple[float, float]:
 
 
 def memory_svg(view: StudyView, anchor: str) -> str:
-    """Resident memory and mapped heap over time, default and picks."""
+    """Draw resident memory and mapped heap over time, for the default and the picks."""
     runs = [("default", "default", view.series["default"])] if "default" in view.series else []
     runs += [
         (f"{label} pick", p.name, view.series[p.name]) for label, p in ordered_picks(view) if p.name in view.series
@@ -369,7 +395,7 @@ def memory_svg(view: StudyView, anchor: str) -> str:
         return ""
     text = " ".join(
         f"{label}: at most {show_bytes(max(s.rss))} resident and {show_bytes(max(s.heap))} of mapped heap,"
-        f" over after {show_seconds(s.t[-1])}."
+        f" ended after {show_seconds(s.t[-1])}."
         for label, _, s in runs
     )
     return picture(lambda narrow: _memory(runs, narrow), anchor, "memory", "Memory over time", text)
@@ -382,10 +408,10 @@ def _memory(runs: list[tuple[str, str, Series]], narrow: bool) -> tuple[Figure, 
         top = max(max(values) for *_, values in lines)
         scale, unit = (2**30, "GiB") if top >= 2**30 else (2**20, "MiB") if top >= 2**20 else (2**10, "KiB")
         for label, name, t, values in lines:
-            shown = [v / scale for v in values]
+            scaled = [v / scale for v in values]
             axes.plot(
                 t,
-                shown,
+                scaled,
                 color=COLOUR[name],
                 marker=MARKER[name],
                 markevery=[len(t) - 1],

@@ -1,4 +1,4 @@
-"""What `tune` shows while it works: a live line on a terminal, plain lines elsewhere; always on stderr."""
+"""Shows the progress of `tune` on stderr: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ if TYPE_CHECKING:
     from heapwright.experiment.configuration import Config
 
 _PLAIN_EVERY_S = 10.0
-_FRONT_LINES = 8  # of the live view
-# Phases that have a Pareto front of their own: predictions of replays are not measurements of the program.
-_ANEW = (Phase.REPLAY, Phase.RACE, Phase.SEARCH)
-_OPEN_END = (Phase.MINIFY, Phase.CONFIRM, Phase.VERIFY)  # phases that end when the data allow
+_FRONT_LINES = 8  # rows of the live display
+# Phases that start a new Pareto front: predictions of replays and measurements of the program are never mixed.
+_NEW_FRONT = (Phase.REPLAY, Phase.RACE, Phase.SEARCH)
+# Phases that may end before their number of runs, as soon as the data suffice.
+_OPEN_END = (Phase.MINIFY, Phase.CONFIRM, Phase.VERIFY)
 _TITLES = {
     Phase.CALIBRATE: "measuring the default",
     Phase.ALLOCATORS: "measuring every allocator",
-    Phase.RECORD: "recording its allocations",
+    Phase.RECORD: "recording the program's allocations",
     Phase.REPLAY: "searching on replays",
-    Phase.CHECK: "do replays rank as the program does?",
-    Phase.RACE: "measuring what the replays liked",
+    Phase.CHECK: "checking that replays rank as the program does",
+    Phase.RACE: "measuring the predicted front",
     Phase.SEARCH: "searching",
     Phase.SHORTLIST: "measuring the best again",
-    Phase.LANDSCAPE: "sweeping",
-    Phase.MINIFY: "dropping what does nothing",
+    Phase.LANDSCAPE: "sweeping the landscape",
+    Phase.MINIFY: "removing settings without effect",
     "compare.warm": "warming up",
     "compare": "comparing",
-    "bench": "benchmarks",
+    "bench": "running benchmarks",
     "bench.warm": "warming up",
     Phase.CONFIRM: "confirming on fresh runs",
     "verify": "measuring fresh pairs",
@@ -45,7 +46,7 @@ _TITLES = {
 
 
 def title(phase: str) -> str:
-    """A phase's name for people; 'minify.time' names its pick."""
+    """Return the text for a phase; 'minify.time' becomes 'removing settings without effect (time pick)'."""
     if phase in _TITLES:
         return _TITLES[phase]
     name, _, pick = phase.partition(".")
@@ -53,7 +54,7 @@ def title(phase: str) -> str:
 
 
 class Silent:
-    """No progress at all (`--quiet`); also the base of the others: a context manager that hears everything."""
+    """Shows nothing (`--quiet`). The base class of the other displays, which are context managers."""
 
     def __enter__(self) -> Self:
         return self
@@ -62,38 +63,47 @@ class Silent:
         pass
 
     def phase(self, name: str, runs: int | None) -> None:
-        """A phase begins."""
+        """Report that a phase begins.
+
+        Args:
+            name: a member of `Phase`, perhaps with a pick: 'minify.time'.
+            runs: how many runs it makes at most; None where that is not known.
+        """
 
     def limit(self, seconds: float) -> None:
-        """It takes so many seconds at most."""
+        """Report that the phase takes so many seconds at most."""
 
     def left(self, seconds: float) -> None:
-        """The whole study takes about so many seconds from now."""
+        """Report that the whole study takes about so many seconds from now."""
 
     def ran(self, fresh: bool) -> None:
-        """A run ended."""
+        """Report that a run ended; `fresh` is false for a run that an earlier session stored."""
 
     def best(self, text: str) -> None:
-        """The best so far."""
+        """Report the best result so far."""
 
     def tried(self, config: Config, ratios: Mapping[str, float]) -> None:
-        """A setting has been measured: objective → ratio to the default."""
+        """Report that a configuration was measured; `ratios` maps each objective to its ratio to the default."""
 
     def note(self, text: str) -> None:
-        """Something to know."""
+        """Report a message to the user."""
 
     def machines(self, text: str) -> None:
-        """What a cluster's workers are doing, in a few lines, in place of what was said before."""
+        """Report the state of a cluster's workers in a few lines, which replace the lines before."""
 
 
 class Front:
-    """The settings that nothing tried so far is better than in every objective, kept as they come."""
+    """The Pareto front of the configurations measured so far.
+
+    Attributes:
+        members: configuration id → its label and its ratio to the default for each objective.
+    """
 
     def __init__(self) -> None:
         self.members: dict[int, tuple[str, Mapping[str, float]]] = {}
 
     def add(self, config: Config, ratios: Mapping[str, float]) -> None:
-        """Takes a setting in; known ones with their newest figures."""
+        """Add a configuration, or replace its earlier ratios."""
         self.members.pop(config.id, None)
         if any(_dominates(m, ratios) or m == ratios for _, m in self.members.values()):
             return
@@ -102,18 +112,21 @@ class Front:
         self.members[config.id] = (f"{config.allocator}: {settings}" if settings else config.allocator, ratios)
 
     def table(self) -> Table:
-        """The members, the best in the first objective on top; of many, evenly picked ones with both ends."""
+        """Return a table of at most `_FRONT_LINES` members, sorted by the first objective.
+
+        Of more members it shows evenly spaced ones, including both ends.
+        """
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         rows = sorted(self.members.values(), key=lambda m: tuple(m[1].values()))
-        most = min(len(rows), _FRONT_LINES)
-        picked = [rows[round(i * (len(rows) - 1) / max(1, most - 1))] for i in range(most)]
-        for key in picked[0][1] if picked else []:
+        count = min(len(rows), _FRONT_LINES)
+        shown = [rows[round(i * (len(rows) - 1) / max(1, count - 1))] for i in range(count)]
+        for key in shown[0][1] if shown else []:
             table.add_column(METRICS[key].short, justify="right", no_wrap=True, min_width=8)
-        heading = f"front so far: {len(rows)}, against the default"
+        heading = f"Pareto front: {len(rows)}; change from default"
         table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1)
-        for label, ratios in picked:
+        for label, ratios in shown:
             table.add_row(*(f"{100 * (r - 1):+.1f}%".replace("-", "−") for r in ratios.values()), visible(label))
         return table
 
@@ -123,80 +136,81 @@ def _dominates(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
 
 
 class Plain(Silent):
-    """Lines for logs: one when a phase begins and ends, one every ten seconds between."""
+    """Prints lines for logs: one at the end of each phase, and one every ten seconds during it."""
 
     def __init__(self) -> None:
         self._title = ""
-        self._done = self._kept = 0
+        self._done = self._stored = 0
         self._total: int | None = None
-        self._began = self._spoke = time.monotonic()
+        self._began = self._last_line = time.monotonic()
         self._best = ""
         self._open_end = False
-        self._most_s = math.inf  # seconds that the phase may take
-        self._study_end = math.inf  # on the monotonic clock, as foreseen
+        self._limit_s = math.inf  # seconds that the phase may take
+        self._study_end = math.inf  # expected end of the study, on the monotonic clock
 
     def __exit__(self, *_: object) -> None:
         self._end()
 
     def phase(self, name: str, runs: int | None) -> None:
-        """Says what begins and how many runs it may take."""
+        """End the phase before and begin this one; prints nothing yet."""
         self._end()
-        self._title, self._total, self._done, self._kept = title(name), runs, 0, 0
+        self._title, self._total, self._done, self._stored = title(name), runs, 0, 0
         self._open_end = name.partition(".")[0] in _OPEN_END
-        self._began = self._spoke = time.monotonic()
-        self._most_s = math.inf
+        self._began = self._last_line = time.monotonic()
+        self._limit_s = math.inf
 
     def limit(self, seconds: float) -> None:
-        """Bounds what is said to be left."""
-        self._most_s = seconds
+        """Bound the estimate of the time left in this phase."""
+        self._limit_s = seconds
 
     def left(self, seconds: float) -> None:
-        """Counts down from here."""
+        """Set the expected end of the study."""
         self._study_end = time.monotonic() + seconds
 
     def ran(self, fresh: bool) -> None:
-        """Counts, and says so now and then."""
+        """Count the run; print a line if ten seconds have passed since the last one."""
         self._done += 1
-        self._kept += not fresh
-        if time.monotonic() - self._spoke >= _PLAIN_EVERY_S:
-            self._spoke = time.monotonic()
+        self._stored += not fresh
+        if time.monotonic() - self._last_line >= _PLAIN_EVERY_S:
+            self._last_line = time.monotonic()
             self._say(f"{self._title}: {self._done}{self._of()} runs{self._eta()}")
 
     def best(self, text: str) -> None:
-        """Kept for the end of the phase."""
+        """Keep the text for the line at the end of the phase."""
         self._best = text
 
     def note(self, text: str) -> None:
-        """A line."""
+        """Print the text as a line."""
         self._say(text)
 
     def _of(self) -> str:
-        if not self._total or self._done > self._total:  # more than was foreseen: then no total is known
+        if not self._total or self._done > self._total:  # more runs than planned: the total is not known
             return ""
         return f" of {'at most ' if self._open_end else ''}{self._total}"
 
     def _eta(self) -> str:
-        """What is left of the phase, and of the whole study, where that is known."""
-        fresh = self._done - self._kept
+        """Return the time left in the phase and in the study, where they are known."""
+        fresh = self._done - self._stored
         if not self._total or not fresh or self._done >= self._total:
             return self._study_eta(0.0)
         took = time.monotonic() - self._began
         by_runs = (self._total - self._done) * took / fresh
-        left = max(0.0, min(by_runs, self._most_s - took))
+        left = max(0.0, min(by_runs, self._limit_s - took))
         at_most = self._open_end or left < by_runs
         return f", {'at most' if at_most else 'about'} {left:.0f} s left{self._study_eta(0.0 if at_most else left)}"
 
-    def _study_eta(self, least: float) -> str:
+    def _study_eta(self, phase_left: float) -> str:
+        """Return the time left in the study, which is at least that of its phase (seconds)."""
         left = self._study_end - time.monotonic()
-        if not math.isfinite(left) or max(left, least) <= 0:  # it takes longer than was foreseen
+        if not math.isfinite(left) or max(left, phase_left) <= 0:  # the study takes longer than expected
             return ""
-        return f"; the study: about {show_estimate(max(left, least))}"
+        return f"; the study: about {show_estimate(max(left, phase_left))} left"
 
     def _end(self) -> None:
         if self._title and self._done:
-            kept = f" ({self._kept} kept from before)" if self._kept else ""
+            earlier = f" ({self._stored} from an earlier session)" if self._stored else ""
             best = f"; {self._best}" if self._best else ""
-            self._say(f"{self._title}: {self._done} runs{kept}, {time.monotonic() - self._began:.0f} s{best}")
+            self._say(f"{self._title}: {self._done} runs{earlier}, {time.monotonic() - self._began:.0f} s{best}")
         self._title = self._best = ""
 
     def _say(self, text: str) -> None:
@@ -204,7 +218,7 @@ class Plain(Silent):
 
 
 class Live(Plain):
-    """On a terminal: a bar with a clock, the front so far below it; the lines of `Plain` scroll above."""
+    """Shows a progress bar with the Pareto front below it on a terminal; the lines of `Plain` scroll above."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -223,7 +237,7 @@ class Live(Plain):
         )
         self._task = self._bar.add_task("starting", total=None)
         self._display = Display(
-            get_renderable=self._shown,
+            get_renderable=self._render,
             console=self._console,
             transient=True,
             refresh_per_second=2,
@@ -238,29 +252,29 @@ class Live(Plain):
         super().__exit__()
 
     def phase(self, name: str, runs: int | None) -> None:
-        """A new bar."""
+        """Start a new bar."""
         super().phase(name, runs)
-        if name in _ANEW:
+        if name in _NEW_FRONT:
             self._front = Front()
-        most = ", at most" if self._open_end and runs else ""
-        self._bar.reset(self._task, description=title(name) + most, total=runs)
+        at_most = ", at most" if self._open_end and runs else ""
+        self._bar.reset(self._task, description=title(name) + at_most, total=runs)
 
     def ran(self, fresh: bool) -> None:
-        """One further."""
+        """Advance the bar by one run."""
         self._done += 1
-        self._kept += not fresh
+        self._stored += not fresh
         total = self._total if self._total is None else max(self._total, self._done)
         self._bar.update(self._task, advance=1, total=total)
 
     def tried(self, config: Config, ratios: Mapping[str, float]) -> None:
-        """Perhaps on the front."""
+        """Add the configuration to the front if nothing dominates it."""
         self._front.add(config, ratios)
 
     def machines(self, text: str) -> None:
-        """Under the front."""
+        """Show the text below the front."""
         self._workers = text
 
-    def _shown(self) -> Group:
+    def _render(self) -> Group:
         from rich.console import Group
         from rich.text import Text
 
@@ -272,7 +286,7 @@ class Live(Plain):
 
 
 def make_progress(quiet: bool) -> Silent:
-    """What fits where stderr goes."""
+    """Return the display that fits stderr: none if quiet, live on a terminal, else plain lines."""
     if quiet:
         return Silent()
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":

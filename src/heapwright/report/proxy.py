@@ -1,4 +1,4 @@
-"""How well the replay stood in for the program: settings measured on both, and what that says, in words."""
+"""Says how well replays predict the program: the configurations that were both replayed and measured, and a verdict."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _VERDICTS = {
-    "holds": "the replay holds",
-    "fails": "the replay does not hold: it ranks settings otherwise than the program",
-    "unclear": "whether the replay holds is not certain",
-    "flat": "nothing to rank: neither the program nor the replay shows differences beyond noise",
-    "few": "too few settings were measured on both to tell",
+    "holds": "replays rank as the program does",
+    "fails": "replays do not rank as the program does",
+    "unclear": "not clear whether replays rank as the program does",
+    "flat": "nothing to rank, because neither the program nor the replays show differences beyond noise",
+    "few": "too few to tell",
 }
 
 
@@ -26,20 +26,21 @@ def _change(log_ratio: float) -> float:
 
 
 def rank_text(found: Agreement) -> str:
-    """'rank correlation +0.93 in 24 settings measured on both: the replay holds'."""
-    settings = f"{len(found.pairs)} setting{'' if len(found.pairs) == 1 else 's'} measured on both"
-    rank = f"rank correlation {found.rank:+.2f} in ".replace("-", "−") if found.rank is not None else ""
-    return f"{rank}{settings}: {_VERDICTS[found.verdict]}"
+    """'rank correlation +0.93 over 24 configurations that were replayed and measured: replays rank as …'."""
+    count = f"{len(found.pairs)} configuration{'' if len(found.pairs) == 1 else 's'}"
+    were = "was" if len(found.pairs) == 1 else "were"
+    rank = f"rank correlation {found.rank:+.2f} over ".replace("-", "−") if found.rank is not None else ""
+    return f"{rank}{count} that {were} replayed and measured: {_VERDICTS[found.verdict]}"
 
 
 def proxy_section(proxy: Proxy) -> dict[str, Any]:
-    """The replay in words: what the page's template shows."""
+    """Return the fields of the page's section on replays."""
     speed = ""
     if proxy.program_s and proxy.replay_s:
-        at_once = f", {proxy.slots} at once" if proxy.slots > 1 else ""
+        parallel = f", {proxy.slots} in parallel" if proxy.slots > 1 else ""
         speed = (
             f"A run of the program took {show_seconds(proxy.program_s)},"
-            f" a replay {show_seconds(proxy.replay_s)}{at_once}:"
+            f" a replay {show_seconds(proxy.replay_s)}{parallel}:"
             f" {proxy.slots * proxy.program_s / proxy.replay_s:.3g} replays in the time of one run."
         )
     return {
@@ -47,26 +48,29 @@ def proxy_section(proxy: Proxy) -> dict[str, Any]:
         "why": proxy.why,
         "speed": speed,
         "agreement": [(METRICS[a.metric].label, rank_text(a)) for a in proxy.agreement],
-        "traces": [_trace(name, told) for name, told in proxy.recorded.items()],
+        "traces": [_trace(name, recording) for name, recording in proxy.recorded.items()],
     }
 
 
-def _trace(name: str, told: dict[str, Any]) -> str:
-    threads = told.get("threads", 1)
+def _trace(name: str, recording: dict[str, Any]) -> str:
+    """Describe the trace of one input; `recording` is a value of `Proxy.recorded`."""
+    threads, seconds = recording.get("threads", 1), recording.get("elapsed_s", 0.0)
     parts = [
-        f"{show_count(told.get('events', 0))} calls of {threads} thread{'' if threads == 1 else 's'}",
-        f"{show_bytes(told.get('bytes', 0))} of trace, recorded in {show_seconds(told.get('elapsed_s', 0.0))}",
+        f"{show_count(recording.get('events', 0))} calls of {threads} thread{'' if threads == 1 else 's'}",
+        f"a trace of {show_bytes(recording.get('bytes', 0))}, recorded in {show_seconds(seconds)}",
     ]
-    if told.get("processes", 1) > 1:
-        share = f"{100 * told.get('share', 1.0):.0f}% of the calls"
-        parts.append(f"the busiest of {told['processes']} processes, with {share} ({told.get('executable', '')})")
-    if told.get("warning"):
-        parts.append(str(told["warning"]))
+    if recording.get("processes", 1) > 1:
+        share = f"{100 * recording.get('share', 1.0):.0f}% of the calls"
+        parts.append(
+            f"the busiest of {recording['processes']} processes, with {share} ({recording.get('executable', '')})"
+        )
+    if recording.get("warning"):
+        parts.append(str(recording["warning"]))
     return ("" if name == "default" else f"{name}: ") + "; ".join(parts)
 
 
 def proxy_svg(view: StudyView, anchor: str) -> str:
-    """For each objective: what the replay predicted against what the program then showed."""
+    """Draw, for each objective, the measured change of the program over the predicted change."""
     found = [a for a in view.proxy.agreement if len(a.pairs) > 1] if view.proxy else []
     if not found:
         return ""
@@ -83,8 +87,8 @@ def proxy_svg(view: StudyView, anchor: str) -> str:
             axes.plot([low, high], [low, high], color=MUTED, linewidth=0.8)
             colour = FRONT if a.verdict == "holds" else DOMINATED
             axes.plot(xs, ys, "o", color=colour, markersize=4, ls="none", clip_on=False)
-            axes.set_title(f"{METRICS[a.metric].label}, % change of the program", loc="left")
-            axes.set_xlabel("% change predicted by the replay")
+            axes.set_title(f"{METRICS[a.metric].label}: measured change of the program, %", loc="left")
+            axes.set_xlabel("predicted change, %")
         return figure, {}
 
-    return picture(draw, anchor, "proxy", "The replay against the program", text)
+    return picture(draw, anchor, "proxy", "Replays and the program", text)

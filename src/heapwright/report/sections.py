@@ -1,4 +1,4 @@
-"""What the page's template is filled with: each study as plain dictionaries of text and pictures."""
+"""Turns each study into plain dictionaries of text and pictures for the report's template."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ from heapwright.terminal_text import visible
 
 
 def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
-    """One study's section."""
+    """Return the template's values for one study.
+
+    Args:
+        view: the study.
+        anchor: prefix of the section's ids, unique in the page.
+    """
     from markupsafe import Markup
 
     pick = chosen_pick(view, None) if view.phase == Phase.DONE else None
@@ -41,7 +46,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     rows = listed(view)
     command = shlex.join(view.command)
     elided = len(command) > LONG_COMMAND and not view.workload_file
-    # The pictures are our own SVG with everything from outside escaped (plots._svg).
+    # drawing._svg made these pictures and escaped all text from outside, so they may be marked as safe.
     draw = {
         "forest": forest_svg,
         "pairs": pairs_svg,
@@ -57,15 +62,15 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     baseline = [_baseline(view, key) for key in NUMERIC if key in view.baseline]
     contents = [
         ("paste", "Paste this", pick),
-        ("confirmed", "What was confirmed", view.picks),
-        ("advice", "What the usual advice gives", any(row.confirmed for row in view.references.values())),
+        ("confirmed", "Confirmed results", view.picks),
+        ("advice", "The usual advice", any(row.confirmed for row in view.references.values())),
         ("worth", "Which settings matter", plots["worth"]),
         ("landscape", "The landscape", plots["landscape"]),
         ("search", "The search", plots["search"]),
-        ("proxy", "The replay", view.proxy),
+        ("proxy", "Replays", view.proxy),
         ("memory", "Memory over time", plots["memory"]),
         ("default", "The default", True),
-        ("all", "Every setting tried", rows),
+        ("all", "All configurations", rows),
         ("how", "How it was measured", True),
     ]
     return {
@@ -74,7 +79,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "contents": [(id_, name) for id_, name, there in contents if there],
         "state": state,
         "state_text": _STATES["trade" if trade else "objection" if objected and not pick else state],
-        "claim": _whole(view.claim),
+        "claim": _unbroken(view.claim),
         "trade": trade,
         "objected": objected,
         "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
@@ -116,7 +121,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
 
 
 def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
-    """Several studies beside each other: what each speaks for, by metric."""
+    """Return the table that compares several studies: the pick of each claim, by metric."""
     from markupsafe import Markup
 
     names = [visible(Path(view.path).name) for view in views]
@@ -154,39 +159,40 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
     }
 
 
-_MANIFOLD = 10  # from this ratio on a change is written as a factor
+_AS_FACTOR = 10  # from this ratio on, a change is written as a factor instead of a percentage
 _STATES = {
     "proven": "Proven on fresh runs",
     "trade": "Proven on fresh runs: a gain that costs something",
-    "objection": "Proven on fresh runs, and no good advice",
-    "none": "Searched, and nothing proven",
+    "objection": "Proven on fresh runs, but not recommended",
+    "none": "Finished: nothing is proven",
     "open": "Unfinished: nothing is proven yet",
-    "swept": "Swept, not searched: to be looked at",
+    "swept": "A landscape: for inspection, nothing to apply",
 }
 
 
 def _margin(view: StudyView) -> float:
+    """Return the equivalence margin in per cent."""
     return 100 * float(view.options.get("margin", 0.005))
 
 
-def _whole(text: str) -> Any:
-    """Escaped, with '[−18.4, −15.9]' and 'p = 0.008' never broken over lines."""
+def _unbroken(text: str) -> Any:
+    """Return escaped text in which no line break falls within '[−18.4, −15.9]' or 'p = 0.008'."""
     from markupsafe import Markup, escape
 
-    whole = re.compile(r"\[[^\[\]<>&]{1,40}\]|p (?:=|&lt;) [\d.]+\d|\d[\d.]*% (?:lower|higher)")
-    return Markup(whole.sub(lambda m: f'<span class="nb">{m[0]}</span>', str(escape(text))))
+    unbreakable = re.compile(r"\[[^\[\]<>&]{1,40}\]|p (?:=|&lt;) [\d.]+\d|\d[\d.]*% (?:lower|higher)")
+    return Markup(unbreakable.sub(lambda m: f'<span class="nb">{m[0]}</span>', str(escape(text))))
 
 
 def _rows(view: StudyView, confirmed: Mapping[str, Confirmation]) -> list[dict[str, Any]]:
-    """The rows of a table of confirmations; metrics that say nothing are left out."""
+    """Return the rows of a table of confirmed results, without metrics that carry no information."""
     rows = []
-    most = max((c.pairs for c in confirmed.values()), default=0)
+    all_pairs = max((c.pairs for c in confirmed.values()), default=0)
     for key, c in confirmed.items():
         metric = METRICS[key]
-        if c.pairs < most:
-            continue  # a ratio of the few pairs in which neither was zero says nothing
+        if c.pairs < all_pairs:
+            continue  # zero in some pairs, which have no ratio; the ratio of the others is not representative
         if key not in view.objectives and not (c.default_median or c.pick_median):
-            continue  # nothing of it in either: not worth a row
+            continue  # zero in both
         rows.append(
             {
                 "label": metric.label,
@@ -194,8 +200,8 @@ def _rows(view: StudyView, confirmed: Mapping[str, Confirmation]) -> list[dict[s
                 "default": metric.show(c.default_median),
                 "pick": metric.show(c.pick_median),
                 "ratio": f"{c.ratio:.3f}",
-                "change": percent(c.ratio) if c.high < _MANIFOLD else f"×{c.ratio:.3g}",
-                "interval": interval(c) if c.high < _MANIFOLD else f"[×{c.low:.3g}, ×{c.high:.3g}]",
+                "change": percent(c.ratio) if c.high < _AS_FACTOR else f"×{c.ratio:.3g}",
+                "interval": interval(c) if c.high < _AS_FACTOR else f"[×{c.low:.3g}, ×{c.high:.3g}]",
                 "verdict": c.verdict if key in view.objectives else "",
                 "p": "" if c.p is None else "< 0.001" if c.p < 0.001 else f"{c.p:.3f}",
                 "pairs": c.pairs,
@@ -220,10 +226,10 @@ def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
     return {
         "name": label,
         "anchor": pick.name,
-        "same": same and f"{same} for the same setting: it is the best found for {_list(names)}.",
+        "same": same and f"{same} for the same configuration: it is the best found for {_list(names)}.",
         "headline": view.phase == Phase.DONE and best is not None and best.config.id == pick.config.id,
-        "claim": _whole(pick.claim),
-        "objection": pick.objection and f"No good advice: {pick.objection}.",
+        "claim": _unbroken(pick.claim),
+        "objection": pick.objection and f"Not recommended: {pick.objection}.",
         "rows": rows,
         "objectives": sum(r["objective"] for r in rows),
         "allocator": pick.config.allocator,
@@ -261,7 +267,7 @@ _BYTES = {"B": 1, "KiB": 1024, "MiB": 1 << 20}
 
 
 def _units(allocator: str) -> dict[str, str]:
-    """Parameter key → unit, of an allocator that heapwright comes with; for others values are shown bare."""
+    """Return parameter key → unit of a bundled allocator; empty for others, whose values are shown without unit."""
     from heapwright.allocators.registry import bundled_file
 
     file = bundled_file(allocator)

@@ -1,4 +1,4 @@
-"""Tables for people at a terminal; at most 80 columns, plain where stdout is no terminal."""
+"""Prints the results of `measure` and `tune` as tables of at most 80 columns, without colour off a terminal."""
 
 from __future__ import annotations
 
@@ -21,33 +21,39 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_WIDEST = 100  # of a paragraph, however wide the terminal
+_MAX_WIDTH = 100  # columns of a paragraph on wider terminals
 _STYLES = {"better": "green", "worse": "red", "same": "", "unproven": "yellow"}
 
 
 def percent(ratio: float) -> str:
-    """0.828 → '−17.2%'."""
+    """Return the change that a ratio stands for: 0.828 → '−17.2%'."""
     return f"{100 * (ratio - 1):+.1f}%".replace("-", "−")
 
 
 def interval(c: Confirmation) -> str:
-    """'[−18.4, −15.9]', in per cent."""
+    """Return the confidence interval in per cent: '[−18.4, −15.9]'."""
     return f"[{100 * (c.low - 1):+.1f}, {100 * (c.high - 1):+.1f}]".replace("-", "−")
 
 
 def ordered_picks(view: StudyView) -> list[tuple[str, Pick]]:
-    """The picks by configuration, the one the claim speaks of first."""
+    """Return the distinct picks with their labels, the pick of the claim first."""
     best = headline(view.picks, view.objectives)
     return sorted(view.distinct_picks(), key=lambda named: best is None or named[1].config.id != best.config.id)
 
 
 def paragraph(text: str, width: int, indent: str = "") -> str:
-    """Wrapped at spaces, later lines indented; intervals in brackets and 'p = 0.008' are never torn apart."""
-    glue = "\ue000"  # of the private use area; stands for a space that must not break
+    """Wrap a text at spaces, but never within an interval in brackets or within 'p = 0.008'.
+
+    Args:
+        text: the paragraph; its white space is normalised.
+        width: columns of the terminal.
+        indent: put before every line but the first.
+    """
+    glue = "\ue000"  # a private-use character in place of each space that must not break
     glued = re.sub(r"\[[^\[\]]{1,40}\]|\S+ [=<] \S+", lambda m: m[0].replace(" ", glue), " ".join(text.split()))
     lines = textwrap.wrap(
         glued,
-        min(width, _WIDEST),
+        min(width, _MAX_WIDTH),
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
@@ -65,7 +71,13 @@ def _table(*headings: str) -> Table:
 
 
 def measure_table(runs: Sequence[Mapping[str, Any]], summary: Mapping[str, Summary], console: Console) -> None:
-    """What `measure` found: one line a metric; with several runs the median and the spread."""
+    """Print the result of `measure`: one row for each metric.
+
+    Args:
+        runs: the metrics of each run; with more than one the table shows median, range and MAD.
+        summary: metric key → statistics over the runs; a metric without one is shown as n/a.
+        console: where to print.
+    """
     several = len(runs) > 1
     table = _table("metric", "median" if several else "value", *(["min … max", "MAD"] if several else []))
     for column in table.columns[1:]:
@@ -83,7 +95,13 @@ def measure_table(runs: Sequence[Mapping[str, Any]], summary: Mapping[str, Summa
 
 
 def print_summary(view: StudyView, console: Console, report: Path) -> None:
-    """What `tune` says at its end: the claim, the confirmation, the line to paste, what to beware of."""
+    """Print the end of `tune`: claim, confirmed picks, lines to paste, hazards and warnings.
+
+    Args:
+        view: the study.
+        console: where to print.
+        report: the path of the HTML report, which the last line names.
+    """
 
     def say(text: str, style: str | None = None, indent: str = "") -> None:
         wrapped = visible(paragraph(text, console.width, indent), "\n")
@@ -99,7 +117,7 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
     usual = [(name, row.confirmed) for name, row in view.references.items() if row.confirmed]
     if usual:
         console.print()
-        say("What the usual advice gives, measured beside it:")
+        say("The usual advice, measured in the same blocks:")
         console.print(_confirmation(view, usual, "advice"))
     console.print()
     pick = chosen_pick(view, None) if view.phase == Phase.DONE else None
@@ -117,11 +135,11 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
         say(f"hazard: {text}", "yellow", "  ")
     for text in view.warnings:
         say(f"warning: {text}", "yellow", "  ")
-    say(f"{len(view.evaluations)} settings searched {how_searched(view)}; meter: {view.meter}")
+    say(f"{len(view.evaluations)} configurations searched {how_searched(view)}; meter: {view.meter}")
     for text in failures(view):
         say(text, indent="  ")
     if view.quality:
-        say(f"front of the search: {front_text(view)}", indent="  ")
+        say(f"Pareto front of the search: {front_text(view)}", indent="  ")
     if view.stages:
         say(f"time: {stages_text(view)}", indent="  ")
     console.print(visible(f"study:  {view.path}"), markup=False, soft_wrap=True)
@@ -129,22 +147,22 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
 
 
 def failures(view: StudyView) -> list[str]:
-    """What failed in the search, one line a reason: how many settings, of which allocators, what they said."""
+    """Return one line for each reason of failure in the search: how many configurations of which allocators."""
     groups: dict[str, list[Evaluation]] = {}
     for evaluation in view.evaluations:
         if not evaluation.feasible:
             groups.setdefault(evaluation.reason.partition(": ")[0], []).append(evaluation)
     lines = []
     for reason, failed in sorted(groups.items(), key=lambda item: -len(item[1])):
-        settings = f"{len(failed)} setting{'s' if len(failed) > 1 else ''}"
-        who = ", ".join(dict.fromkeys(e.config.allocator for e in failed))
+        count = f"{len(failed)} configuration{'s' if len(failed) > 1 else ''}"
+        allocators = ", ".join(dict.fromkeys(e.config.allocator for e in failed))
         example = next((e.reason for e in failed if ": " in e.reason), "").partition(": ")[2]
-        lines.append(f"not usable: {settings} of {who}: {reason}{f' ({example})' if example else ''}")
+        lines.append(f"failed: {count} of {allocators}: {reason}{f' ({example})' if example else ''}")
     return lines
 
 
 def stages_text(view: StudyView) -> str:
-    """'calibrate 6 runs, 12.0 s; search 40 runs, 1.5 min': what each stage had."""
+    """Return the runs and time of each stage: 'calibrate 6 runs, 12.0 s; search 40 runs, 1.5 min'."""
     return "; ".join(
         f"{stage.name} {stage.runs} run{'s' if stage.runs != 1 else ''}, {show_seconds(stage.wall_s)}"
         for stage in view.stages
@@ -152,13 +170,13 @@ def stages_text(view: StudyView) -> str:
 
 
 def how_searched(view: StudyView) -> str:
-    """'by gp (96 evaluations are few …), warm-started with 6 settings'."""
-    warm = f", warm-started with {view.warm} settings" if view.warm else ""
+    """Return the search method: 'by gp (96 evaluations are few …), warm-started with 6 configurations'."""
+    warm = f", warm-started with {view.warm} configurations" if view.warm else ""
     return f"by {view.method}{f' ({view.method_why})' if view.method_why else ''}{warm}"
 
 
 def front_text(view: StudyView) -> str:
-    """How many settings the front has, and how far it reaches; empty before the search."""
+    """Return the size and the spans of the Pareto front; empty before the search."""
     q = view.quality
     if q is None:
         return ""
@@ -168,32 +186,34 @@ def front_text(view: StudyView) -> str:
 
 
 def quality_text(view: StudyView) -> str:
-    """The front in figures, with its hypervolume; empty before the search."""
+    """Return size, spans, trade-off and hypervolume of the Pareto front; empty before the search."""
     q = view.quality
     if q is None:
         return ""
     slope = ""
     if q.slope is not None:
         first, second = (METRICS[k].label for k in view.objectives)
-        slope = f"; each 1% less {first} costs {-q.slope:.2g}% of {second}"
+        slope = f"; each 1% less {first} costs {-q.slope:.2g}% more {second}"
     return (
-        f"{front_text(view)}{slope}; hypervolume {q.hypervolume:.4f} against {q.reference:g} times the default"
-        f" (the default alone: {q.default_hypervolume:.4g})"
+        f"{front_text(view)}{slope}; hypervolume {q.hypervolume:.4f}, reference point {q.reference:g} times the default"
+        f" (the default alone has {q.default_hypervolume:.4g})"
     )
 
 
 def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confirmation]]], what: str) -> Table:
-    """Confirmed rows: each objective with its medians, change, interval and verdict.
+    """Return a table of confirmed results: for each row and objective the medians, change, interval and verdict.
 
     Args:
-        rows: label and confirmations.
-        what: the heading of the labels. Advice has long ones, so the default's medians are left to the picks' table.
+        view: the study; its objectives are the lines of each row.
+        rows: label and confirmations by metric.
+        what: the heading of the labels, 'pick' or 'advice'. Labels of advice are long, so that table has no column
+            for the default's median.
     """
     from rich.text import Text
 
-    medians = ["with it"] if what == "advice" else ["default", "with it"]
+    medians = [f"with {what}"] if what == "advice" else ["default", f"with {what}"]
     table = _table(what, "metric", *medians, "change", "95% interval", "verdict")
-    for column in table.columns[2:]:  # names give way before figures do
+    for column in table.columns[2:]:  # where the table is too wide, labels wrap and figures do not
         column.no_wrap = True
         column.justify = "right" if column.header != "verdict" else "left"
     for name, confirmed in rows:
