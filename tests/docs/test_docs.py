@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.cli.main import build_parser
+from tests.markdown import headings, links
 
 from .commands import PAGES, ROOT, Command, commands, scripts
 
@@ -58,8 +59,7 @@ def test_marked_commands_run(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in links(page):
         if target.startswith(("http://", "https://")):
             continue
         path, _, anchor = target.partition("#")
@@ -70,10 +70,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of a page's headings."""
+    """Return the anchors of a page's headings."""
     found = set()
-    for heading in re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
-        plain = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower())
+    for heading in headings(page):
+        plain = re.sub(r"[^\w\- ]", "", heading.lower())
         found.add(re.sub(r"[\s-]+", "-", plain.strip()))
     return found
 

@@ -26,8 +26,9 @@ from _pytest.mark import ParameterSet
 
 from heapwright.errors import NO_GAIN
 from tests import needs
+from tests.markdown import code_blocks
 
-from .commands import PAGES, ROOT, Command, blocks, commands
+from .commands import PAGES, ROOT, Command, commands
 
 HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
 ELSEWHERE = ("docs/results/", "docs/cluster.md", "docs/tutorial.md")
@@ -145,10 +146,10 @@ def to_run() -> Iterator[ParameterSet]:
 def test_commands_run(page: Path, lines: list[Command], folder: Path) -> None:
     port = free_port()
     names = iter(FILES.get(page.stem, []))
-    for _, language, text, _ in blocks(page):
-        name = next(names, "") if language == "toml" else ""
+    for block in code_blocks(page):
+        name = next(names, "") if block.language == "toml" else ""
         if name:
-            (folder / name).write_text("\n".join(text).replace("8080", str(port)) + "\n")
+            (folder / name).write_text("\n".join(block.lines).replace("8080", str(port)) + "\n")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GLIBC_TUNABLES", "HEAPWRIGHT_"))}
     env |= {"PATH": f"{folder}:{env['PATH']}", "STAND_IN_PORT": str(port)}
     for line in lines:
