@@ -1,11 +1,11 @@
-"""Which allocators a study searches: those that take over in the program, each at its defaults first.
+"""Screens allocators: which ones a study searches, and in which order.
 
-    does it take over?  ──►  at its defaults, in blocks with the program as it is  ──►  best first
+    does it take over?  ──►  measure it at its defaults, in blocks with the program as it is  ──►  sort, best first
         └─ no: reported, not searched          └─ fails: reported, not searched
 
-The choice of the allocator moves memory and time more than most settings do, and asking costs a run each. The best one
-is index 0, which a Sobol sequence draws half of the time. Under a time budget the allocators are asked in groups, and
-those that the stage's time does not reach are not searched.
+The choice of the allocator changes memory and time more than most settings do, and screening costs one run for each
+allocator. The best allocator has index 0, which a Sobol sequence draws half of the time. Under a time budget the
+allocators are screened in groups; allocators for which the stage has no time left are not searched.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROUNDS = 2
 
 @dataclass(frozen=True)
 class Entrant:
-    """An allocator that takes over: as it must be run, what can be set, and its configuration with nothing set."""
+    """An allocator that takes over: the allocator as it must be preloaded, its space and its default configuration."""
 
     allocator: Allocator
     space: Space
@@ -41,7 +41,13 @@ class Entrant:
 
 @dataclass
 class Entered:
-    """The entrants by name, their runs at their defaults, and why other allocators are not searched."""
+    """The result of screening.
+
+    Attributes:
+        entrants: allocators that take over, by name.
+        runs: their runs at their defaults.
+        out: allocators that are not searched → why.
+    """
 
     entrants: dict[str, Entrant] = field(default_factory=dict)
     runs: list[StoredRun] = field(default_factory=list)
@@ -57,10 +63,16 @@ def enter(
     space_of: Callable[[Allocator], Space],
     workload: Workload,
 ) -> Entered:
-    """Find out which allocators take over, and measure each at its defaults in blocks with the default.
+    """Test which allocators take over, and measure each of them at its defaults, in blocks with the default.
 
     Args:
-        space_of: what can be searched of an allocator.
+        store: the study; it keeps the answers.
+        executor: runs the program.
+        allocators: the candidates, in the user's order.
+        blocks: measures; its budget limits the stage.
+        config_cache: makes configurations.
+        space_of: returns the parameter space of an allocator.
+        workload: the program and its inputs.
     """
     found, default = Entered(), config_cache.default
     budget, inputs = blocks.budget, workload.train
@@ -76,7 +88,7 @@ def enter(
                 found.runs += blocks.measure_all(Phase.ALLOCATORS, first + at, groups, inputs)
 
     def fitting() -> int:
-        """How many allocators there is time to ask and to measure once."""
+        """How many allocators the time left lets us test and measure once."""
         if not budget.limited:
             return len(allocators)
         runs = (budget.limit_s - budget.spent_s) / max(blocks.typical.seconds, 1e-9)
@@ -96,7 +108,7 @@ def enter(
         new = [configs[at : at + BLOCK] for at in range(0, len(configs), BLOCK)]
         measure(new, len(chunks))
         chunks, waiting = [*chunks, *new], waiting[size:]
-    if not found.entrants and waiting:  # no time to ask any: the first may be the program as it is
+    if not found.entrants and waiting:  # no time to test any: the first one may be the program as it is
         space = space_of(waiting[0])
         found.entrants[waiting[0].name] = Entrant(waiting[0], space, config_cache.config(space, {}))
     found.out |= {allocator.name: NO_TIME for allocator in waiting if allocator.name not in found.entrants}
@@ -112,9 +124,17 @@ def enter(
 def ranked(
     runs: Sequence[StoredRun], default: Config, entrants: Mapping[str, Config], objectives: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The names of the allocators that work, best first (by the sum of their costs), and why others do not.
+    """Sort the allocators that work, lowest sum of costs first.
 
-    Of equals the one that is the default's, or that was named earlier, comes first.
+    Args:
+        runs: the runs of the screening.
+        default: the configuration that ratios refer to.
+        entrants: configuration of each allocator at its defaults, by name.
+        objectives: metric keys.
+
+    Returns:
+        Names in order, and why other allocators fail. Of equal allocators, the default's comes first, then the one
+        named earlier.
     """
     found = gather(runs, {c.id: c for c in entrants.values()}, default.id)
     failures: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Settings become configurations: rendered, stored once, and probed once for whether the allocator took them."""
+"""Turns settings into configurations: renders them, stores them once, and tests once whether they took effect."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ class ConfigCache:
     """The configurations of a study.
 
     Args:
-        program: the path of the program itself; asked for only when something is probed.
+        store: the study; it keeps the configurations.
+        default: the configuration that all others are compared with.
+        base: the program's environment before any setting.
+        program: returns the path of the program; called only to test whether settings took effect.
 
     Attributes:
-        configs: by number, all that this process has met.
-        unusable: configurations that need not be run, because a setting did not take effect → which.
+        configs: the configurations that this process has used, by number.
+        unusable: configurations that need not run because a setting did not take effect → which setting.
     """
 
     def __init__(self, store: Store, default: Config, base: Mapping[str, str], program: Callable[[], str]) -> None:
@@ -31,7 +34,7 @@ class ConfigCache:
         self._program = program
 
     def config(self, space: Space, settings: Mapping[str, str]) -> Config:
-        """The configuration of these settings."""
+        """The configuration of these settings in this space."""
         env = space.environment(settings, self.base)
         own = {key: value for key, value in settings.items() if key != ALLOCATOR}
         part = space.part(settings[ALLOCATOR]) if isinstance(space, JointSpace) else space

@@ -1,7 +1,7 @@
 """The confirmation: fresh, randomised, interleaved pairs of each pick and the default.
 
-Nothing measured during the search counts here: the best of 200 noisy runs 'wins' 2.75 % where there is
-nothing to win.
+Nothing measured during the search counts here: the best of 200 noisy runs 'wins' 2.75 % where there is nothing
+to win.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from heapwright.experiment.stats import ALPHA, narrow_enough, ratio_interval
 from heapwright.study.options import CONFIRM_LOOK, Options
 from heapwright.workload.model import Input
 
-SPARE = 1.2  # pairs there must be time for, over those that a proof needs
+SPARE = 1.2  # the time must hold this multiple of the pairs that a proof needs
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a confirmation holds against the default.
+    """The configurations that a confirmation compares with the default.
 
     Attributes:
         picks: the most important first.
         references: rows of usual advice; they run in the first blocks only.
-        pairs: how many pairs there must be of each input.
+        pairs: minimum number of pairs of each input.
     """
 
     picks: tuple[Config, ...]
@@ -46,10 +46,18 @@ def fitting_rows(
     inputs: Sequence[Input],
     options: Options,
 ) -> Rows | None:
-    """The rows that the time left can prove something of; None where it cannot for a single pick.
+    """The rows for which the time left can prove something; None if it cannot for a single pick.
 
-    With little time go all references but one, the picks but the most important one, and last the reference. Fewer
-    rows need fewer pairs. There must be time for some pairs more than a proof needs: runs may turn out slower.
+    With little time, rows are dropped in this order: all references but one, all picks but the most important, the
+    last reference. Fewer rows need fewer pairs. The time must hold more pairs than a proof needs (`SPARE`), because
+    runs may turn out slower.
+
+    Args:
+        picks: the most important first.
+        references: rows of usual advice, the most important first.
+        blocks: its budget and its typical run say how much time there is.
+        inputs: the inputs to run.
+        options: the study's options.
     """
     in_time = math.inf
     a_run = len(inputs) * blocks.typical.seconds
@@ -75,10 +83,17 @@ def fitting_rows(
 
 
 def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input], options: Options) -> None:
-    """Measure blocks of the default and all rows until every objective's interval is narrow enough for every pick.
+    """Measure blocks of the default and all rows until every interval of every pick is narrow enough.
 
-    There are `rows.pairs` blocks at least and `pairs_max` at most. Whether to go on is decided at every
-    fifth block by the intervals' widths and the pairs' regularity, not by whether they show a gain.
+    There are at least `rows.pairs` and at most `options.pairs_max` blocks. At every fifth block the widths of the
+    intervals and the regularity of the pairs decide whether to go on, not whether they show a gain.
+
+    Args:
+        default: the configuration that ratios refer to.
+        rows: the configurations to compare with it.
+        blocks: measures; its budget limits the stage.
+        inputs: the inputs to run.
+        options: the study's options.
     """
     picks = [default, *rows.picks]
     everything = [*picks, *rows.references]
@@ -103,7 +118,14 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
 
 
 def pairs_needed(inputs: int, tests: int) -> int:
-    """How many pairs of each input let a signed-rank test's smallest p, 2 / 2^n, survive Holm over so many tests."""
+    """The number of pairs of each input with which a proof is possible.
+
+    With n pairs, the smallest p value of a signed-rank test is 2 / 2^n. It must survive Holm's correction.
+
+    Args:
+        inputs: number of inputs.
+        tests: number of tests that Holm's correction counts.
+    """
     return next(n for n in range(1, 64) if tests * 2.0 ** (1 - n * inputs) < ALPHA)
 
 
@@ -116,11 +138,12 @@ def _settled(candidate: Candidate, options: Options) -> bool:
 def settled(groups: Mapping[str, Sequence[float]], options: Options) -> bool:
     """Whether one metric needs no more pairs: the interval is narrow and the pairs are regular.
 
-    A confirmation goes on while pairs fall into groups, have outliers or come in spells (`experiment.shape`),
-    unless all pairs lie within the margin: then nothing among them matters.
+    A confirmation goes on while the pairs fall into groups, have outliers or come in spells (`experiment.shape`). It
+    ends if all pairs lie within the margin: then such differences do not matter.
 
     Args:
         groups: input name → log ratios of its pairs, in the order of measurement.
+        options: the study's options.
     """
     if not narrow_enough(ratio_interval(groups, options.seed), options.margin):
         return False

@@ -1,14 +1,14 @@
-"""Sweeps one or two settings over their whole range, every place against the default beside it.
+"""Sweeps one or two settings over their whole range; every point is compared with the default beside it.
 
-A sweep is a tuning pipeline with one stage (`tuning.pipeline`): it calibrates, then measures every place
-`replicates` times, in blocks of the default and five places. Each replicate draws a new order of
-places, so that drift of the machine cannot look like shape. The first replicate measures some places
-twice, half a pass apart: how far the two runs of one place lie apart is the noise that differences
-between places are judged by. Last, the places with the lowest and the highest ratio run again beside
-the default, in fresh blocks: only these runs say whether places differ at all and what the best one
-gains (`tuning.landscape`).
+1. Calibrate the program, as `tuning.calibrate` does.
+2. Measure every point of the grid `replicates` times, in blocks of the default and five points. Each replicate has a
+   new random order, so that drift of the machine cannot look like shape. The first replicate measures some points
+   twice, half a pass apart. The difference of the two runs of one point is the noise that differences between points
+   are compared with.
+3. Measure the points with the lowest and the highest ratio again beside the default, in fresh blocks. Only these runs
+   show whether points differ at all, and how much the best one gains (`study.landscape_judge`).
 
-All runs are stored, so a sweep resumes, and more replicates go on from what is there.
+All runs are stored, so a sweep resumes, and further replicates add to the stored ones.
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ from heapwright.study.landscape_judge import ends
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.session import Session
 
-FEWEST_REPEATS, REPEATED_SHARE = 8, 0.1  # places that the first replicate measures twice
-END_ROUNDS, FURTHER_ROUNDS = 8, 4  # fresh blocks of the lowest and the highest place; more for each further replicate
+FEWEST_REPEATS, REPEATED_SHARE = 8, 0.1  # points that the first replicate measures twice
+END_ROUNDS, FURTHER_ROUNDS = (
+    8,
+    4,
+)  # fresh blocks of the lowest and highest point, and for each replicate
 
 _T = TypeVar("_T")
 
 
 def plane(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[Axis, ...]]:
-    """The space of just these settings with just these values, and its axes in the order given.
+    """The space that contains only these settings with these values, and its axes in the order given.
 
     Raises:
-        UsageError: a setting the allocator does not have here, or too many places.
+        UsageError: the allocator has no such setting here, or there are too many points.
     """
     keys = [text.split(":")[0] for text in texts]
     space = allocator.space(threads=True, expert=True).restrict(keys)
@@ -55,11 +58,10 @@ def plane(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[Axis
 
 
 def with_repeats(order: Sequence[_T]) -> list[list[_T]]:
-    """The blocks of a pass that measures every place, and some places again half a pass apart.
+    """The blocks of a pass that measures every point once, and some points again half a pass later.
 
-    A tenth of the places, at least eight, is measured again; they are evenly spaced over the order. Fewer
-    than ten places are all measured again, until there are eight repeats. A place and its repeat are
-    never in one block.
+    A tenth of the points, at least eight, are measured again; they are evenly spaced over the order. With fewer than
+    ten points, all are measured again until there are eight repeats. A point and its repeat are never in one block.
     """
     n = len(order)
     if n < 2 * opt.BLOCK:

@@ -1,14 +1,14 @@
-"""Decides, after the first run, which allocators of a study can reach its program at all, and says so in one sentence.
+"""Decides after the first run which allocators can reach the study's program, and says so in one sentence.
 
-    embedded in the program, or nothing special   all that the study has
-    static, glibc's tunables in it                glibc alone
-    static without, Go                            none: the study ends
-    Java, V8, .NET                                all, for the native part
+    malloc embedded in the program, or nothing special    all allocators of the study
+    static, with glibc's tunables                         glibc alone
+    static without tunables, Go                           none: the study ends
+    Java, V8, .NET                                        all, for native memory
 
-A static program may start others that can be reached. So one run with an allocator preloaded has the last word; the run
-is kept in the study like that of any other allocator.
+A static program may start other programs that can be reached. So one run with a preloaded allocator decides; the study
+keeps its result as for any other allocator.
 
-A shell or a script may start the program that has the memory. Then that program's file is looked at, too.
+A shell or a script may start the program that uses the memory. Then this module inspects that program's file, too.
 """
 
 from __future__ import annotations
@@ -36,14 +36,20 @@ def reachable(
     budget: Budget,
     busiest: str,
 ) -> tuple[tuple[Allocator, ...], Managed | None]:
-    """The allocators of a study that can reach its program, and who manages its memory; kept in the study.
+    """Find the allocators that can reach the study's program, and store who manages its memory.
 
     Args:
-        base: the environment before any setting.
-        busiest: the path of the program that had most of the memory; empty if none had.
+        store: the study.
+        executor: runs the program.
+        allocators: the allocators of the study.
+        base: the program's environment before any setting.
+        workload: the program and its inputs.
+        budget: the study's time.
+        busiest: path of the program that used most of the memory, if that is not the command itself; else empty.
 
     Returns:
-        Those that can; none: nothing can be searched. Then who manages the memory, None where it is plain malloc.
+        The allocators that can reach it; if empty, nothing can be searched. And who manages the memory; None for plain
+        malloc.
     """
     everyone = tuple(allocators)
     program = workload.program(workload.train[0])
@@ -51,7 +57,7 @@ def reachable(
     started = found is None and bool(busiest)
     if started:
         found = _started(busiest, program)
-    # What a user's own space file sets may be settings of anything.
+    # A user's own space file may set variables of any library.
     if found is None or (len(everyone) == 1 and not everyone[0].preload and everyone[0].name != GLIBC and not
                          everyone[0].embedded):  # fmt: skip
         return everyone, None
@@ -72,7 +78,7 @@ def reachable(
 
 
 def _started(busiest: str, program: str) -> Managed | None:
-    """Who manages the memory of a program that the command starts, seen from the command."""
+    """Who manages the memory of `busiest`, a program that the command `program` starts."""
     found, name = find_managed(busiest), Path(busiest).name
     if found is None or Path(busiest) == Path(shutil.which(program) or program).resolve():
         return None

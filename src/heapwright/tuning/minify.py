@@ -1,15 +1,18 @@
-"""Drops settings that do nothing: each goes back to unset where its removal costs nothing that shows.
+"""Drops settings that have no effect: a setting returns to unset if its removal shows no cost.
 
-A search hands over whatever happened to be set in a good point. Settings whose removal is not shown (one-sided
-98 %) to cost more than the margin in any objective are dropped together. The result is then held against the
-whole point (one-sided 90 % over all objectives), and settings return, the most valuable first, until no cost shows.
-The first bar is the higher one because it is held against every setting in every objective, and the second
-comparison makes good what the first drops wrongly. The confirmation judges what is left, so a wrong drop makes the
-claim smaller, never false.
+A search returns every setting of a good point, useful or not. Two comparisons find the useful ones:
 
-With little time settings are tried in fewer rounds, down to one; then a cost counts as shown if it exceeds the margin
-by one standard error, as the default's own runs vary. What is left is held against the whole in three rounds at least.
-With less time than that the settings stay, and the study says so.
+1. Each setting is removed alone. Settings whose removal is not shown (one-sided 98 %) to cost more than the margin in
+   any objective are dropped together.
+2. The smaller configuration is compared with the whole one (one-sided 90 % over all objectives). While it shows a
+   cost, settings return, the most valuable first.
+
+The first test is stricter because it is made for every setting in every objective. The second comparison corrects
+wrong drops of the first. The confirmation judges the result, so a wrong drop makes the claim smaller, never false.
+
+With little time, each setting is tried in fewer rounds, down to one. Then a cost counts as shown if it exceeds the
+margin by one standard error, taken from the noise of the default. The second comparison has at least three rounds.
+With less time than that all settings stay, and the study says so.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from heapwright.study.options import MINIFY_LEAST_ROUNDS, MINIFY_ROUNDS
 from heapwright.study.view import PickName
 from heapwright.workload.model import Input
 
-_SCREEN, _WHOLE = 0.98, 0.9  # one-sided confidence that a removal costs something: of one setting, of several
+_SCREEN, _WHOLE = 0.98, 0.9  # one-sided confidence that a removal costs something: of one setting, of several settings
 
 
 def minify(
@@ -41,16 +44,20 @@ def minify(
     margin: float,
     noise: Sequence[float],
 ) -> tuple[Config, bool]:
-    """Find the smallest setting that is as good as `config` as far as the data show.
+    """Find the smallest configuration that the data do not show to be worse than `config`.
 
     Args:
-        phase: the store's name for these runs.
-        blocks: its budget's present limit bounds the runs.
+        config: a configuration that the search found.
+        phase: the phase under which the runs are stored.
+        blocks: measures; the present limit of its budget bounds the runs.
         register: makes a configuration from settings.
+        inputs: the inputs to run.
+        objectives: metric keys.
+        margin: equivalence margin, as a share (0.005 is 0.5 %).
         noise: by objective, the standard deviation of one log ratio of the default to itself.
 
     Returns:
-        The setting, and whether there was time to try each of its parts.
+        The configuration, and whether there was time to try each setting.
     """
     if not config.settings:
         return config, True
@@ -61,8 +68,8 @@ def minify(
         rounds -= 1
     if blocks.budget.over(seconds_for(config, blocks, inputs, rounds)):
         return config, False
-    most = len(variants) + 1 + 2 * len(variants)  # each alone and the whole; then a whole and a part for each attempt
-    blocks.phase(phase, most * rounds * len(inputs))
+    runs = len(variants) + 1 + 2 * len(variants)  # each removal and the whole; then a whole and a part per attempt
+    blocks.phase(phase, runs * rounds * len(inputs))
     first = blocks.first_block(phase, [config])
     measured = _measure(phase, first, rounds, config, list(variants.values()), blocks, inputs)
     few = noise if rounds < MINIFY_LEAST_ROUNDS else ()
@@ -92,13 +99,19 @@ def minify_each(
     margin: float,
     noise: Sequence[float],
 ) -> tuple[dict[PickName, Config], list[PickName]]:
-    """The smallest setting of each pick. Each has an even share of the stage's time, or what it needs at least.
+    """Minify each pick. A pick has an even share of the stage's time, or the time that it needs if that is more.
 
     Args:
+        picks: configurations by the name of the pick.
+        blocks: measures; the present limit of its budget bounds the runs.
         register: makes a configuration from an allocator's name and settings.
+        inputs: the inputs to run.
+        objectives: metric keys.
+        margin: equivalence margin, as a share.
+        noise: see `minify`.
 
     Returns:
-        The settings, and the picks that there was no time to try setting by setting.
+        The smaller configurations by pick, and the picks that there was no time to minify.
     """
     budget, end_s = blocks.budget, blocks.budget.limit_s
     done: dict[int, tuple[Config, bool]] = {}
@@ -124,7 +137,17 @@ def minify_each(
 
 
 def seconds_for(config: Config, blocks: Blocks, inputs: Sequence[Input], rounds: int = 1) -> float:
-    """Seconds that it takes to try each setting in so many rounds, and one smaller setting."""
+    """The time to minify a configuration.
+
+    Args:
+        config: the configuration.
+        blocks: knows the typical seconds of a run.
+        inputs: the inputs to run.
+        rounds: how often each removal is measured.
+
+    Returns:
+        Seconds to try each removal and one smaller configuration.
+    """
     if not config.settings:
         return 0.0
     runs = rounds * (len(config.settings) + 1) + 2 * max(rounds, MINIFY_LEAST_ROUNDS)
@@ -134,7 +157,7 @@ def seconds_for(config: Config, blocks: Blocks, inputs: Sequence[Input], rounds:
 def _measure(
     phase: str, first: int, rounds: int, config: Config, others: list[Config], blocks: Blocks, inputs: Sequence[Input]
 ) -> dict[int, Candidate]:
-    """Measure the others beside the whole configuration, round by round until the stage's time is over."""
+    """Measure other configurations beside the whole one, round by round, until the stage has no time left."""
     group, done = [config, *others], min(rounds, MINIFY_LEAST_ROUNDS)
     runs = blocks.measure_all(phase, first, [group] * done, inputs)
     while done < rounds and not blocks.budget.over(len(group) * len(inputs) * blocks.typical.seconds):
@@ -151,11 +174,14 @@ def _harm(
     confidence: float,
     noise: Sequence[float] = (),
 ) -> tuple[bool, float]:
-    """Whether a removal is shown to cost, and how much it seems to cost in the worst objective.
+    """Whether a removal is shown to cost something, and its estimated cost in the worst objective.
 
     Args:
+        candidate: the configuration without the setting, against the whole one.
+        objectives: metric keys.
+        margin: equivalence margin, as a share.
         confidence: one-sided, over all objectives (Bonferroni).
-        noise: see `minify`; given, it stands for the spread of too few rounds.
+        noise: see `minify`; if given, it replaces the spread, which too few rounds cannot show.
     """
     if candidate is None or (costs := candidate.costs(objectives)) is None:
         return True, float("inf")

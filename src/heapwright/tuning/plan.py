@@ -1,11 +1,11 @@
-"""Foresees what a study will do and how long it will take, from the time of its first run.
+"""Estimates from the time of a study's first run which stages the study will have and how long it will take.
 
-    the budget holds a confirmation     the plan names its stages, their runs and the whole time
-    it does not                         nothing can be proven: the study searches replays and says what they predict,
-                                        or ends at once where a recording does not fit either
+    the budget holds a confirmation     the plan names its stages, their runs and the total time
+    it does not                         nothing can be proven: the study searches on replays and reports their
+                                        prediction, or ends at once if a recording does not fit either
 
-The estimate of each stage is what the stage usually uses, or its share of a time budget where that is less. It is made
-again at the beginning of every stage (`left_s`), from what a run costs by then.
+The estimate of a stage is the time that the stage usually uses, or its share of the time budget if that is less. Each
+stage begins with a new estimate, based on the cost of a run by then.
 """
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ from heapwright.experiment.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
 
-_RECORDING = 1.5  # times a run that recording takes, at most; then a search of some length
+_RECORDING = 1.5  # a recording takes at most so many times a run; a search on replays needs `_LEAST_REPLAYS` more
 _LEAST_REPLAYS = 2.0
-_ROUND = (60, 120, 180, 300, 600, 900, 1200, 1800, 2700, 3600)  # budgets that are advised, in seconds; then hours
+_ROUND = (
+    60,
+    120,
+    180,
+    300,
+    600,
+    900,
+    1200,
+    1800,
+    2700,
+    3600,
+)  # recommended budgets, in seconds; then hours
 _STAGES: dict[str, str] = {
     Phase.CALIBRATE: "of the program as it is",
     Phase.ALLOCATORS: "to compare allocators",
@@ -34,19 +45,19 @@ _STAGES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """A study as it is foreseen.
+    """The expected course of a study.
 
     Attributes:
-        run_s: seconds that a run of every input takes, set-up and all.
-        stages: seconds by stage to come.
+        run_s: seconds that one run of the program takes.
+        stages: seconds by stage, for the stages to come.
         budget_s: seconds of the time budget; infinite if there is none.
         proof: whether a confirmation fits.
-        everything: whether the least that each stage needs fits.
-        predicts: whether, without one, a search on replays fits.
+        everything: whether the minimum of every stage fits.
+        predicts: whether a search on replays fits, if no confirmation does.
         enough_s: a time budget with which a proof fits, in seconds.
-        whole_s: seconds for a whole run at the end, where runs are prefixes.
-        prefix: what runs are then, in words; else empty.
-        whole: the plan without prefixes, which has no room for a proof; None where runs are whole.
+        whole_s: seconds for a whole run at the end of a study of prefixes.
+        prefix: the prefix in words; empty for whole runs.
+        whole: the plan without prefixes, under which the budget holds no proof; None for whole runs.
     """
 
     run_s: float
@@ -66,7 +77,7 @@ class Plan:
         return sum(self.stages.values()) + self.whole_s
 
     def sentence(self) -> str:
-        """The plan for people."""
+        """The plan in words, for the user."""
         one = f"One run takes {show_seconds(self.run_s)}."
         if self.whole is not None:
             one = (
@@ -88,20 +99,20 @@ class Plan:
         return f"{one} {self.lack()}"
 
     def lack(self) -> str:
-        """How many runs the budget holds, and what a proof takes."""
+        """How many runs the budget holds, and which budget a proof needs."""
         holds = math.floor(self.budget_s / self.run_s)
         return f"{show_estimate(self.budget_s)} hold {holds}; a proof needs --budget {_shown(self.enough_s)}."
 
 
 def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: float, whole_s: float = 0.0) -> Plan:
-    """Foresee what is left of a study.
+    """Estimate the rest of a study.
 
     Args:
-        needs: of the stages to come (`stages.needs_from`).
+        needs: the needs of the stages to come (`stages.needs_from`).
         run_s: seconds that one run costs at present.
         left_s: seconds left of the time budget; infinite if there is none.
         budget_s: the time budget; infinite if there is none.
-        whole_s: seconds that are kept for a whole run at the end, beside those left.
+        whole_s: seconds kept for a whole run at the end; not part of `left_s`.
     """
     order = [name for name in opt.STAGES if name in needs]
     usual = {name: needs[name].usual * run_s for name in order}
@@ -121,10 +132,10 @@ def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: 
 
 
 def _advised(seconds: float) -> float:
-    """The next budget that a person would write."""
+    """The next larger budget that a person would choose, in seconds."""
     return next((s for s in _ROUND if s >= seconds), 3600.0 * math.ceil(seconds / 3600))
 
 
 def _shown(seconds: float) -> str:
-    """As --budget takes it."""
+    """Seconds in the notation of --budget."""
     return f"{seconds / 3600:g}h" if seconds >= 7200 or seconds % 3600 == 0 else f"{seconds / 60:g}m"

@@ -1,12 +1,13 @@
-"""The cheap stand-in: each input's allocations, recorded once, replayed in place of the program.
+"""The proxy of a program: each input's allocations are recorded once, and replays replace runs of the program.
 
-    record (once an input)  ──►  replays of what has been measured on the program already  ──►  do they rank it alike?
-        └─ cannot be: why                 └─ hardly faster: why                                   └─ no: why
+    record (once per input)  ──►  replay configurations that the program has run  ──►  do both rank them alike?
+        └─ impossible: why                └─ hardly faster: why                            └─ no: why
 
-Where the answer is no, the program itself is searched. What a replay measures predicts the program by differences
-(`blocks.gather`), those of an allocator's settings from what the program itself showed at its defaults (`anchored`):
-how an allocator places blocks makes the program's own code faster or slower, which no replay tells. That replays rank
-settings as the program does is checked on the way, on settings that are measured on both.
+If the answer is no, the search runs the program itself. A replay predicts the program by differences
+(`candidates.gather`). Settings of an allocator are predicted from the program's own measurement of that allocator at
+its defaults (`agreement.anchored`): the placement of blocks makes the program's own code faster or slower, and a replay
+does not show that. During the search, configurations that were measured on both show whether replays still rank as the
+program does.
 """
 
 from __future__ import annotations
@@ -31,39 +32,59 @@ from heapwright.workload.model import Input, Workload
 
 CHECK_EVERY = 32  # further configurations replayed between two checks
 WORTH = 0.5  # a replay may take at most this share of a program run
-ACCOUNTS = 0.25  # the share of the program's heap below which a recording is no ground to search on
-_PROCESS_BYTES = 4 << 20  # private memory that a small process has beside its heap: data, stacks, libraries' tables
-_BLOCK_BYTES = 16  # of an allocator's own for each block
+ACCOUNTS = 0.25  # a recording that accounts for a smaller share of the program's heap is refused
+_PROCESS_BYTES = 4 << 20  # private memory of a small process besides its heap: data, stacks, tables of libraries
+_BLOCK_BYTES = 16  # overhead of an allocator for each block
 _OPERATION_BYTES = 8
 
 
 def record_inputs(
     store: Store, workload: Workload, executor: Executor, inputs: Sequence[Input], budget: Budget
 ) -> tuple[dict[str, Path], dict[str, Any]]:
-    """Each input's trace by name, recorded where it is not there yet, and what is to be said of them.
+    """Record the allocations of each input, unless the study has its trace already.
+
+    Args:
+        store: the study; it keeps traces and facts.
+        workload: the program and its inputs.
+        executor: runs the program.
+        inputs: the inputs to record.
+        budget: the study's time; recordings are charged to it.
+
+    Returns:
+        The trace of each input by name, and the facts about each recording (`record_input`).
 
     Raises:
         HeapwrightError: an input cannot be recorded; the message says why.
     """
     traces: dict[str, Path] = {}
-    told: dict[str, Any] = dict(store.meta.recorded)
+    facts: dict[str, Any] = dict(store.meta.recorded)
     store.traces.mkdir(exist_ok=True)
-    for left in store.traces.glob(f".*{record.SUFFIX}"):  # of a study that was killed; this one has the lock
-        shutil.rmtree(left, ignore_errors=True)
+    for unfinished in store.traces.glob(f".*{record.SUFFIX}"):  # left by a killed session; we hold the lock
+        shutil.rmtree(unfinished, ignore_errors=True)
     for input_ in inputs:
         trace = store.traces / f"{hashlib.sha256(input_.name.encode()).hexdigest()[:12]}.hwt"
-        if not trace.is_file() or input_.name not in told:
-            told[input_.name] = record_input(workload, executor, input_, trace)
-            told[input_.name]["charged_s"] = budget.charge()
-            store.update(recorded=told)
+        if not trace.is_file() or input_.name not in facts:
+            facts[input_.name] = record_input(workload, executor, input_, trace)
+            facts[input_.name]["charged_s"] = budget.charge()
+            store.update(recorded=facts)
         else:
-            budget.recall(float(told[input_.name].get("charged_s", told[input_.name]["elapsed_s"])))
+            budget.recall(float(facts[input_.name].get("charged_s", facts[input_.name]["elapsed_s"])))
         traces[input_.name] = trace
-    return traces, told
+    return traces, facts
 
 
 def record_input(workload: Workload, executor: Executor, input_: Input, trace: Path) -> dict[str, Any]:
-    """Records one input's busiest process, and says what is in the trace.
+    """Record one input and keep the trace of its busiest process.
+
+    Args:
+        workload: the program and its inputs.
+        executor: runs the program.
+        input_: the input to record.
+        trace: the path of the new trace.
+
+    Returns:
+        Facts about the recording: seconds, events, threads, bytes of the trace, the trace's share of all events,
+        peak of live bytes, executable, number of processes, a warning, and the facts that bound the gain.
 
     Raises:
         HeapwrightError: it cannot be recorded; the message says why.
@@ -100,7 +121,7 @@ def record_input(workload: Workload, executor: Executor, input_: Input, trace: P
 
 
 def _heap(trace: Path) -> dict[str, Any]:
-    """What bounds the gains (`matters.Heap`)."""
+    """The facts that bound the possible gain (`matters.Heap`)."""
     info, _ = read_info(trace)
     return {
         "events": info.events,
@@ -112,24 +133,25 @@ def _heap(trace: Path) -> dict[str, Any]:
 
 
 def unaccounted(recorded: Mapping[str, Mapping[str, Any]], traces: Mapping[str, Path], program: Program) -> str:
-    """Why a recording says too little of the program's memory to search on it; empty if it accounts for enough.
+    """Why a recording accounts for too little of the program's memory to search on it; empty if it does not.
 
-    The program's heap at its peak is compared with the recorded blocks at theirs. The heap is what is both mapped
-    privately and resident, less what any process has. An allocator may need several times what it hands out, so only a
-    recording that is far below is refused. Of tiny blocks most memory is overhead: then each block counts with it.
+    The function compares the program's heap at its peak with the peak of the recorded live bytes. The heap is memory
+    that is both private and resident, less the part that every process has. An allocator may need several times the
+    bytes that it hands out, so only a recording far below the heap is refused. For tiny blocks most memory is
+    overhead; then each block counts with its overhead.
 
     Args:
-        recorded: what `record_inputs` says, by input.
-        traces: by input.
-        program: what the program measures (`program_values`).
+        recorded: facts about each recording, by input (`record_inputs`).
+        traces: paths of the traces, by input.
+        program: measurements of the program (`agreement.program_values`).
     """
-    for name, told in recorded.items():
+    for name, facts in recorded.items():
         peaks = [program.get((name, metric)) for metric in ("peak_rss_bytes", "peak_heap_bytes")]
         heap = min((peak for peak in peaks if peak is not None), default=0.0) - _PROCESS_BYTES
-        live = told.get("peak_live_bytes")
-        if live is None or live >= ACCOUNTS * heap:  # an older study does not say
+        live = facts.get("peak_live_bytes")
+        if live is None or live >= ACCOUNTS * heap:  # studies of older versions do not have it
             continue
-        if told.get("share", 1.0) > ACCOUNTS:
+        if facts.get("share", 1.0) > ACCOUNTS:
             info, _ = read_info(traces[name])
             live = max(live, info.lower_bound.peak_bytes + _BLOCK_BYTES * info.peak_live_objects)
         if live < ACCOUNTS * heap:

@@ -1,9 +1,9 @@
-"""Finds out whether an allocator becomes the malloc of a study's program.
+"""Tests whether an allocator becomes the malloc of a study's program.
 
-    the program's file shows why not  ──no──►  the loader tells, in milliseconds  ──no──►  a run of the program tells
-    (allocators.reach)                         (allocators.loader_trace)                   (allocators.takeover)
+    the program's file rules it out  ──no──►  the loader binds it (some ms)  ──no──►  a run of the program binds it
+    (allocators.reach)                        (allocators.loader_trace)               (allocators.takeover)
 
-The loader cannot tell what the program starts, so where it says no, a run decides.
+The loader does not show programs that the program starts. So if the loader says no, a run decides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
 
 NO_TIME = "there was no time to measure it"
-_ENOUGH_S = 5.0  # a program that runs longer is stopped as soon as the loader has bound its malloc
+_ENOUGH_S = 5.0  # seconds after which a run is stopped once the loader has bound its malloc
 _LOOK_S = 0.1
 
 
@@ -43,10 +43,18 @@ def take_over(
     workload: Workload,
     budget: Budget,
 ) -> tuple[Allocator | None, str]:
-    """The allocator as it must be run in this program; or None and why it cannot be. Asked once and kept in the study.
+    """Test whether an allocator becomes the program's malloc. The study keeps the answer.
 
     Args:
-        base: the environment before any setting.
+        store: the study.
+        executor: runs the program.
+        allocator: the allocator to test.
+        base: the program's environment before any setting.
+        workload: the program and its inputs.
+        budget: the study's time; the test is charged to it.
+
+    Returns:
+        The allocator as it must be preloaded, or None; and why it does not take over, or empty.
     """
     kept = dict(store.meta.takeover)
     work = f"takeover.{allocator.name}"
@@ -65,12 +73,14 @@ def take_over(
 def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str], program: str, input_: Input) -> str:
     """Why an allocator's settings do not reach the program, and what to do, in one line; empty if they do.
 
-    A run that fails tells nothing: what is wrong with the program is better said by its own failure.
+    A run that fails decides nothing: the study reports the failure itself.
 
     Args:
-        allocator: whose settings are to be searched, as it would be run.
-        base: the environment before any setting.
-        program: see `Workload.program`.
+        executor: runs the program.
+        allocator: the allocator whose settings are to be searched, as it would run.
+        base: the program's environment before any setting.
+        program: path of the program (`Workload.program`).
+        input_: the input to run.
     """
     barrier = find_barrier(program, allocator.name, allocator.preload)
     if barrier is not None and barrier.certain:
@@ -95,7 +105,13 @@ def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str
 
 
 def not_loaded(executor: Executor, env: Mapping[str, str], workload: Workload) -> str:
-    """Why the library that these variables preload does not become the program's malloc, or empty."""
+    """Why the library that the variables `env` preload does not become the malloc of `workload`, or empty.
+
+    Args:
+        executor: runs the program.
+        env: the variables of a configuration.
+        workload: the program and its inputs.
+    """
     library, program = env.get("LD_PRELOAD", "").partition(":")[0], workload.program()
     if not library:
         return ""
@@ -108,7 +124,7 @@ def _judged(
     executor: Executor, allocator: Allocator, base: Mapping[str, str], workload: Workload
 ) -> tuple[Allocator, str]:
     program = workload.program()
-    for _ in range(2):  # the system's malloc may have to be preloaded, and then must be judged again
+    for _ in range(2):  # the system's malloc may need preloading; then it is judged again
         found, failure = _find_bindings(
             executor,
             allocator.environment(base),
@@ -116,7 +132,7 @@ def _judged(
             program,
             workload.train[0],
             allocator.preload or allocator.path or "",
-            trust_no=not allocator.preload,  # to preload the system's malloc does no harm
+            trust_no=not allocator.preload,  # preloading the system's malloc is harmless
         )
         judged, why = judge(allocator, program, found)
         if why or judged is allocator:
@@ -126,7 +142,7 @@ def _judged(
 
 
 def _preloading(allocator: Allocator, library: str) -> Allocator:
-    """The allocator with this library preloaded: the C library too, where the program is linked to another malloc."""
+    """The allocator with this library preloaded; for glibc too, if the program is linked to another malloc."""
     if library == allocator.preload:
         return allocator
     spec = msgspec.structs.replace(allocator.file.allocator, preload=library)
@@ -142,17 +158,24 @@ def _find_bindings(
     library: str,
     trust_no: bool = False,
 ) -> tuple[Bindings, str]:
-    """Whose malloc each process has, and why the run that had to tell it failed, or empty.
+    """Find the library that provides malloc in each process.
 
     Args:
-        env: what is set beside `base`, the environment before any setting.
-        library: the one that should provide malloc.
-        trust_no: whether the loader's word is enough where it names another library.
+        executor: runs the program.
+        env: variables set beside `base`.
+        base: the program's environment before any setting.
+        program: path of the program.
+        input_: the input to run.
+        library: the library that should provide malloc.
+        trust_no: whether the loader's answer suffices if it names another library.
+
+    Returns:
+        The bindings of each process, and why the run failed, or empty.
     """
     with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-        told = trace_bindings(program, {**base, **env}, Path(name)) if program else []
-    if told and (trust_no or not verdict(library, program, told)):
-        return told, ""
+        traced = trace_bindings(program, {**base, **env}, Path(name)) if program else []
+    if traced and (trust_no or not verdict(library, program, traced)):
+        return traced, ""
     failure = ""
     with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
         folder = Path(name)
@@ -163,10 +186,12 @@ def _find_bindings(
 
 @contextmanager
 def _until_bound(library: str, program: str, folder: Path) -> Iterator[threading.Event]:
-    """An event that is set when a long run has shown that its malloc is this library's: it need not run to its end.
+    """An event that is set once a long run has bound its malloc to `library`: then the run can be stopped.
 
     Args:
-        folder: where the loader writes its bindings (`watch_environment`).
+        library: path of the library.
+        program: path of the program.
+        folder: the folder into which the loader writes its bindings (`watch_environment`).
     """
     bound, done = threading.Event(), threading.Event()
 

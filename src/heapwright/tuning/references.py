@@ -1,6 +1,6 @@
-"""The usual advice, as rows that stand beside the picks in the confirmation.
+"""Chooses the rows of usual advice that the confirmation measures beside the picks.
 
-Most people who tune malloc set MALLOC_ARENA_MAX, or preload jemalloc. A study answers what that would have given: these
+Most people who tune malloc set MALLOC_ARENA_MAX, or preload jemalloc. A study shows the effect of that advice: these
 configurations run in the same fresh blocks as the picks.
 
     the program has a malloc of its own     glibc in its place
@@ -28,14 +28,14 @@ def references(
     """The rows of usual advice that apply to a program.
 
     Args:
-        base: the program's environment; whoever has set its malloc there does not run the program as it comes.
+        base: the program's environment. If it already sets malloc, no advice applies.
         threads: whether the program has more than one.
-        works: the allocator as it must be preloaded for this program, or None where it does not take over. Where the
-            system's malloc must be preloaded, the program has a malloc of its own.
+        works: returns the allocator as it must be preloaded for this program, or None if it does not take over. If
+            the system's malloc must be preloaded, the program has a malloc of its own.
         config: makes a configuration of an allocator and its settings.
 
     Returns:
-        Name for people → configuration; at most `REFERENCES`.
+        Label → configuration; at most `REFERENCES`.
     """
     if any(base.get(name) for name in _OWN_VARIABLES):
         return {}

@@ -1,7 +1,8 @@
-"""The search on replays, as far as it goes: record, check, search with a look at the program now and then, race.
+"""Searches on replays of the program's allocations: record, check, search, race.
 
-It ends with runs of the program: those made on the way and, if the replay held, its front with replicates. If not,
-`run` says so, and the program itself is searched, beginning from those runs.
+During the search, blocks on the program check whether replays still rank configurations as the program does. If they
+do, the Pareto front of the replays races on the program, with replicates. If they do not, `run` returns False, and the
+search goes on with the program itself, from the runs made so far.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ from heapwright.tuning.session import Session
 from heapwright.tuning.shortlist import choose_picks
 from heapwright.tuning.strategy import search_of, strategy_of, warm_points
 
-_LEAST_RUNS = 3  # the search must have time for so many runs of the program, or a recording is not worth its time
+_LEAST_RUNS = 3  # if the search has time for fewer runs of the program, a recording is not worth its time
 
 
 class ReplaySearch:
     """The search on replays of one session.
 
     Args:
+        session: the study's session.
+        space: the parameter space.
         begun: runs of the program that count already.
 
     Attributes:
-        measured: runs of the program, with those made here.
+        measured: runs of the program, including those made here.
     """
 
     def __init__(self, session: Session, space: Space, begun: Sequence[StoredRun]) -> None:
@@ -48,15 +51,15 @@ class ReplaySearch:
         self.space = space
         self.measured = list(begun)
         self._forced = self.options.proxy == "replay"
-        self._why = ""  # the replay does not do
+        self._why = ""  # why the replays cannot be used
         self._checks = 0
         self._next_check = 0
-        self._alone = False  # there is no time for runs of the program beside the recording
+        self._recording_only = False  # there is no time for runs of the program besides the recording
         self._search_done: Search | None = None
 
     def predict(self) -> Candidate | None:
-        """The best setting as far as replays tell, where nothing can be run on the program; None if none is better."""
-        self._alone = True
+        """The best setting by the prediction of replays, without runs of the program; None if none is better."""
+        self._recording_only = True
         self.run()
         if self._search_done is None or self._why:
             return None
@@ -64,10 +67,10 @@ class ReplaySearch:
         return next(iter(picks.values()), None)
 
     def run(self) -> bool:
-        """Whether the search is done. What is stored already answers at once.
+        """Search on replays; whether that completed the search. Stored runs answer at once.
 
         Raises:
-            HeapwrightError: nothing can be measured or stored; or replays were asked for and there can be none.
+            HeapwrightError: nothing can be measured or stored, or the user asked for replays and they are impossible.
         """
         session, store = self.session, self.session.store
         why = self._cannot()
@@ -76,8 +79,8 @@ class ReplaySearch:
             session.progress.phase(Phase.RECORD, len(session.workload.train))
             try:
                 inputs = session.workload.train
-                traces, told = proxy.record_inputs(store, session.workload, session.executor, inputs, session.budget)
-                unaccounted = proxy.unaccounted(told, traces, agreement.program_values(session.calibrated))
+                traces, facts = proxy.record_inputs(store, session.workload, session.executor, inputs, session.budget)
+                unaccounted = proxy.unaccounted(facts, traces, agreement.program_values(session.calibrated))
                 if unaccounted:
                     raise HeapwrightError(unaccounted, "leave out --proxy replay")
                 session.say_matters()
@@ -92,7 +95,7 @@ class ReplaySearch:
             return False
         budget = session.budget
         end_s = budget.limit_s
-        budget.limit_s = budget.spent_s + (1.0 if self._alone else opt.REPLAY_SHARE) * (end_s - budget.spent_s)
+        budget.limit_s = budget.spent_s + (1.0 if self._recording_only else opt.REPLAY_SHARE) * (end_s - budget.spent_s)
         program = agreement.program_values(session.calibrated)
 
         def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
@@ -118,19 +121,19 @@ class ReplaySearch:
         if self._why:
             session.progress.note(f"the search goes on with the program itself: {self._why}")
             return False
-        self.measured += [] if self._alone else self._race(search)
+        self.measured += [] if self._recording_only else self._race(search)
         return True
 
     def _cannot(self) -> str | None:
-        """Why no replay can stand in; empty: because none is wanted."""
+        """Why replays cannot replace the program; empty: the user does not want them; None: they can."""
         if self.options.proxy == "none":
             return ""
-        least_s = _LEAST_RUNS * len(self.session.workload.train) * self.session.run_s
-        if not self._forced and not self._alone and self.session.budget.over(least_s):
+        needed_s = _LEAST_RUNS * len(self.session.workload.train) * self.session.run_s
+        if not self._forced and not self._recording_only and self.session.budget.over(needed_s):
             return "there is no time to record it"
-        untold = [m for m in self.options.objectives if m not in REPLAYABLE]
-        if untold:
-            why = f"a replay cannot tell {METRICS[untold[0]].label}"
+        unreplayable = [m for m in self.options.objectives if m not in REPLAYABLE]
+        if unreplayable:
+            why = f"a replay cannot tell {METRICS[unreplayable[0]].label}"
         elif own := next((a for a in self.session.allocators if a.embedded), None):
             why = f"{describe(own)} is linked into it, and a recording sees none of its allocations"
         elif self.session.store.meta.managed.get("reach") == "glibc":
@@ -154,7 +157,7 @@ class ReplaySearch:
             search.go(
                 warm_points(session, self.space), lambda setup: strategy_of(session, setup), lambda: self._holds(search)
             )
-        if not self._why and not self._checks:  # so short a search was not checked yet
+        if not self._why and not self._checks:  # a short search has not been checked yet
             self._check(search)
 
     def _on_program(self) -> dict[int, Candidate]:
@@ -165,7 +168,7 @@ class ReplaySearch:
         return summarise(took).median if took else None
 
     def _holds(self, search: Search) -> bool:
-        """Whether the search may go on; looks at the program now and then."""
+        """Whether the search on replays may go on. Now and then, runs of the program check the replays."""
         replay_s, program_s = self._replay_s(search), self.session.run_s
         if not self._forced and replay_s is not None and replay_s > proxy.WORTH * program_s:
             self._why = f"a replay takes {replay_s:.2g} s, the program {program_s:.2g} s"
@@ -174,7 +177,7 @@ class ReplaySearch:
         return not self._why
 
     def _check(self, search: Search) -> None:
-        if self._alone:
+        if self._recording_only:
             return
         a_block = (1 + opt.BLOCK) * len(self.session.workload.train) * self.session.run_s
         if self.session.budget.over(a_block):
@@ -189,7 +192,7 @@ class ReplaySearch:
             self._why = found.fails
 
     def _measure_both(self, search: Search) -> list[StoredRun]:
-        """A block on the program: the best that replays have found, and some others for the spread."""
+        """Measure a block on the program: the best candidates of the replays, and some others, for the spread."""
         done = self._on_program()
         open_ = [c for c in search.feasible() if c.config.id not in done]
         costs = [c.costs(self.options.objectives) or () for c in open_]
@@ -203,7 +206,7 @@ class ReplaySearch:
         return session.blocks.measure(Phase.CHECK, self._checks, [session.default, *chosen], session.workload.train)
 
     def _race(self, search: Search) -> list[StoredRun]:
-        """The front of the replays on the program, with replicates."""
+        """Measure the Pareto front of the replays on the program, with replicates."""
         session = self.session
         session.phase(Phase.RACE)
         feasible = search.feasible()

@@ -1,7 +1,7 @@
 """Divides a study's time among its stages, and plans the study after its first runs.
 
 Before each stage, `begin` divides the time that is left: every later stage keeps the time that it needs. After the
-first run of each input, `plan_study` tells the user what the study will do. If the budget holds too few whole runs to
+first run of each input, `plan_study` tells the user which stages follow. If the budget holds too few whole runs to
 prove anything, it tries prefixes of runs.
 """
 
@@ -24,7 +24,7 @@ from heapwright.workload.model import whole_only, with_prefix
 
 
 def begin(session: Session, stage: str, settings: Collection[int] = ()) -> None:
-    """Begin a stage: store the phase and limit what the stage may spend.
+    """Begin a stage: store the phase and limit the time of the stage.
 
     Args:
         session: the study's session.

@@ -1,7 +1,7 @@
-"""The search of one space on one evaluator: the program itself, or the replay of its allocations.
+"""Searches a parameter space with one evaluator: the program itself, or replays of its allocations.
 
-A strategy asks for points; each rendered environment is measured once, in blocks with the default; the strategy is
-told what they cost. On replays the costs are those predicted for the program.
+The loop is ask, evaluate, tell. The strategy proposes points. Each rendered environment is evaluated once, in blocks
+with the default. The strategy receives the costs; on replays these are the costs predicted for the program.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from heapwright.study.policy import aims_of
 from heapwright.tuning.config_cache import ConfigCache
 from heapwright.workload.model import Input
 
-_STALE_BATCHES = 20  # batches in a row with nothing new: the space is exhausted
+_STALE_BATCHES = 20  # batches in a row without a new configuration: the space is exhausted
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Where a search measures.
+    """Measures the points of a search.
 
     Attributes:
-        phase: the store's name for its runs.
-        read: what runs of this evaluator say of the program, where they are not runs of the program itself.
-        noise: standard deviation of one cost by objective; empty: none known.
+        phase: the phase under which its runs are stored.
+        blocks: measures configurations in blocks with the default.
+        read: turns runs of this evaluator into candidates of the program; None: the runs are the program's own.
+        noise: standard deviation of one cost, by objective; empty if unknown.
     """
 
     phase: str
@@ -44,11 +45,20 @@ class Evaluator:
 
 
 class Search:
-    """One search; `known` is by configuration, so that no environment is run twice.
+    """One search.
 
     Args:
-        budget: its present stage limits the search.
+        space: the parameter space.
+        evaluator: measures points.
+        config_cache: turns settings into configurations.
+        options: the study's options.
+        inputs: the inputs to run.
+        budget: the study's time; the limit of its present stage bounds the search.
         begun: runs of this evaluator that count already.
+
+    Attributes:
+        runs: all runs of this search.
+        known: candidates by configuration; no environment runs twice.
     """
 
     def __init__(
@@ -78,11 +88,11 @@ class Search:
         make: Callable[[Setup], Strategy],
         watch: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Searches until the budget is spent, the strategy is done, or nothing new comes.
+        """Search until the budget is spent, the strategy ends, or no new configuration comes.
 
         Args:
-            begin: points to measure first.
-            make: makes the strategy, which begins from these.
+            begin: points to evaluate first.
+            make: makes the strategy, which starts from these evaluations.
             watch: called after every batch; False ends the search.
         """
         options = self.options
@@ -106,11 +116,11 @@ class Search:
             if not points:
                 break
             before = len(self.known)
-            told = self._evaluate(points)
-            if len(told) < len(points):  # the budget ended within the batch
+            observed = self._evaluate(points)
+            if len(observed) < len(points):  # the budget ended within the batch
                 break
             stale = 0 if len(self.known) > before else stale + 1
-            strategy.tell(told)
+            strategy.tell(observed)
 
     def enough(self) -> bool:
         """Whether the search's budget is spent."""
@@ -118,11 +128,11 @@ class Search:
         return self._no_time_for(2) or (bool(evaluations) and len(self.known) >= evaluations)
 
     def _no_time_for(self, runs: int) -> bool:
-        """Whether a block of so many runs of each input would end after the search's time."""
+        """Whether a block with so many runs of each input would exceed the search's time."""
         return self.budget.over(runs * len(self.inputs) * self.evaluator.blocks.typical.seconds)
 
     def take(self, configs: Sequence[Config]) -> None:
-        """Measures configurations in blocks with the default, as far as the time allows."""
+        """Measure configurations in blocks with the default, as far as the time allows."""
         default, slots = self.config_cache.default, self.evaluator.blocks.runner.slots
         size = min(opt.BLOCK, math.ceil(len(configs) / slots)) or 1
         groups = [[default, *configs[at : at + size]] for at in range(0, len(configs), size)]
@@ -135,7 +145,7 @@ class Search:
             self._gather()
 
     def feasible(self) -> list[Candidate]:
-        """What can be chosen from."""
+        """The candidates that did not fail and have all objectives."""
         return [c for c in self.known.values() if c.costs(self.options.objectives) is not None]
 
     def _gather(self) -> None:
@@ -145,7 +155,7 @@ class Search:
         self.known = read(self.runs)
 
     def _evaluate(self, points: Sequence[Point]) -> list[Observation]:
-        """Measures points; what the budget did not reach is left out."""
+        """Evaluate points; points that the budget does not reach are left out of the result."""
         options, default = self.options, self.config_cache.default
         asked = [self.config_cache.config(self.space, self.space.settings(p)) for p in points]
         new = list({c.id: c for c in asked if c.id not in self.known and c.id != default.id}.values())

@@ -1,9 +1,9 @@
-"""Measures the best candidates again, and chooses the picks from what still stands.
+"""Measures the best candidates again, and chooses the picks among those that are still on the Pareto front.
 
-The best of many single runs owes its place partly to luck. So the front is computed again after every round, over all
-candidates, and the candidates on it are measured in the next round: a lucky candidate falls back, and a candidate that
-it had hidden comes up. From the first new run on, only the new runs of a candidate count, because luck chose the old
-ones. A candidate that another dominates at the end is not chosen.
+The best of many single runs is partly the luckiest (the winner's curse). So the Pareto front is computed again after
+every round, over all candidates, and the next round measures the candidates on it. A lucky candidate falls back, and a
+candidate that it had dominated comes up. Once a candidate has new runs, only the new ones count, because luck selected
+the old ones. A candidate that is dominated at the end is not chosen.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ def measure_again(
 
     Args:
         runs: the search's runs of the program.
+        blocks: measures; its budget limits the stage.
         configs: configurations by number.
-        aims: what is minimised, and which trade-offs are good advice.
+        default: the configuration that ratios refer to.
+        inputs: the inputs to run.
+        aims: the objectives, and which trade-offs are good advice.
 
     Returns:
         The candidates that may be chosen: measured again, and dominated by none.
@@ -82,7 +85,7 @@ def _front(costed: Costed) -> list[Candidate]:
 
 
 def _members(costed: Costed, aims: Aims) -> list[Candidate]:
-    """The candidates of the next round, the most promising first: the front, or if it is small the next best too."""
+    """The candidates of the next round, best score first: the Pareto front, and the next best if it is small."""
     costs = [c for _, c in costed]
     chosen = pareto.thin_front(costs, pareto.front(costs), opt.SHORTLIST)
     order = sorted(range(len(costed)), key=lambda i: aims.score(costs[i]))
@@ -91,14 +94,14 @@ def _members(costed: Costed, aims: Aims) -> list[Candidate]:
 
 
 def _rounds_of(candidate: Candidate, again: Sequence[StoredRun], inputs: Sequence[Input]) -> float:
-    """In how many rounds a candidate was measured again."""
+    """Number of rounds in which a candidate was measured again."""
     return sum(r.config == candidate.config.id for r in again) / len(inputs)
 
 
 def choose_picks(candidates: Sequence[Candidate], aims: Aims) -> dict[PickName, Candidate]:
-    """Choose the best in the first memory objective, in the first time objective, and in between.
+    """Choose the best candidate in the first memory objective, in the first time objective, and by balanced score.
 
-    A pick is left out where the default is better still. The most important pick comes first.
+    A pick that is not better than the default is left out. The pick with the best score comes first.
     """
     if not candidates:
         return {}

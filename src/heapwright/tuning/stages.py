@@ -1,4 +1,4 @@
-"""Says how many runs each stage of a study can use, so that a time budget can be divided among the stages to come."""
+"""Estimates how many runs each stage of a study can use, so that a time budget can be divided among the stages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from heapwright.study.options import Options
 from heapwright.tuning.allocator_screening import ROUNDS
 from heapwright.tuning.confirm import SPARE, pairs_needed
 
-# How much of a search runs on the program where replays may stand in, as a share of its evaluations.
+# The share of a search's evaluations that run on the program if replays may replace it.
 _ON_PROGRAM = 0.6
-# Before the shortlist nobody knows how many picks will differ, and how many settings each will have.
+# Settings of each pick, assumed before the shortlist has found the picks.
 SETTINGS = (4, 4)
 
 
@@ -32,12 +32,13 @@ def needs_from(
 
     Args:
         stage: one of `options.STAGES`.
-        train, test: how many inputs are searched and confirmed on.
-        allocators: how many a study searches.
-        threads: whether the program has more than one.
-        settings: how many each pick has.
-        left_runs: how many runs there is time for. Where they do not hold a reference row beside a pick, the
-            confirmation needs only the pick.
+        options: the study's options.
+        train, test: number of inputs of the search, and of the confirmation.
+        allocators: number of allocators that the study searches.
+        threads: whether the program has more than one thread.
+        settings: number of settings of each pick.
+        left_runs: number of runs for which there is time. If these do not hold a row of usual advice beside a pick,
+            the confirmation needs only the pick.
     """
     several = allocators > 1
     beside = 0 if not several else opt.REFERENCES if threads else 1

@@ -1,14 +1,14 @@
-"""Checks in fresh pairs whether a study's gain still holds: after a rebuild, on another machine, in another base image.
+"""Tests with fresh pairs whether a study's gain still holds: after a rebuild, or on another machine or base image.
 
 Every objective has a threshold on its log ratio:
 
-    a gain that the study claims     half of it must be left                      (`keep`)
-    another objective                what it cost then, and at most half of the claimed gain more
+    an objective with a claimed gain     half of the gain must remain (`keep`)
+    any other objective                  its cost in the study, plus at most half of the claimed gain
 
-The gain holds when every interval lies below its threshold. It is lost when one lies above. Otherwise more pairs are
-made, until the time is over. Looking at the pairs again and again would find something by luck, so the confidence of
-each look grows: the error rates of all looks together stay below `ALPHA` (alpha spending, 6/π²k² of it at look k). The
-intervals are Student's t over the blocks' mean log ratios, wider where runs fall into groups or come in spells
+The gain holds if every interval lies below its threshold. It is lost if one interval lies above. Otherwise more pairs
+run until the time is over. Repeated looks at the data would find something by chance. So each look has its own error
+rate, and all looks together stay below `ALPHA` (alpha spending: the share 6/π²k² of it at look k). The intervals are
+Student's t over the mean log ratios of the blocks, wider where runs fall into groups or come in spells
 (`stats.mean_errors`).
 """
 
@@ -40,7 +40,7 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 
 ALPHA = 0.02  # probability of a wrong verdict, over all looks
-KEEP = 0.5  # share of the claimed gain that must be left
+KEEP = 0.5  # share of the claimed gain that must remain
 PHASE, _WARM_UP = "verify", "verify.warm-up"
 _LOOKS = (8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200)
 
@@ -49,15 +49,15 @@ State = Literal["holds", "lost", "undecided"]
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verification found.
+    """The result of a verification.
 
     Attributes:
-        state: of the whole.
-        states: of each objective.
-        sentence: for people, with the intervals then and now.
-        then, now: objective → confirmation of the study and of the fresh pairs (95 % intervals).
-        pairs: fresh pairs of each input.
-        wall_s: seconds it took.
+        state: the verdict over all objectives.
+        states: the verdict on each objective.
+        sentence: the verdict in words, with the intervals of the study and of today.
+        then, now: objective → confirmation in the study and in the fresh pairs (95 % intervals).
+        pairs: number of fresh pairs of each input.
+        wall_s: seconds that the verification took.
         failure: why the setting cannot be used any more, or empty.
     """
 
@@ -75,27 +75,28 @@ def thresholds(then: Mapping[str, Confirmation], objectives: Sequence[str], keep
     """The log ratio that each objective must stay below for the gain to hold.
 
     Args:
-        then: what the study confirmed, by objective.
-        keep: share of the claimed gain that must be left, from 0 to 1.
+        then: the study's confirmation of each objective.
+        objectives: metric keys.
+        keep: share of the claimed gain that must remain, from 0 to 1.
     """
     gains = {m: math.log(then[m].ratio) for m in objectives if m in then and then[m].verdict == "better"}
-    most = max((-gain for gain in gains.values()), default=0.0)
+    largest = max((-gain for gain in gains.values()), default=0.0)
     found = {}
     for metric in objectives:
         if metric in gains:
             found[metric] = keep * gains[metric]
         elif metric in then:
-            found[metric] = max(math.log(then[metric].high), 0.0) + (1 - keep) * most
+            found[metric] = max(math.log(then[metric].high), 0.0) + (1 - keep) * largest
     return found
 
 
 def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], look: int) -> dict[str, State]:
-    """Each objective's state after a look.
+    """The verdict on each objective after a look at the data.
 
     Args:
-        logs: objective → log ratios, one a block.
-        bounds: see `thresholds`.
-        look: its number, from 1.
+        logs: objective → log ratios, one for each block.
+        bounds: thresholds on the log ratios, by objective (`thresholds`).
+        look: number of the look, from 1.
     """
     import numpy as np
     from scipy.stats import t
@@ -115,7 +116,7 @@ def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], loo
 
 
 def overall(states: Mapping[str, State]) -> State:
-    """Lost if an objective is; holds if all do."""
+    """The verdict over all objectives: lost if one is lost, holds if all hold."""
     if "lost" in states.values():
         return "lost"
     return "holds" if set(states.values()) == {"holds"} else "undecided"
@@ -131,16 +132,20 @@ def verify(
     max_s: float,
     keep: float = KEEP,
 ) -> Verification:
-    """Measure fresh pairs of the default and a study's choice until the verdict is clear, or the time is over.
+    """Measure fresh pairs of the default and a study's pick until the verdict is clear or the time is over.
 
     Args:
-        pick: the choice, with what the study confirmed of it.
-        configs: the default and the choice as they are to be run here.
-        options: of the study: objectives, margin, seed.
-        max_s: seconds; one run past them at most.
+        pick: the pick, with its confirmation in the study.
+        configs: the default and the pick, as they run on this machine.
+        workload: the program and its inputs.
+        options: the study's options: objectives, margin, seed.
+        executor: runs the program.
+        progress: receives messages for the user.
+        max_s: time limit in seconds; the last run may exceed it.
+        keep: share of the claimed gain that must remain, from 0 to 1.
 
     Raises:
-        HeapwrightError: the command fails by itself, or an objective cannot be measured here.
+        HeapwrightError: the program does not work by itself, or an objective cannot be measured here.
     """
     began = time.monotonic()
     bounds = thresholds(pick.confirmed, options.objectives, keep)
@@ -179,7 +184,13 @@ def verify(
 
 
 def refused(pick: Pick, why: str, objectives: Sequence[str]) -> Verification:
-    """The verdict where the setting does not reach the program any more: nothing needs to be measured."""
+    """The verdict on a setting that no longer reaches the program: nothing needs to be measured.
+
+    Args:
+        pick: the pick, with its confirmation in the study.
+        why: why the setting does not reach the program.
+        objectives: metric keys.
+    """
     then = {m: pick.confirmed[m] for m in objectives if m in pick.confirmed}
     return Verification("lost", {}, _sentence("lost", {}, then, {}, {}, 0, 0.0, why), then, {}, 0, 0.0, why)
 
@@ -193,7 +204,7 @@ def _check_measured(runs: Sequence[StoredRun], bounds: Mapping[str, float]) -> N
 
 
 def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float]:
-    """The mean log ratio of each block over its inputs; blocks that the deadline cut short are left out."""
+    """The mean log ratio of each block over its inputs, without blocks that the deadline cut short."""
     references = {(r.block, r.input): r for r in runs if r.config != choice}
     logs: dict[int, list[float]] = {}
     for run in runs:
@@ -215,7 +226,7 @@ def _sentence(
     wall_s: float,
     failure: str,
 ) -> str:
-    """The verdict in one sentence, with the intervals then and now."""
+    """The verdict in one sentence, with the intervals of the study and of today."""
     both = "; ".join(
         f"{METRICS[m].label} {_change(then[m])} then, {_change(now[m]) if m in now else 'not measured'} now"
         for m in then

@@ -1,6 +1,6 @@
-"""A warm start: the good settings of other studies are the first that a new one tries.
+"""Warm start: a new study first tries the good settings of other studies.
 
-They are measured like any other; nothing is study_errors of the other studies but that their settings are worth a try.
+They are measured like any other point. The only thing taken from the other studies is which settings to try.
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ from heapwright.study.load import load_view
 
 
 def good_settings(paths: Sequence[Path], allocators: Sequence[str], most: int) -> list[dict[str, str]]:
-    """The picks of these studies, then their fronts, each setting once; at most so many, in turns from each study.
+    """The picks of other studies, then their Pareto fronts, each setting once, taken from the studies in turn.
 
-    Each has its allocator's name under `ALLOCATOR`.
+    Args:
+        paths: the study files.
+        allocators: names of the allocators that the new study searches.
+        most: maximum number of settings.
+
+    Returns:
+        Settings; each has its allocator's name under `ALLOCATOR`.
 
     Raises:
         HeapwrightError: no such study.
@@ -46,7 +52,7 @@ def good_settings(paths: Sequence[Path], allocators: Sequence[str], most: int) -
 
 
 def points(space: Space, settings: Iterable[Mapping[str, str]]) -> list[Point]:
-    """The points that mean exactly these settings; what this space does not hold is left out."""
+    """The points of this space with exactly these settings; settings outside of the space are left out."""
     found: dict[Point, None] = {}
     for wanted in settings:
         if isinstance(space, JointSpace):
@@ -62,5 +68,5 @@ def points(space: Space, settings: Iterable[Mapping[str, str]]) -> list[Point]:
 
 
 def _level(levels: Sequence[str], value: str | None) -> int:
-    """The level of a value; 0 for none, and for one that is not there."""
+    """The level of a value; 0 for no value and for an unknown one."""
     return levels.index(value) + 1 if value in levels else 0
