@@ -62,9 +62,8 @@ def _public_functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunc
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if not node.name.startswith("_"):
                 yield node
-        elif isinstance(node, ast.ClassDef):
-            if not node.name.startswith("_"):
-                yield from _public_functions(node)
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from _public_functions(node)
 
 
 def main() -> int:
@@ -78,7 +77,8 @@ def main() -> int:
         and "/data/" not in str(path)
         and (count := len(path.read_text(errors="replace").splitlines())) > MOST_LINES
     ]
-    problems += [line for path in found if path.parts[0] == "src" and path.suffix == ".py" for line in undocumented(path)]
+    modules = [path for path in found if path.parts[0] == "src" and path.suffix == ".py"]
+    problems += [line for path in modules for line in undocumented(path)]
     if len(places) > MOST_CLAUSES:
         problems.append(
             f"{len(places)} places have a clause that may stand for a noun ('what is', 'who has'), at most"
