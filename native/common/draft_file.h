@@ -1,8 +1,8 @@
-// Writes a file under a temporary name beside its own and renames it when it is complete, so that a file with the final name is
-// always complete. A draft that is not published is removed.
+// Writes a file under a temporary name beside its own and renames it when it is complete, so that a
+// file with the final name is always complete. A draft that is not published is removed.
 //
-// The draft is always a new file: whatever has its name, such as the draft of a killed process or a symbolic link that somebody
-// placed there, is removed first and never written through.
+// The draft is always a new file: whatever has its name, such as the draft of a killed process or a
+// symbolic link that somebody placed there, is removed first and never written through.
 #pragma once
 
 #include <sys/types.h>
@@ -18,12 +18,13 @@ class DraftFile {
   DraftFile& operator=(const DraftFile&) = delete;
   ~DraftFile() { discard(); }
 
-  // Creates the draft of the file `path`, named PATH.PID.part, with the permissions `mode` (less the umask). Returns a descriptor
-  // for reading and writing, which the caller owns and closes; -1 with errno set if the file cannot be created.
+  // Creates the draft of the file `path`, named PATH.PID.part, with the permissions `mode` (less
+  // the umask). Returns a descriptor for reading and writing, which the caller owns and closes; -1
+  // with errno set if the file cannot be created.
   int create(const std::string& path, mode_t mode = 0666);
 
-  // Renames the draft to its final name; the caller has closed it. Returns false with errno set, and removes the draft, if the
-  // file cannot be renamed.
+  // Renames the draft to its final name; the caller has closed it. Returns false with errno set,
+  // and removes the draft, if the file cannot be renamed.
   bool publish();
 
   // Removes the draft, if there is one, and keeps errno. A descriptor of it stays usable.

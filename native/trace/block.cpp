@@ -9,9 +9,10 @@ namespace {
 
 constexpr std::uint8_t kTouchedFlag = 0x80;
 constexpr std::uint8_t kSameSizeFlag = 0x40;
-constexpr unsigned kNear = 16;  // ago so near, or so near the last one, are said in the byte alone
+constexpr unsigned kNear = 16;  // references this near take one byte and no bits
 constexpr unsigned kFirstBucket = 3 * kNear + 1;
-constexpr std::uint64_t kMaxColumn = std::uint64_t{kBlockEvents} * 20;  // bytes: two longest varints an event
+constexpr std::uint64_t kMaxColumn =
+    std::uint64_t{kBlockEvents} * 20;  // bytes: two varints of the greatest length for each event
 
 bool names_object(Kind kind) {
   return kind == Kind::kRealloc || is_free(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched;
@@ -130,20 +131,20 @@ bool BlockDecoder::open(std::string_view block) {
     return false;
   };
   if (!reader.ok() || left_ > kBlockEvents || objects_ > kMaxObjects) {
-    return fail("a block's head makes no sense");
+    return fail("the head of a block is invalid");
   }
   for (std::size_t i = 0; i < kColumns; i++) {
     const auto codec = static_cast<Codec>(reader.byte());
     const std::uint64_t size = reader.varint();
     const std::string_view stored = reader.bytes(reader.varint());
     if (!reader.ok() || size > kMaxColumn) {
-      return fail("a column's head makes no sense");
+      return fail("the head of a column is invalid");
     }
     if (!known(codec)) {
       return fail(codec == Codec::kZstd
                       ? "it is compressed by zstd, which this heapwright was built without: "
                         "install libzstd-dev and build again"
-                      : "it is compressed in a way this heapwright does not know");
+                      : "it is compressed in a way that this heapwright does not know");
     }
     if (!decompress(codec, stored, size, storage_[i])) {
       return fail("a column cannot be decompressed");
@@ -168,8 +169,7 @@ bool BlockDecoder::read_reference(Event& event) {
         objects_ - (exponent < 64 ? (top << (exponent - 2)) | reference_bits_.get(exponent - 2) : 0);
   }
   last = event.object;
-  return event.object < objects_ &&
-         reference_bits_.ok();  // unsigned: what would be negative is out of range too
+  return event.object < objects_ && reference_bits_.ok();  // unsigned: a negative number is out of range too
 }
 
 bool BlockDecoder::read_fields(Event& event, std::uint8_t kind) {

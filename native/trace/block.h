@@ -1,28 +1,33 @@
-// A block of the packed trace: up to kBlockEvents events in columns, each column compressed by itself.
+// Encodes and decodes a block of the packed trace: up to kBlockEvents events in columns, each
+// compressed by itself.
 //
-//   block   := varint events | varint objects made before | varint time of the first event in ticks | column × kColumns
+//   block   := varint events | varint objects allocated before | varint ticks of the first event
+//              | column × kColumns
 //   column  := u8 codec | varint length | varint stored length | stored bytes
 //
-//   kKinds       one byte an event: the kind, plus 0x80 where it says how much of its block was touched,
-//                plus 0x40 on a sized free of what was made in this block, by the size it was last asked for with
-//   kThreads     pairs of varints: so many events, of this thread
-//   kTimes       varints: zig-zag of ticks since the event before
-//   kSizes       varints: what makings ask for
-//   kNewSizes    varints: what reallocs ask for, what sized frees without 0x40 say
-//   kAlignments  varints, of aligned makings
-//   kReferences  one byte for each event that names an object, see below
-//   kReferenceBits       the bits those bytes leave open
-//   kTouched     varints
-//   kValues      varints, of forks, marks and resident memory
+//   kKinds          one byte an event: the kind, plus 0x80 if the event has touched bytes, plus 0x40
+//                   for a sized free of an object of this block with the object's present size
+//   kThreads        pairs of varints: a number of events, and the thread that made them
+//   kTimes          varints: zig-zag of ticks since the event before
+//   kSizes          varints: the sizes of allocations
+//   kNewSizes       varints: the sizes of reallocs, and of sized frees without 0x40
+//   kAlignments     varints, of aligned allocations
+//   kReferences     one byte for each event that names an object, see below
+//   kReferenceBits  the further bits of the references
+//   kTouched        varints: touched bytes
+//   kValues         varints, of forks, phases and resident memory
 //
-// A reference is 'how many makings ago', or the distance to what the same thread referred to last, whichever is said shorter:
+// A reference names an object by the number of allocations since its own ('ago'), or by its
+// distance from the object that the same thread named last, whichever takes fewer bits:
 //
-//   byte    0..15   made 1..16 makings ago
-//          16..48   zig-zag 0..32 from the object referred to before (by the threads of the same number modulo kLanes)
-//          49..     ago in [2^e, 2^(e+1)), e from 4 on: byte = 49 + 4 (e - 4) + the two bits after the leading one; the
-//                   other e - 2 bits are in kReferenceBits
+//   byte    0..15   ago is 1..16
+//          16..48   zig-zag 0..32 from the object named before by a thread of the same number,
+//                   modulo kLanes
+//          49..     ago in [2^e, 2^(e+1)), e from 4 on: byte = 49 + 4 (e - 4) + the two bits after
+//                   the leading one; the other e - 2 bits are in kReferenceBits
 //
-// So tearing down a container costs next to nothing, and what is left costs the entropy of its magnitude plus its low bits.
+// So the frees of a container's elements in order cost almost nothing. Any other reference costs
+// the entropy of its magnitude plus its low bits.
 #pragma once
 
 #include <array>
@@ -54,7 +59,8 @@ enum Column : std::uint8_t {
   kColumns
 };
 
-// What references are written relative to; the same on both sides.
+// The objects named last, from which references are counted; the encoder and the decoder keep the
+// same.
 class ReferenceState {
  public:
   static constexpr std::size_t kLanes = 64;
@@ -64,7 +70,7 @@ class ReferenceState {
   std::array<std::uint64_t, kLanes> last_{};
 };
 
-// The sizes of what is made within a block, so that sized frees need not repeat them.
+// The sizes of the objects that are allocated in a block, so that sized frees need not repeat them.
 class BlockSizes {
  public:
   void begin(std::uint64_t objects_before) {
@@ -72,7 +78,7 @@ class BlockSizes {
     sizes_.clear();
   }
   void add(std::uint64_t size) { sizes_.push_back(size); }
-  // nullptr for what was made before.
+  // Returns the size of an object, nullptr if it was allocated in an earlier block.
   std::uint64_t* find(std::uint64_t object) {
     return object - first_ < sizes_.size() ? &sizes_[object - first_] : nullptr;
   }
@@ -90,9 +96,9 @@ class BlockEncoder {
   std::uint64_t first_tick() const { return first_tick_; }
   std::uint64_t objects_before() const { return objects_before_; }
 
-  // `objects`: objects made before this event.
+  // Adds an event; `objects` is the number of objects allocated before it.
   void add(const Event& event, std::uint64_t objects);
-  // The block's bytes; begins a new one.
+  // Returns the bytes of the block and begins a new one.
   Bytes take();
 
  private:
@@ -116,14 +122,15 @@ class BlockDecoder {
  public:
   explicit BlockDecoder(std::uint64_t tick = 1) : tick_(tick) {}
 
-  // False where the bytes are no block; error() says why.
+  // Opens a block. Returns false if the bytes are no block; error() says why.
   bool open(std::string_view block);
-  // The next event; false at the end or where the columns contradict each other: error() is empty only at the end.
+  // Reads the next event. Returns false at the end, and if the columns contradict each other; then
+  // error() is not empty.
   bool next(Event& event);
   const std::string& error() const { return error_; }
-  // How many events are still to come, if all is well.
+  // The number of events left in an undamaged block.
   std::uint64_t left() const { return left_; }
-  // Objects made up to here.
+  // The number of objects allocated so far.
   std::uint64_t objects() const { return objects_; }
 
  private:

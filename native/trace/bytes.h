@@ -1,9 +1,11 @@
-// Numbers as bytes: variable length, zig-zag, little-endian, bits; and the check sum over them.
+// Encodes numbers as bytes: variable length, zig-zag, little-endian, single bits; and computes the
+// check sum of bytes.
 //
 //   varint   7 bits a byte, low ones first, the top bit says that more follow; at most 10 bytes
 //   zig-zag  0, -1, 1, -2 … as 0, 1, 2, 3 …
 //
-// Readers never go beyond their bytes: once one fails it stays failed and gives zeroes, so a caller may look once at the end.
+// Readers never go beyond their bytes. Once a read fails, ok() stays false and every read gives 0,
+// so a caller may check once at the end.
 #pragma once
 
 #include <array>
@@ -88,7 +90,7 @@ class ByteReader {
   bool ok_ = true;
 };
 
-// Bits one after the other, low ones first.
+// Writes bits one after the other, the low ones first.
 class BitWriter {
  public:
   void put(std::uint64_t value, unsigned bits) {

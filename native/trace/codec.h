@@ -1,4 +1,5 @@
-// Compression of a column: zstd where heapwright was built with it, else none. A file says of each column which it is.
+// Compresses a column: with zstd if heapwright was built with it, else not at all. The file names
+// the codec of each column.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,21 @@ namespace heapwright::trace {
 
 enum class Codec : std::uint8_t { kNone = 0, kZstd = 1 };
 
-// The shorter of the two forms, appended to nothing: `to` is replaced.
+// Replaces `to` by the compressed bytes, or by `from` itself if that is shorter. Returns which it
+// is.
 Codec compress(std::string_view from, std::string& to);
 
-// False where the bytes are not `size` bytes compressed by this codec, or this build cannot undo it; `to` is replaced.
+// Decompresses a column.
+//
+// codec  how it is compressed
+// from   the compressed bytes
+// size   the number of bytes before compression
+// to     is replaced by them
+//
+// Returns false if the bytes are not valid, or this build lacks the codec.
 bool decompress(Codec codec, std::string_view from, std::uint64_t size, std::string& to);
 
-// Whether this build knows the codec.
+// Returns whether this build has the codec.
 bool known(Codec codec);
 
 }  // namespace heapwright::trace

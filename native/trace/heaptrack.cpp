@@ -1,4 +1,4 @@
-// heaptrack's text. Numbers are hexadecimal; of the line types these matter:
+// Reads heaptrack's text. Numbers are hexadecimal. The reader uses these types of lines:
 //
 //     v VERSION [FILE VERSION]    X COMMAND LINE    I PAGE SIZE, PAGES    c MILLISECONDS since the start    R PAGES resident
 //     raw:          + SIZE TRACE POINTER       - POINTER
@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;
 constexpr std::size_t kMaxLine = 1 << 20;
 
-// The next hexadecimal number of a line; false where there is none.
+// Takes the next hexadecimal number off a line. Returns false if there is none.
 bool number(std::string_view& line, std::uint64_t& value) {
   while (!line.empty() && line.front() == ' ') {
     line.remove_prefix(1);
@@ -44,7 +44,7 @@ class HeaptrackSource : public EventSource {
     header_.allocator = "not known: a heaptrack file";
   }
 
-  // Reads up to the first event; false for what is no heaptrack text.
+  // Reads up to the first event. Returns false if this is no heaptrack text.
   bool start() {
     if (!read_line() || line_.empty() || line_.front() != 'v') {
       return false;
@@ -87,7 +87,7 @@ class HeaptrackSource : public EventSource {
       rest.remove_prefix(std::min(space + 1, rest.size()));
     }
   }
-  // Pointers are multiples of 8 at least: rotated so that the table sees them dense.
+  // Pointers are multiples of 8. Rotated by 3 bits they are dense, which suits the table.
   static std::uint64_t rotated(std::uint64_t pointer) { return pointer >> 3 | pointer << 61; }
 
   std::FILE* file_;
@@ -104,7 +104,7 @@ class HeaptrackSource : public EventSource {
   };
   std::vector<Info> infos_;
   LiveTable<std::uint64_t> pointers_;
-  Event pending_;  // a making that had to wait for the end of what was at its address
+  Event pending_;  // an allocation at an address that is still live: the free of the old object comes first
   bool has_pending_ = false;
 };
 
@@ -122,14 +122,14 @@ bool HeaptrackSource::read_line() {
       }
       return true;
     }
-    if (length == 0) {  // a byte 0 at the start of a line
+    if (length == 0) {  // the line begins with a zero byte
       line_ += '?';
     }
   }
   if (!line_.empty()) {
     loss_.cut_short = true;
     loss_.bytes += line_.size();
-    note_loss("the last line is not whole");
+    note_loss("the last line is incomplete");
   }
   return false;
 }
@@ -156,9 +156,9 @@ bool HeaptrackSource::on_alloc(std::string_view rest, Event& event) {
     return false;
   }
   event.size = first;
-  if (const std::uint64_t* known = pointers_.find(rotated(pointer))) {  // its free was not written
+  if (const std::uint64_t* known = pointers_.find(rotated(pointer))) {  // the text lacks its free
     ++loss_.events;
-    note_loss("an address is allocated that was not freed");
+    note_loss("an address is allocated twice without a free");
     pending_ = event;
     pending_.object = objects_++;
     has_pending_ = true;
@@ -217,14 +217,14 @@ bool HeaptrackSource::next_event(Event& event) {
           return true;
         }
         ++loss_.events;
-        note_loss("there are allocations that make no sense");
+        note_loss("there are invalid allocations");
         break;
       case '-':
         if (on_free(rest, event)) {
           return true;
         }
         ++loss_.events;
-        note_loss("there are frees of what was never allocated");
+        note_loss("there are frees of unknown blocks");
         break;
       case 'a':
         if (number(rest, value)) {

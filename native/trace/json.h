@@ -1,4 +1,5 @@
-// Writes and reads JSON with nlohmann/json, for heapwright-trace only: recorder, meter and allocators do not depend on it.
+// Writes and reads JSON with nlohmann/json, for heapwright-trace only: recorder, meter and
+// allocators do not depend on it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +10,8 @@ namespace heapwright::trace {
 // Keys keep the order in which they are added.
 using Json = nlohmann::ordered_json;
 
-// One line. Bytes of names and command lines that are not UTF-8 become U+FFFD, and numbers that are not finite become null.
+// One line. Bytes of names and command lines that are not UTF-8 become U+FFFD, and numbers that are
+// not finite become null.
 inline std::string to_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

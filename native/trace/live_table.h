@@ -1,7 +1,10 @@
-// A hash table from the ids of live objects to what is kept of each: open addressing, linear probing, no tombstones. Its size
-// follows the number of live objects, not of all there ever were, so a trace of any length is read in bounded memory.
-// The hash has a key of this process's own: a raw trace's ids are addresses, which whoever made it chose, and might have chosen
-// to meet in one cell. Where an id is kept differs from run to run, so nothing may depend on the order of `each`.
+// Maps the ids of live objects to values: a hash table with open addressing, linear probing and no
+// tombstones. Its size follows the number of live objects, not the number of all objects, so the
+// memory does not grow with the length of a trace.
+//
+// Each process has its own random hash key. The ids of a raw trace are addresses, and whoever made
+// the trace could otherwise choose addresses that collide. So the order of `each` differs from run
+// to run, and no result may depend on it.
 #pragma once
 
 #include <sys/random.h>
@@ -13,7 +16,7 @@
 namespace heapwright::trace {
 
 struct HashKey {
-  std::uint64_t added = 0x9E3779B97F4A7C15;  // for a kernel that has no random numbers yet
+  std::uint64_t added = 0x9E3779B97F4A7C15;  // used if the kernel has no random numbers yet
   std::uint64_t factor = 0xD1B54A32D192ED03;
 };
 inline HashKey random_key() noexcept {
@@ -24,14 +27,15 @@ inline HashKey random_key() noexcept {
 }
 inline const HashKey kHashKey = random_key();
 
-// Both halves of the product: bits from above alone, or from below, leave out numbers that can be chosen.
+// Hashes a number. Combines both halves of the product, because with the upper bits alone, or the
+// lower ones, it is easy to choose numbers that collide.
 inline std::uint64_t mixed(std::uint64_t number) noexcept {
   using Wide = unsigned __int128;
   const Wide product = static_cast<Wide>(number ^ kHashKey.added) * kHashKey.factor;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-// For the tables of the standard library, whose own is the number itself.
+// The hash for tables of the standard library, whose default hash is the number itself.
 struct Mixed {
   std::size_t operator()(std::uint64_t number) const noexcept { return mixed(number); }
 };
@@ -43,7 +47,8 @@ class LiveTable {
 
   std::size_t size() const { return size_; }
 
-  // The value of an id; nullptr where it is not in. Good until the next insert or erase.
+  // Returns the value of an id, nullptr if the id is not in the table. Valid until the next insert
+  // or erase.
   Value* find(std::uint64_t id) {
     for (std::size_t at = home(id); cells_[at].id != kEmpty; at = next(at)) {
       if (cells_[at].id == id) {
@@ -53,7 +58,7 @@ class LiveTable {
     return nullptr;
   }
 
-  // An id that is not in.
+  // Inserts an id that is not in the table.
   Value& insert(std::uint64_t id, Value value) {
     if ((size_ + 1) * 2 > cells_.size()) {
       grow();
@@ -76,7 +81,8 @@ class LiveTable {
       hole = next(hole);
     }
     size_--;
-    // What follows in the run moves up, as far as that leaves it between its home and where it is.
+    // Move later cells of the run into the hole, unless that would put one in front of its home
+    // cell.
     for (std::size_t at = next(hole); cells_[at].id != kEmpty; at = next(at)) {
       const std::size_t want = home(cells_[at].id);
       if (((at - want) & (cells_.size() - 1)) >= ((at - hole) & (cells_.size() - 1))) {
@@ -104,9 +110,10 @@ class LiveTable {
   };
 
   std::size_t next(std::size_t at) const { return (at + 1) & (cells_.size() - 1); }
-  // Thirty-two neighbours in time are neighbours in memory, since programs use together what they made together; mixed one by
-  // one, every id would be a cache miss. The groups are scattered: live ids in one row would be one run of cells, and an
-  // erase looks at all of its run.
+  // The cell where the search for an id begins. 32 consecutive ids have consecutive cells, because
+  // programs use together the objects that they allocated together; if each id were hashed by
+  // itself, each would be a cache miss. The groups of 32 are scattered, because consecutive live
+  // ids would otherwise form one long run of cells, and an erase visits its whole run.
   std::size_t home(std::uint64_t id) const { return (mixed(id >> 5) << 5 | (id & 31)) & (cells_.size() - 1); }
   void grow() {
     std::vector<Cell> old(cells_.size() * 2);

@@ -1,4 +1,4 @@
-// A file as memory, to be read.
+// Maps a file into memory for reading.
 #pragma once
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Packing: any trace into the packed form.
+// Packs a trace of any form.
 #pragma once
 
 #include <string>
@@ -13,7 +13,15 @@ struct Packed {
   Loss loss;
 };
 
-// Copies a stream into a packed file. False with one line in `error`; then there is no file.
+// Copies a stream of events into a packed file.
+//
+// source  the stream
+// path    the file
+// done    gets the summary and the losses
+// error   gets one line if the file cannot be written
+// tick    the resolution of times in nanoseconds
+//
+// Returns false if the file cannot be written; then there is no file.
 bool pack(EventSource& source, const std::string& path, Packed& done, std::string& error,
           std::uint64_t tick = kTick);
 

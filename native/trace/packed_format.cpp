@@ -28,7 +28,7 @@ Bytes section(std::string_view letters, std::string_view bytes) {
   put_fixed(whole, static_cast<std::uint32_t>(bytes.size()));
   put_fixed(whole, std::uint32_t{0});
   whole += bytes;
-  const std::uint32_t sum = crc32(whole);  // with zeroes in its own place
+  const std::uint32_t sum = crc32(whole);  // with zeroes in place of the sum
   for (unsigned i = 0; i < 4; i++) {
     whole[8 + i] = static_cast<char>(sum >> (8 * i));
   }

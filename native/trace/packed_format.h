@@ -1,15 +1,17 @@
-// The packed file around its blocks; docs/trace-format.md draws it.
+// Encodes and decodes the sections of a packed file, other than its blocks; docs/trace-format.md
+// describes them.
 //
 //   file    := "HWPACK" | u16 version | section* | end
 //   section := 4 letters | u32 length | u32 CRC-32 of letters, length and bytes | bytes
 //   end     := u64 where the section INDX begins | "HWPKEND\n"
 //
-//   HEAD    pairs of strings (varint length, bytes): a key and its value; readers pass over keys they do not know
+//   HEAD    pairs of strings (varint length, bytes): a key and its value; readers skip unknown keys
 //   EVTS    a block of events (block.h)
-//   INDX    for each block, varints: its place less the one before, events, objects made before, ticks of its first event
-//   DONE    varints: the summary, then the loss; then the loss's reason as a string
+//   INDX    for each block, varints: its offset less that of the block before, events, objects
+//           allocated before, ticks of its first event
+//   DONE    varints: the summary, then the loss; then the reason of the loss as a string
 //
-// HEAD comes first; INDX and DONE only once the file is whole. All numbers are little-endian.
+// HEAD comes first; only a complete file has INDX and DONE. All numbers are little-endian.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,7 @@ inline constexpr std::string_view kPackedMagic{"HWPACK"};
 inline constexpr std::uint16_t kPackedVersion = 1;
 inline constexpr std::string_view kPackedEnd{"HWPKEND\n"};
 inline constexpr std::size_t kSectionHead = 12;
-inline constexpr std::uint32_t kMaxSection = 64U << 20;  // bytes; a longer one is damage
+inline constexpr std::uint32_t kMaxSection = 64U << 20;  // bytes; a longer section is damaged
 inline constexpr std::size_t kEndSize = 16;
 
 struct FileCloser {
@@ -35,10 +37,17 @@ struct FileCloser {
 };
 using File = std::unique_ptr<std::FILE, FileCloser>;
 
+// Returns a whole section: its letters, length, check sum and bytes.
 Bytes section(std::string_view letters, std::string_view bytes);
 
 Bytes encode_header(const Header& header, std::uint64_t tick);
-// False where the bytes are no header, or its tick is 0.
+// Decodes a HEAD section.
+//
+// bytes   the section
+// header  gets the header
+// tick    gets the resolution of times in nanoseconds
+//
+// Returns false if the bytes are no header, or the tick is 0.
 bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick);
 
 struct IndexEntry {
@@ -49,6 +58,7 @@ struct IndexEntry {
 };
 
 Bytes encode_done(const Summary& summary, const Loss& loss);
+// Decodes a DONE section into `summary` and `loss`. Returns false if the bytes are none.
 bool decode_done(std::string_view bytes, Summary& summary, Loss& loss);
 
 }  // namespace heapwright::trace

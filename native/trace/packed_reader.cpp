@@ -1,4 +1,5 @@
-// Reading a packed trace, whole or not. The first section that is damaged ends the stream; what came before it is good.
+// Reads a packed trace, complete or not. The first damaged section ends the stream; all events
+// before it are valid.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ class Reader final : public PackedSource {
     Bytes start(kPackedMagic.size() + 2, '\0');
     if (std::fread(start.data(), 1, start.size(), file_.get()) != start.size() ||
         !start.starts_with(kPackedMagic)) {
-      error = path + ": this is no packed trace";
+      error = path + ": this is not a packed trace";
       return false;
     }
     offset_ = start.size();
@@ -65,7 +66,7 @@ class Reader final : public PackedSource {
       }
     }
     if (event.thread > events_ + kThreadsAhead) {
-      return end_with_loss("a thread has a number that nobody gives");
+      return end_with_loss("a thread number is too high");
     }
     events_++;
     objects_ += is_allocation(event.kind) ? 1 : 0;
@@ -76,7 +77,8 @@ class Reader final : public PackedSource {
     if (index_.empty()) {
       return false;
     }
-    // The last block that begins at or before: a block's first event need not be its earliest by more than a stamp's doubt.
+    // The last block that begins at or before the time. The first event of a block may be later
+    // than its earliest one, but only by the resolution of the recorder's clock.
     auto at =
         std::upper_bound(index_.begin(), index_.end(), time / tick_,
                          [](std::uint64_t tick, const IndexEntry& entry) { return tick < entry.first_tick; });
@@ -100,7 +102,7 @@ class Reader final : public PackedSource {
     Loss loss = loss_;
     if (!complete_ && loss.why.empty()) {
       loss.cut_short = true;
-      loss.why = "the file has lost its end";
+      loss.why = "the end of the file is missing";
     }
     return loss;
   }
@@ -111,7 +113,8 @@ class Reader final : public PackedSource {
     return ::fseeko(file_.get(), static_cast<off_t>(offset), SEEK_SET) == 0;
   }
 
-  // Reads the next section into bytes_. False where there is no whole one; at a clean end of file too.
+  // Reads the next section into bytes_. Returns false if there is no complete one, also at the end
+  // of the file.
   bool read_section(std::string& letters) {
     Bytes head(kSectionHead, '\0');
     if (std::fread(head.data(), 1, head.size(), file_.get()) != head.size()) {
@@ -135,7 +138,8 @@ class Reader final : public PackedSource {
     return true;
   }
 
-  // Trouble: what is between here and the end of the file is lost.
+  // Ends the stream because of an error. All bytes from here to the end of the file are lost.
+  // Returns false.
   bool end_with_loss(const std::string& why) {
     ended_ = true;
     loss_.cut_short = true;
@@ -168,13 +172,13 @@ class Reader final : public PackedSource {
       return end_with_loss(block_.error());
     }
     if (block_.objects() != objects_) {
-      return end_with_loss("a block does not go on where the one before it ends");
+      return end_with_loss("a block does not continue the one before it");
     }
     opened_events_ += block_.left();
     return true;
   }
 
-  // The index and the summary, where the file has its end; then back to the first block.
+  // Reads the index and the summary if the file is complete, and goes back to the first block.
   void read_trailer() {
     const std::uint64_t start = offset_;
     Bytes end(kEndSize, '\0');
@@ -215,7 +219,7 @@ class Reader final : public PackedSource {
   std::uint64_t size_ = 0;
   std::uint64_t offset_ = 0;
   std::uint64_t tick_ = 1;
-  std::uint64_t opened_events_ = 0;  // events of the blocks opened
+  std::uint64_t opened_events_ = 0;  // events in the blocks opened so far
   std::uint64_t events_ = 0;         // up to here
   std::uint64_t objects_ = 0;        // objects up to here
   bool ended_ = false;

@@ -1,4 +1,5 @@
-// Writing a packed trace. What is live is kept in a table, to know the peak and to refuse what makes no sense.
+// Writes a packed trace. A table of the live objects gives the peak of live bytes and shows which
+// events are impossible.
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -96,17 +97,18 @@ class Writer final : public PackedWriter {
     return write(section("EVTS", block_.take()));
   }
 
-  // Keeps the books of what is live.
+  // Updates the live objects and the peaks. Returns false, with a line in error_, if the event is
+  // impossible.
   bool track_live(const Event& event) {
     if (event.thread >= kMaxThreads) {
-      return refuse(event, "is of a thread numbered too high, about object");
+      return refuse(event, "has too high a thread number; object");
     }
     if (is_allocation(event.kind)) {
       if (event.object != summary_.allocations || event.object >= kMaxObjects) {
-        return refuse(event, "makes objects out of order:");
+        return refuse(event, "allocates objects out of order: object");
       }
       if (event.kind == Kind::kAligned && !std::has_single_bit(event.alignment)) {
-        return refuse(event, "has no alignment, a power of two, for object");
+        return refuse(event, "has an alignment that is no power of two, for object");
       }
       summary_.allocations++;
       sizes_.insert(event.object, event.size);
@@ -114,20 +116,20 @@ class Writer final : public PackedWriter {
     } else if (event.kind == Kind::kRealloc) {
       std::uint64_t* size = sizes_.find(event.object);
       if (size == nullptr) {
-        return refuse(event, "reallocs what is not live: object");
+        return refuse(event, "reallocs an object that is not live: object");
       }
       live_ += event.size - *size;
       *size = event.size;
     } else if (is_free(event.kind)) {
       const std::uint64_t* size = sizes_.find(event.object);
       if (size == nullptr) {
-        return refuse(event, "frees what is not live: object");
+        return refuse(event, "frees an object that is not live: object");
       }
       live_ -= *size;
       sizes_.erase(event.object);
     } else if ((event.kind == Kind::kUsableSize || event.kind == Kind::kTouched) &&
                sizes_.find(event.object) == nullptr) {
-      return refuse(event, "is about what is not live: object");
+      return refuse(event, "names an object that is not live: object");
     }
     summary_.peak_live_bytes = std::max(summary_.peak_live_bytes, live_);
     summary_.peak_live_objects = std::max<std::uint64_t>(summary_.peak_live_objects, sizes_.size());

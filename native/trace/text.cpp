@@ -9,13 +9,13 @@
 namespace heapwright::trace {
 namespace {
 
-// A kind's name and which fields follow it, in order.
+// The name of a kind of event and the fields that follow it, in order.
 enum Field : std::uint8_t { kObject, kSize, kAlignment, kTouchedBytes, kValue };
 struct Form {
   Kind kind;
   std::string_view name;
   std::vector<Field> fields;
-  std::size_t required;  // fields that must be there
+  std::size_t required;  // fields that must be given
 };
 
 const std::vector<Form>& forms() {
@@ -89,7 +89,7 @@ bool from_text(const std::string& line, Event& event, std::string& error) {
   }
   std::uint64_t thread = 0;
   if (words.size() < 3 || !parse(words[0], event.time) || !parse(words[1], thread) || thread > UINT32_MAX) {
-    error = "a line is TIME THREAD KIND …";
+    error = "the line is not TIME THREAD KIND …";
     return false;
   }
   event.thread = static_cast<std::uint32_t>(thread);
@@ -103,14 +103,14 @@ bool from_text(const std::string& line, Event& event, std::string& error) {
       }
       for (std::size_t i = 0; i < count; i++) {
         if (!parse(words[3 + i], field(event, form.fields[i]))) {
-          error = "no number: " + words[3 + i];
+          error = "not a number: " + words[3 + i];
           return false;
         }
       }
       return true;
     }
   }
-  error = "no kind of event: " + words[2];
+  error = "not a kind of event: " + words[2];
   return false;
 }
 

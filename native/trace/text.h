@@ -1,11 +1,12 @@
-// Events as lines of text, for tests and curious people; `heapwright-trace dump` and `parse`.
+// Converts events to lines of text and back, for tests and for reading: `heapwright-trace dump` and
+// `parse`.
 //
 //   TIME THREAD malloc|calloc OBJECT SIZE        TIME THREAD realloc|free_sized OBJECT SIZE
 //   TIME THREAD aligned OBJECT SIZE ALIGNMENT    TIME THREAD usable_size OBJECT
 //   TIME THREAD free OBJECT [TOUCHED]            TIME THREAD touched OBJECT TOUCHED
 //   TIME THREAD thread_start|thread_end          TIME THREAD fork|phase|resident VALUE
 //
-// Time is in nanoseconds; empty lines and what follows a '#' are passed over.
+// Times are in nanoseconds. Empty lines and comments from a '#' on are skipped.
 #pragma once
 
 #include <string>
@@ -16,7 +17,13 @@ namespace heapwright::trace {
 
 std::string to_text(const Event& event);
 
-// False where the line is no event; an empty line gives a false with an empty `error`.
+// Reads an event from a line.
+//
+// line   the line
+// event  gets the event
+// error  gets the reason if the line is no event; empty for an empty line
+//
+// Returns false if the line is no event.
 bool from_text(const std::string& line, Event& event, std::string& error);
 
 }  // namespace heapwright::trace

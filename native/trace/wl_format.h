@@ -1,4 +1,5 @@
-// DJ Delorie's workload files (.wl, glibc's malloc trace utilities), as trace2wl writes and trace_run plays them.
+// Defines the format of DJ Delorie's workload files (.wl, of glibc's malloc trace utilities), which
+// trace2wl writes and trace_run plays.
 //
 //     main program, at offset 0            for each thread, at its offset
 //     ┌──────────────┬─────────────┐      ┌──────────┬─────────────────────────┐
@@ -11,9 +12,10 @@
 //                                         │ SYNC_R   │ sync: waits for it      │
 //     an operation is one byte            │ DONE     │                         │
 //                                         └──────────┴─────────────────────────┘
-// Numbers are groups of seven bits, the highest first, with bit 7 set in all bytes but the last. A slot stands for an address:
-// it is used again by later blocks. Slot 0 is NULL: an allocation into it failed. There are no times, and of the order of
-// different threads only what pairs of SYNC_W and SYNC_R say.
+// Numbers are groups of seven bits, the highest first, with bit 7 set in all bytes but the last. A
+// slot stands for an address; later blocks use it again. Slot 0 is NULL: an allocation into it
+// failed. There are no times. Only pairs of SYNC_W and SYNC_R order the operations of different
+// threads.
 #pragma once
 
 #include <cstdint>

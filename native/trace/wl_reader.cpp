@@ -1,4 +1,4 @@
-// Plays the threads of a wl file against each other, to find one order that they can have run in.
+// Reads a wl file. Runs its threads in turns to find one order of operations that its syncs allow.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;  // no allocation can be larger
 constexpr std::size_t kMaxThreads = 65536;
-constexpr int kTurn = 32;  // operations a thread plays before another is looked at
+constexpr int kTurn = 32;  // operations that a thread runs in one turn
 
 // A thread's operations, or the main program's.
 struct Stream {
@@ -27,7 +27,7 @@ struct Stream {
   std::uint64_t at = 0;
   std::uint64_t end = 0;
   std::uint64_t waits_for = kNone;  // sync
-  std::int64_t thread = -1;         // number in our trace, once it has done something
+  std::int64_t thread = -1;         // its number in the trace, from its first event on
   bool over = false;
   double progress() const {
     return static_cast<double>(at - begin) / static_cast<double>(std::max<std::uint64_t>(1, end - begin));
@@ -73,8 +73,9 @@ class WlSource : public EventSource {
   Header header_;
   Loss loss_;
   std::vector<Stream> streams_;
-  // Threads by how far they are: those that can go on, and those that wait, which are by what they wait for as well. So a file of
-  // very many threads takes no more time than one of few.
+  // The threads that can run and those that wait for a sync, by progress. `waiters_` holds the
+  // waiting ones by sync as well. So the time for an operation hardly depends on the number of
+  // threads.
   using Progress = std::pair<double, std::size_t>;
   std::set<Progress> runnable_;
   std::set<Progress> waiting_;
@@ -95,7 +96,7 @@ bool WlSource::open(const std::string& path, std::string& error) {
     ++at;
   }
   if (at == file_.size() || file_[at] != wl::kAllocPointers || !read_main()) {
-    error = path + ": this is no wl file";
+    error = path + ": this is not a wl file";
     return false;
   }
   header_.allocator = "not known: a wl file";
@@ -114,7 +115,7 @@ std::optional<std::uint64_t> WlSource::number(Stream& stream) {
   return std::nullopt;
 }
 
-// False where not even the list of threads begins.
+// Reads the list of threads. Returns false if there is not even the beginning of one.
 bool WlSource::read_main() {
   Stream main{.end = file_.size()};
   bool done = false;
@@ -141,7 +142,7 @@ bool WlSource::read_main() {
   }
   if (!done || !sound) {
     loss_.cut_short = true;
-    note_loss("the list of threads is not whole");
+    note_loss("the list of threads is incomplete");
   }
   std::set<std::uint64_t> seen;
   std::vector<std::uint64_t> begins;
@@ -155,11 +156,12 @@ bool WlSource::read_main() {
     stream.end = after == begins.end() ? file_.size() : *after;
   }
   for (std::size_t i = 0; i < streams_.size(); ++i) {
-    // Every operation belongs to one thread, or a file would stand for far more than is in it.
+    // Two threads may not share operations: a small file could otherwise stand for a very long
+    // trace.
     if (!seen.insert(streams_[i].begin).second) {
       streams_[i].over = true;
       ++loss_.events;
-      note_loss("two threads begin at one place");
+      note_loss("two threads begin at the same offset");
     } else {
       runnable_.insert({streams_[i].progress(), i});
     }
@@ -167,11 +169,12 @@ bool WlSource::read_main() {
   return !streams_.empty() || (done && sound);
 }
 
-// The thread that is furthest behind of those that can go on; where none can, of all that wait.
+// Returns the thread with the least progress among those that can run. If none can, the one with
+// the least progress among the waiting threads gives up its wait.
 Stream* WlSource::choose() {
   if (runnable_.empty() && !waiting_.empty()) {
     ++loss_.events;
-    note_loss("a thread waits for what never comes");
+    note_loss("a thread waits for a sync that never comes");
     const Progress first = *waiting_.begin();
     wake(first.second);
   }
@@ -241,7 +244,8 @@ void WlSource::emit(Stream& stream, Event event) {
   ready_.push_back(event);
 }
 
-// Whether a slot can be meant: every one in use takes some bytes of the file.
+// Makes room for a slot. Returns false if its number exceeds the size of the file, because each
+// slot in use takes some bytes of it.
 bool WlSource::ensure_slot(std::uint64_t index) {
   if (index >= file_.size()) {
     return false;
@@ -277,7 +281,7 @@ void WlSource::on_alloc(Stream& stream, Event event, std::uint64_t into) {
     return;
   }
   if (slots_[into] != kNone) {
-    on_free(stream, into);  // so does trace_run
+    on_free(stream, into);  // as trace_run does
   }
   if (event.alignment != 0 &&
       ((event.alignment & (event.alignment - 1)) != 0 || event.alignment > kMaxBytes)) {
@@ -321,7 +325,7 @@ void WlSource::on_realloc(Stream& stream, std::uint64_t into, std::uint64_t from
   emit(stream, event);
 }
 
-// One operation; false where the thread cannot go on now.
+// Runs one operation. Returns false if the thread cannot go on now.
 bool WlSource::step(Stream& stream) {
   if (stream.at >= stream.end) {
     finish(stream, "the operations of a thread end early");
@@ -413,7 +417,7 @@ bool WlSource::step(Stream& stream) {
       return true;
     default:
       --stream.at;
-      finish(stream, "there is an operation that is none");
+      finish(stream, "there is an unknown operation");
       return false;
   }
 }

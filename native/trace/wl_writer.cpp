@@ -1,9 +1,10 @@
-// A trace as a wl file. Each thread's operations are kept in a temporary file, in chunks one after the other, until it is known
-// how many threads there are and where each begins.
+// Writes a trace as a wl file. The operations of all threads go to a temporary file first, in
+// chunks, because the file begins with the number of threads and the offset of each.
 //
-// Slots: a block takes the slot its thread freed last; without one, and where more slots are free than in use, one that another
-// thread freed. Whenever a slot passes from one thread to another a pair of syncs says so; all follow the order of the trace, so
-// they cannot wait for each other in a circle.
+// Slots: an allocation takes the slot that its thread freed last. If its thread has no free slot,
+// and more slots are free than in use, it takes one that another thread freed; else a new one. When
+// a slot passes from one thread to another, a pair of syncs orders the two threads. All syncs
+// follow the order of the trace, so they cannot deadlock.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -38,9 +39,9 @@ struct Piece {
 };
 
 struct ThreadOutput {
-  std::string text;  // not yet in the temporary file
+  std::string text;  // not yet written to the temporary file
   std::vector<Piece> pieces;
-  std::uint64_t size = 0;  // of all
+  std::uint64_t size = 0;  // bytes of all operations
   std::vector<std::uint64_t> free_slots;
   bool started = false;
 };
@@ -87,7 +88,7 @@ class WlWriter {
   std::uint32_t last_freer_ = 0;
   std::uint32_t main_ = 0;
   bool any_ = false;
-  bool written_ = true;  // the temporary file could be written
+  bool written_ = true;  // no write to the temporary file has failed
 };
 
 bool WlWriter::flush(ThreadOutput& output, bool all) {
@@ -103,7 +104,7 @@ bool WlWriter::flush(ThreadOutput& output, bool all) {
   return written;
 }
 
-// What `from` did until now happens before what `to` does from now on.
+// Writes a pair of syncs: the operations of `from` so far happen before the further ones of `to`.
 void WlWriter::synchronize(std::uint32_t from, std::uint32_t to) {
   if (from != to) {
     ++syncs_;
@@ -175,7 +176,7 @@ bool WlWriter::add(const Event& event, Exported& done) {
 }
 
 bool WlWriter::finish(std::FILE* out) {
-  std::vector<std::uint32_t> order;  // threads that did something, the first one first
+  std::vector<std::uint32_t> order;  // the threads with operations, the main thread first
   for (std::uint32_t thread = 0; thread < outputs_.size(); ++thread) {
     if (outputs_[thread].started) {
       operation(thread, wl::kDone, {});
@@ -185,7 +186,8 @@ bool WlWriter::finish(std::FILE* out) {
       order.push_back(thread);
     }
   }
-  // Where a thread begins depends on how long the list of beginnings is.
+  // The offset of each thread depends on the length of the list of offsets, so the list is built
+  // until its length stays the same.
   std::string head;
   for (std::size_t length = 0; length != head.size() || length == 0;) {
     length = head.size();

@@ -1,5 +1,6 @@
-// A sub-command of heapwright-trace: what it is called, and what runs it. Our own Python calls it, so its arguments are
-// positions, and an error is one line on stderr and status 1 (2 for wrong arguments).
+// Declares the sub-commands of heapwright-trace. Only heapwright's Python code calls them, so the
+// arguments are positional. An error is one line on stderr and exit status 1, or 2 for wrong
+// arguments.
 #pragma once
 
 #include <cstdio>
@@ -8,7 +9,7 @@
 
 namespace heapwright::trace {
 
-using Words = std::span<const char* const>;  // after the sub-command's name
+using Words = std::span<const char* const>;  // the arguments after the name of the sub-command
 
 struct Command {
   const char* name;

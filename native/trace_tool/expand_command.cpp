@@ -1,4 +1,4 @@
-// The sub-command of heapwright-trace that makes traces ready for replay.
+// The sub-command of heapwright-trace that prepares a trace for replay.
 #include <cstdio>
 
 #include "command.h"
@@ -8,7 +8,7 @@
 
 namespace heapwright::trace {
 
-// expand TRACE OPS: says on stdout, as JSON, what is in it.
+// expand TRACE OPS: writes the operations for the replayer, and prints their counts as JSON.
 int expand_command(Words words) {
   std::string error;
   replay::Expanded done;

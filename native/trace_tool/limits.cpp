@@ -26,7 +26,7 @@ std::uint64_t available_memory() {
 }
 
 void limit_memory(std::uint64_t bytes) {
-#if !defined(__SANITIZE_ADDRESS__)  // its shadow is data, too
+#if !defined(__SANITIZE_ADDRESS__)  // the sanitizer's shadow memory counts as data
   rlimit limit{};
   if (::getrlimit(RLIMIT_DATA, &limit) == 0 && bytes < limit.rlim_cur) {
     limit.rlim_cur = bytes;

@@ -1,5 +1,6 @@
-// What a tool of ours may take of the machine. It works for a process that started it and reads its output: when that is gone nobody
-// wants the result, so it goes too; and it has no more memory than there is.
+// Limits the tool's life and memory. The tool works for the process that started it and reads its
+// output, so it ends when that process ends. It takes no more memory than the machine has
+// available.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +10,11 @@ namespace heapwright::trace {
 // The kernel kills this process when the thread that started it ends.
 void die_with_parent();
 
-// Bytes that can be taken without swapping: what the kernel says is available, or all a 64-bit number holds where it says nothing.
+// Returns the bytes that can be allocated without swapping, as the kernel estimates them; the
+// greatest 64-bit number if it does not.
 std::uint64_t available_memory();
 
-// From now on a request for memory beyond so many bytes of data is refused: std::bad_alloc.
+// Limits the data of this process to so many bytes. A request beyond them throws std::bad_alloc.
 void limit_memory(std::uint64_t bytes);
 
 }  // namespace heapwright::trace

@@ -1,4 +1,5 @@
-// heapwright-trace: what is done with traces outside of Python; one sub-command a job.
+// Runs heapwright-trace, the command-line tool that works on traces, with one sub-command for each
+// job.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -33,7 +34,8 @@ int usage() {
   return 2;
 }
 
-// Words of an arguments line: those in [brackets] may be left out, '…' at the end takes any number.
+// Returns whether `count` words fit an argument line. A word in [brackets] may be left out, and a
+// word that ends with '…' stands for any number of words.
 bool fits(std::string_view arguments, std::size_t count) {
   std::size_t min_count = 0;
   std::size_t max_count = 0;

@@ -1,4 +1,5 @@
-// The sub-commands of heapwright-trace that count, fit, make up and convert traces. Results are JSON on stdout.
+// The sub-commands of heapwright-trace that count, fit, make up and convert traces. Results are
+// JSON on stdout.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -155,7 +156,8 @@ int fit_command(Words words) {
     }
     fitted = model::to_json(found);
   }
-  // The path of the program is for the caller, who looks at its libraries; it is not part of the model.
+  // The path of the program is for the caller, who looks at its libraries; it is not part of the
+  // model.
   print({{"executable", executable}, {"model", std::move(fitted)}});
   if (!loss.why.empty()) {
     (void)std::fprintf(stderr, "%s\n", loss.why.c_str());
@@ -163,7 +165,8 @@ int fit_command(Words words) {
   return 0;
 }
 
-// synth HEAP TIME SEED FILE LIBRARIES, with a model as JSON on stdin. LIBRARIES: names with commas between them, or "-".
+// synth HEAP TIME SEED FILE LIBRARIES, with a model as JSON on stdin. LIBRARIES: names with commas
+// between them, or "-".
 int synth_command(Words words) {
   double heap = 0;
   double time = 0;

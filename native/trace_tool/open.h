@@ -8,7 +8,8 @@
 
 namespace heapwright::trace {
 
-// Opens the trace at `path`. Returns nullptr, with one line in `error`, if the file is neither form or cannot be read.
+// Opens the trace at `path`. Returns nullptr, with one line in `error`, if the file is neither form
+// or cannot be read.
 std::unique_ptr<EventSource> open_trace(const std::string& path, std::string& error);
 
 }  // namespace heapwright::trace

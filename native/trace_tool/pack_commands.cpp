@@ -23,7 +23,7 @@ std::uint64_t size_of(const char* path) {
 
 }  // namespace
 
-// pack TRACE FILE: says on stdout, as JSON, what it packed.
+// pack TRACE FILE: packs a trace, and prints a summary as JSON.
 int pack_command(Words words) {
   std::string error;
   const auto source = open_trace(words[0], error);
@@ -47,7 +47,7 @@ int pack_command(Words words) {
   return 0;
 }
 
-// dump TRACE: its events as text on stdout; what was lost on stderr.
+// dump TRACE: prints the events as text, and losses on stderr.
 int dump_command(Words words) {
   std::string error;
   const auto source = open_trace(words[0], error);
@@ -66,7 +66,7 @@ int dump_command(Words words) {
   return 0;
 }
 
-// parse TEXT FILE: what dump wrote, packed; times are kept to the nanosecond.
+// parse TEXT FILE: packs the text that dump prints; times keep their nanoseconds.
 int parse_command(Words words) {
   std::ifstream text(words[0]);
   if (!text) {

@@ -180,7 +180,7 @@ def test_a_wl_file_that_stands_for_a_million_times_itself(tmp_path: Path) -> Non
     (tmp_path / "x.wl").write_bytes(head + bytes((1 << 21) - len(head)) + body)
     done = run("import", "x.wl", "-o", "x.hwt", cwd=tmp_path)
     assert done.status == 0, done.err
-    assert "two threads begin at one place" in done.err
+    assert "two threads begin at the same offset" in done.err
     assert (tmp_path / "x.hwt").stat().st_size < 1 << 20
 
 

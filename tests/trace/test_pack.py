@@ -136,11 +136,11 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("0 0 free 0", "frees what is not live"),
+        ("0 0 free 0", "frees an object that is not live"),
         ("0 0 malloc 1 10", "out of order"),
         ("0 0 malloc 0 10\n0 0 free 0\n0 0 free 0", ":3: "),
         ("0 0 aligned 0 10 3", "alignment"),
-        ("0 0 mallok 0 10", "no kind of event"),
+        ("0 0 mallok 0 10", "not a kind of event"),
     ],
 )
 def test_text_that_makes_no_sense(text: str, what: str, tmp_path: Path) -> None:

@@ -402,8 +402,7 @@ Loss Reader::loss() const {
     loss.why = "the file is damaged or cut: " + std::to_string(blocks) + " blocks are missing and " +
                std::to_string(loss.bytes) + " bytes could not be read";
   } else if (loss.events != 0) {
-    loss.why =
-        std::to_string(loss.events) + " events made no sense, such as freeing what was never allocated";
+    loss.why = std::to_string(loss.events) + " events were impossible, such as a free of an unknown address";
   } else if (ending == Ending::kRunning) {
     loss.why = "the process was killed, or ended without exit()";
   } else if (facts_.inherited != 0) {
