@@ -1,4 +1,4 @@
-"""Every verb that writes: how it is called, and whether what it wrote is whole."""
+"""Lists every verb that writes files, with its command line, and checks that its files are complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SWEEP = ["-q", "--param", "mmap_threshold", "--range", "mmap_threshold=1M:4M", "
 COMPARE = ["compare", "-q", "-n", "1", "--allocators", "glibc,exgen"]
 FILES = ["--csv", "{out}/l.csv", "--plot", "{out}/l.svg", "--json", "{out}/l.json"]
 
-# {prog}: a command. {out}: the folder to write to. What is read lies in the working directory.
+# {prog}: a command. {out}: the folder to write to. Inputs lie in the working directory.
 VERBS = {
     "tune": ["tune", *STUDY, "--study", "{out}/n.study", "--json", "{out}/n.json", "--", "{prog}"],
     "landscape": ["landscape", *SWEEP, "--study", "{out}/l.study", *FILES, "--", "{prog}"],
@@ -41,18 +41,18 @@ VERBS = {
 
 
 class Marked(Heapwright):
-    """Starts what can be found again, with all its children: by a word in their environment."""
+    """Starts commands whose processes, with all their children, can be found by a variable in their environment."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.mark = f"mark-{uuid.uuid4().hex}"
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """Starts it in a process group of its own."""
+        """Starts the command in a process group of its own."""
         return super().start(*words, env={"MARK": self.mark, **(env or {})})
 
     def __call__(self, *words: str, env: Mapping[str, str] | None = None) -> Done:
-        """Runs it to its end, in time."""
+        """Runs the command to its end, within the time limit."""
         process = self.start(*words, env=env)
         try:
             out, err = process.communicate(timeout=SECONDS)
@@ -61,7 +61,7 @@ class Marked(Heapwright):
         return Done(process.returncode, out, err)
 
     def left(self) -> list[int]:
-        """Who is still there of all that was started."""
+        """The ids of all started processes that still run."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -70,7 +70,7 @@ class Marked(Heapwright):
         return found
 
     def end_all(self) -> None:
-        """Kills whoever is left."""
+        """Kills all processes that still run."""
         for pid in self.left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -82,7 +82,7 @@ def words_of(verb: str, out: str | Path, prog: str | Path) -> list[str]:
 
 
 def outputs_of(verb: str) -> list[str]:
-    """The files a verb makes."""
+    """The files that a verb writes."""
     named = [word.removeprefix("{out}/") for word in VERBS[verb] if word.startswith("{out}/")]
     return [*named, *(["n.html"] if verb == "tune" else [])]
 

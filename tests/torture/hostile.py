@@ -1,4 +1,4 @@
-"""What the hostile tests share: the installed command, limits around it, and a terminal to run it in."""
+"""Runs the installed command with limits or in a terminal, for the hostile tests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
-SECONDS = 60  # far more than anything here takes: what runs on has no end
-MEMORY = 1500 << 20  # bytes of data: a report's drawing takes some 200 MiB
-# A screen is cleared, a title set, a question asked that is answered into the shell, text turned round, a line begun.
+SECONDS = 60  # far more than any command here takes, so only an endless loop reaches it
+MEMORY = 1500 << 20  # RLIMIT_DATA in bytes: drawing a report takes about 200 MiB
+# Clears the screen, sets the title, makes the terminal type into the shell, reverses text, and fakes a message of ours.
 NAME = "n\x1b[2J\x1b]0;owned\x07\x1b[6n\u202egnp.\x9b31m\nheapwright: all is well\r"
 
 
@@ -28,7 +28,13 @@ class Done(NamedTuple):
 
 
 def run(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> Done:
-    """The installed command with little memory and little time."""
+    """Runs the installed command with limits on memory and time.
+
+    Args:
+        words: the command's arguments.
+        cwd: its working directory.
+        env: variables added to its environment.
+    """
 
     def limits() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
@@ -47,13 +53,13 @@ def run(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> 
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would change what is said."""
+    """Our environment without the variables that change messages."""
     drop = ("GLIBC_TUNABLES", "MALLOC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "HEAPWRIGHT_", "EXGEN", "REAPER")
     return {k: v for k, v in os.environ.items() if not k.startswith(drop)}
 
 
 def refused(done: Done, statuses: tuple[int, ...] = (1, 2)) -> str:
-    """The one clear line of a refusal."""
+    """Checks that a command refused its input in one line; returns that line."""
     assert "Traceback" not in done.err, done.err
     assert done.status in statuses, (done.status, done.err)
     lines = done.err.splitlines()
@@ -64,7 +70,13 @@ def refused(done: Done, statuses: tuple[int, ...] = (1, 2)) -> str:
 
 
 def on_a_terminal(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
-    """Everything the command writes to a terminal, as it would be obeyed."""
+    """Runs the installed command in a terminal; returns everything that it writes there.
+
+    Args:
+        words: the command's arguments.
+        cwd: its working directory.
+        env: variables added to its environment.
+    """
     ours, its = pty.openpty()
     process = subprocess.Popen(
         [HEAPWRIGHT, *words],
@@ -80,7 +92,7 @@ def on_a_terminal(*words: str | Path, cwd: Path, env: Mapping[str, str] | None =
     while True:
         try:
             piece = os.read(ours, 1 << 16)
-        except OSError:  # Linux says so at a terminal's end
+        except OSError:  # Linux reports the end of a terminal as an error
             break
         if not piece:
             break
@@ -90,11 +102,11 @@ def on_a_terminal(*words: str | Path, cwd: Path, env: Mapping[str, str] | None =
     return seen.decode(errors="surrogateescape")
 
 
-# What rich and we ourselves may send: colours, and the progress display's moves and its cursor.
+# Escape sequences that rich and our code may send: colours, and cursor control of the progress display.
 _OURS = re.compile(r"\x1b\[(?:[0-9;]*m|\d*[ABCDGK]|\?25[lh]|\d+;\d+H)")
 
 
 def obeyed(seen: str) -> list[str]:
-    """What a terminal would obey that is not ours."""
+    """The control sequences in a text that a terminal would obey and that our code does not send."""
     rest = _OURS.sub("", seen).replace("\r\n", "\n").replace("\r", "")
     return re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069].{0,20}", rest)

@@ -1,9 +1,9 @@
-"""What our programs and libraries are hardened with, read from their ELF files.
+"""Checks in the ELF files of our programs and libraries how they are hardened.
 
-Position-independent, relocations read-only and bound at start, no stack to execute, nothing both writable and
-executable, no path of ours to look for libraries in. Those that read what others wrote (the meter, heapwright-trace)
-have stack protectors, checked calls of the C library and checked containers as well. What is timed has none of these:
-allocators, recorder, replayer and benchmarks are read for the hardening of the link alone.
+All are position-independent, with read-only relocations bound at start, a stack that is not executable, no segment
+both writable and executable, and no run path. Programs that read untrusted data (the meter, heapwright-trace) also
+have stack protectors, checked C library calls and checked containers. Programs and libraries that are timed have none
+of these: for allocators, recorder, replayer and benchmarks the tests check only the hardening of the link.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES = (
 )
 EXECUTABLE, WRITABLE = 1, 2
 BIND_NOW, NOW, PIE = 0x8, 0x1, 0x08000000
-# Objects of the sources that read what others wrote, as `make native` leaves them.
+# Object files of the sources that read untrusted data, where `make native` leaves them.
 CAREFUL = (
     "native/meter/CMakeFiles/meter.dir",
     "native/trace/CMakeFiles/trace.dir",
@@ -37,7 +37,7 @@ CAREFUL = (
 
 
 def tags(elf: ELFFile) -> dict[str, int]:
-    """The dynamic section: of each tag its last value."""
+    """The last value of each tag in the dynamic section."""
     section = elf.get_section_by_name(".dynamic")
     assert isinstance(section, DynamicSection)
     return {tag.entry.d_tag: tag.entry.d_val for tag in section.iter_tags()}
@@ -74,7 +74,7 @@ def test_is_linked_hardened(name: str) -> None:
 
 
 def wanted(folder: Path) -> Iterator[set[str]]:
-    """Of each object what it wants from elsewhere."""
+    """Yields the undefined symbols of each object file."""
     for path in sorted(folder.rglob("*.o")):
         with path.open("rb") as file:
             table = ELFFile(file).get_section_by_name(".symtab")

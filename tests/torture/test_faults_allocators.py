@@ -1,7 +1,7 @@
-"""Our allocators where the kernel refuses: calls that fail, limits, no mappings, no stack left; and other page sizes.
+"""Tests our allocators with failing system calls, limits, no mappings or stack left, and other page sizes.
 
-tests/programs/fail_calls.c makes calls fail, allocator_faults.cpp lives through it. docs/reliability.md, "Faults", says
-what is promised.
+tests/programs/fail_calls.c makes calls fail, and allocator_faults.cpp is the program whose calls fail. "Faults" in
+docs/reliability.md states what we promise.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests import needs
 from tests.allocator.conftest import FLAGS, NAMES, Malloc, bundled
 
 HOWS = ("each", "every", "rest")
-SHORT = 6  # of the places where a call can fail, in the short form
-STACK = 1024  # bytes that a call may take
+SHORT = 6  # the number of calls that the short form makes fail
+STACK = 1024  # bytes of stack that a call may take
 LIMIT = 64 << 20
 
 
@@ -32,13 +32,13 @@ def malloc(request: pytest.FixtureRequest) -> Malloc:
 
 @pytest.fixture(scope="module")
 def faults(program: Callable[..., Path]) -> Path:
-    """The program that lives through it."""
-    return program("allocator_faults", *FLAGS, "-Wl,-z,now")  # the loader is not asked on the way
+    """The program whose calls fail."""
+    return program("allocator_faults", *FLAGS, "-Wl,-z,now")  # so that the loader binds no symbol during the test
 
 
 @pytest.fixture(scope="module")
 def fail_calls(program: Callable[..., Path]) -> Path:
-    """What makes calls fail, where it can."""
+    """The program that makes calls fail; skips the test if it cannot."""
     path = program("fail_calls")
     if subprocess.run([path, "true"], check=False).returncode == 77:
         needs.machine_cannot("have a seccomp listener")
@@ -46,7 +46,13 @@ def fail_calls(program: Callable[..., Path]) -> Path:
 
 
 def numbers(malloc: Malloc, *words: str | Path, env: Mapping[str, str] | None = None) -> list[int]:
-    """Runs a program to a good end; the numbers in what it printed."""
+    """Runs a program under a malloc; returns the numbers that it prints.
+
+    Args:
+        malloc: the malloc to run under.
+        words: the command; it must exit with status 0.
+        env: variables added to the environment.
+    """
     done = malloc.run(*words, env=env, timeout=600)
     said = f"LD_PRELOAD={malloc.library} {' '.join(map(str, words))}\n{done.stderr.decode()}"
     assert done.returncode == 0, said
@@ -57,7 +63,7 @@ def numbers(malloc: Malloc, *words: str | Path, env: Mapping[str, str] | None = 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("scenario", ["mixed", "threads"])
 def test_a_call_that_fails(scenario: str, how: str, malloc: Malloc, fail_calls: Path, faults: Path, long: bool) -> None:
-    """NULL with ENOMEM, or a block; what there is stays whole; and all is well when the kernel gives memory again."""
+    """malloc returns NULL with ENOMEM or a valid block, spoils no block, and recovers when calls succeed again."""
     most = () if long else (str(SHORT),)
     calls, processes, failed, refused = numbers(malloc, fail_calls, faults, scenario, how, *most)
     assert calls > 30
@@ -69,7 +75,7 @@ def test_a_call_that_fails(scenario: str, how: str, malloc: Malloc, fail_calls: 
 @pytest.mark.parametrize("first", [1, 2, 3, 5, 20])
 @pytest.mark.parametrize("times", [1, 1_000_000])
 def test_a_call_that_fails_before_main(first: int, times: int, malloc: Malloc, fail_calls: Path, faults: Path) -> None:
-    """Nothing of the allocator stands yet; afterwards, all of it."""
+    """Calls fail while the allocator initialises; afterwards it works."""
     calls, failed = numbers(malloc, fail_calls, f"{first}:1:{times}", faults, "early")
     assert calls > 0
     assert failed > 0 or first > 1
@@ -77,7 +83,7 @@ def test_a_call_that_fails_before_main(first: int, times: int, malloc: Malloc, f
 
 @pytest.mark.timeout(900)
 def test_fork_in_the_middle_of_a_call(malloc: Malloc, fail_calls: Path, faults: Path, long: bool) -> None:
-    """Of another thread's: the child can allocate, free, start threads and end."""
+    """A fork while another thread is in a call: the child can allocate, free, start threads and exit."""
     most = () if long else (str(SHORT),)
     calls, processes, held = numbers(malloc, fail_calls, faults, "forks", *most)
     assert processes > min(calls, SHORT)
@@ -86,14 +92,14 @@ def test_fork_in_the_middle_of_a_call(malloc: Malloc, fail_calls: Path, faults: 
 
 @pytest.mark.parametrize("limit", ["as", "data"])
 def test_a_limit(limit: str, malloc: Malloc, program: Callable[..., Path]) -> None:
-    """Of address space, or of memory (which counts what may be written to, as vm.overcommit_memory=2 does): 64 MiB."""
+    """A limit of 64 MiB on address space or on data (writable memory, which vm.overcommit_memory=2 counts too)."""
     threads = program("allocator_threads", *FLAGS)
     done = malloc.run("prlimit", f"--{limit}={LIMIT}", threads, "limit", "starve")
     assert (done.returncode, done.stdout) == (0, b"ok\n"), done.stderr.decode()
 
 
 def test_no_mappings_left(malloc: Malloc, faults: Path) -> None:
-    """vm.max_map_count is reached, or nearly: unmapping, too, fails then."""
+    """The process is at or near vm.max_map_count, where unmapping fails too."""
     most = int(Path("/proc/sys/vm/max_map_count").read_text())
     if most > 500_000:
         needs.machine_cannot(f"reach vm.max_map_count in a test: {most} mappings are allowed")
@@ -103,18 +109,18 @@ def test_no_mappings_left(malloc: Malloc, faults: Path) -> None:
 
 def test_signals_at_random(malloc: Malloc, faults: Path) -> None:
     sent, handled = numbers(malloc, faults, "signals")
-    assert handled > sent // 100  # of those that come at once, one does
+    assert handled > sent // 100  # signals that arrive together are handled once
 
 
 def test_hardly_any_stack(malloc: Malloc, faults: Path) -> None:
-    """In a thread with the smallest stack there is, and in a signal handler on its own."""
+    """Allocates in a thread with the smallest possible stack, and in a signal handler on its own stack."""
     (taken,) = numbers(malloc, faults, "stack")
     assert 0 < taken <= STACK
 
 
 @pytest.mark.parametrize("kib", [16, 64])
 def test_larger_pages(kib: int, malloc: Malloc, program: Callable[..., Path], long: bool) -> None:
-    """A kernel of 16 or 64 KiB pages, emulated: nothing is unmapped, forbidden or given back but whole pages."""
+    """With emulated pages of 16 or 64 KiB, the allocator unmaps, protects and purges only whole pages."""
     pages = program("big_pages", "-shared", "-fPIC", f"-DBIG_PAGES={kib << 10}")
     env = {"LD_PRELOAD": f"{pages} {malloc.library}"}
     fuzz, threads = program("allocator_fuzz", *FLAGS), program("allocator_threads", *FLAGS)
@@ -126,7 +132,7 @@ def test_larger_pages(kib: int, malloc: Malloc, program: Callable[..., Path], lo
 
 
 def test_memory_that_is_locked(malloc: Malloc, program: Callable[..., Path]) -> None:
-    """The kernel gives back nothing of a process that has locked its memory: it must not be taken for zeroes."""
+    """The kernel purges no locked pages, so the allocator must not assume that purged pages are zero."""
     done = malloc.run(program("locked_memory", *FLAGS))
     if done.returncode == 77:
         needs.machine_cannot("lock memory")
@@ -135,7 +141,7 @@ def test_memory_that_is_locked(malloc: Malloc, program: Callable[..., Path]) -> 
 
 @pytest.mark.parametrize("first", [100, 100_000, 10_000_000])
 def test_hardened_whatever_comes_first(first: int, malloc: Malloc, program: Callable[..., Path]) -> None:
-    """The first block of a process may be small or large (in every C++ program it is): guards come with it."""
+    """The first block of a process may be small or large (in C++ programs it is large): both get guard pages."""
     (guards,) = numbers(malloc, program("first_block", *FLAGS), str(first))
-    large = 3 if first > 1 << 20 else 1  # each has one; the chunk of the small block has another
+    large = 3 if first > 1 << 20 else 1  # a guard for each large block; the chunk of the small block has one more
     assert guards == (1 + large if malloc.name.endswith("-secure") else 0)

@@ -1,4 +1,4 @@
-"""The commands where a disk is full or cannot be written to, killed, two at once, and under clocks that jump."""
+"""Tests commands on full and read-only disks, when killed, when two run at once, and when clocks jump."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.system.conftest import Heapwright
 from tests.torture.commands import STUDY, SWEEP, VERBS, Marked, check_whole, outputs_of, words_of
 
 KILLS = 20
-SLOW = ("tune", "landscape", "compare", "replay", "report")  # a second each, or more
+SLOW = ("tune", "landscape", "compare", "replay", "report")  # each takes a second or more
 RENAME = {"x86_64": "82", "aarch64": "38"}[platform.machine()]
 BEFORE = b"what was there before\n"
 
@@ -48,7 +48,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path
 
 @pytest.fixture
 def heapwright(tmp_path: Path, inputs: Path) -> Iterator[Marked]:
-    """The installed command in a folder with the inputs; whoever is left at the end is killed."""
+    """The installed command in a folder with the inputs; kills all remaining processes at the end."""
     for name in ("t.hwt", "t.json", "t.wl", "s.study"):
         shutil.copy(inputs / name, tmp_path)
     started = Marked(tmp_path)
@@ -58,12 +58,12 @@ def heapwright(tmp_path: Path, inputs: Path) -> Iterator[Marked]:
 
 @pytest.fixture
 def prog(program: Callable[..., Path]) -> Path:
-    """A command to run: it takes memory, prints a line and ends well."""
+    """A command to run: it allocates memory, prints a line and exits with status 0."""
     return program("moody")
 
 
 def mounted(folder: Path, *options: str) -> None:
-    """A small disk of memory on a folder."""
+    """Mounts a tmpfs of 64 KiB on a folder."""
     folder.mkdir(exist_ok=True)
     words = ["mount", "-t", "tmpfs", "-o", ",".join(["size=64k", *options]), "small", str(folder)]
     if os.geteuid() != 0 or subprocess.run(words, check=False, capture_output=True).returncode:
@@ -72,7 +72,7 @@ def mounted(folder: Path, *options: str) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small disk."""
+    """A disk of 64 KiB."""
     folder = tmp_path / "disk"
     mounted(folder)
     yield folder
@@ -80,13 +80,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Not a byte is left."""
+    """Fills the disk to its last byte."""
     with pytest.raises(OSError, match="No space left"):
         (disk / "fill").write_bytes(b"x" * (1 << 20))
 
 
 def one_line(err: str) -> None:
-    """No traceback, and the last line says what is wrong."""
+    """Checks that stderr has no traceback, and that its last line is our error message."""
     assert "Traceback" not in err, err
     assert "Exception ignored" not in err, err
     assert err.splitlines()[-1].startswith("heapwright: "), err
@@ -97,7 +97,7 @@ STATES = [needs.long_unless(s == "full" or v not in SLOW, v, s) for v in VERBS f
 
 @pytest.mark.parametrize(("verb", "state"), STATES)
 def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path, prog: Path) -> None:
-    """One clear line, and nothing half-written: what was there before is there still."""
+    """The command prints one clear line and writes no partial file; existing files stay unchanged."""
     kept = [name for name in outputs_of(verb) if not name.endswith(".study")]
     for name in kept:
         (disk / name).write_bytes(BEFORE)
@@ -124,16 +124,16 @@ def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path,
 @pytest.mark.parametrize("left", [0, 8], ids=["full", "nearly full"])
 @pytest.mark.parametrize("verb", ["measure", "replay", "tune"])
 def test_no_room_for_temporary_files(verb: str, left: int, heapwright: Marked, disk: Path, prog: Path) -> None:
-    """In $TMPDIR. Full: another place is found; room for a beginning (8 KiB): one line says what is wrong."""
+    """$TMPDIR is full: the command uses another folder. With only 8 KiB left, it fails with one line."""
     words = words_of(verb, ".", prog)
-    if verb == "tune":  # what is compared is kept in a file
+    if verb == "tune":  # it keeps the compared output in a temporary file
         output = '[output]\ncompare = "command"\ncommand = ["cmp", "{reference}", "{output}"]\n'
         (heapwright.folder / "w.toml").write_text(f'command = ["head", "-c", "100K", "/dev/zero"]\n{output}')
         words = ["tune", *STUDY, "--study", "n.study", "--workload", "w.toml"]
     fill(disk)
     os.truncate(disk / "fill", (disk / "fill").stat().st_size - (left << 10))
     done = heapwright(*words, env={"TMPDIR": str(disk)})
-    assert done.status == (1 if left and verb != "measure" else 0), done.err  # measure keeps nothing
+    assert done.status == (1 if left and verb != "measure" else 0), done.err  # measure writes no temporary files
     if done.status:
         one_line(done.err)
         assert "No space left" in done.err
@@ -155,10 +155,10 @@ def test_no_room_for_temporary_files(verb: str, left: int, heapwright: Marked, d
     ids=lambda words: words[0],
 )
 def test_nobody_can_be_told(words: tuple[str, ...], heapwright: Marked) -> None:
-    """stdout is a full disk."""
+    """The command fails with one line if it cannot write to stdout."""
     if words[0] == "report":
         assert heapwright("report", "s.study", "-o", "r.html").status == 0
-    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}  # as it is with people
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}  # as users run it
     line: list[str | Path] = [heapwright.path, *words]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -171,7 +171,7 @@ def test_nobody_can_be_told(words: tuple[str, ...], heapwright: Marked) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_nobody_listens(closed: str, heapwright: Marked, prog: Path) -> None:
-    """Streams are closed: what would go there goes nowhere, least of all into the study."""
+    """With closed standard streams, output is dropped and never ends up in a study or another file."""
     for words, status in (
         (["apply", "s.study"], NO_GAIN),
         (["measure", "--json", "m.json", "--", prog], 0),
@@ -189,13 +189,13 @@ def test_nobody_listens(closed: str, heapwright: Marked, prog: Path) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("verb", [needs.long_unless(verb not in SLOW, verb) for verb in VERBS])
 def test_killed_at_random(verb: str, heapwright: Marked, prog: Path, long: bool) -> None:
-    """Whatever is there is whole; nobody is left; the same command again works, and a study goes on."""
+    """After a kill, existing files are complete, no process remains, and the same command works again."""
     chance = random.Random(verb)
     began = time.monotonic()
     assert heapwright(*words_of(verb, ".", prog)).status == 0
     length = time.monotonic() - began
     for kill in range(KILLS if long else 1):
-        if kill % 2 == 0:  # else: over what is there already
+        if kill % 2 == 0:  # otherwise the command replaces or continues its files
             forget(verb, heapwright)
         process = heapwright.start(*words_of(verb, ".", prog))
         time.sleep(chance.uniform(0.2, 1) * length)
@@ -214,7 +214,7 @@ def test_killed_at_random(verb: str, heapwright: Marked, prog: Path, long: bool)
 def test_killed_before_a_file_gets_its_name(
     verb: str, heapwright: Marked, prog: Path, program: Callable[..., Path]
 ) -> None:
-    """The worst moment: all is written, and nothing is in its place."""
+    """A kill between writing a draft and renaming it leaves the previous file unchanged."""
     for name in outputs_of(verb):
         (heapwright.folder / name).write_bytes(BEFORE)
     words: list[str | Path] = [program("kill_at"), RENAME, "1", heapwright.path, *words_of(verb, ".", prog)]
@@ -234,7 +234,7 @@ def forget(verb: str, heapwright: Marked) -> None:
 
 
 def works(verb: str, heapwright: Marked, prog: Path) -> None:
-    """The verb does its work."""
+    """Checks that the command succeeds and that its files are complete."""
     done = heapwright(*words_of(verb, ".", prog))
     assert done.status == 0, done.err
     for name in outputs_of(verb):
@@ -243,7 +243,7 @@ def works(verb: str, heapwright: Marked, prog: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["tune", "landscape"])
 def test_two_on_one_study(verb: str, heapwright: Marked, prog: Path) -> None:
-    """The second says so in one line; the first does not notice; whoever reads meanwhile can."""
+    """The second command fails with one line, the first succeeds, and `report` can read meanwhile."""
     words = words_of(verb, ".", prog)
     study = heapwright.folder / outputs_of(verb)[0]
     pair = [heapwright.start(*words) for _ in range(2)]
@@ -262,7 +262,7 @@ def test_two_on_one_study(verb: str, heapwright: Marked, prog: Path) -> None:
 
 
 def test_two_on_one_file(heapwright: Marked, prog: Path) -> None:
-    """Two that write the same trace, or the same report: one of them wins, and what is there is whole at all times."""
+    """When two commands write the same file, one of them wins; the file is complete at all times."""
     for verb in ("record", "report", "fit"):
         pair = [heapwright.start(*words_of(verb, ".", prog)) for _ in range(2)]
         seen: dict[str, set[bytes]] = {name: set() for name in outputs_of(verb)}
@@ -282,7 +282,7 @@ def test_two_on_one_file(heapwright: Marked, prog: Path) -> None:
 
 
 def test_many_on_one_file(tmp_path: Path) -> None:
-    """All that Python writes goes through `write_whole`: by four at once, a hundred times, and read meanwhile."""
+    """`write_whole`, which writes all of our Python files, is atomic: four threads write 100 times, one reads."""
     path, size = tmp_path / "a.json", 300_000
 
     def write(letter: bytes) -> None:
@@ -301,7 +301,7 @@ def test_many_on_one_file(tmp_path: Path) -> None:
 
 
 def test_clocks_that_jump(heapwright: Marked, prog: Path, program: Callable[..., Path], long: bool) -> None:
-    """The time of day moves by a day, back and forth: no figure is of it."""
+    """The time of day jumps back and forth by a day; no measured time depends on it."""
     jumps = {"LD_PRELOAD": str(program("jumping_clock", "-shared", "-fPIC"))}
     told = heapwright("measure", "-n", "3", "--json", "m.json", "-q", "--", str(prog), env=jumps)
     assert told.status == 0, told.err
@@ -317,11 +317,11 @@ def test_clocks_that_jump(heapwright: Marked, prog: Path, program: Callable[...,
         with contextlib.closing(sqlite3.connect(heapwright.folder / f"{words[0]}.study")) as db:
             taken = [row[0] for row in db.execute("SELECT elapsed_s FROM run")]
         assert len(taken) > 3
-        assert all(0 < seconds < 60 for seconds in taken), taken  # what a budget is of
+        assert all(0 < seconds < 60 for seconds in taken), taken  # the budget is charged these
 
 
 def test_clocks_that_began_long_ago(heapwright: Marked, prog: Path) -> None:
-    """A time namespace whose clocks are ten years ahead of the machine's."""
+    """Measures in a time namespace whose clocks are ten years ahead of the machine's."""
     ahead = ["unshare", "-T", "--monotonic", "315360000", "--boottime", "315360000"]
     if subprocess.run([*ahead, "true"], check=False, capture_output=True).returncode:
         needs.machine_cannot("make a time namespace")

@@ -1,6 +1,7 @@
-"""Targets that make it hard: they detach, close, limit, hide or sandbox themselves. tests/programs/stubborn.c has them.
+"""Tests targets that detach, close, limit, hide or sandbox themselves (tests/programs/stubborn.c).
 
-Under `run`, `measure`, `record` and `tune`: they print and end as they do alone, nothing hangs, nobody is left behind.
+Under `run`, `measure`, `record` and `tune` they give the same output and exit status as without heapwright. Nothing
+hangs, and no process remains.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ TUNE = ["tune", *STUDY]
 
 @pytest.fixture
 def heapwright(tmp_path: Path) -> Iterator[Marked]:
-    """The installed command; whoever is left at the end is killed."""
-    tmp_path.chmod(0o777)  # for those that become somebody else
+    """The installed command; kills all remaining processes at the end."""
+    tmp_path.chmod(0o777)  # for targets that change their user
     started = Marked(tmp_path)
     yield started
     started.end_all()
@@ -33,7 +34,7 @@ def heapwright(tmp_path: Path) -> Iterator[Marked]:
 
 @pytest.fixture
 def stubborn(program: Callable[..., Path]) -> Callable[[str], list[str]]:
-    """The command of an act; skips what may not be done here."""
+    """Makes the command of an act; skips acts that this machine does not permit."""
     path = str(program("stubborn", "-fno-builtin"))
 
     def command(act: str, status: int = STATUS) -> list[str]:
@@ -45,7 +46,7 @@ def stubborn(program: Callable[..., Path]) -> Callable[[str], list[str]]:
 
 
 def alone(command: list[str], folder: Path) -> tuple[int, str]:
-    """What it does without us."""
+    """Runs the command without heapwright; returns its exit status and output."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode == 77:
         needs.machine_cannot("let a process do that")
@@ -93,7 +94,7 @@ def test_tuned(act: str, heapwright: Marked, stubborn: Callable[..., list[str]])
     assert (ran.status, ran.out) == alone(stubborn(act), heapwright.folder)
 
 
-@pytest.mark.long  # it gets some seconds to end by itself, several times
+@pytest.mark.long  # the meter waits several times for some seconds before it kills the target
 def test_what_ignores_every_signal_is_ended_in_time(heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
     done = heapwright("measure", "--timeout", "1", "--json", "m.json", "-q", "--", *stubborn("endures"))
     assert done.status == 128 + signal.SIGKILL
@@ -108,7 +109,7 @@ def test_what_ignores_every_signal_is_ended_in_time(heapwright: Marked, stubborn
 def test_what_ignores_every_signal_ends_with_us(
     heapwright: Marked, stubborn: Callable[[str], list[str]], long: bool
 ) -> None:
-    """`tune` killed, also while the meter has only begun: what it runs goes with it, whatever it ignores."""
+    """When `tune` is killed, even while the meter starts, its targets end too, whichever signals they ignore."""
     for _ in range(20 if long else 3):
         process = heapwright.start(*TUNE, "--", *stubborn("endures"))
         wait_for(lambda: len(heapwright.left()) > 2)

@@ -1,4 +1,7 @@
-"""Files from anywhere: traces, models, TOML, ELF files, archives, plans, libraries. One line, and little of all."""
+"""Tests hostile traces, models, TOML, ELF files, archives, plans and libraries.
+
+Each is refused in one line, with little time and memory.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,12 @@ ELF = Path("/bin/true")
 
 
 def patched(content: bytes, *changes: tuple[int, str, int]) -> bytes:
-    """Bytes with numbers written over them: place, kind of struct, value."""
+    """Overwrites numbers in a byte string.
+
+    Args:
+        content: the original bytes.
+        changes: of each number its offset in bytes, its `struct` format and its value.
+    """
     changed = bytearray(content)
     for at, kind, value in changes:
         struct.pack_into(f"<{kind}", changed, at, value)
@@ -31,7 +39,7 @@ def patched(content: bytes, *changes: tuple[int, str, int]) -> bytes:
 
 
 def elf_files() -> dict[str, bytes]:
-    """Programs whose headers lie: the ELF header of 64 bits has shoff at 40, phoff at 32, numbers from 54."""
+    """Programs with false headers (in a 64-bit ELF header, shoff is at 40, phoff at 32, the counts start at 54)."""
     whole = ELF.read_bytes()
     return {
         "cut after its magic": whole[:4],
@@ -53,7 +61,7 @@ def elf_files() -> dict[str, bytes]:
 
 
 def archives() -> dict[str, bytes]:
-    """Archives that lie."""
+    """Archives with false headers."""
 
     def member(name: str, size: str, body: bytes = b"") -> bytes:
         return f"{name:<16}{0:<12}{0:<6}{0:<6}{644:<8}{size:<10}`\n".encode() + body
@@ -76,7 +84,7 @@ FILES = {**{f"program, {k}": v for k, v in elf_files().items()}, **{f"archive, {
 
 @pytest.mark.parametrize("case", FILES)
 def test_inspect(case: str, tmp_path: Path) -> None:
-    """It is judged, or refused in one line; little time, little memory."""
+    """`inspect` gives a verdict or refuses in one line, with little time and memory."""
     (tmp_path / "x").write_bytes(FILES[case])
     done = run("inspect", "x", "--no-plugins", cwd=tmp_path)
     if done.status:
@@ -85,7 +93,7 @@ def test_inspect(case: str, tmp_path: Path) -> None:
 
 
 def test_link_goes_on_without_us(tmp_path: Path) -> None:
-    """What is wrong with an input is the linker's to say: its words, its status."""
+    """For a bad input, `link` passes on the linker's own message and status."""
     gcc = needs.command("gcc")
     (tmp_path / "m.c").write_text("int main(void) { return 0; }")
     for name in ("archive, a member of negative size, over itself", "archive, an index of too many"):
@@ -106,14 +114,14 @@ def test_response_files_without_end(tmp_path: Path) -> None:
 
 
 def packed(folder: Path) -> bytes:
-    """A packed trace of some events."""
+    """A packed trace of 300 events."""
     (folder / "e.txt").write_text("".join(f"{i} 0 malloc {i} {i}\n" for i in range(300)))
     subprocess.run([native_program("heapwright-trace"), "parse", folder / "e.txt", folder / "e.hwt"], check=True)
     return (folder / "e.hwt").read_bytes()
 
 
 def trace_files(folder: Path) -> dict[str, bytes]:
-    """Traces that claim what they have not."""
+    """Traces whose headers claim data that they do not have."""
     import zlib
 
     whole = packed(folder)
@@ -138,7 +146,7 @@ def trace_files(folder: Path) -> dict[str, bytes]:
         return b"\0" + block(len(data), len(data)) + data
 
     def events(made: int, thread: int) -> bytes:
-        """A block of one malloc of one byte."""
+        """A block with one malloc of one byte."""
         columns = [b"\1", block(1, thread), b"\0", b"\1", b"", b"", b"", b"", b"", b""]
         return section(b"EVTS", block(1, made, 0) + b"".join(map(column, columns)))
 
@@ -167,13 +175,13 @@ def test_traces(verb: str, tmp_path: Path) -> None:
         assert "out of memory" not in done.err, (name, "a few bytes asked for all the memory there is")
         if done.status or verb in ("fit", "replay"):
             assert "index that leads" in name or refused(done)
-        elif "index that leads" not in name:  # what came before the damage is used, and that is said
+        elif "index that leads" not in name:  # events before the damage are used, with a warning
             assert re.search(r"warning|  lost  ", done.err + done.out), (name, done.out, done.err)
         assert not (tmp_path / "m.json").exists() or verb == "fit"
 
 
 def test_a_wl_file_that_stands_for_a_million_times_itself(tmp_path: Path) -> None:
-    """20 000 threads that all begin at one place, 60 KB of operations each."""
+    """20 000 threads share one start offset, each with 60 KB of operations."""
     start = bytes([11]) + bytes([0x81, 0x80, 0x80, 0x00])  # START_THREAD at 2^21: seven bits a byte, the highest first
     head = bytes([8, 5]) + start * 20_000 + bytes([1])
     body = bytes([2, 1, 16]) * 20_000 + bytes([1])
@@ -238,7 +246,7 @@ print(load_workload(Path("w.toml")).file.command, load_space_file(Path("s.toml")
 
 
 def test_what_can_be_read_once(tmp_path: Path) -> None:
-    """Files that are good, through FIFOs: `--workload <(generate)`."""
+    """Reads valid files through FIFOs, as in `--workload <(generate)`."""
     given = {
         "w.toml": 'command = ["true"]\n',
         "s.toml": '[allocator]\nname = "x"\nenv = "X"\n[[param]]\nkey = "k"\nexplain = "e"\nlow = 1\nhigh = 4\n',
@@ -310,7 +318,7 @@ PLANS: dict[str, dict[str, object] | None] = {
 @pytest.mark.parametrize("case", PLANS)
 @pytest.mark.parametrize("verb", ["run-one", "collect"])
 def test_plans(verb: str, case: str, tmp_path: Path) -> None:
-    """Names in a plan become files in its folder, and nowhere else."""
+    """Names in a plan become files in the plan's folder and nowhere else."""
     victim = tmp_path / "victim.json"
     victim.write_text("untouched")
     folder = tmp_path / "here" / "plan"
@@ -337,14 +345,14 @@ def test_plans(verb: str, case: str, tmp_path: Path) -> None:
     (folder / "plan.json").write_text(json.dumps(plan))
     words = [verb, "plan", *(["0"] if verb == "run-one" else [])]
     if verb == "run-one" and case == "no folder":
-        return  # it is collect's
+        return  # only `collect` reads it
     refused(run(*words, cwd=tmp_path / "here"))
     assert victim.read_text() == "untouched"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["here", "victim.json"]
 
 
 def test_libraries(tmp_path: Path) -> None:
-    """What is given as an allocator and is none: said, and the comparison does not hang or fall."""
+    """A file that is not an allocator gets a message; the comparison neither hangs nor crashes."""
     gcc = needs.command("gcc")
     (tmp_path / "text.so").write_text("not ELF\n")
     (tmp_path / "empty.so").write_bytes(b"")

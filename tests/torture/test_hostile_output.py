@@ -1,4 +1,7 @@
-"""What a target writes: gigabytes, bytes that are no text, lines without end. Little memory, and nothing is obeyed."""
+"""Tests targets that print gigabytes, bytes that are not text, or endless lines.
+
+heapwright needs little memory for them and sends no control characters to the terminal.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ MIB = 1 << 20
 
 
 def most_memory(words: list[str | Path], folder: Path) -> int:
-    """Runs heapwright under a small process that tells how much memory it and what it started had at most, in bytes."""
+    """Runs heapwright under a small process; returns the peak resident set of heapwright and its children in bytes."""
     script = (
         "import resource, subprocess, sys;"
         "s = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode;"
@@ -45,7 +48,7 @@ def test_gigabytes_of_output_take_no_memory(long: bool, tmp_path: Path) -> None:
 
 
 def test_a_compared_output_takes_no_memory(tmp_path: Path) -> None:
-    """Kept in a file, copied in pieces, and its helpers may talk as much as they like."""
+    """Compared output is kept in a file and copied in pieces; setup and cleanup may print without limit."""
     (tmp_path / "w.toml").write_text(
         'command = ["head", "-c", "300M", "/dev/zero"]\nsetup = ["sh", "-c", "head -c 300M /dev/zero >&2"]\n'
         '[output]\ncompare = "command"\ncommand = ["cmp", "{reference}", "{output}"]\n'
@@ -66,7 +69,7 @@ def test_a_compared_output_takes_no_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["binary", "a line without end", "sequences"])
 def test_last_words_of_a_target(how: str, tmp_path: Path) -> None:
-    """A failing target's last line is shown: cut to a length, and as text."""
+    """The last line of a failing target is shown as text, cut to a length."""
     writes = {
         "binary": "head -c 100000 /dev/urandom",
         "a line without end": "head -c 50000000 /dev/zero | tr '\\0' x",
@@ -113,7 +116,7 @@ def test_variables_of_the_environment(case: str, tmp_path: Path) -> None:
 
 
 def test_variables_that_cannot_be_sent(tmp_path: Path) -> None:
-    """A study on other machines has its environment there too, or is not begun: nobody is asked at that address."""
+    """A variable that cannot be sent to workers stops the study before it contacts the cluster's address."""
     env = {"OURS\x1b[2J": os.fsdecode(b"\xff")}
     words = ["landscape", "--param", "mmap_threshold", "--cluster", "tcp://127.0.0.1:1", "--", "/bin/true"]
     line = refused(run(*words, cwd=tmp_path, env=env), (1,))

@@ -1,4 +1,4 @@
-"""Where we leave things: private, whole, of names nobody can foretell; and programs that run with another's rights."""
+"""Tests that our files are private, complete and unpredictably named; tests set-user-ID programs as well."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .hostile import HEAPWRIGHT, environment
 
 LIBRARIES = NATIVE / "lib"
 
-# What the target sees of TMPDIR and of its folder while it runs: kind, mode and path of everything.
+# While it runs, the target lists kind, mode and path of every file in TMPDIR and in its own folder.
 LOOK = """#!/bin/sh
 find "$TMPDIR" "$PWD" -mindepth 1 ! -path '*/seen' -printf '%y %m %p\\n' >>"$PWD/seen" 2>/dev/null
 echo x
@@ -42,7 +42,7 @@ def look(tmp_path: Path) -> Path:
 
 
 def heapwright(folder: Path, *words: str, umask: int = 0) -> str:
-    """Runs it with a umask that lets everybody do everything; what was seen of its files."""
+    """Runs heapwright with a umask that allows everything; returns the list that the target made of its files."""
     done = subprocess.run(
         [HEAPWRIGHT, *words],
         cwd=folder,
@@ -72,13 +72,13 @@ COMMANDS = {
 
 @pytest.mark.parametrize("case", COMMANDS)
 def test_temporary_things_are_private(case: str, look: Path) -> None:
-    """Whatever lies in TMPDIR, and every draft in the user's folder, is the user's alone, whatever the umask."""
+    """Only the user can access our files in TMPDIR and our drafts in the user's folder, for any umask."""
     seen = heapwright(look.parent, *COMMANDS[case], "--", "./look")
     temporary = [line.split(" ", 2) for line in seen.splitlines() if "/tmp/heapwright" in line or "/." in line]
     assert temporary, "nothing was seen"
     for kind, mode, path in temporary:
         parents = [p for p in Path(path).parents if p.is_relative_to(look.parent)]
-        inside = any(f"d 700 {p}" in seen for p in parents)  # of a closed folder what is inside may be open
+        inside = any(f"d 700 {p}" in seen for p in parents)  # files in a closed folder may be open
         assert inside or int(mode, 8) & 0o077 == 0, f"{kind} {mode} {path}"
     assert not list((look.parent / "tmp").iterdir()), "something was left"
 
@@ -103,7 +103,7 @@ def test_what_is_kept_follows_the_umask(umask: int, tmp_path: Path) -> None:
 
 
 def test_drafts_do_not_follow_a_trap(tmp_path: Path) -> None:
-    """Links under all the names a draft of ours might have: nothing is written through one."""
+    """Symbolic links have every name that a draft might get; nothing is written through any of them."""
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     (tmp_path / "e.txt").write_text("0 0 malloc 0 1\n")
@@ -141,7 +141,7 @@ def test_a_whole_file_takes_the_place_of_a_link(tmp_path: Path) -> None:
 
 
 def test_the_cache_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name in the place for temporary files can be predicted: what somebody else put there is refused."""
+    """The name of the cache in the temporary folder is predictable, so a folder of another user there is refused."""
     monkeypatch.delenv("HEAPWRIGHT_CACHE", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     name = tmp_path / f"heapwright-cache-{os.getuid()}"
@@ -165,7 +165,7 @@ def test_the_cache_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_cache_named_by_mistake_keeps_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with other things in it: only what has our names ever goes."""
+    """The cache folder holds other files too; tidying removes only files with our names."""
     from heapwright.cluster.worker import _tidy
 
     monkeypatch.setenv("HEAPWRIGHT_CACHE", str(tmp_path))
@@ -176,7 +176,7 @@ def test_a_cache_named_by_mistake_keeps_what_is_in_it(tmp_path: Path, monkeypatc
     assert sorted(p.name for p in tmp_path.iterdir()) == ["letter.txt", "trace.hwt"]
 
 
-# Programs that run with another's rights. Only root can make one, and the place must allow it.
+# Set-user-ID programs. Only root can make one, and the file system must allow it.
 
 READS = """
 #include <stdio.h>
@@ -208,7 +208,7 @@ def as_nobody(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
 
 
 def linked(folder: Path, *more: str | Path) -> Path:
-    """A program with a library of ours in it, as `heapwright link` and a careless packager would have it."""
+    """Links a program with one of our libraries, as `heapwright link` and a careless packager would do."""
     cc = needs.command("g++")
     (folder / "p.c").write_text(READS)
     subprocess.run(
@@ -234,7 +234,7 @@ def test_a_privileged_program_ignores_options(
 def test_a_privileged_program_is_not_preloaded(
     tmp_path: Path, as_nobody: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """That is the loader's doing; what we say of it is tested here: nothing of ours is loaded, nothing is recorded."""
+    """The loader ensures this. The test checks our claim that none of our libraries is loaded."""
     program = linked(tmp_path)
     env = {"LD_PRELOAD": str(LIBRARIES / "libexgen.so"), "EXGEN_OPTIONS": "stats=1"}
     assert "exgen" in as_nobody(program, False, **env).stderr
@@ -244,7 +244,7 @@ def test_a_privileged_program_is_not_preloaded(
 def test_a_privileged_program_records_nothing(
     tmp_path: Path, as_nobody: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """Linked with the recorder, which the loader then loads: it must not write where the caller says."""
+    """In a privileged program linked with it, the recorder must not write to the folder that the caller names."""
     from heapwright.trace.record import environment as recording
 
     library = LIBRARIES / "libheapwright-record.so"
@@ -268,7 +268,7 @@ def test_nothing_of_ours_is_installed_with_rights() -> None:
 
 
 def test_nothing_is_unpickled_or_evaluated() -> None:
-    """Files hold data: no module of ours reads one by what can run code."""
+    """None of our modules reads a file with a function that can run code."""
     forbidden = re.compile(
         r"\b(?:pickle|marshal|shelve|dill|joblib|yaml)\b|(?<![\w.])(?:eval|exec|compile)\(|shell=True|os\.system"
     )

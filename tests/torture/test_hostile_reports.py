@@ -1,4 +1,4 @@
-"""The report of a hostile study in a real browser: nothing in it runs, asks, or looks like anything but text."""
+"""Opens the report of a hostile study in a browser: its texts run no code, make no requests and stay plain text."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .hostile import HEAPWRIGHT
 __all__ = ["browser"]  # the fixture
 
 STATES = ("proven", "workload file", "replayed", "swept", "unfinished", "three objectives")
-# Ways out of where a text may stand: an element, an attribute in either quote, a script, a comment, CDATA, a style, a
-# URL; what only some parsers take for an end; and text that turns round.
+# Texts that break out of an element, an attribute in either quote, a script, a comment, CDATA, a style or a URL; ends
+# that only some parsers recognise; and text that reverses its direction.
 WAYS = (
     "</script><script>hit()</script>",
     "<script>hit()</script>",
@@ -51,13 +51,13 @@ WAYS = (
     "${hit()}`${hit()}`",
 )
 PAYLOAD = " ".join(WAYS)
-# What is ours to say and never comes from outside: names of metrics, phases, verdicts, figures.
+# Texts that only our code writes and that never come from outside: names of metrics, phases, verdicts, figures.
 KEPT = {*METRICS, "memory", "time", "balanced", "done", "confirm", "search", "default", "holds", "flat", "few", "fails"}
 KEPT |= {"better", "worse", "same", "unproven", "unclear", "log2", "linear", "names", "train", "test", "smooth"}
 
 
 def made_hostile(value: Any, payload: str) -> Any:
-    """The same, with the payload behind every text and in every name of an object."""
+    """The same JSON value with the payload appended to every text and to every foreign key of an object."""
     if isinstance(value, str):
         return value if value in KEPT or value.replace(".", "").isdigit() else value + payload
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -70,7 +70,7 @@ def made_hostile(value: Any, payload: str) -> Any:
     return value
 
 
-# Names of objects that the code itself gives.
+# Keys of objects that our code chooses.
 _FIELDS = {
     *("allocator", "objectives", "method", "warm_start", "evaluations", "budget_s", "seed", "margin", "pairs_min"),
     *("pairs_max", "params", "expert", "meter", "callgrind", "massif", "timeout", "cpu", "memory_bytes", "machine"),
@@ -99,14 +99,14 @@ HIT = "window.__hits = 0; window.hit = () => { window.__hits += 1; }; window.ale
 
 @pytest.fixture
 def spied(browser: Any) -> Iterator[Any]:
-    """The browser, with a function that everything hostile calls."""
+    """The browser, with a function that all hostile code calls."""
     made = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": HIT})
     yield browser
     browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", made)
 
 
 def looked_at(browser: Any, address: str) -> tuple[dict[str, int], list[str]]:
-    """The elements of a page, after everything that can be done on it was done; and what it asked for."""
+    """Uses every control of a page; returns the number of elements by tag, and the requests that the page made."""
     opened_at(browser, address, 1280)
     browser.execute_script(
         "document.querySelectorAll('details').forEach(d => d.open = true);"
@@ -132,9 +132,9 @@ def looked_at(browser: Any, address: str) -> tuple[dict[str, int], list[str]]:
 @pytest.mark.browser
 @pytest.mark.parametrize("state", STATES)
 def test_nothing_of_it_runs_or_asks(state: str, spied: Any, tmp_path: Path) -> None:
-    """Element for element the page is that of a study with harmless words; no script, no handler, no request."""
+    """The page has the same elements as that of a study with harmless texts, and no hostile handler or request."""
     plain, hostile = tmp_path / "plain.html", tmp_path / "hostile.html"
-    # Texts as long, and of as many words: what is cut or folded is cut or folded in both.
+    # Harmless texts have the same length and number of words, so that both pages cut and fold the same texts.
     write_report([view_of(state, "".join("x" if not c.isspace() else " " for c in PAYLOAD))], plain)
     write_report([view_of(state)], hostile)
     before, asked = looked_at(spied, plain.as_uri())

@@ -1,4 +1,7 @@
-"""Studies from anywhere: damaged, of another kind, or made to do harm. One line, in little time and memory."""
+"""Tests studies that are damaged, of another kind or malicious.
+
+Each is refused in one line, with little time and memory.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def other_tables(db: sqlite3.Connection, table: str, instead: str) -> None:
     db.executescript(instead)
 
 
-# What is done to a whole study, and what is said of it then.
+# Of each case, the change to a valid study, and a part of the error message that it must give.
 SPOILT: dict[str, tuple[Callable[[sqlite3.Connection], object], str]] = {
     "a view without end": (
         lambda db: other_tables(
@@ -144,14 +147,14 @@ def test_a_spoilt_study_is_one_line(
 
 @pytest.mark.parametrize("case", ["a view without end", "a value of 100 MiB", "brackets without end"])
 def test_it_takes_little_memory_and_ends(case: str, tmp_path: Path) -> None:
-    """The installed command, with its memory and its time limited."""
+    """Runs the installed command with limits on memory and time."""
     assert SPOILT[case][1] in refused(run("report", spoil(tmp_path, case), cwd=tmp_path))
 
 
-def test_a_whole_one_is_read(
+def test_the_unchanged_study_is_read(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is spoilt above is spoilt by that alone."""
+    """The template of the cases above is valid, so only their changes make them invalid."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.study").write_bytes(template())
     assert main(["report", "s.study"]) == 0
@@ -163,7 +166,7 @@ def test_a_whole_one_is_read(
 def test_any_page_may_be_broken(
     long: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes changed, pieces cut out: it is read, or refused in one line; no crash, no traceback, no endless loop."""
+    """With random bytes changed or the end cut off, a study is read or refused in one line, and never hangs."""
     monkeypatch.chdir(tmp_path)
     rng = random.Random(11)
     whole, read = template(), 0
@@ -187,7 +190,7 @@ def test_any_page_may_be_broken(
 
 
 def test_files_beside_it_are_not_believed(tmp_path: Path) -> None:
-    """A write-ahead log and an index of somebody's are SQLite's to judge; they lead to no crash."""
+    """SQLite judges a foreign write-ahead log, index or journal; none of them leads to a crash."""
     rng = random.Random(5)
     (tmp_path / "s.study").write_bytes(template())
     for beside in ("-wal", "-shm", "-journal"):
@@ -198,7 +201,7 @@ def test_files_beside_it_are_not_believed(tmp_path: Path) -> None:
 
 
 def test_what_it_names_is_not_touched(tmp_path: Path) -> None:
-    """Paths in a study are words to show: reading it writes the report and nothing else, and runs nothing."""
+    """Paths in a study are only shown: reading a study runs nothing and writes only the report."""
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     script = tmp_path / "evil.sh"

@@ -1,4 +1,4 @@
-"""What the wheel is made of: dependencies by their hashes, the same bytes wherever it is built, a list of its parts."""
+"""Checks that dependencies are locked by hash, that the wheel builds reproducibly, and that its parts list is right."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEFT_OUT = (
 
 
 def requirements(text: str) -> list[str]:
-    """One logical line for each requirement of a lock file."""
+    """The requirements of a lock file, one logical line each."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     return [line for line in "\n".join(lines).replace("\\\n", " ").splitlines() if line.strip()]
 
@@ -92,7 +92,7 @@ def test_the_list_of_parts(tmp_path: Path) -> None:
     assert bom["bomFormat"] == "CycloneDX"
     assert bom["metadata"]["component"]["name"] == "heapwright"
     parts = {part["name"]: part for part in bom["components"]}
-    # What heapwright needs, what that needs, what is linked into its programs; nothing that only tests need.
+    # Direct and indirect dependencies and libraries linked into our programs, but no dependencies of tests.
     assert {"numpy", "scipy", "markupsafe", "glibc", "libstdc++"} <= {name.lower() for name in parts}
     assert not {"pytest", "mypy", "ruff", "selenium"} & parts.keys()
     assert all(part["version"] for part in parts.values())

@@ -1,8 +1,8 @@
-"""Whole programs to run under a malloc, and the table of how they fared.
+"""Runs whole programs under a malloc, and keeps a table of the outcomes.
 
-Each is a shell script in programs/, which reads $SIZE (short or long) and prints what must be the same byte for byte
-under every malloc. It runs in a folder of its own with a short name (sockets have one of at most 107 bytes) that
-everybody may enter (PostgreSQL does not run as root).
+Each program is a shell script in programs/. It reads $SIZE (short or long), and its output must be the same, byte for
+byte, under every malloc. It runs in a folder of its own. The folder's name is short, because the path of a socket has
+at most 107 bytes. Everybody may enter the folder, because PostgreSQL does not run as root.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SOURCES = ROOT / "build/torture/sources"
 
 @dataclass(frozen=True)
 class Program:
-    """What a script needs, the commands in it that matter, and how long it may take.
+    """A script's requirements, the commands in it that matter, and its time limit.
 
     Attributes:
-        needs: commands that must be there.
-        engines: command lines whose malloc must be ours; what ends at once is chosen.
-        own: why the engines keep a malloc of their own, in the loader's words; empty: they must not.
-        source: the source package (in the shell's words) whose tests the script runs, in the long form alone; or none.
-        large: its package is too large, or too much of a service, for the short form.
+        needs: commands that must be installed.
+        engines: command lines that end at once and whose malloc must be ours.
+        own: the loader's reason why the engines keep a malloc of their own; empty: they must use ours.
+        source: the source package (a shell word) whose tests the script runs, only in the long form; or empty.
+        large: its package is too large, or needs too many services, for the short form.
     """
 
     title: str
@@ -50,7 +50,7 @@ class Program:
 
     @property
     def long(self) -> bool:
-        """Whether the long form alone runs it."""
+        """Whether only the long form runs it."""
         return self.large or bool(self.source)
 
 
@@ -91,7 +91,7 @@ PROGRAMS = {
 
 
 def source(program: Program) -> Path | None:
-    """A program's source package, unpacked; None where it cannot be had."""
+    """Unpacks a program's source package; returns None if it is not available."""
     name = subprocess.run(["sh", "-c", f"echo {program.source}"], capture_output=True, text=True).stdout.strip()
     subprocess.run([ROOT / "tools/sources", SOURCES, name], check=True)
     return SOURCES / name if (SOURCES / name).is_dir() else None
@@ -99,7 +99,7 @@ def source(program: Program) -> Path | None:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """An empty folder for one run, gone afterwards."""
+    """An empty folder for one run, removed afterwards."""
     path = Path(tempfile.mkdtemp(prefix="hw-", dir="/tmp"))
     path.chmod(0o755)
     try:
@@ -109,7 +109,7 @@ def folder() -> Iterator[Path]:
 
 
 def in_place(malloc: Malloc, where: Path) -> Malloc:
-    """The malloc with its library where every user can read it."""
+    """Copies the library of a malloc to a folder where every user can read it."""
     if malloc.library is None:
         return malloc
     copy = where / malloc.library.name
@@ -119,7 +119,17 @@ def in_place(malloc: Malloc, where: Path) -> Malloc:
 
 
 def run(name: str, malloc: Malloc, env: Mapping[str, str], timeout: float) -> tuple[str, float]:
-    """What a program prints under a malloc, its exit status last; and the seconds it took."""
+    """Runs a program under a malloc.
+
+    Args:
+        name: the script's name in programs/, without suffix.
+        malloc: the malloc to run under.
+        env: variables added to the environment.
+        timeout: time limit in seconds.
+
+    Returns:
+        The output, with the exit status last, and the run time in seconds.
+    """
     with folder() as libraries, folder() as work:
         began = time.monotonic()
         done = in_place(malloc, libraries).run("sh", SCRIPTS / f"{name}.sh", env=env, folder=work, timeout=timeout)
@@ -129,13 +139,13 @@ def run(name: str, malloc: Malloc, env: Mapping[str, str], timeout: float) -> tu
 
 
 def whose_malloc(program: Program, malloc: Malloc) -> list[str]:
-    """For each engine: empty if this malloc took over in it, else what the loader says."""
+    """For each engine: an empty text if this malloc took over, otherwise the loader's reason."""
     assert malloc.library is not None
     found = []
     for engine in program.engines:
         with folder() as libraries, folder() as work:
             ours = in_place(malloc, libraries)
-            # Not by way of a shell that is watched, too: it has our malloc whatever the engine has.
+            # The shell runs unwatched: the loader's log of a shell would name our malloc for every engine.
             words = subprocess.run(["sh", "-c", f"echo {engine}"], capture_output=True, text=True).stdout.split()
             ours.run(*words, env=watch_environment(work), folder=work)
             found.append(verdict(str(ours.library), words[0], bindings(work)))
@@ -143,10 +153,10 @@ def whose_malloc(program: Program, malloc: Malloc) -> list[str]:
 
 
 def note(name: str, outcome: Mapping[str, str]) -> None:
-    """Keeps how a program fared (by malloc), and writes the table anew of all that are kept."""
+    """Stores a program's outcome under each malloc, and rewrites the table of all stored outcomes."""
     OUTCOMES.mkdir(parents=True, exist_ok=True)
     with (OUTCOMES / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # pytest-xdist: several of us
+        fcntl.flock(lock, fcntl.LOCK_EX)  # pytest-xdist runs several processes
         (OUTCOMES / f"{name}.json").write_text(json.dumps(dict(outcome)))
         kept = {
             one: json.loads((OUTCOMES / f"{one}.json").read_text())

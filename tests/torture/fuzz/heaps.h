@@ -1,16 +1,16 @@
-// A byte string as operations on the heaps of a process, against a shadow of what the program has.
+// Interprets a byte string as operations on the heaps of a process, and checks them against a shadow of the live blocks.
 //
-// Up to four heaps, as of four threads, over one pool; one thread drives them all, an operation at a time, so an input is one
-// history and is repeated exactly: blocks go from heap to heap and come back as remote frees, threads end and others get
-// their heaps, the process gets its second thread (exgen) in the middle of it, forks, runs into its limit, waits.
-// (Orders within an operation are tests/native/allocator/remote_model_test.cpp's and the thread tests'.)
+// There are up to four heaps over one pool, as four threads would have them. One thread drives all heaps, one operation at a
+// time, so an input always gives the same history. Blocks move from heap to heap and come back as remote frees. Threads
+// end and others get their heaps. The process starts its second thread midway (exgen), forks, reaches its limit, waits.
+// (tests/native/allocator/remote_model_test.cpp and the thread tests check the orders of steps within an operation.)
 //
-// Promised at every step: a block is aligned, apart from every other, as large as asked for, holds what was written to it
-// until it is freed, reads as zero where calloc says so; nothing right is reported as wrong; what is refused leaves all as it
-// was. At the end, all freed and all threads ended, nothing is in use.
+// Checked at every step: a block is aligned, overlaps no other block and is as large as requested. It keeps its contents
+// until it is freed, and is zero after calloc. No correct operation is reported as a fault. A refused request changes
+// nothing. At the end, when all blocks are freed and all threads have ended, no memory is in use.
 //
-//   first byte   bit 0: hardened; bit 1: with a limit of 24 MiB; bit 2: keeps nothing
-//   then         an operation: a byte, low 5 bits what, high 3 bits which heap (modulo those there are), then its arguments
+//   first byte   bit 0: hardened; bit 1: limit of 24 MiB; bit 2: keep_bytes is 0
+//   then         operations: a byte (low 5 bits: the kind; high 3 bits: the heap, modulo their number) and its arguments
 #pragma once
 
 #include <sys/mman.h>
@@ -58,7 +58,7 @@ class Heaps {
   }
 
   void run(Input in) {
-    // The region is begun before the limit can keep it from growing in place: then its end is known, and it can be unmapped.
+    // Reserve the region before the limit can keep it from growing in place. Then its end is known, and abandon() can unmap it.
     take(1, *heaps_[0]);
     give(blocks_.begin(), *heaps_[0]);
     while (!in.empty()) {
@@ -67,7 +67,7 @@ class Heaps {
     while (!blocks_.empty()) {
       give(blocks_.begin(), *heaps_[blocks_.size() % count_]);
     }
-    // What one has of others' may be the last they wait for, so twice.
+    // Twice: a heap that exits late may return the last blocks that an earlier heap waits for.
     for (int twice = 0; twice < 2; ++twice) {
       for (std::size_t i = 0; i < count_; ++i) {
         if (!C::kStartsSingleThreaded || pool_.threaded) {
@@ -98,7 +98,7 @@ class Heaps {
     heap->keep_in_child();
     return heap;
   }
-  // The region is not the heaps' to unmap: a process keeps its own.
+  // Unmaps the region. The heaps never do this, because a process keeps its region until it ends.
   void abandon() {
     constexpr std::size_t kTags = 512 * 1024;
     const Region& region = pool_.region;
@@ -149,7 +149,7 @@ class Heaps {
     total_ -= live.usable;
     blocks_.erase(one);
   }
-  // As entry/library.h does it.
+  // Frees a block as entry/library.h does.
   void give(typename Blocks::iterator one, Heap<C>& heap) {
     void* const block = one->first;
     take_out(one);
@@ -213,7 +213,7 @@ class Heaps {
           take(some_size(in), heap);
         }
         return;
-      case 9:  // many of one size
+      case 9:  // many blocks of one size
         for (std::size_t n = in.byte(), size = some_size(in) % 40'000; n > 0 && total_ < kMaxBytes; --n) {
           take(size, heap);
         }
@@ -240,7 +240,7 @@ class Heaps {
           give(pick(in), heap);
         }
         return;
-      case 18:  // neighbours
+      case 18:  // neighbouring blocks
         for (std::size_t n = in.byte(); n > 0 && !blocks_.empty(); --n) {
           auto one = blocks_.lower_bound(last_);
           one = one == blocks_.end() ? blocks_.begin() : one;
@@ -273,7 +273,7 @@ class Heaps {
           ++count_;
         }
         return;
-      case 25:  // the thread ends; whoever comes next gets its heap
+      case 25:  // the thread ends; the next thread gets its heap
         if (!alone()) {
           heap.on_thread_exit();
         }
@@ -287,18 +287,18 @@ class Heaps {
       case 28:
         heap.set_cache_bytes(in.number<std::uint16_t>());
         return;
-      case 29: {  // what is not a block
+      case 29: {  // an address that is not a block
         Fault fault{};
         int foreign = 0;
         PROMISE(!heap.free_slow(&foreign, fault) && fault == Fault::kForeign);
         PROMISE(heap.usable(&foreign) == 0);
         return;
       }
-      case 30:  // more than there is
+      case 30:  // more than any address space holds
         PROMISE(heap.allocate_slow(SIZE_MAX / 2 - in.any() % 5000) == nullptr);
         PROMISE(heap.allocate_aligned(SIZE_MAX - in.any() % 5000, 64) == nullptr);
         return;
-      case 31:  // fork: the child has this thread, and the others' heaps are left as they are
+      case 31:  // fork: the child has only this thread; the heaps of the other threads stay as they are
         if (!alone() && count_ > 1) {
           ++pool_.forks;
           forked_ = true;
@@ -315,7 +315,7 @@ class Heaps {
 
   Pool pool_;
   std::array<std::unique_ptr<Heap<C>>, 4> heaps_;
-  std::array<std::unique_ptr<Heap<C>>, 64> left_;  // of threads that did not come along
+  std::array<std::unique_ptr<Heap<C>>, 64> left_;  // heaps of threads that a fork left behind
   std::size_t count_ = 1;
   std::size_t lost_ = 0;
   Blocks blocks_;

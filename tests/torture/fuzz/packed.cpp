@@ -1,4 +1,4 @@
-// The packed trace, whatever is in it: events within their bounds, and every tool that reads one comes to its end.
+// Fuzzes the reader of packed traces: events stay within their bounds, and every tool that reads a trace terminates.
 #include "trace/packed.h"
 
 #include "judge.h"
@@ -15,7 +15,7 @@ namespace {
 
 using namespace heapwright;
 
-// No fuzzer finds a check sum: those of all sections are made right.
+// Corrects the checksums of all sections, because a fuzzer cannot guess a checksum.
 std::string mended(std::string_view given) {
   std::string file(trace::kPackedMagic);
   trace::put_fixed(file, trace::kPackedVersion);
@@ -34,7 +34,8 @@ std::string mended(std::string_view given) {
   return file;
 }
 
-// A reader of packed traces does not promise that what is used is alive: nobody relies on that. The rest is.
+// Counts the events, and checks threads and object numbers. A reader of packed traces does not promise that a freed or
+// resized object is alive, and no tool relies on that.
 std::uint64_t count(trace::EventSource& source, bool from_start) {
   std::uint64_t events = 0;
   std::uint64_t made = 0;
@@ -64,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     (void)count(*source, false);
   }
   if (events > 20000) {
-    return 0;  // reading is what is looked for; the rest takes seconds under sanitizers
+    return 0;  // the reader is what this fuzzer tests; the tools below take seconds under sanitizers
   }
   model::Statistics statistics(source->header().page_size);
   const auto again = trace::open_packed(file.path(), error);
