@@ -1,12 +1,14 @@
-// The live long stays of one size class, in the order they began, so that neighbours in memory (as far as an allocator puts
-// what it hands out one after the other side by side) are neighbours here. Ends are picked by age, after or before the one
-// that ended last, or anywhere. What the ended threads of the group have left behind is for other groups to end, if its age is
-// one that is wanted; what its threads of now have begun is for the group itself.
+// Keeps the live blocks with long lifetimes of one size class, in the order of their allocation, and picks which of them ends.
 //
-//     all_    │ left behind │ begun by threads that are there │
-//             0           left_                          size()
+// An allocator often places blocks next to each other that it hands out one after the other. So neighbours here are probably
+// neighbours in memory. The next end is the neighbour of the one that ended last, or any block of an age that is wanted. Other
+// groups of threads end blocks that ended threads of this group have left behind; the group itself ends blocks of its threads
+// that still exist. Both rules give way if no block of a wanted age is left.
 //
-// Invariant: starts_[w] is where the stays of window w begin in all_; ended ones stay in place until compact().
+//     all_    │ left behind by ended threads │ begun by threads that exist │
+//             0                            left_                        size()
+//
+// Invariant: starts_[w] is the index in all_ where the lifetimes of window w begin. Ended ones keep their index until compact().
 #pragma once
 
 #include <algorithm>
@@ -19,7 +21,7 @@
 
 namespace heapwright::model {
 
-// Numbers that are the same everywhere for a seed; the distributions of <random> are not.
+// Random numbers that are the same on every machine for a seed. The distributions of <random> are not.
 class Rng {
  public:
   explicit Rng(std::uint64_t seed) : bits_(seed) {}
@@ -32,6 +34,7 @@ class Rng {
   std::mt19937_64 bits_;
 };
 
+// A live block of the synthetic trace.
 struct LiveBlock {
   std::uint64_t object = 0;
   std::uint64_t size = 0;
@@ -54,11 +57,14 @@ class Cohort {
     ++alive_;
   }
 
-  // The thread that began all these, or one of them, has ended.
+  // A thread of the group has ended: other groups end the blocks that are here now.
   void leave_to_others() { left_ = all_.size(); }
 
-  // Takes one out, for another group or its own; `wanted` counts what is to end by age, and one is taken off the bin it falls
-  // into. There must be one alive.
+  // Takes out one block; there must be one alive.
+  //   wanted      how many ends are still to come, by age; one is subtracted from the bin of the block
+  //   kind        the class: how often neighbours end after each other
+  //   for_others  whether another group ends the block
+  //   rng         draws
   LiveBlock take(std::array<std::uint64_t, kAgeBins>& wanted, const SizeClass& kind, bool for_others,
                  Rng& rng) {
     const std::uint64_t draw = rng.below(1000);
@@ -92,7 +98,7 @@ class Cohort {
   }
 
  private:
-  // Of the window an index belongs to; what began in this window counts as of the last one.
+  // The bin of the age of an index. Lifetimes of the current window count as one window old.
   unsigned bin_of(std::size_t at) const {
     const auto after =
         static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), at) - starts_.begin());
@@ -130,7 +136,7 @@ class Cohort {
     const std::size_t at = forward(middle, high);
     return at < all_.size() ? at : forward(low, middle);
   }
-  // Where the stays of an age are: [2^bin, 2^(bin+1)) in windows; the last bin has no upper end.
+  // The range of indices of an age: [2^bin, 2^(bin+1)) windows; the last bin has no upper end.
   std::pair<std::size_t, std::size_t> range(unsigned bin) const {
     const std::size_t now = starts_.size() - 1;
     const std::size_t oldest = bin + 1 == kAgeBins ? now + 1 : (std::size_t{2} << bin) - 1;
@@ -138,7 +144,7 @@ class Cohort {
     return youngest > now ? std::pair<std::size_t, std::size_t>{0, 0}
                           : std::pair{oldest > now ? 0 : starts_[now - oldest], starts_[now - youngest + 1]};
   }
-  // One of an age that is wanted, of those in [from, to); size() where there is none.
+  // Picks an index of a wanted age in [from, to); size() if there is none.
   std::size_t of_age(const std::array<std::uint64_t, kAgeBins>& wanted, std::size_t from, std::size_t to,
                      Rng& rng) const {
     std::array<std::pair<std::size_t, std::size_t>, kAgeBins> ranges;

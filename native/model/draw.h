@@ -1,5 +1,5 @@
-// Drawing sizes and kinds so that counts come out as they should: not by chance, but by sequences that keep every share right
-// all along (multiples of the golden ratio, and sums that give one each time they pass a whole number).
+// Draws sizes and kinds of allocation so that every count comes out right at all times. It does not draw at random: sizes follow
+// multiples of the golden ratio, and kinds follow sums that choose each time they pass a whole number.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace heapwright::model {
 
-// What share of a sequence is chosen, as evenly as can be.
+// Chooses a share of a sequence, as evenly as possible.
 class Share {
  public:
   explicit Share(double share = 0) : share_(share) {}
@@ -27,7 +27,7 @@ class Share {
   double sum_ = 0;
 };
 
-// Sizes and kinds of one class.
+// Draws sizes and kinds of allocation of one class.
 class Drawer {
  public:
   explicit Drawer(const SizeClass& kind) {
@@ -47,8 +47,8 @@ class Drawer {
 
   std::uint64_t brief_size() { return at(brief_ = std::fmod(brief_ + kGolden, 1.0)); }
 
-  // One of several whose mean must be `mean` bytes (0: whatever comes): the one of two that keeps the sum so far nearest to
-  // what it must be, of more where it is far off.
+  // Draws one of several sizes whose mean must be `mean` bytes (0: any mean). Of two candidates it takes the one that keeps the sum
+  // so far nearer to its target; it tries more candidates if the sum is far off.
   std::uint64_t long_size(double mean) {
     long_ = std::fmod(long_ + kGolden, 1.0);
     std::uint64_t best = at(long_);
@@ -67,7 +67,7 @@ class Drawer {
     return best;
   }
 
-  // Sets kind and alignment of a making event.
+  // Sets the kind and the alignment of an allocation.
   void set_kind(trace::Event& event) {
     event.kind = calloc_.next() ? trace::Kind::kCalloc : trace::Kind::kMalloc;
     for (auto& [alignment, share] : aligned_) {
@@ -90,7 +90,7 @@ class Drawer {
     return sizes_.back().second;
   }
 
-  std::vector<std::pair<double, std::uint64_t>> sizes_;  // up to which part of 1
+  std::vector<std::pair<double, std::uint64_t>> sizes_;  // cumulative share, size
   std::vector<std::pair<std::uint64_t, Share>> aligned_;
   Share calloc_;
   double total_ = 0;

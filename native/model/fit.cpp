@@ -18,30 +18,30 @@ using trace::Kind;
 namespace {
 
 struct Lifetime {
-  std::uint64_t tick = 0;   // of all
-  std::uint64_t clock = 0;  // of its group
+  std::uint64_t tick = 0;   // at which it began, of all ticks
+  std::uint64_t clock = 0;  // at which it began, by the clock of its group
   std::uint64_t size = 0;
-  std::uint64_t rank = 0;  // among those of its class
+  std::uint64_t rank = 0;  // index among the lifetimes of its class
   std::uint32_t window = 0;
-  std::uint32_t kind = 0;  // class, or place in the script
+  std::uint32_t kind = 0;  // class, or index in the script
   std::uint32_t thread = 0;
   bool scripted = false;
 };
 
 struct ClassState {
   std::uint64_t begun = 0;
-  std::uint64_t outlived = 0;  // their window
-  std::uint64_t last_end = 0;  // rank of the old lifetime that ended last
+  std::uint64_t outlived = 0;  // lifetimes that outlived their window
+  std::uint64_t last_end = 0;  // rank of the older lifetime that ended last
   std::uint64_t old_ends = 0;
   std::uint64_t in_order = 0;
   std::uint64_t in_reverse = 0;
   std::uint64_t large = 0;
   std::uint64_t large_touched = 0;
   std::array<std::uint64_t, kLifeBins> brief{};
-  std::array<double, kLifeBins> lengths{};  // sums, in ticks
+  std::array<double, kLifeBins> lengths{};  // sums of lengths in ticks, by bin
 };
 
-// The second pass.
+// Counts the events of the second pass into a model.
 class Counter {
  public:
   Counter(Layout& layout, const FitOptions& options, Model& model)
@@ -78,19 +78,19 @@ class Counter {
   Layout& layout_;
   const FitOptions& options_;
   Model& model_;
-  std::vector<std::int64_t> known_;  // shared class and group → class; -1 for none yet
+  std::vector<std::int64_t> known_;  // class of the layout and group → class of the model; -1 for none yet
   std::vector<ClassState> states_;
   trace::LiveTable<Lifetime> lifetimes_;
   ThreadNumbers numbers_;
   std::array<Gauge, kGroups> gauges_;
-  Balance all_;              // of all groups
-  std::size_t ends_at_ = 0;  // thread ends of the window under way begin here
+  Balance all_;              // of all groups together
+  std::size_t ends_at_ = 0;  // first of the thread ends of the current window
   Portions turns_;           // ticks of each turn
   std::uint64_t turn_ = 0;
-  std::uint32_t has_turn_ = 0;  // group that had the last tick
+  std::uint32_t has_turn_ = 0;  // group of the last tick
   std::uint64_t ticks_ = 0;
   std::uint64_t time_ = 0;
-  std::uint64_t window_since_ = 0;  // time
+  std::uint64_t window_since_ = 0;  // nanoseconds, start of the current window
   std::uint64_t frees_ = 0;
   std::uint64_t sized_ = 0;
   std::uint32_t window_ = 0;
@@ -106,7 +106,7 @@ void Counter::to_window(std::uint32_t window) {
 
 void Counter::leave_window() {
   Window& left = model_.windows[window_];
-  for (; ends_at_ < model_.ends.size(); ++ends_at_) {  // `at` in ticks until now
+  for (; ends_at_ < model_.ends.size(); ++ends_at_) {  // `at` holds ticks so far
     ThreadEnd& end = model_.ends[ends_at_];
     const std::uint64_t ticks = gauge(end.thread).ticks();
     end.at = ticks == 0 ? 1000 : 1000 * end.at / ticks;
@@ -124,7 +124,7 @@ void Counter::leave_window() {
   window_since_ = time_;
 }
 
-// The first thread goes on: it is the replay's own.
+// Notes the end of a thread. The first thread never ends, because it is the first thread of the replay.
 void Counter::end_thread(std::uint32_t thread) {
   const std::uint32_t place = numbers_.end(thread);
   if (place != ThreadNumbers::kNone && place != 0) {
@@ -132,7 +132,7 @@ void Counter::end_thread(std::uint32_t thread) {
   }
 }
 
-// The window of the tick that begins now.
+// Goes on to the window of the tick that begins now.
 void Counter::enter_tick() {
   const auto& ranges = layout_.ranges();
   std::uint32_t window = window_;
@@ -142,7 +142,7 @@ void Counter::enter_tick() {
   to_window(window);
 }
 
-// The window of what is freed between the last tick and the next.
+// Goes on to the window of frees between the last tick and the next one.
 void Counter::enter_gap() {
   const auto& ranges = layout_.ranges();
   std::uint32_t window = window_;
@@ -199,7 +199,7 @@ void Counter::add(const Event& event) {
   all_.note_extremes();
 }
 
-// The class of a size for a thread, a new one where it is the first.
+// Returns the class of a size for a thread; adds the class if it is new.
 std::uint32_t Counter::class_for(std::uint64_t size, std::uint32_t thread) {
   const std::uint32_t group = group_of(thread);
   const std::uint32_t shared = layout_.class_of(size);
@@ -239,7 +239,7 @@ void Counter::begin(const Event& event, std::optional<Lifetime> from) {
     lifetime.rank = states_[lifetime.kind].begun++;
     SizeClass& c = model_.classes[lifetime.kind];
     count_thread(c.threads, lifetime.thread);
-    // Taken to outlive its window until it does not.
+    // Assume that the lifetime outlives the window; end() corrects this if it does not.
     ClassActivity& row = row_of(window, lifetime.kind);
     ++row.long_count;
     row.long_bytes += lifetime.size;
@@ -276,7 +276,7 @@ void Counter::end(const Lifetime& lifetime, std::uint32_t thread, bool freed) {
   if (lifetime.scripted) {
     Scripted& entry = model_.script[lifetime.kind];
     entry.length = ticks_ - lifetime.tick - 1;
-    entry.end = Scripted::End::kFree;  // a realloc says better where it goes
+    entry.end = Scripted::End::kFree;  // begin() overwrites this if it ends by realloc
     entry.end_thread = thread;
     return;
   }
@@ -296,11 +296,11 @@ void Counter::end(const Lifetime& lifetime, std::uint32_t thread, bool freed) {
     state.lengths[bin] += static_cast<double>(length);
   } else {
     ++row_of(window, lifetime.kind).old[std::min(log_bin(window_ - lifetime.window), kAgeBins) - 1];
-    // Neighbours among those that outlive their window are further apart where most do not.
-    const std::uint64_t near = 2 + 3 * state.begun / std::max<std::uint64_t>(1, ++state.outlived);
-    if (lifetime.rank > state.last_end && lifetime.rank - state.last_end <= near) {
+    // Ranks count all lifetimes. If few outlive their window, neighbours among those that do are further apart.
+    const std::uint64_t max_distance = 2 + 3 * state.begun / std::max<std::uint64_t>(1, ++state.outlived);
+    if (lifetime.rank > state.last_end && lifetime.rank - state.last_end <= max_distance) {
       ++state.in_order;
-    } else if (lifetime.rank < state.last_end && state.last_end - lifetime.rank <= near) {
+    } else if (lifetime.rank < state.last_end && state.last_end - lifetime.rank <= max_distance) {
       ++state.in_reverse;
     }
     state.last_end = lifetime.rank;
@@ -362,7 +362,8 @@ void Counter::finish() {
   model_.peak_live = layout_.statistics().peak_live;
 }
 
-// By group and size, so that neighbours can become one; with at least one class, and counts of sizes that are the class's own.
+// Sorts the classes by group and size, so that neighbours can be merged. Adds a class if there is none, and scales the counts of
+// sizes, which the layout took of all groups, to the lifetimes of each class.
 void Counter::sort_classes() {
   if (model_.classes.empty()) {
     SizeClass& none = model_.classes.emplace_back();

@@ -1,5 +1,9 @@
-// From a trace to its model, in two passes: the first finds what everything is laid out by (ticks, the peak, bursts of frees,
-// sizes), the second counts. Memory: live objects, and windows times classes.
+// Fits a windows model to a trace, in two passes.
+//
+// The first pass (layout.h) chooses windows, size classes and the sizes of the script; for that it needs the number of ticks, the
+// peak of live bytes, bursts of frees and all sizes. The second pass counts. If the JSON of the model is too large, classes are
+// merged (merge.h); if that is not enough, both passes run again with fewer windows. Memory grows with the live objects and with
+// windows times classes.
 #pragma once
 
 #include <functional>
@@ -13,15 +17,19 @@ namespace heapwright::model {
 
 struct FitOptions {
   std::uint64_t windows = 200;
-  std::uint64_t script = 800;  // stays kept one by one, at most
-  std::size_t bytes = 150000;  // of JSON, at most; classes are merged until it fits
+  std::uint64_t script = 800;  // lifetimes kept one by one, at most
+  std::size_t bytes = 150000;  // of the JSON, at most
 };
 
-// Opens the trace anew; nullptr where that fails.
+// Opens the trace from its start; nullptr if that fails.
 using Opener = std::function<std::unique_ptr<trace::EventSource>()>;
 
-// The model, with what the trace has lost in `loss`. False with a line in `error` where the trace cannot be opened twice or has
-// no allocation.
+// Fits a model.
+//   open     opens the trace; called at least twice
+//   options  limits of the model
+//   model    receives the model
+//   loss     receives what could not be read of the trace
+//   error    receives one line if the trace cannot be opened twice or has no allocation; the result is then false
 bool fit(const Opener& open, const FitOptions& options, Model& model, trace::Loss& loss, std::string& error);
 
 }  // namespace heapwright::model

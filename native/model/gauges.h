@@ -1,5 +1,5 @@
-// What the second pass of a fit counts with: threads as a model tells them apart, how much frees come in bursts, where in a
-// window something happens, and all of that for a group of threads.
+// Holds the measuring instruments of the second pass of a fit: numbers of threads, bursts of frees, mean positions in a window,
+// bounds of live bytes, and all of these for one group of threads.
 #pragma once
 
 #include <algorithm>
@@ -12,47 +12,48 @@
 
 namespace heapwright::model {
 
-inline constexpr std::uint32_t kMaxThreads = 64;  // threads a model tells apart at one time; more share
+inline constexpr std::uint32_t kMaxThreads =
+    64;  // threads that a model tells apart at one time; further ones share numbers
 
-// Trace threads as those of the model: whoever starts after another has ended takes its place, so a thousand threads one after
-// the other have one number.
+// Maps threads of the trace to threads of the model. A thread that starts after another has ended takes its number. So a thousand
+// threads that run one after the other have one number.
 class ThreadNumbers {
  public:
   std::uint32_t of(std::uint32_t thread) {
-    if (thread >= place_.size()) {
-      place_.resize(thread + 1, kNone);
+    if (thread >= number_.size()) {
+      number_.resize(thread + 1, kNone);
     }
-    if (place_[thread] == kNone) {
+    if (number_[thread] == kNone) {
       if (free_.empty()) {
-        place_[thread] = used_ % kMaxThreads;
+        number_[thread] = used_ % kMaxThreads;
         ++used_;
       } else {
-        place_[thread] = free_.back();
+        number_[thread] = free_.back();
         free_.pop_back();
       }
     }
-    return place_[thread];
+    return number_[thread];
   }
-  // The place it had; kNone where it never did anything.
+  // Frees the number of a thread and returns it; kNone if the thread never did anything.
   std::uint32_t end(std::uint32_t thread) {
-    const std::uint32_t place = thread < place_.size() ? place_[thread] : kNone;
-    if (place != kNone) {
-      free_.push_back(place);
-      place_[thread] = kNone;
+    const std::uint32_t number = thread < number_.size() ? number_[thread] : kNone;
+    if (number != kNone) {
+      free_.push_back(number);
+      number_[thread] = kNone;
     }
-    return place;
+    return number;
   }
   std::uint32_t count() const { return std::max(1U, std::min(used_, kMaxThreads)); }
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
  private:
-  std::vector<std::uint32_t> place_;
+  std::vector<std::uint32_t> number_;
   std::vector<std::uint32_t> free_;
   std::uint32_t used_ = 0;
 };
 
-// The effective number of equal portions that amounts come in: the square of their sum over the sum of their squares. What comes
-// at one tick is one portion.
+// Counts the effective number of equal portions in which amounts come: the square of their sum divided by the sum of their
+// squares. All amounts of one tick are one portion.
 class Portions {
  public:
   void add(std::uint64_t bytes, std::uint64_t tick) {
@@ -92,7 +93,7 @@ inline void count_thread(std::vector<std::pair<std::uint32_t, std::uint64_t>>& l
   }
 }
 
-// When something happens, on average, weighed by bytes.
+// The mean time of events, weighed by bytes.
 class MeanTime {
  public:
   void add(std::uint64_t tick, std::uint64_t bytes, double sign = 1) {
@@ -100,7 +101,7 @@ class MeanTime {
     sum_ += weight * (static_cast<double>(tick) + 0.5);
     weight_ += weight;
   }
-  // In thousandths of so many ticks.
+  // Returns the mean in thousandths of so many ticks, and starts anew.
   std::uint64_t take(std::uint64_t ticks) {
     const double mean = weight_ > 0.5 && ticks > 0 ? sum_ / weight_ / static_cast<double>(ticks) : 0.5;
     *this = MeanTime{};
@@ -112,7 +113,7 @@ class MeanTime {
   double weight_ = 0;
 };
 
-// What of a group's doings is told by when it happens, by one clock.
+// When a group ends lifetimes in a window, by one clock.
 struct Times {
   Portions brief;
   Portions old;
@@ -132,54 +133,58 @@ struct Times {
   }
 };
 
-// Bytes made less bytes ended since the window began.
+// The bytes allocated less the bytes freed since the window began, and its extremes.
 class Balance {
  public:
   void add(std::uint64_t size) { now_ += static_cast<std::int64_t>(size); }
   void take_off(std::uint64_t size) { now_ -= static_cast<std::int64_t>(size); }
-  // An event is over.
+  // Call after each event, not between the two steps of a realloc.
   void note_extremes() {
-    most_ = std::max(most_, now_);
-    least_ = std::min(least_, now_);
+    max_ = std::max(max_, now_);
+    min_ = std::min(min_, now_);
   }
-  // The window is over.
+  // Stores the extremes at the end of the window, and starts anew.
   void take(GroupActivity& part) {
-    part.above = static_cast<std::uint64_t>(most_);
-    part.below = static_cast<std::uint64_t>(-least_);
+    part.above = static_cast<std::uint64_t>(max_);
+    part.below = static_cast<std::uint64_t>(-min_);
     *this = Balance{};
   }
 
  private:
   std::int64_t now_ = 0;
-  std::int64_t most_ = 0;
-  std::int64_t least_ = 0;
+  std::int64_t max_ = 0;
+  std::int64_t min_ = 0;
 };
 
-// What a group of threads does in the window under way.
+// Measures a group of threads in the current window.
 class Gauge {
  public:
   std::uint64_t clock() const { return clock_; }
   std::uint64_t ticks() const { return clock_ - since_; }  // in this window
 
   void begin(std::uint64_t size) {
-    // Taken to outlive its window until it does not.
+    // Assume that it outlives the window; ended_in_window() corrects this if it does not.
     long_at_.add(ticks(), size);
     ++clock_;
     balance_.add(size);
   }
-  // One that it began in this window, at `clock`, ends.
+  // A lifetime that the group began in this window, at `clock`, ends.
   void ended_in_window(std::uint64_t clock, std::uint64_t size) { long_at_.add(clock - since_, size, -1); }
-  // It ends one, of this window or older, by free or by realloc; at a tick of the window, of all.
+  // The group ends a lifetime.
+  //   size       bytes
+  //   of_window  whether the lifetime began in this window
+  //   freed      by free; otherwise by realloc
+  //   tick       of the window, by the ticks of all groups
   void end(std::uint64_t size, bool of_window, bool freed, std::uint64_t tick) {
     own_.end(size, of_window, freed, ticks());
     all_.end(size, of_window, freed, tick);
     ++ends_;
     balance_.take_off(size);
   }
-  // An event is over.
+  // Call after each event.
   void note_extremes() { balance_.note_extremes(); }
 
-  // The window is over.
+  // Returns the figures of a window of so many ticks of all groups, and starts anew.
   GroupActivity take(std::uint64_t window_ticks) {
     GroupActivity part;
     GroupActivity by_all;
@@ -199,8 +204,8 @@ class Gauge {
   Times own_;
   Times all_;
   MeanTime long_at_;
-  std::uint64_t clock_ = 0;  // stays begun
-  std::uint64_t since_ = 0;  // when the window began
+  std::uint64_t clock_ = 0;  // lifetimes begun, in all windows
+  std::uint64_t since_ = 0;  // value of clock_ when the window began
   std::uint64_t ends_ = 0;
   Balance balance_;
 };

@@ -1,4 +1,4 @@
-// Follows the groups of threads through a window: the clock of each, what it still has to end, and its bounds of live bytes.
+// Follows the groups of threads through a window: the clock of each, the lifetimes that it still has to end, and its bounds of live bytes.
 //
 // Since the window began, a group has allocated more bytes than it has freed, or fewer. The model has measured the bounds of that
 // difference (GroupActivity::above, below). Above the upper bound the group's next end comes early, and at the lower bound it

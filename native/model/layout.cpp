@@ -10,25 +10,22 @@ using trace::Event;
 
 namespace {
 
-constexpr std::size_t kBursts =
-    64;  // windows for bursts, at most, and a third of all; and as many for ends of threads, but no more than there are
-constexpr std::size_t kExactBySize =
-    40;  // classes of one size: so many for the bytes in them, and so many for their number
+// At most so many windows begin at bursts of frees (and not more than a third of all), and so many at ends of threads. If more
+// threads end, no window begins at the end of one.
+constexpr std::size_t kBursts = 64;
+// Sizes with a class of their own: so many by the bytes requested in them, and so many by the number of requests.
+constexpr std::size_t kExactBySize = 40;
 constexpr std::size_t kSizesOfClass = 12;
 constexpr unsigned kBins = 256;
 
-// Four bins a doubling.
+// Four bins for each doubling of the size.
 unsigned quarter_bin(std::uint64_t size) {
   const unsigned octave = log_bin(size);
   return octave < 3 ? static_cast<unsigned>(size)
                     : 4 * octave + static_cast<unsigned>((size >> (octave - 3)) & 3);
 }
 
-}  // namespace
-
-namespace {
-
-// Neighbours i and i + 1 of a list in order of size become one, at their mean.
+// Merges the entries i and i + 1 of a sorted list at their mean.
 void join(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes, std::size_t i) {
   const auto [a, n] = sizes[i];
   const auto [b, m] = sizes[i + 1];
@@ -43,7 +40,7 @@ void join(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes, std::size
 
 void shorten(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes) {
   std::sort(sizes.begin(), sizes.end());
-  // Long lists first by halves, so that the search for the best pair below stays short.
+  // Halve long lists first, so that the quadratic search for the best pair below stays short.
   while (sizes.size() > 256) {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> half;
     for (std::size_t i = 0; i < sizes.size(); i += 2) {
@@ -57,13 +54,13 @@ void shorten(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes) {
   }
   while (sizes.size() > kSizesOfClass) {
     std::size_t best = 0;
-    double least = 0;
+    double best_cost = 0;
     for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
       const double rarer = static_cast<double>(std::min(sizes[i].second, sizes[i + 1].second));
       const double cost = rarer * static_cast<double>(sizes[i + 1].first - sizes[i].first);
-      if (i == 0 || cost < least) {
+      if (i == 0 || cost < best_cost) {
         best = i;
-        least = cost;
+        best_cost = cost;
       }
     }
     join(sizes, best);
@@ -82,7 +79,7 @@ double mean_size(const SizeClass& c) {
 
 Layout::Layout(trace::EventSource& source, const FitOptions& options) : binned_(kBins, -1) {
   Event event;
-  std::uint64_t before = 0;  // live bytes when the last tick was over
+  std::uint64_t before = 0;  // live bytes after the last tick
   while (source.next(event)) {
     const std::uint64_t tick = statistics_.ticks;
     if (is_allocation(event.kind) || event.kind == trace::Kind::kRealloc) {
@@ -126,7 +123,7 @@ void Layout::cut(const FitOptions& options) {
   if (thread_ends_.size() <= std::min<std::size_t>(kBursts, options.windows)) {
     borders.insert(thread_ends_.begin(), thread_ends_.end());
   }
-  std::set<std::uint64_t> bursts{all};  // what is freed after the last tick comes in a window of its own, too
+  std::set<std::uint64_t> bursts{all};  // frees after the last tick get a window of their own too
   for (const auto& [bytes, tick] : bursts_) {
     if (bytes >= statistics_.peak_live / 100) {
       bursts.insert(tick);
@@ -157,19 +154,19 @@ void Layout::divide(const FitOptions& options) {
   }
   std::erase_if(sizes, [this](const auto& each) { return each.first >= script_from_; });
 
-  std::set<std::uint64_t> alone;
+  std::set<std::uint64_t> own_class;
   const auto take = [&](const auto& weight) {
     std::sort(sizes.begin(), sizes.end(),
               [&](const auto& a, const auto& b) { return weight(a) > weight(b); });
     for (std::size_t i = 0; i < std::min(kExactBySize, sizes.size()); ++i) {
-      alone.insert(sizes[i].first);
+      own_class.insert(sizes[i].first);
     }
   };
   take([](const auto& s) { return s.second; });
   take([](const auto& s) { return s.first * s.second; });
   std::vector<SizeClass> bins(kBins);
   for (const auto& each : sizes) {
-    if (alone.contains(each.first)) {
+    if (own_class.contains(each.first)) {
       classes_.emplace_back().sizes.push_back(each);
     } else {
       bins[std::min(quarter_bin(each.first), kBins - 1)].sizes.push_back(each);
@@ -184,14 +181,14 @@ void Layout::divide(const FitOptions& options) {
             [](const SizeClass& a, const SizeClass& b) { return mean_size(a) < mean_size(b); });
   for (std::uint32_t c = 0; c < classes_.size(); ++c) {
     const std::uint64_t first = classes_[c].sizes.front().first;
-    if (classes_[c].sizes.size() == 1 && alone.contains(first)) {
+    if (classes_[c].sizes.size() == 1 && own_class.contains(first)) {
       exact_.emplace(first, c);
     } else {
       binned_[std::min(quarter_bin(first), kBins - 1)] = static_cast<std::int32_t>(c);
     }
     shorten(classes_[c].sizes);
   }
-  if (classes_.empty()) {  // everything is in the script; nobody asks for a class then, but there is one
+  if (classes_.empty()) {  // everything is in the script, but a model has at best_cost one class
     classes_.emplace_back().sizes.emplace_back(kGranule, 1);
   }
 }

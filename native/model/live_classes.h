@@ -33,7 +33,7 @@ class LiveClasses {
  public:
   explicit LiveClasses(const std::vector<SizeClass>& classes) : classes_(classes), cohorts_(classes.size()) {}
 
-  // Starts a window. Before the first lifetime begins, expect_realloc() and then expect_old_end() say what the window holds.
+  // Starts a window. Then call expect_realloc() and after that expect_old_end(), before the first lifetime begins.
   void start_window(const Window& window);
   // One realloc will take a block of the class.
   void expect_realloc(std::uint32_t c) { ++states_[c].reallocs; }

@@ -1,4 +1,4 @@
-// How much memory a made-up trace takes to make: told before it is begun.
+// Estimates how much memory the generation of a synthetic trace takes.
 #include <algorithm>
 
 #include "synth.h"
@@ -7,8 +7,8 @@ namespace heapwright::model {
 
 namespace {
 
-// Seen with models scaled to some millions of either: 131 to 305 bytes a tick of the longest window (what begins and ends in it, and
-// its events, in lists that double as they grow), 90 to 100 a live object (it, and what packing knows of it).
+// Measured with models scaled to some millions of ticks or objects. A tick of the longest window took 131 to 305 bytes: its begins,
+// ends and events, in lists that double as they grow. A live object took 90 to 100 bytes, with what packing keeps of it.
 constexpr double kTickBytes = 320;
 constexpr double kObjectBytes = 110;
 

@@ -13,11 +13,11 @@ namespace heapwright::model {
 
 namespace {
 
-// Classes of each group of threads: below the first number lengths of brief stays are kept for all windows together, which
-// makes a model several times smaller; fewer than the second are not enough.
+// Numbers of classes for each group of threads. At kMinOwnLengths and below, the lengths of brief lifetimes are kept for all windows
+// together, which makes a model several times smaller. Below kMinClasses a model would be too coarse.
 constexpr std::size_t kMinOwnLengths = 16;
 constexpr std::size_t kMinClasses = 6;
-constexpr std::size_t kThreadEnds = 512;  // at most, but for the last of each thread
+constexpr std::size_t kMaxThreadEnds = 512;  // kept at most, besides the last of each thread
 
 template <typename What>
 void join(std::vector<std::pair<What, std::uint64_t>>& to,
@@ -111,7 +111,7 @@ void renumber(Model& model, const std::vector<std::uint32_t>& into) {
 
 namespace {
 
-// What it costs to take two neighbours for one: how much their sizes differ, times the live bytes that may be wrong by that.
+// The cost of merging each class with the next one: how much their sizes differ, times the live bytes that this may make wrong.
 std::vector<double> costs(const Model& model) {
   std::vector<double> bytes(model.classes.size());
   for (const Window& window : model.windows) {
@@ -130,11 +130,7 @@ std::vector<double> costs(const Model& model) {
   return found;
 }
 
-}  // namespace
-
-namespace {
-
-// Brief stays of a class have the same mixture of lengths in every window from now on.
+// From now on brief lifetimes of a class have the same mixture of lengths in every window.
 void share_lengths(Model& model) {
   model.shared_lengths = true;
   for (Window& window : model.windows) {
@@ -149,7 +145,7 @@ void share_lengths(Model& model) {
 }  // namespace
 
 void thin(std::vector<ThreadEnd>& ends) {
-  while (ends.size() > kThreadEnds) {
+  while (ends.size() > kMaxThreadEnds) {
     std::array<std::size_t, kMaxThreads> last{};
     for (std::size_t i = 0; i < ends.size(); ++i) {
       last[ends[i].thread] = i;
@@ -187,7 +183,7 @@ bool merge_until(Model& model, std::size_t bytes) {
     }
     const double limit = sorted[std::min<std::size_t>(classes / 16, sorted.size() - 1)];
     std::vector<std::uint32_t> into(classes);
-    bool merged = false;  // at most two become one at a time
+    bool merged = false;  // merge at most two classes into one at a time
     for (std::size_t c = 1; c < classes; ++c) {
       merged = !merged && cost[c - 1] <= limit;
       into[c] = into[c - 1] + (merged ? 0 : 1);

@@ -1,4 +1,4 @@
-// Makes a model smaller: neighbouring size classes become one, those first whose difference matters least.
+// Makes a model smaller: merges neighbouring size classes, first those whose difference matters least for live bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 namespace heapwright::model {
 
-// Class c becomes into[c]; those that become the same are merged.
+// Gives class c the number into[c]. Classes that get the same number are merged.
 void renumber(Model& model, const std::vector<std::uint32_t>& into);
 
-// Merges until the model's JSON has at most so many bytes, or hardly any classes are left; true where it fits.
+// Merges until the JSON of the model has at most so many bytes. Returns false if it is larger with the fewest classes.
 bool merge_until(Model& model, std::size_t bytes);
 
-// Where very many threads end only some of them do in the model, evenly; and the last of each number, which has no successor.
+// Shortens a long list of thread ends: keeps an even choice, and the last end of each number, after which no new thread starts.
 void thin(std::vector<ThreadEnd>& ends);
 
 }  // namespace heapwright::model

@@ -1,26 +1,34 @@
-// The fitted model of a trace: what docs/synth.md describes and `heapwright fit` writes as JSON.
+// Defines the windows model: counts of a trace from which a similar trace can be generated. docs/synth.md describes it for users,
+// model_json.h writes and reads it.
 //
-// A trace is cut into windows of ticks (a tick is an allocation or a realloc). A block from its allocation or realloc to its
-// next realloc or its free is a stay. Stays of at least `script_from` bytes are few and are kept one by one, the script. All
-// others belong to a size class, and for each window and class it is counted how many stays begin and
-//     end in the same window        by log2 of their length in ticks
-//     outlive the window
-// and how many stays of older windows end, by log2 of their age in windows. So the number of live stays of a class at every
-// border of two windows is known exactly, whatever is made up in between; that is what keeps live bytes right.
+// Terms:
+//   tick        an allocation or a realloc; ticks are the clock of a model
+//   lifetime    a block from its allocation or realloc to its next realloc or its free; its length is in ticks
+//   window      a range of ticks of the trace. Windows are equal shares of all ticks, cut further at the peak of live bytes and
+//               where threads end. Where much is freed between two ticks, a window without ticks holds just those frees.
+//   class       a size class: sizes that are counted together, of one group of threads
+//   group       threads that are counted together
+//   turn        ticks of one group in a row, without a tick of another group between them
+//   script      the largest lifetimes, which are few and are kept one by one
+//
+// For each window and class the model counts how many lifetimes begin and
+//   end in the same window (brief lifetimes), by log2 of their length in ticks
+//   outlive the window (long lifetimes)
+// and how many lifetimes of older windows end, by log2 of their age in windows. So the number of live blocks of a class is known
+// exactly at every border of two windows, and does not depend on the events that are drawn in between. That keeps live bytes right.
 //
 //     window      0        1        2     ...
-//     begins    ├──┤ ├──────────────────┤          short, by length    long: ends in window 2, age 2, bin 2 of log_bin
+//     lifetimes ├──┤ ├──────────────────┤          brief, by length    long: ends in window 2 at age 2, in bin 1 of ages
 //
-// Windows are equal shares of all ticks, cut further where live bytes peak and where threads end; where much is freed at once
-// between two ticks a window of no ticks holds just that.
+// Threads take turns: while one allocates and frees, the others stand still. So each group of threads has a clock of its own,
+// which advances when the group begins a lifetime. The clock of the group that begins a lifetime measures its length. The clock
+// of the group that does something tells where in the window it happens. The number of turns relates the clocks.
 //
-// Threads take turns, and while one has its turn the others stand still. So each group of threads has a clock of its own, which
-// goes on when one of its stays begins: lengths of stays are by the clock of who began them, and where in a window something
-// happens is by the clock of who does it. How the clocks go together is told by the number of turns.
-//
-//     all ticks    0 1 2 3 4 5 6 7 8 9          one stay of A lasts 3 of its own ticks, whatever B does meanwhile
+//     all ticks    0 1 2 3 4 5 6 7 8 9          one lifetime of A lasts 3 of its own ticks, whatever B does meanwhile
 //     clock of A   0 1 2       3 4
 //     clock of B         0 1 2     3 4
+//
+// fit.h fits a model to a trace, in two passes. windows_source.h draws events from a model.
 #pragma once
 
 #include <array>
@@ -34,46 +42,48 @@ namespace heapwright::model {
 
 inline constexpr unsigned kLifeBins = 48;
 inline constexpr unsigned kAgeBins = 12;
-inline constexpr std::uint32_t kGroups =
-    8;  // of threads; thread 8 shares with thread 1, 9 with 2 …; nobody with 0, mostly main
-inline constexpr unsigned kAsClass = kLifeBins - 1;  // bin of those whose lengths are as in SizeClass::brief
+// Groups of threads. Thread 8 shares a group with thread 1, 9 with 2 …; none shares with thread 0, which is mostly the main thread.
+inline constexpr std::uint32_t kGroups = 8;
+// The bin of brief lifetimes whose lengths are distributed as in SizeClass::brief.
+inline constexpr unsigned kAsClass = kLifeBins - 1;
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// A number of things that came out as a fraction.
+// Rounds a computed count.
 inline std::uint64_t whole(double value) { return static_cast<std::uint64_t>(std::llround(value)); }
 
 constexpr std::uint32_t group_of(std::uint32_t thread) {
   return thread < kGroups ? thread : 1 + (thread - 1) % (kGroups - 1);
 }
 
-// Stays of about the same length.
+// Brief lifetimes of similar length.
 struct Lengths {
   std::uint32_t bin = 0;
   std::uint64_t count = 0;
-  std::uint64_t at = 500;  // where their mean lies, in thousandths of the bin
+  std::uint64_t at = 500;  // the mean of their lengths, in thousandths of the bin
 };
 
 struct SizeClass {
-  // Sizes and how often each was asked for; the rare ones are taken together at their mean.
+  // Sizes and how often each was requested. Rare sizes are merged at their mean.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes;
   std::uint64_t callocs = 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> alignments;  // alignment, count
-  // Of 1000 old stays that end, so many did after their neighbour in order of making did, and before.
+  // Of 1000 ends of older lifetimes: how many end the block allocated just after the one that ended last, and just before it.
   std::uint64_t in_order = 0;
   std::uint64_t in_reverse = 0;
-  // Of 1000 bytes of blocks of 64 KiB and more, so many were touched; kNever where that is not known or there are none.
+  // Touched bytes of 1000 bytes in blocks of 64 KiB and more; kNever if unknown.
   std::uint64_t touched = kNever;
   std::vector<std::pair<std::uint32_t, std::uint64_t>>
-      threads;                  // that begin its stays: thread, count; never empty
-  std::vector<Lengths> brief;   // of brief stays, in all windows together; by bin, each once
-  std::uint64_t freed_own = 0;  // frees by the thread that began the stay
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> freed_by;  // by others: thread, count
-  std::uint32_t group = 0;  // of its threads; only classes of one group may become one (not in the JSON)
+      threads;                  // that begin its lifetimes: thread, count; never empty
+  std::vector<Lengths> brief;   // brief lifetimes of all windows; each bin at most once
+  std::uint64_t freed_own = 0;  // frees by the thread that began the lifetime
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> freed_by;  // frees by other threads: thread, count
+  std::uint32_t group = 0;  // of its threads; only classes of one group are merged (not in the JSON)
 };
 
+// The lifetimes of one class in one window.
 struct ClassActivity {
-  std::uint64_t long_count = 0;
-  std::uint64_t long_bytes = 0;  // 0 where the class has one size
+  std::uint64_t long_count = 0;  // lifetimes that outlive the window
+  std::uint64_t long_bytes = 0;  // of these; 0 if the class has one size
   std::array<std::uint64_t, kLifeBins> brief{};
   std::array<std::uint64_t, kAgeBins> old{};
   bool empty() const;
@@ -82,26 +92,27 @@ struct ClassActivity {
   void add(const ClassActivity& other);
 };
 
-// What one group of threads does in a window.
+// The activity of one group of threads in one window.
 struct GroupActivity {
-  // Into how many equal portions the bytes it frees fall, those of stays of this window and those of older ones: many where each
-  // is freed at a time of its own, few where frees come in bursts.
+  // The effective number of bursts in which it frees bytes, of lifetimes of this window and of older ones: many if it frees each
+  // block at a time of its own, few if it frees many blocks at once.
   std::uint64_t brief_bursts = 0;
   std::uint64_t old_bursts = 0;
-  // Where in the window, on average, in thousandths of the group's ticks: what outlives it begins, and what is older ends.
+  // The mean positions in the window, in thousandths of the group's ticks: where long lifetimes begin, and where older ones end.
   std::uint64_t long_at = 500;
   std::uint64_t old_at = 500;
-  // What it has made less what it has freed since the window began, in bytes: the most, and the least, below 0. Near to each other
-  // where a block is freed for each that is made.
+  // Bounds of the bytes it has allocated less the bytes it has freed since the window began: the maximum, and the minimum with its
+  // sign removed. They are near each other if the group frees a block for each one it allocates.
   std::uint64_t above = 0;
   std::uint64_t below = 0;
   bool operator==(const GroupActivity&) const = default;
 };
 
-// Whether a group's clock can tell the time in a window: hardly where it makes next to nothing of what it frees. All ticks do then.
+// Whether the clock of a group can tell the time in a window. It cannot if the group allocates far fewer blocks than it frees;
+// the ticks of all groups are its clock then.
 constexpr bool has_clock(std::uint64_t ticks, std::uint64_t frees) { return ticks > 0 && 4 * ticks >= frees; }
 
-// Stays of one group that another frees.
+// Lifetimes of one group that another group frees.
 struct RemoteFrees {
   std::uint64_t brief = 0;
   std::uint64_t old = 0;
@@ -112,36 +123,36 @@ using GroupPair = std::pair<std::uint32_t, std::uint32_t>;
 struct Window {
   std::uint64_t ticks = 0;
   std::uint64_t nanoseconds = 0;
-  std::uint64_t turns =
-      0;  // into how many of equal length its ticks fall: a few long ones, whatever short ones are between
+  // The effective number of turns: as many turns of equal length as would give the same mean length, weighed by ticks.
+  std::uint64_t turns = 0;
   std::array<GroupActivity, kGroups + 1>
-      parts{};                      // the last: bounds of all groups together, where there are several
-  std::vector<ClassActivity> rows;  // by class
-  std::map<GroupPair, RemoteFrees> handed;                                   // who began them, who frees them
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> resizes;  // from class, to class: how many
+      parts{};                              // the last: bounds of all groups together, if there are several
+  std::vector<ClassActivity> rows;          // by class
+  std::map<GroupPair, RemoteFrees> handed;  // group that begins the lifetimes, group that frees them
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> resizes;  // from class, to class: reallocs
 };
 
-// The end of a thread; what its number does after that is done by a new one.
+// The end of a thread. After it, a new thread takes over the number.
 struct ThreadEnd {
   std::uint32_t thread = 0;
   std::uint32_t window = 0;
   std::uint64_t at = 0;  // thousandths of its group's ticks in the window
 };
 
-// One large stay.
+// One lifetime of the script.
 struct Scripted {
   enum class Begin : std::uint8_t { kMalloc, kCalloc, kAligned, kFromClass, kFromScript };
   enum class End : std::uint8_t { kFree, kIntoClass, kIntoScript, kNeverFreed };
-  std::uint64_t tick = 0;    // at which it begins
-  std::uint64_t length = 0;  // ticks from there on, before which it ends
+  std::uint64_t tick = 0;    // at which it begins, of all ticks
+  std::uint64_t length = 0;  // ticks after its own until it ends
   std::uint64_t size = 0;
   Begin begin = Begin::kMalloc;
-  std::uint64_t begin_with = 0;  // alignment, class, or place in the script
+  std::uint64_t begin_with = 0;  // alignment, class, or index in the script
   End end = End::kNeverFreed;
-  std::uint64_t end_with = 0;  // class, or place in the script
+  std::uint64_t end_with = 0;  // class, or index in the script
   std::uint32_t thread = 0;
   std::uint32_t end_thread = 0;
-  std::uint64_t touched = kNever;  // bytes resident when it was freed; kNever: not known
+  std::uint64_t touched = kNever;  // bytes resident when it was freed; kNever if unknown
 };
 
 struct Model {
@@ -150,15 +161,15 @@ struct Model {
   std::uint64_t peak_live = 0;
   std::uint64_t events = 0;
   std::uint64_t allocations = 0;
-  std::uint64_t script_from = 0;  // bytes
+  std::uint64_t script_from = 0;  // bytes; lifetimes of this size and above may be in the script
   std::uint64_t sized_frees = 0;  // of 1000 frees
   std::uint32_t threads = 1;
-  bool shared_lengths = false;  // windows do not have their own mixtures of lengths any more
-  double stretch = 1;           // of the lengths of brief stays, where the model was scaled
+  bool shared_lengths = false;  // brief lifetimes have the same mixture of lengths in all windows
+  double stretch = 1;           // factor of the lengths of brief lifetimes, if the model was scaled
   std::vector<SizeClass> classes;
   std::vector<Window> windows;
   std::vector<Scripted> script;
-  std::vector<ThreadEnd> ends;  // by window
+  std::vector<ThreadEnd> ends;  // in order of windows
 };
 
 // One size class of a RandMallocModel.

@@ -110,7 +110,7 @@ class RandMallocSource : public trace::EventSource {
     auto [at, c] = turns_.top();
     turns_.pop();
     const MeanClass& mean = classes_[c];
-    // Each class takes its turns at equal distances.
+    // The allocations of each class are at equal distances.
     at += 1 / static_cast<double>(mean.count);
     if (at < 1) {
       turns_.push({at, c});

@@ -1,14 +1,16 @@
-// The kind of model GreenMalloc searched on, for comparison: for each size how often, and the mean lifetime; lifetimes drawn
-// about it as the sum of five uniforms (Irwin-Hall). No phases, no threads, no realloc (a realloc counts as a free and a malloc,
-// a lifetime of its own); what is never freed counts as freed at the end. rand_malloc itself takes a mean for each place in the
-// program that allocates, which a trace does not know; the size stands for it.
+// Fits and draws the kind of model that GreenMalloc searched on, for comparison: the count and the mean lifetime of each size.
+//
+// Lifetimes are drawn around the mean as the sum of five uniform numbers (Irwin-Hall). The model has no phases, no threads and no
+// realloc: a realloc counts as a free and a malloc, and a block that is never freed counts as freed at the end. rand_malloc itself
+// takes a mean for each call site. A trace does not know call sites, so the size stands for the site.
 #pragma once
 
 #include "fit.h"
 
 namespace heapwright::model {
 
-// At most `classes` sizes are told apart, those with most bytes; the rest go by quarters of a doubling.
+// Fits a model. The sizes with most bytes and most requests have classes of their own, others share one by quarters of a doubling.
+// The parameters are those of fit().
 bool fit_rand_malloc(const Opener& open, RandMallocModel& model, trace::Loss& loss, std::string& error);
 
 }  // namespace heapwright::model

@@ -7,9 +7,9 @@ namespace heapwright::model {
 
 namespace {
 
-constexpr double kMaxTicks = 1 << 30;  // of a window
+constexpr double kMaxTicks = 1 << 30;  // of one window
 
-// Rounds a row of numbers so that no sum of its first ones is off by more than a half.
+// Rounds a sequence of numbers so that no sum of its first numbers is off by more than 0.5.
 class Rounded {
  public:
   std::uint64_t next(double value) {
@@ -31,7 +31,7 @@ struct Carried {
   std::array<Rounded, kLifeBins> brief;
 };
 
-// `total` shared out as `parts` are.
+// Divides `total` in the proportions of `parts`.
 void share(std::array<std::uint64_t, kAgeBins>& parts, std::uint64_t total) {
   std::uint64_t sum = 0;
   for (const std::uint64_t part : parts) {
@@ -74,7 +74,7 @@ bool scale(Model& model, double heap, double time) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, Rounded> resizes;
   std::vector<std::uint64_t> old_begins{0};
   std::vector<std::uint64_t> new_begins{0};
-  std::size_t at = 0;  // in the script
+  std::size_t at = 0;  // index in the script
   for (Window& window : model.windows) {
     old_begins.push_back(old_begins.back() + window.ticks);
     double ticks = 0;
@@ -112,7 +112,7 @@ bool scale(Model& model, double heap, double time) {
     }
     new_begins.push_back(new_begins.back() + window.ticks);
   }
-  // A tick of before, where it is now: as far into the same window.
+  // The new tick of an old one: the same share of its window is over.
   const auto moved = [&](std::uint64_t tick) {
     const auto after = static_cast<std::size_t>(std::upper_bound(old_begins.begin(), old_begins.end(), tick) -
                                                 old_begins.begin());

@@ -1,6 +1,6 @@
-// A model of another size. `heap` multiplies how many stays there are at a time (and so live bytes, and with them events);
-// scripted stays, which are few, get larger instead of more. `time` multiplies the coming and going at the same live bytes: the
-// stays that come and end within a window, and of those that outlive theirs as many as are replaced by others.
+// Scales a model. `heap` multiplies how many lifetimes exist at a time, and so live bytes and events. The few lifetimes of the
+// script get larger instead of more. `time` multiplies the allocations and frees at the same live bytes: brief lifetimes, and
+// of the long ones as many as are replaced by others.
 #pragma once
 
 #include "model.h"

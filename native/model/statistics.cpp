@@ -8,7 +8,7 @@ using trace::Event;
 using trace::Kind;
 
 namespace {
-constexpr std::size_t kLargeSizes = 65536;  // distinct sizes from 64 KiB that are told apart
+constexpr std::size_t kLargeSizes = 65536;  // distinct sizes from 64 KiB that are counted
 }
 
 void Curve::add(std::uint64_t time, std::uint64_t live) {
@@ -62,7 +62,7 @@ void Statistics::add(const Event& event) {
   curve.add(duration, live_);
 }
 
-// What was alive until now was so since the last event. Times of different threads may be out of order by a little.
+// Adds the live bytes since the last event to the averages. Times of different threads may be slightly out of order.
 void Statistics::pass_time(std::uint64_t time) {
   if (time <= duration) {
     return;

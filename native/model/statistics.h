@@ -1,14 +1,15 @@
-// What is in a trace, counted in one pass: `heapwright info`. Memory grows with the objects alive at once and with the number of
-// threads, never with the number of events.
+// Counts the events and bytes of a trace in one pass, for `heapwright info`. Memory grows with the number of live objects and of threads, not
+// with the number of events.
 //
-// A tick is one request for memory: an allocation or a realloc. Lifetimes are counted in ticks, as they are in models: a clock
-// of the allocator's own, that runs the same on every machine.
+// A tick is one request for memory: an allocation or a realloc. Lifetimes are counted in ticks, as in models, because that clock
+// runs the same on every machine.
 //
-// Lower bounds. Blocks that are alive do not overlap and do not move, so at any moment an allocator holds at least the bytes the
-// program asked for; with every block on a boundary of 16 bytes (what malloc promises for any type; an allocator may give a
-// block of 8 bytes or less weaker alignment and save there) at least the sum of sizes rounded up to 16; and as these lie in
-// whole pages, at least that sum rounded up to pages. No allocator can be below; that one can reach it is not said, for who
-// cannot move blocks cannot close every hole. Resident memory can be below where a program does not touch all it asks for.
+// Lower bounds. Live blocks do not overlap and do not move. So at any moment an allocator holds at least the bytes that the program
+// has requested. If each block is on a boundary of 16 bytes, which malloc promises for any type, it holds at least the sum of the
+// sizes rounded up to 16. (An allocator may give blocks of 8 bytes or less a weaker alignment and save memory there.) These bytes
+// lie in whole pages, so it holds at least that sum rounded up to pages. No allocator can be below these bounds. Whether one can
+// reach them is another question, because an allocator that cannot move blocks cannot close every hole. Resident memory can be
+// below the bounds if the program does not touch all memory that it requests.
 #pragma once
 
 #include <array>
@@ -21,11 +22,11 @@
 
 namespace heapwright::model {
 
-inline constexpr std::uint64_t kGranule = 16;  // alignment every block is taken to have
+inline constexpr std::uint64_t kGranule = 16;  // the assumed alignment of every block
 inline constexpr std::uint64_t kLargeBlock =
-    65536;  // from here on it is asked how much of a block is touched
+    65536;  // the touched bytes of blocks from this size on are counted
 
-// A block's size if it is large, else 0.
+// The size of a block if it is large, otherwise 0.
 constexpr std::uint64_t large_part(std::uint64_t size) { return size < kLargeBlock ? 0 : size; }
 
 // Bin of a number: 0 for 0, else 1 + floor(log2 n), so bin b > 0 holds [2^(b-1), 2^b).
@@ -38,7 +39,7 @@ constexpr unsigned log_bin(std::uint64_t n) {
 }
 constexpr std::uint64_t bin_low(unsigned bin) { return bin == 0 ? 0 : std::uint64_t{1} << (bin - 1); }
 
-// What a block takes of an allocator that aligns to 16: one granule even for malloc(0), for its pointer must be its own.
+// The bytes that a block takes of an allocator that aligns to 16 bytes. malloc(0) takes a granule too, because its pointer must be unique.
 constexpr std::uint64_t rounded(std::uint64_t size) {
   return size <= kGranule ? kGranule : (size + kGranule - 1) / kGranule * kGranule;
 }
@@ -53,14 +54,14 @@ struct Amount {
 };
 using Histogram = std::array<Amount, 65>;
 
-// The course of live bytes in at most kPoints pieces of equally many events; where there are more, neighbours become one.
+// Live bytes over the trace, in at most kPoints points of equally many events. When it has more, neighbours are merged.
 class Curve {
  public:
   static constexpr std::size_t kPoints = 512;
   struct Point {
-    std::uint64_t time = 0;  // nanoseconds, at its last event
+    std::uint64_t time = 0;  // nanoseconds, of its last event
     std::uint64_t live = 0;  // bytes, after its last event
-    std::uint64_t peak = 0;  // bytes, the most within it
+    std::uint64_t peak = 0;  // bytes, the maximum within the point
     std::uint64_t events = 0;
   };
   void add(std::uint64_t time, std::uint64_t live);
@@ -68,15 +69,15 @@ class Curve {
 
  private:
   std::vector<Point> points_;
-  std::uint64_t width_ = 1;  // events a point
+  std::uint64_t width_ = 1;  // events of a full point
 };
 
 struct ThreadCounts {
   std::uint64_t events = 0;
   std::uint64_t allocations = 0;
   std::uint64_t frees = 0;
-  std::uint64_t remote_frees = 0;  // of blocks another thread made
-  std::uint64_t bytes = 0;         // asked for
+  std::uint64_t remote_frees = 0;  // of blocks that another thread allocated or last resized
+  std::uint64_t bytes = 0;         // requested
   std::uint64_t first = 0;         // nanoseconds
   std::uint64_t last = 0;
 };
@@ -89,10 +90,10 @@ class Statistics {
 
   struct Block {
     std::uint64_t size = 0;
-    std::uint64_t tick = 0;     // when it was made
-    std::uint64_t changed = 0;  // the tick at which it got its size
+    std::uint64_t tick = 0;     // of its allocation
+    std::uint64_t changed = 0;  // the tick of its last allocation or realloc
     std::uint64_t time = 0;
-    std::uint32_t thread = 0;  // that made or last resized it
+    std::uint32_t thread = 0;  // that allocated or last resized it
     std::uint32_t resizes = 0;
   };
 
@@ -100,28 +101,28 @@ class Statistics {
   std::array<std::uint64_t, 16> kinds{};
   std::uint64_t ticks = 0;
   std::uint64_t duration = 0;     // nanoseconds, of the last event
-  std::uint64_t asked_bytes = 0;  // by allocations and, where they grow, reallocs
-  std::uint64_t strays = 0;       // events that speak of an object that is not alive
+  std::uint64_t asked_bytes = 0;  // requested by allocations, and by the growth of reallocs
+  std::uint64_t strays = 0;       // events of objects that are not live
   Histogram sizes{};              // of allocations and reallocs
   Histogram lifetimes{};          // of freed objects, in ticks
   Histogram lifetimes_ns{};
-  Histogram chain_lengths{};  // objects resized at least once, by how often; bytes: their last size
+  Histogram chain_lengths{};  // resized objects, by number of reallocs; bytes: their last sizes
   std::map<std::uint64_t, std::uint64_t> alignments;
   Amount remote_frees;
   Amount resized_up;
   Amount resized_down;
-  Amount large_freed;  // blocks of 64 KiB and more whose touched part is known
+  Amount large_freed;  // freed blocks of 64 KiB and more whose touched bytes are known
   std::uint64_t large_touched = 0;
   std::uint64_t largest = 0;  // bytes
   std::uint64_t peak_live = 0;
   std::uint64_t peak_time = 0;
   std::uint64_t peak_event = 0;
-  std::uint64_t peak_tick = 0;  // ticks before the peak was reached, the one that reached it included
+  std::uint64_t peak_tick = 0;  // ticks up to the peak, with the tick that reached it
   std::uint64_t peak_objects = 0;
   std::uint64_t peak_rounded = 0;
   std::uint64_t peak_resident = 0;
-  // Of the large blocks that were live at the peak: bytes not known to have been resident. Such a block counts until it
-  // ends, or the process does, with a known touched part, and with the size it had at the peak.
+  // Bytes of large blocks, live at the peak, that are not known to have been resident. All bytes of such a block count, with its size at
+  // the peak, until the block or the process ends and the trace tells how many bytes were touched.
   std::uint64_t peak_untouched = 0;
   Curve curve;
   std::vector<ThreadCounts> threads;
@@ -131,7 +132,7 @@ class Statistics {
   std::uint64_t live() const { return live_; }
   std::uint64_t live_objects() const { return blocks_.size(); }
   std::uint64_t rounded_live() const { return rounded_; }
-  // Averages over time, in bytes; where the trace has no times, over events.
+  // Averages over time, in bytes; over events if the trace has no times.
   double mean_live() const;
   double mean_rounded() const;
   double mean_pages() const;
@@ -140,7 +141,8 @@ class Statistics {
     return (bytes + page_size_ - 1) / page_size_ * page_size_;
   }
   trace::LiveTable<Block>& blocks() { return blocks_; }
-  // The sizes most often asked for, most frequent first: size, count. Exact below 64 KiB; above, of the first 64 Ki sizes seen.
+  // The most frequently requested sizes, most frequent first: size, count. Exact below 64 KiB; above, only the first 65536 distinct
+  // sizes are counted.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> top_sizes(std::size_t limit);
 
  private:

@@ -10,10 +10,10 @@ namespace heapwright::model {
 
 namespace {
 
-// Fewer bursts than this share of ticks: what is freed together is freed at those times.
+// If there are fewer bursts than this share of the ticks, frees are scheduled at the times of bursts.
 constexpr double kBursty = 0.25;
 
-// Brief stays that are as all of their class: by the class's lengths, as far as these fit into the window.
+// Distributes the brief lifetimes of the bin kAsClass over bins, by the lengths of the class that fit into the window.
 void spread(ClassActivity& row, const SizeClass& c, std::uint64_t ticks) {
   const std::uint64_t all = row.brief[kAsClass];
   row.brief[kAsClass] = 0;
@@ -37,24 +37,24 @@ void spread(ClassActivity& row, const SizeClass& c, std::uint64_t ticks) {
   }
 }
 
-// A part of 1 spread evenly, bent so that its mean is `mean` thousandths. Rising to the end for a late mean, and the mirror image
-// for an early one: where blocks come and go steadily, begins of the one and ends of the other add up to a level.
+// Bends an evenly spread position from 0 to 1 so that the mean is `mean` thousandths. The density rises to the end for a late mean,
+// and is the mirror image for an early one. So if blocks come and go steadily, begins and ends cancel at all times.
 double bent(double part, std::uint64_t mean) {
   const double about = std::clamp(static_cast<double>(mean) / 1000, 0.001, 0.999);
   return about >= 0.5 ? std::pow(part, 1 / about - 1) : 1 - std::pow(1 - part, 1 / (1 - about) - 1);
 }
 
-// The i-th of `count` places.
+// A position in the i-th of `count` equal parts of the window.
 double position(std::uint64_t i, std::uint64_t count, Rng& rng) {
   return (static_cast<double>(i) + rng.uniform()) / static_cast<double>(count);
 }
 
-// Who gets the next of many, where some are to have a share each and nobody the rest: evenly.
+// Deals a sequence out evenly to sharers with a share each; the rest goes to nobody.
 class Shares {
  public:
   void add(std::uint32_t who, double share) { all_.push_back({who, share, 0}); }
   bool empty() const { return all_.empty(); }
-  // `nobody` where it is nobody's.
+  // Returns who gets the next item; `nobody` if it belongs to the rest.
   std::uint32_t next(std::uint32_t nobody) {
     Sharer* best = nullptr;
     double left = 1;
@@ -83,11 +83,19 @@ class Shares {
   std::vector<Sharer> all_;
 };
 
-// ThreadNumbers one class and lifetime of brief stays.
-void place_brief(std::vector<ScheduledBegin>& begins, const GroupActivity& part_of_group, std::uint64_t count,
+// Schedules the brief lifetimes of one class and one bin of lengths.
+//   begins          receives them
+//   activity        the activity of the group in the window
+//   count           of lifetimes
+//   ticks           of the group in the window
+//   size_class      their class
+//   bin, mean       their bin, and the mean length in thousandths of it
+//   stretch         factor of lengths
+//   rng             draws
+void place_brief(std::vector<ScheduledBegin>& begins, const GroupActivity& activity, std::uint64_t count,
                  double ticks, std::uint32_t size_class, unsigned bin, std::uint64_t mean, double stretch,
                  Rng& rng) {
-  const auto bursts = static_cast<double>(part_of_group.brief_bursts);
+  const auto bursts = static_cast<double>(activity.brief_bursts);
   const bool bursty = bursts > 0 && bursts < kBursty * ticks;
   const double low = static_cast<double>(bin_low(bin)) * (bin == 0 ? 1 : stretch);
   const std::size_t first = begins.size();
@@ -96,7 +104,7 @@ void place_brief(std::vector<ScheduledBegin>& begins, const GroupActivity& part_
     begins.push_back({0, size_class, kNoClass,
                       static_cast<std::uint32_t>(std::min(length, std::max(0.0, ticks - 1))), 0, 0});
   }
-  // Lengths and places are spread each by itself, so they are matched by chance.
+  // Lengths and positions are spread independently, so match them at random.
   for (std::size_t i = begins.size() - first; i > 1; --i) {
     std::swap(begins[first + i - 1], begins[first + rng.below(i)]);
   }
@@ -104,10 +112,10 @@ void place_brief(std::vector<ScheduledBegin>& begins, const GroupActivity& part_
     ScheduledBegin& begin = begins[first + i];
     const double part = position(i, count, rng);
     const double length = static_cast<double>(begin.length) / ticks;
-    // A stay much shorter than the time between two bursts is freed on its own.
+    // A lifetime much shorter than the time between two bursts ends by itself.
     if (bursty && length * bursts > 0.125) {
       const double earliest =
-          std::min(std::ceil(length * bursts), bursts);  // the first burst that can be its end
+          std::min(std::ceil(length * bursts), bursts);  // the first burst at which it can end
       const double burst = earliest + std::floor(part * (bursts - earliest + 1));
       begin.until = static_cast<float>(std::min(burst, bursts) / bursts);
       begin.at = static_cast<float>(std::max(0.0, static_cast<double>(begin.until) - length - 0.5 / ticks));
@@ -117,7 +125,7 @@ void place_brief(std::vector<ScheduledBegin>& begins, const GroupActivity& part_
   }
 }
 
-// Of a class's stays some are resized from others: they are chosen evenly.
+// Chooses evenly which lifetimes of a class begin by realloc.
 void mark_resizes(WindowSchedule& schedule, const Window& window) {
   if (window.resizes.empty()) {
     return;
@@ -136,7 +144,7 @@ void mark_resizes(WindowSchedule& schedule, const Window& window) {
   }
 }
 
-// How much each group does in a window.
+// Numbers of lifetimes of each group in a window.
 struct Sums {
   std::array<std::uint64_t, kGroups> begins{};
   std::array<std::uint64_t, kGroups> briefs{};

@@ -50,7 +50,7 @@ void WindowsSource::run_window(Window& window) {
   ++window_;
 }
 
-// Schedules a window and tells the parts what it holds.
+// Schedules a window and prepares the parts for it.
 void WindowsSource::start_window(Window& window) {
   spread_lengths(window, model_.classes, model_.stretch);
   schedule_ = schedule_window(window, model_.classes, model_.stretch, rng_);
@@ -84,7 +84,7 @@ void WindowsSource::start_window(Window& window) {
   }
 }
 
-// Runs one tick: ends what is over, and begins one lifetime, of the script or of the group whose turn it is.
+// Runs one tick: ends the lifetimes that are over, and begins one lifetime, of the script or of the group whose turn it is.
 void WindowsSource::run_tick(std::uint64_t rank, Turns& turns) {
   rank_ = rank;
   events_.set_progress(ticks_ == 0 ? 0
@@ -167,7 +167,7 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
   }
 }
 
-// Does what the window still owes at its end.
+// Makes the begins and ends that the window still owes.
 void WindowsSource::end_window() {
   if (ticks_ > 0) {
     events_.set_progress(1);
@@ -326,7 +326,7 @@ void WindowsSource::end_thread(std::uint32_t thread) {
   events_.end_thread(thread);
 }
 
-// Writes what is known of the touched bytes of large blocks that are never freed, and ends all threads but the first.
+// Writes the touched bytes of large blocks that are never freed, if known, and ends all threads but the first.
 void WindowsSource::finish() {
   const std::uint32_t thread = events_.some_thread();
   const auto add_touched = [&](std::uint64_t object, std::uint64_t bytes) {
