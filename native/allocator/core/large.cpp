@@ -161,11 +161,7 @@ bool Large::free(void* block, std::uint64_t random) {
     if (!quarantine_.is_seeded()) {
       quarantine_.seed(random);
     }
-    unmap(quarantine_.put({.address = block, .bytes = bytes + guard_bytes()}));
-    for (Mapping old = quarantine_.evict(kMaxQuarantinedBytes); old.bytes != 0;
-         old = quarantine_.evict(kMaxQuarantinedBytes)) {
-      unmap(old);
-    }
+    quarantine_.add({.address = block, .bytes = bytes + guard_bytes()}, kMaxQuarantinedBytes, unmap);
     return true;
   }
   if (kept_count_ == kMaxKept) {
@@ -176,17 +172,9 @@ bool Large::free(void* block, std::uint64_t random) {
   return true;
 }
 
-void Large::empty_quarantine() {
-  for (Mapping old = quarantine_.evict(0); old.bytes != 0; old = quarantine_.evict(0)) {
-    unmap(old);
-  }
-}
+void Large::empty_quarantine() { quarantine_.evict_all(0, unmap); }
 
-void Large::unmap(const Mapping& mapping) {
-  if (mapping.bytes != 0) {
-    platform::unmap(mapping.address, mapping.bytes);
-  }
-}
+void Large::unmap(const Mapping& mapping) { platform::unmap(mapping.address, mapping.bytes); }
 
 std::size_t Large::drop_oldest() {
   if (kept_count_ == 0) {

@@ -1,8 +1,11 @@
-// What all heaps of a process share: the region, the large blocks, and the lock around them. It is taken for
-// a superblock, a span or a large block, never for a block; while the process has one thread, not at all.
+// The state that all heaps of a process share: the region, the large blocks, the hardening keys, and one lock.
+//
+// A heap takes the lock to obtain or return a superblock, a span or a large block, never for a single block.
+// While the process has one thread, nobody takes it.
 #pragma once
 
 #include "../platform/platform.h"
+#include "fault.h"
 #include "hardening.h"
 #include "large.h"
 #include "quarantine.h"
@@ -13,14 +16,32 @@ namespace heapwright::alloc {
 struct Pool {
   Region region;
   Large large;
-  Hardening hardening;                        // one set of secrets for all: links go from heap to heap
-  std::size_t quarantine_bytes = 128 * 1024;  // of a hardened heap's freed blocks
-  static constexpr std::size_t kSpanQuarantineFactor = 9;  // so many times as much of spans, for all heaps
+  Hardening hardening;  // one set of keys for all heaps, because blocks and their links move between heaps
+  std::size_t quarantine_bytes = 128 * 1024;  // how much each hardened heap keeps in quarantine
+  // The quarantine of spans, shared by all heaps, holds this many times `quarantine_bytes`.
+  static constexpr std::size_t kSpanQuarantineFactor = 9;
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
-  bool threaded = false;    // set while there is one thread, never unset
-  std::uint32_t forks = 0;  // behind us
+  bool threaded = false;            // set while there is still one thread, and never cleared
+  std::uint32_t forks = 0;          // how many forks lie between the first process and this one
+  FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
+  void report(const void* address, Fault fault) const {
+    if (on_fault != nullptr) {
+      on_fault(address, fault);
+    }
+  }
+
+  // Chooses keys and switches guard pages on, once, before the process gets its first memory of any kind: no block, and
+  // so no encoded link, exists yet. Only hardened builds call it. The caller holds the lock.
+  void start_hardening() {
+    if (!large.guards) {
+      hardening.start();
+      region.settings.guards = large.guards = true;
+    }
+  }
+
+  // Holds the lock if the process has threads.
   class Guard {
    public:
     explicit Guard(Pool& pool) : pool_(pool), held_(pool.threaded) {

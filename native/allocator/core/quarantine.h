@@ -45,6 +45,21 @@ class Quarantine {
     }
     return {};
   }
+  // Puts an item in, and calls f(item) for each item that leaves so that at most `max_bytes` remain.
+  template <class F>
+  void add(Item item, std::size_t max_bytes, F f) {
+    if (const Item old = put(item); kBytesOf(old) != 0) {
+      f(old);
+    }
+    evict_all(max_bytes, f);
+  }
+  // Calls f(item) for each item that leaves so that at most `max_bytes` remain.
+  template <class F>
+  void evict_all(std::size_t max_bytes, F f) {
+    for (Item old = evict(max_bytes); kBytesOf(old) != 0; old = evict(max_bytes)) {
+      f(old);
+    }
+  }
   template <class F>
   void each(F f) const {
     for (const Item& item : slots_) {

@@ -29,6 +29,17 @@
 
 namespace heapwright::alloc {
 
+// Blocks of one superblock, linked, on their way to its remote queue.
+struct RemoteFreeBatch {
+  Superblock* superblock = nullptr;  // nullptr: the batch is empty
+  Block* first = nullptr;            // the most recently added block
+  Block* last = nullptr;
+  std::uint32_t count = 0;
+  std::uint32_t bytes = 0;
+  std::uint32_t size = 0;        // of a block; copied from the superblock's description
+  std::uint32_t reciprocal = 0;  // likewise
+};
+
 // `Word` is another than std::atomic only in the test that explores all orders of its steps.
 template <class Word>
 class BasicRemoteQueue {

@@ -102,6 +102,12 @@ inline Kind kind_of(const Superblock* superblock) {
   return kind;
 }
 
+// Returns whether a span begins at `address`, which lies in the superblock's memory.
+inline bool begins_span(const Superblock* superblock, const void* address) {
+  return index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan &&
+         memory_of(superblock) == address;
+}
+
 // As quarantines count them; 0 for none.
 inline std::size_t block_bytes(Block* const& block) {
   return block == nullptr ? 0 : superblock_of(block)->size;

@@ -21,7 +21,7 @@
 #include <cstdint>
 #include <new>
 
-#include "heap.h"
+#include "heap_slow_paths.h"
 
 namespace heapwright::alloc {
 
@@ -48,7 +48,6 @@ class ThreadHeaps {
   // better: what asks first is told last of a fork, when nobody else's handler is left to wait for anything. May allocate.
   void register_handlers();
 
-  void (*on_fault)(const void* address, Fault fault) = nullptr;
   std::size_t cache_bytes_per_class = 0;  // 0: as configured
 
  private:
@@ -159,7 +158,6 @@ Heap<C>* ThreadHeaps<C>::create_heap(std::uint32_t number) {
 template <Configuration C>
 Heap<C>* ThreadHeaps<C>::construct_heap(void* memory, std::uint32_t number) {
   auto* const heap = new (memory) Heap<C>(pool_, number);
-  heap->on_fault = on_fault;
   heap->keep_in_child();
   if (cache_bytes_per_class != 0) {
     heap->set_cache_bytes(cache_bytes_per_class);
@@ -182,7 +180,6 @@ void ThreadHeaps<C>::register_handlers() {
     return;
   }
   instance_ = this;
-  shared_.on_fault = on_fault;
   pthread_key_create(&key_, on_thread_exit);
   pthread_atfork([] { instance_->before_fork(); }, [] { instance_->after_fork(false); },
                  [] { instance_->after_fork(true); });

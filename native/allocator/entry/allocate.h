@@ -21,7 +21,7 @@
 #include <cstring>
 
 #include "../core/config.h"
-#include "../core/heap.h"
+#include "../core/free_list.h"
 #include "../platform/platform.h"
 
 namespace heapwright::alloc::entry {

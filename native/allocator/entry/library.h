@@ -189,13 +189,12 @@ void Library<C>::start(const char* variable, const char* text) {
     settings.huge_pages = options.huge_pages == Options::Huge::kNever ? platform::HugePages::kNever
                                                                       : platform::HugePages::kAlways;
   }
-  first_heap_.on_fault = threads_.on_fault = complain;
+  pool_.on_fault = complain;
   threads_.register_handlers();
   if (options.cache_bytes_per_class != 0) {
     threads_.cache_bytes_per_class = options.cache_bytes_per_class;
     with_heap([&](Heap<C>& heap) { heap.set_cache_bytes(options.cache_bytes_per_class); });
   }
-  with_heap([](Heap<C>& heap) { heap.on_fault = complain; });
   only_report_ = options.report;
   mismatch_ = options.mismatch;
   pool_.quarantine_bytes = options.quarantine;

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/heap.h"
+#include "core/heap_slow_paths.h"
 
 namespace heapwright::alloc::test {
 
@@ -81,7 +81,7 @@ class HeapTest : public testing::Test {
   HeapTest() {
     reports.clear();
     now_ms = 1'000'000;
-    heap.on_fault = report;
+    pool.on_fault = report;
     heap.region().settings.clock = test_clock;
     heap.region().settings.huge_pages = platform::HugePages::kNever;
   }

@@ -22,7 +22,7 @@
 #include <map>
 #include <memory>
 
-#include "core/heap.h"
+#include "core/heap_slow_paths.h"
 #include "input.h"
 
 namespace heapwright::fuzz {
@@ -48,6 +48,7 @@ class Heaps {
   explicit Heaps(unsigned flags) : limited_((flags & 2) != 0) {
     now_ms = 1'000'000;
     faults = 0;
+    pool_.on_fault = [](const void*, Fault) { ++faults; };
     Region::Settings& settings = pool_.region.settings;
     settings.clock = [] { return now_ms; };
     settings.huge_pages = platform::HugePages::kNever;
@@ -94,7 +95,6 @@ class Heaps {
 
   std::unique_ptr<Heap<C>> make(std::uint32_t number) {
     auto heap = std::make_unique<Heap<C>>(pool_, number);
-    heap->on_fault = [](const void*, Fault) { ++faults; };
     heap->keep_in_child();
     return heap;
   }

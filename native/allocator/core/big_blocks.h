@@ -1,0 +1,274 @@
+// Blocks above the largest size class: spans of superblocks up to 1 MiB, and large blocks with a mapping of their own.
+//
+// They belong to no heap: all functions work on the pool and take its lock. After them a heap must call
+// ThreadCache::update_region_bounds(), because the region may have begun or grown.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "block_marks.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+class BigBlocks {
+ public:
+  constexpr explicit BigBlocks(Pool& pool) : pool_(&pool) {}
+
+  struct Allocated {
+    void* block = nullptr;    // nullptr: out of memory
+    bool reads_zero = false;  // nobody has used this memory since the kernel gave it
+  };
+  // Allocates a span for at most kLargestSpanBytes. It is aligned to a superblock.
+  Allocated allocate_span(std::size_t bytes);
+  // Allocates a mapping. `alignment` is a power of two. `zero`: memory that reads as zero is preferred.
+  Allocated allocate_large(std::size_t bytes, std::size_t alignment, bool zero);
+  // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block begins there; `fault`
+  // then says what is wrong.
+  bool free_span(void* address, Fault& fault, FreedAs freed_as);
+  // Frees a block outside the region, likewise.
+  bool free_large(void* address, Fault& fault, FreedAs freed_as);
+  // Returns the usable bytes of a span or a large block, or 0 if none begins at `address`.
+  [[nodiscard]] std::size_t usable(const void* address) const;
+  // Resizes a span in place, or a large block by its mapping, which may move. Returns nullptr if neither is possible: the
+  // caller copies. The caller holds the pool's lock. `origin`: what the resized block's mark says.
+  void* resize(void* address, std::size_t bytes, Origin origin);
+  // Returns all free memory to the kernel. Returns whether there was any.
+  bool trim();
+  // Returns to the kernel the address space that is free at the end of the region.
+  void shrink_region() {
+    const Pool::Guard guard(*pool_);
+    pool_->region.shrink();
+  }
+
+ private:
+  // Bytes of a span that the program does not get: the canary of a hardened build.
+  static constexpr std::size_t kCanaryBytes = C::kSecure ? Hardening::kEndBytes : 0;
+  // The bytes of a span that the program may use: whole pages.
+  static std::size_t span_size(std::size_t bytes) {
+    return round_up(std::max(bytes + kCanaryBytes, std::size_t{1}), platform::page_size());
+  }
+  static std::size_t superblocks_for(std::size_t bytes) {
+    return std::max((bytes + kCanaryBytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
+  }
+  void after_large_change();
+  bool claim_span(Superblock* span);
+  void quarantine_span(Superblock* span);
+  void release_from_quarantine(Superblock* span);
+
+  Pool* pool_;
+};
+
+template <Configuration C>
+typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) {
+  const std::size_t count = superblocks_for(bytes);
+  const Pool::Guard guard(*pool_);
+  if constexpr (C::kSecure) {
+    pool_->start_hardening();
+  }
+  Superblock* const first = pool_->region.take(count);
+  if (first == nullptr) {
+    return {};
+  }
+  join(first, count, span_size(bytes));
+  void* const block = memory_of(first);
+  if constexpr (C::kSecure) {
+    // Of a long span only as much is checked as of the longest block with a class.
+    if (pool_->hardening.wipes &&
+        !Hardening::is_wiped(block, std::min(kSuperblockBytes, std::size_t{first->size}))) {
+      pool_->report(block, Fault::kWriteAfterFree);
+    }
+    mark_span<C>(*pool_, first, std::max(bytes, std::size_t{1}), Origin::kMalloc);
+  }
+  return {block, pool_->region.last_was_clean()};
+}
+
+template <Configuration C>
+typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::size_t alignment,
+                                                              bool zero) {
+  const Pool::Guard guard(*pool_);
+  if constexpr (C::kSecure) {
+    pool_->start_hardening();
+  }
+  Region& region = pool_->region;
+  Large& large = pool_->large;
+  if (region.bytes() + large.bytes() + large.kept_bytes() + bytes > region.settings.limit_bytes) {
+    return {};
+  }
+  void* const block = large.allocate(bytes, alignment, zero);
+  if (block == nullptr) {
+    return {};
+  }
+  if constexpr (C::kSecure) {
+    large.describe(block, std::max(bytes, std::size_t{1}), Origin::kMalloc, pool_->hardening);
+  }
+  const bool reads_zero = large.last_was_clean();
+  if (reads_zero) {
+    region.count_reused(bytes);
+  }
+  after_large_change();
+  return {block, reads_zero};
+}
+
+template <Configuration C>
+bool BigBlocks<C>::free_large(void* address, Fault& fault, [[maybe_unused]] FreedAs freed_as) {
+  if constexpr (C::kSecure) {
+    const Hardening::Mark mark = mark_of(*pool_, address);
+    if (mark.bytes != 0 && !mark.intact) {
+      pool_->report(address, Fault::kOverrun);
+      return true;
+    }
+    check_freed_as(*pool_, address, mark, freed_as);
+  }
+  const Pool::Guard guard(*pool_);
+  Large& large = pool_->large;
+  if (!large.free(address, C::kSecure && pool_->quarantine_bytes != 0 ? pool_->hardening.random() | 1U : 0)) {
+    fault = Fault::kForeign;
+    return false;
+  }
+  after_large_change();
+  for (std::size_t left = pool_->region.excess(); left > 0 && large.kept_bytes() > 0;) {
+    const std::size_t dropped = large.drop_oldest();
+    pool_->region.count_purged(dropped);
+    after_large_change();
+    left -= std::min(left, dropped / kSuperblockBytes);
+  }
+  return true;
+}
+
+template <Configuration C>
+bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] FreedAs freed_as) {
+  Superblock* const superblock = superblock_of(address);
+  if (!begins_span(superblock, address)) {
+    const bool free = superblock->kind == Kind::kFree || superblock->kind == Kind::kQuarantined;
+    fault = index_in_chunk(superblock) != 0 && free ? Fault::kDoubleFree : Fault::kInterior;
+    return false;
+  }
+  if constexpr (C::kSecure) {
+    const Hardening::Mark mark = mark_of(*pool_, address);
+    if (!mark.intact) {
+      pool_->report(address, Fault::kOverrun);
+      return true;
+    }
+    if (!claim_span(superblock)) {
+      pool_->report(address, Fault::kDoubleFree);
+      return true;
+    }
+    check_freed_as(*pool_, address, mark, freed_as);
+    wipe_superblocks<C>(*pool_, superblock, superblock->length);
+    const Pool::Guard guard(*pool_);
+    quarantine_span(superblock);
+    return true;
+  }
+  const Pool::Guard guard(*pool_);
+  pool_->region.give(superblock, superblock->length);
+  return true;
+}
+
+template <Configuration C>
+std::size_t BigBlocks<C>::usable(const void* address) const {
+  if (!pool_->region.contains(address)) {
+    const Pool::Guard guard(*pool_);
+    return pool_->large.usable(address);
+  }
+  const Superblock* const superblock = superblock_of(address);
+  return begins_span(superblock, address) ? superblock->size : 0;
+}
+
+template <Configuration C>
+void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
+  Region& region = pool_->region;
+  Large& large = pool_->large;
+  if (!region.contains(address)) {
+    if (bytes <= kLargestSpanBytes / 2 || bytes > PTRDIFF_MAX) {
+      return nullptr;
+    }
+    const std::size_t others = region.bytes() + large.bytes() - large.usable(address);
+    if (others + bytes > region.settings.limit_bytes) {
+      return nullptr;
+    }
+    void* const block = large.resize(address, bytes);
+    if (C::kSecure && block != nullptr) {
+      large.describe(block, bytes, origin, pool_->hardening);
+    }
+    after_large_change();
+    return block;
+  }
+  Superblock* const superblock = superblock_of(address);
+  if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes || !begins_span(superblock, address)) {
+    return nullptr;
+  }
+  const std::size_t wanted = superblocks_for(bytes);
+  const std::size_t length = superblock->length;
+  if (wanted > length) {
+    if (!region.grow(superblock, length, wanted)) {
+      return nullptr;
+    }
+  } else if (wanted < length) {
+    wipe_superblocks<C>(*pool_, superblock + wanted, length - wanted);
+    region.give(superblock + wanted, length - wanted);
+  }
+  join(superblock, wanted, span_size(bytes));
+  mark_span<C>(*pool_, superblock, bytes, origin);
+  return address;
+}
+
+template <Configuration C>
+bool BigBlocks<C>::trim() {
+  const Pool::Guard guard(*pool_);
+  if constexpr (C::kSecure) {
+    pool_->quarantined_spans.evict_all(0, [this](Superblock* span) { release_from_quarantine(span); });
+    pool_->large.empty_quarantine();
+  }
+  bool any = pool_->region.purge_all();
+  while (pool_->large.drop_oldest() > 0) {
+    any = true;
+  }
+  after_large_change();
+  return any;
+}
+
+// Tells the region how much memory large blocks hold now: it counts towards the limit and against what free superblocks
+// may hold.
+template <Configuration C>
+void BigBlocks<C>::after_large_change() {
+  pool_->region.large_bytes = pool_->large.bytes();
+  pool_->region.kept_bytes = pool_->large.kept_bytes();
+  pool_->region.purge_excess();
+}
+
+// Marks a span as freed. If several threads free one span at the same time, only the first gets true.
+template <Configuration C>
+bool BigBlocks<C>::claim_span(Superblock* span) {
+  const Pool::Guard guard(*pool_);
+  if (span->kind != Kind::kSpan) {
+    return false;
+  }
+  set_kind(span, Kind::kQuarantined);
+  return true;
+}
+
+// Puts a claimed span into quarantine. The caller holds the pool's lock.
+template <Configuration C>
+void BigBlocks<C>::quarantine_span(Superblock* span) {
+  const std::size_t max_bytes = Pool::kSpanQuarantineFactor * pool_->quarantine_bytes;
+  auto& spans = pool_->quarantined_spans;
+  if (span_bytes(span) > max_bytes) {
+    pool_->region.give(span, span->length);
+    return;
+  }
+  if (!spans.is_seeded()) {
+    spans.seed(pool_->hardening.random());
+  }
+  spans.add(span, max_bytes, [this](Superblock* old) { release_from_quarantine(old); });
+}
+
+template <Configuration C>
+void BigBlocks<C>::release_from_quarantine(Superblock* span) {
+  check_wiped(*pool_, memory_of(span), span_bytes(span));
+  pool_->region.give(span, span->length);
+}
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,127 @@
+// The blocks of one superblock: describes a new superblock, carves blocks from its unused memory, splits its free list.
+//
+// These functions have no state. Their caller owns the superblock and keeps its `free_count`.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "free_list.h"
+#include "size_classes.h"
+
+namespace heapwright::alloc {
+
+// Linked blocks and how many there are.
+struct BlockChain {
+  Block* first = nullptr;
+  std::size_t count = 0;
+};
+
+// Returns whether a block of the superblock begins at `address`. In granules of 16 bytes, with r = ⌈2³²/size⌉: the low
+// half of offset·r is at most the offset, and so below 2¹⁶, for a multiple of the size, and at least r > 2¹⁶ for
+// everything else.
+inline bool begins_block(std::uint32_t reciprocal, const void* address) {
+  const auto offset =
+      static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address) % kSuperblockBytes);
+  return offset / 16 * reciprocal < kSuperblockBytes && offset % 16 == 0;
+}
+
+// Returns whether the superblock can still hand out a block: a free one, an uncarved one or one on a purged page.
+inline bool has_blocks(const Superblock* superblock) {
+  return superblock->free != nullptr || superblock->carved < superblock->capacity ||
+         superblock->purged_pages != 0;
+}
+
+// Describes a superblock just taken from the region as one of blocks of `size` bytes, none of them carved. The purger
+// has left `purged_pages` 0 when the superblock was returned.
+inline void describe_superblock(Superblock* superblock, std::size_t class_number, std::size_t size) {
+  superblock->free = nullptr;
+  store_shared(superblock->free_count, 0U);
+  store_shared(superblock->carved, 0U);
+  superblock->capacity = static_cast<std::uint32_t>(kSuperblockBytes / size);
+  store_shared(superblock->size, static_cast<std::uint32_t>(size));
+  superblock->reciprocal =
+      static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
+  superblock->number = static_cast<std::uint8_t>(class_number);
+  superblock->current = false;
+  set_kind(superblock, Kind::kBlocks);
+}
+
+// A hardened build carves at least this many blocks at a time: enough for an order that nobody can guess.
+template <Configuration C>
+inline constexpr std::size_t kMinCarved =
+    C::kSecure ? std::min(std::size_t{8}, std::size_t{C::kCacheBlocksPerClass}) : 1;
+
+// Links `count` neighbouring blocks in random order.
+template <Configuration C>
+Block* link_shuffled(Pool& pool, char* first, std::size_t size, std::size_t count) {
+  std::array<std::uint16_t, C::kCacheBlocksPerClass> order{};
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t j = pool.hardening.random_below(i + 1);
+    order[i] = order[j];
+    order[j] = static_cast<std::uint16_t>(i);
+  }
+  Block* head = nullptr;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto* const block = reinterpret_cast<Block*>(first + order[i] * size);
+    set_next<C>(pool, block, head);
+    head = block;
+  }
+  return head;
+}
+
+// Carves up to `max_count` blocks that were never handed out. It stops at the end of a page, so that no page is touched
+// before it is needed.
+template <Configuration C>
+BlockChain carve(Pool& pool, Superblock* superblock, std::size_t max_count) {
+  const std::size_t size = superblock->size;
+  const std::size_t begin = superblock->carved * size;
+  const std::size_t page_end = round_up(begin + 1, platform::page_size());
+  const std::size_t to_page_end = std::max((page_end - begin) / size, kMinCarved<C>);
+  const std::size_t uncarved = superblock->capacity - superblock->carved;
+  const std::size_t count = std::min({max_count, to_page_end, uncarved});
+  char* const first = memory_of(superblock) + begin;
+  store_shared(superblock->carved, superblock->carved + static_cast<std::uint32_t>(count));
+  if constexpr (C::kSecure) {
+    return {link_shuffled<C>(pool, first, size, count), count};
+  }
+  for (std::size_t i = 0; i + 1 < count; ++i) {
+    set_next<C>(pool, reinterpret_cast<Block*>(first + i * size),
+                reinterpret_cast<Block*>(first + (i + 1) * size));
+  }
+  set_next<C>(pool, reinterpret_cast<Block*>(first + (count - 1) * size), nullptr);
+  return {reinterpret_cast<Block*>(first), count};
+}
+
+// Takes the first blocks, at most `max_count`, from a superblock's free list, which has at least one.
+template <Configuration C>
+BlockChain split_free_list(const Pool& pool, Superblock* superblock, std::size_t max_count) {
+  Block* const first = superblock->free;
+  Block* last = first;
+  Block* next = next_of<C>(pool, last);
+  std::size_t count = 1;
+  for (; count < max_count && next != nullptr; ++count) {
+    last = next;
+    next = next_of<C>(pool, last);
+  }
+  superblock->free = next;
+  set_next<C>(pool, last, nullptr);
+  return {first, count};
+}
+
+// Puts linked blocks in front of a superblock's free list.
+template <Configuration C>
+void prepend_blocks(const Pool& pool, Superblock* superblock, Block* first) {
+  if (superblock->free != nullptr) {
+    Block* last = first;
+    for (Block* next = next_of<C>(pool, last); next != nullptr; next = next_of<C>(pool, last)) {
+      last = next;
+    }
+    set_next<C>(pool, last, superblock->free);
+  }
+  superblock->free = first;
+}
+
+}  // namespace heapwright::alloc

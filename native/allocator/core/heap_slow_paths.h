@@ -1,0 +1,267 @@
+// The slow paths of a heap: refills, flushes, and every size and address that the fast paths in heap.h refuse.
+//
+// Whoever uses a heap includes this header.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "heap.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+void* Heap<C>::allocate_slow(std::size_t bytes, bool zero) {
+  zeroed_block_ = nullptr;
+  if (bytes <= kLargestClassBytes - Cache::kMarkBytes) {
+    return allocate_class(Classes::of(bytes + Cache::kMarkBytes), bytes);
+  }
+  if (bytes <= kLargestSpanBytes) {
+    if (void* const span = allocate_span(bytes); span != nullptr) {
+      return span;
+    }
+  }
+  return allocate_large(bytes, 1, zero);
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_aligned(std::size_t bytes, std::size_t alignment) {
+  if (alignment <= Classes::kGranule) {
+    return allocate_slow(bytes);
+  }
+  if (bytes <= kLargestClassBytes - Cache::kMarkBytes && alignment <= kSuperblockBytes) {
+    if (const std::size_t number = Classes::aligned(bytes + Cache::kMarkBytes, alignment); number != 0) {
+      zeroed_block_ = nullptr;
+      return allocate_class(number, bytes);
+    }
+  }
+  if (bytes <= kLargestSpanBytes && alignment <= kSuperblockBytes) {
+    if (void* const span = allocate_span(bytes); span != nullptr) {
+      return span;
+    }
+  }
+  return allocate_large(bytes, alignment);
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_class(std::size_t class_number, std::size_t bytes) {
+  Block* block = cache_.take_from(class_number);
+  if (block == nullptr) {
+    if (owned_.collection_due()) {
+      drain_remote();
+    }
+    if (!refill(class_number)) {
+      trim();  // other lists may hold the last block of a superblock
+      if (!refill(class_number)) {
+        return nullptr;
+      }
+    }
+    block = cache_.take_from(class_number);
+  }
+  return hand_out(block, bytes);
+}
+
+// Fills the empty list of a class. Returns false if there is no memory.
+template <Configuration C>
+bool Heap<C>::refill(std::size_t class_number) {
+  const auto max = static_cast<std::size_t>(cache_.max_blocks(class_number));
+  const auto [blocks, started] = owned_.refill(class_number, max, cache_.batch_blocks(class_number));
+  if (started) {
+    cache_.update_region_bounds();
+  }
+  if (blocks.first == nullptr) {
+    return false;
+  }
+  cache_.fill(class_number, blocks.first, blocks.count);
+  return true;
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_span(std::size_t bytes) {
+  const auto [block, reads_zero] = big_.allocate_span(bytes);
+  cache_.update_region_bounds();
+  if (block != nullptr) {
+    zeroed_block_ = reads_zero ? block : nullptr;
+  }
+  return block;
+}
+
+template <Configuration C>
+void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zero) {
+  if (bytes >= kAddresses || alignment >= kAddresses) {  // no freed memory could make room for it
+    return nullptr;
+  }
+  auto result = big_.allocate_large(bytes, alignment, zero);
+  if (result.block == nullptr) {  // free memory may hold the address space, or count towards the limit
+    trim();
+    big_.shrink_region();
+    cache_.update_region_bounds();
+    result = big_.allocate_large(bytes, alignment, zero);
+  }
+  if (result.block != nullptr) {
+    zeroed_block_ = result.reads_zero ? result.block : nullptr;
+  }
+  return result.block;
+}
+
+template <Configuration C>
+bool Heap<C>::free_slow(void* address, Fault& fault, FreedAs freed_as) {
+  if (address == nullptr) {
+    return true;
+  }
+  if (!region().contains(address)) {
+    return big_.free_large(address, fault, freed_as);
+  }
+  const std::uint32_t tag = tag_of(*pool_, address);
+  const std::uint32_t offset = list_offset(tag);
+  if (offset == 0) {
+    return big_.free_span(address, fault, freed_as);
+  }
+  if constexpr (C::kSecure) {
+    cache_.update_region_bounds();
+    quarantine_block(address, freed_as);
+    return true;
+  }
+  if (tag - offset != cache_.owner()) {
+    remote_frees_.free_slow(superblock_of(address), static_cast<Block*>(address));
+  } else if (!cache_.put(offset, address)) {
+    cache_.update_region_bounds();  // the fast path may have failed because the region has grown
+    flush_full_list(address);
+  }
+  return true;
+}
+
+template <Configuration C>
+void Heap<C>::flush_full_list(void* address) {
+  const std::size_t class_number = class_of_tag(tag_of(*pool_, address));
+  if (class_number == 0) {  // no block of a class: the push stored nothing sensible
+    cache_.reset_list_of_no_class();
+    Fault fault{};
+    if (!free_slow(address, fault)) {
+      pool_->report(address, fault);
+    }
+    return;
+  }
+  return_blocks(cache_.take_excess(class_number));
+}
+
+template <Configuration C>
+void Heap<C>::flush_cache() {
+  if constexpr (C::kSecure) {
+    quarantine_.evict_all(0, [this](Block* old) { reuse_block(old); });
+  }
+  for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
+    return_blocks(cache_.take_excess(class_number, 0));
+  }
+}
+
+template <Configuration C>
+void Heap<C>::return_blocks(Block* block) {
+  for (Block* foreign = owned_.return_blocks(block); foreign != nullptr;) {
+    Block* const next = next_of<C>(*pool_, foreign);
+    remote_frees_.free_slow(superblock_of(foreign), foreign);
+    foreign = next;
+  }
+}
+
+template <Configuration C>
+void Heap<C>::drain_remote() {
+  if (!pool_->threaded) {
+    return;
+  }
+  remote_frees_.send_all();
+  owned_.collect_remote_frees();
+}
+
+template <Configuration C>
+std::size_t Heap<C>::usable(const void* address) const {
+  if constexpr (C::kSecure) {  // the bytes asked for: the mark stands directly behind them
+    const Hardening::Mark mark = mark_of(*pool_, address);
+    return mark.intact ? mark.bytes : 0;
+  }
+  const std::size_t class_number = region().contains(address) ? class_of_tag(tag_of(*pool_, address)) : 0;
+  return class_number != 0 ? kUsableBytes<C>[class_number] : big_.usable(address);
+}
+
+template <Configuration C>
+void* Heap<C>::resize(void* address, std::size_t bytes) {
+  Hardening::Mark mark{};
+  if constexpr (C::kSecure) {
+    mark = mark_of(*pool_, address);
+    if (!mark.intact) {
+      return nullptr;
+    }
+    check_freed_as(*pool_, address, mark, {});
+  }
+  const Pool::Guard guard(*pool_);
+  const std::size_t class_number = region().contains(address) ? class_of_tag(tag_of(*pool_, address)) : 0;
+  if (class_number == 0) {
+    return big_.resize(address, bytes, mark.origin);
+  }
+  if (!fits_in_place(kUsableBytes<C>[class_number], bytes)) {
+    return nullptr;
+  }
+  if constexpr (C::kSecure) {
+    pool_->hardening.write_mark(address, superblock_of(address)->size, bytes, mark.origin);
+  }
+  return address;
+}
+
+template <Configuration C>
+void Heap<C>::take_over(Heap& other) {
+  cache_.take_over(other.cache_);
+  owned_.take_over(other.owned_);
+  remote_frees_.take_over(other.remote_frees_);
+  quarantine_ = other.quarantine_;
+  other.quarantine_ = {};
+}
+
+// Hardened builds: a freed block waits in quarantine before it can be reused.
+template <Configuration C>
+void Heap<C>::quarantine_block(void* address, FreedAs freed_as) {
+  if (accept_free(*pool_, address, freed_as)) {
+    auto* const block = static_cast<Block*>(address);
+    if (pool_->quarantine_bytes == 0) {
+      reuse_block(block);
+      return;
+    }
+    if (!quarantine_.is_seeded()) {
+      quarantine_.seed(pool_->hardening.random());
+    }
+    quarantine_.add(block, pool_->quarantine_bytes, [this](Block* old) { reuse_block(old); });
+  }
+}
+
+// Makes a block that has left quarantine available again: to the cache, or to the heap that owns it.
+template <Configuration C>
+void Heap<C>::reuse_block(Block* block) {
+  // prepare_block() checks again, but the superblock may return to the region and be wiped before that.
+  check_wiped(*pool_, block, superblock_of(block)->size);
+  const std::uint32_t tag = tag_of(*pool_, block);
+  const std::uint32_t offset = list_offset(tag);
+  if (pool_->threaded && tag - offset != cache_.owner()) {
+    remote_frees_.free_slow(superblock_of(block), block);
+  } else if (!cache_.put(offset, block)) {
+    return_blocks(cache_.take_excess(class_of_tag(tag)));
+  }
+}
+
+template <Configuration C>
+Statistics Heap<C>::statistics() const {
+  const Pool::Guard guard(*pool_);
+  Statistics result = count_memory(*pool_);
+  remote_frees_.each([&](const RemoteFreeBatch& batch) {
+    result.remove_live(batch.count, std::size_t{batch.count} * batch.size);
+  });
+  if constexpr (C::kSecure) {
+    quarantine_.each([&](std::size_t bytes) { result.remove_live(1, bytes); });
+  }
+  cache_.each([&](std::size_t class_number, const Block*) {
+    result.remove_live(1, Classes::bytes(class_number));
+    result.cached_bytes += Classes::bytes(class_number);
+  });
+  return result;
+}
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,442 @@
+// The superblocks that a heap owns: refills the thread cache from them and takes freed blocks back into them.
+//
+//     queue of each class: the owned superblocks with a block to hand out; `current` is the one that refills take from
+//
+//     refill ◄── current superblock ◄── first in the queue ◄── a new one from the region
+//     return ──► its superblock's free list ──(all blocks free)──► the region
+//
+// Ownership. The superblock's remote queue (remote_queue.h) decides who owns it. The owner need not read that queue:
+// whoever becomes owner sets `owner` first and `queued` second, and the owner clears `queued` before it gives the
+// superblock up. So if a heap reads `queued` as set (acquire) and then `owner` as itself, it is the owner, and nobody
+// else can change either field. The superblock's tag is only a hint.
+//
+// A full superblock has no owner. When its last block is handed out, its owner disowns it. So a thread that sleeps
+// strands no memory: any thread that frees enough of the blocks becomes the owner.
+//
+// Reclaiming. An idle owner must not strand memory either. When a quarter of a superblock's blocks wait in its remote
+// queue, or all that its owner has not got, the freeing thread reclaims them: it moves them to the free list in the owner's
+// name, under the owner's lock. Two threads may return the last blocks at the same time. One writes the queue and then
+// reads `free_count`; the other writes `free_count` and then reads the queue. All four accesses are sequentially
+// consistent, so at least one of the threads sees all blocks. Likewise, a new owner sets `queued` and then reads the
+// queue: a freeing thread that found no owner has written the queue before.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "block_marks.h"
+#include "carving.h"
+#include "remote_queue.h"
+#include "superblock_queues.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+class OwnedSuperblocks {
+ public:
+  using Classes = SizeClasses<C::kClassesPerDoubling>;
+
+  constexpr OwnedSuperblocks(Pool& pool, std::uint32_t owner) : owner_(owner), pool_(&pool), queues_(pool) {}
+
+  struct Refill {
+    BlockChain blocks;  // none: out of memory
+    bool started;       // a superblock was taken from the region, which may have grown
+  };
+  // Takes linked blocks of a class: `batch` of them, or all that a superblock has if these are at most `max`. It takes no
+  // lock while the current superblock has blocks: a locked instruction waits until the processor's cache has received
+  // all that the program wrote before.
+  Refill refill(std::size_t class_number, std::size_t max, std::size_t batch);
+
+  // Puts linked blocks back into their superblocks. Returns those that belong to superblocks of other heaps, linked.
+  Block* return_blocks(Block* block);
+  // Sends a batch to its superblock. If nobody owns the superblock and enough blocks are there, this heap becomes the
+  // owner; if its owner should have them now, reclaims them for the owner.
+  void send(const RemoteFreeBatch& batch);
+  // Moves all blocks from the remote queues of this heap's superblocks to their free lists.
+  void collect_remote_frees();
+  // Whether enough superblocks have been started since the last collect_remote_frees() to make it due again; if so,
+  // begins to count anew.
+  bool collection_due() {
+    if (started_ < collect_at_) {
+      return false;
+    }
+    started_ = 0;
+    return true;
+  }
+
+  // Makes the current superblocks ordinary ones, so that other threads may reclaim blocks into them. The next
+  // collect_remote_frees() takes the blocks of threads that saw one of them as current.
+  void on_thread_exit();
+  // Takes over all superblocks of another heap of this thread.
+  void take_over(OwnedSuperblocks& other);
+  // Called before the process gets a second thread: from then on, full superblocks have no owner.
+  static void become_threaded(Pool& pool);
+
+  // A fork keeps this lock (platform::Forking).
+  platform::Lock& lock() { return lock_; }
+  // Declares that this heap's thread exists in this process since its last fork.
+  void keep_in_child() { forks_ = pool_->forks; }
+  [[nodiscard]] const PagePurger<C>& purger() const { return queues_.purger(); }
+
+ private:
+  static constexpr std::uint32_t kReclaimDivisor = 4;     // a quarter of a superblock's blocks
+  static constexpr std::size_t kMinCollectInterval = 32;  // superblocks started
+
+  // Held while a heap's superblocks change: by its thread, or by a thread that reclaims blocks for it. No thread holds two
+  // of them. A process with one thread needs none.
+  class Guard {
+   public:
+    explicit Guard(OwnedSuperblocks& heap)
+        : heap_(heap), held_(heap.pool_->threaded && !platform::single_threaded()) {
+      if (held_) {
+        heap_.lock_.lock();
+      }
+    }
+    ~Guard() {
+      if (held_) {
+        heap_.lock_.unlock();
+      }
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    OwnedSuperblocks& heap_;
+    bool held_;
+  };
+
+  // How many remotely freed blocks of a superblock are enough to become its owner, or to reclaim them.
+  static std::uint32_t reclaim_threshold(const Superblock* superblock) {
+    return std::max(superblock->capacity / kReclaimDivisor, 1U);
+  }
+  [[nodiscard]] bool owns(Superblock* superblock) const;
+  bool own_again(Superblock* superblock);
+  void become_owner(Superblock* superblock);
+  void disown(Superblock* superblock);
+  void add_taken(Superblock* superblock, RemoteQueue::Taken taken);
+  bool take_arrived(Superblock* superblock, bool new_owner);
+  static void reclaim(Superblock* superblock);
+  bool requeue_or_release(Superblock* superblock);
+  void release(Superblock* superblock);
+  BlockChain take_blocks(Superblock* superblock, std::size_t max, std::size_t batch);
+  Superblock* start_superblock(std::size_t class_number);
+
+  platform::Lock lock_;
+  std::uint32_t owner_;  // owner_tag() of the heap
+  // If it differs from the pool's, the heap's thread is in another process and lock_ may be held for ever.
+  std::uint32_t forks_ = 0;
+  Pool* pool_;
+  SuperblockQueues<C> queues_;
+  std::size_t started_ = 0;                       // superblocks, since collect_remote_frees() was last due
+  std::size_t collect_at_ = kMinCollectInterval;  // a quarter of those that it looked at the last time
+};
+
+template <Configuration C>
+typename OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t max,
+                                                                 std::size_t batch) {
+  Superblock* superblock = queues_.current(class_number);
+  if (superblock != nullptr && has_blocks(superblock)) {
+    return {take_blocks(superblock, max, batch), false};
+  }
+  const Guard guard(*this);
+  if (superblock != nullptr) {
+    disown(superblock);
+  }
+  superblock = queues_.first(class_number);
+  bool started = false;
+  if (superblock == nullptr) {
+    superblock = start_superblock(class_number);
+    started = true;
+    if (superblock == nullptr) {
+      return {{}, true};
+    }
+  }
+  queues_.make_current(superblock);
+  const BlockChain blocks = take_blocks(superblock, max, batch);
+  if (!has_blocks(superblock)) {
+    disown(superblock);
+  }
+  return {blocks, started};
+}
+
+// Takes `batch` blocks, or the whole free list if that is at most `max`: then nobody walks the list, whose links may be
+// in no cache of the processor.
+template <Configuration C>
+BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t max, std::size_t batch) {
+  if (superblock->free == nullptr && superblock->purged_pages != 0) {
+    queues_.purger().reuse(superblock);
+  }
+  if (superblock->free == nullptr && pool_->threaded && RemoteQueue::of(superblock).count() >= batch) {
+    add_taken(superblock, RemoteQueue::of(superblock).take(superblock));  // better than untouched memory
+  }
+  if (superblock->free == nullptr) {
+    return carve<C>(*pool_, superblock, C::kSecure ? std::max(batch, kMinCarved<C>) : batch);
+  }
+  if (superblock->free_count <= max && superblock->purged_pages == 0) {
+    const BlockChain all{superblock->free, superblock->free_count};
+    superblock->free = nullptr;
+    queues_.set_free_count(superblock, 0);
+    return all;
+  }
+  const BlockChain some = split_free_list<C>(*pool_, superblock, batch);
+  queues_.set_free_count(superblock, superblock->free_count - static_cast<std::uint32_t>(some.count));
+  return some;
+}
+
+template <Configuration C>
+Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number) {
+  ++started_;
+  Superblock* superblock = nullptr;
+  {
+    const Pool::Guard guard(*pool_);
+    if constexpr (C::kSecure) {
+      pool_->start_hardening();
+    }
+    superblock = pool_->region.take(1, static_cast<std::uint8_t>(class_number));
+  }
+  if (superblock == nullptr) {
+    return nullptr;
+  }
+  describe_superblock(superblock, class_number, Classes::bytes(class_number));
+  if (pool_->threaded) {
+    RemoteQueue::of(superblock).reset();
+  }
+  become_owner(superblock);
+  queues_.push_front(superblock);
+  return superblock;
+}
+
+template <Configuration C>
+Block* OwnedSuperblocks<C>::return_blocks(Block* block) {
+  const Guard guard(*this);
+  Block* foreign = nullptr;
+  while (block != nullptr) {
+    Superblock* const superblock = superblock_of(block);
+    if (!owns(superblock) && !own_again(superblock)) {  // it was full, and now another heap owns it
+      Block* const next = next_of<C>(*pool_, block);
+      set_next<C>(*pool_, block, foreign);
+      foreign = block;
+      block = next;
+      continue;
+    }
+    const std::uintptr_t superblock_number = reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
+    Block* chain = superblock->free;
+    std::uint32_t count = superblock->free_count;
+    do {  // all blocks of this superblock that follow each other
+      Block* const next = next_of<C>(*pool_, block);
+      if (!begins_block(superblock->reciprocal, block)) [[unlikely]] {
+        pool_->report(block, Fault::kInterior);
+      } else {
+        set_next<C>(*pool_, block, chain);
+        chain = block;
+        ++count;
+      }
+      block = next;
+    } while (reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift == superblock_number);
+    superblock->free = chain;
+    const std::uint32_t before = superblock->free_count;
+    queues_.set_free_count(superblock, count);
+    if (count > superblock->carved) [[unlikely]] {
+      pool_->report(chain, Fault::kDoubleFree);
+    }
+    if (requeue_or_release(superblock)) {
+      queues_.purger().maybe_purge(superblock, before);
+    }
+  }
+  return foreign;
+}
+
+template <Configuration C>
+void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
+  Superblock* const superblock = batch.superblock;
+  const std::uint32_t threshold = reclaim_threshold(superblock);
+  RemoteQueue::Taken taken;
+  const auto link = [this](Block* last, Block* next) { set_next<C>(*pool_, last, next); };
+  const bool became_owner =
+      RemoteQueue::of(superblock)
+          .push(superblock, batch.first, batch.last, batch.count, threshold, link, taken);
+  const std::uint32_t arrived = batch.count + taken.count;
+  if (became_owner) {
+    const Guard guard(*this);
+    superblock->free = batch.first;
+    queues_.set_free_count(superblock, arrived);
+    requeue_or_release(superblock);
+  } else if (pool_->region.contains(superblock) &&
+             (arrived >= threshold || arrived + __atomic_load_n(&superblock->free_count, __ATOMIC_SEQ_CST) >=
+                                          __atomic_load_n(&superblock->carved, __ATOMIC_RELAXED))) {
+    reclaim(superblock);
+  }
+}
+
+// Moves a superblock's remotely freed blocks to its free list on behalf of its owner. Other threads may have changed the
+// superblock in any way by now: only if its owner still has it, under the owner's lock, is it what it was.
+template <Configuration C>
+void OwnedSuperblocks<C>::reclaim(Superblock* superblock) {
+  auto* const owner = static_cast<OwnedSuperblocks*>(__atomic_load_n(&superblock->owner, __ATOMIC_SEQ_CST));
+  if (owner->forks_ != owner->pool_->forks) {
+    return;
+  }
+  const Guard guard(*owner);
+  if (owner->owns(superblock) && !superblock->current) {
+    owner->add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
+    owner->requeue_or_release(superblock);
+  }
+}
+
+template <Configuration C>
+void OwnedSuperblocks<C>::collect_remote_frees() {
+  const Guard guard(*this);
+  std::size_t looked_at = 0;
+  queues_.each([&](Superblock* superblock) {
+    ++looked_at;
+    add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
+    requeue_or_release(superblock);
+  });
+  collect_at_ = std::max(kMinCollectInterval, looked_at / 4);
+}
+
+template <Configuration C>
+void OwnedSuperblocks<C>::on_thread_exit() {
+  const Guard guard(*this);
+  for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
+    Superblock* const superblock = queues_.current(class_number);
+    if (superblock != nullptr && has_blocks(superblock)) {
+      queues_.clear_current(superblock);
+    } else if (superblock != nullptr) {
+      disown(superblock);
+    }
+  }
+}
+
+template <Configuration C>
+void OwnedSuperblocks<C>::take_over(OwnedSuperblocks& other) {
+  queues_.take_over(other.queues_);
+  queues_.each([this](Superblock* superblock) { superblock->owner = this; });
+  owner_ = other.owner_;
+  started_ = other.started_;
+}
+
+template <Configuration C>
+void OwnedSuperblocks<C>::become_threaded(Pool& pool) {
+  for (Superblock* s = pool.region.next_used(nullptr); s != nullptr; s = pool.region.next_used(s)) {
+    if (s->kind == Kind::kBlocks) {
+      RemoteQueue::of(s).reset();
+      if (!s->queued) {
+        RemoteQueue::of(s).disown();
+      }
+    }
+  }
+  pool.threaded = true;
+}
+
+template <Configuration C>
+bool OwnedSuperblocks<C>::owns(Superblock* superblock) const {
+  if (!pool_->threaded) {
+    return true;
+  }
+  if (!__atomic_load_n(&superblock->queued, __ATOMIC_ACQUIRE)) {
+    return false;
+  }
+  return __atomic_load_n(&superblock->owner, __ATOMIC_RELAXED) == this;
+}
+
+// Becomes the owner of a superblock that was full and had none, because blocks come back to it. Returns false if another
+// heap owns it.
+template <Configuration C>
+bool OwnedSuperblocks<C>::own_again(Superblock* superblock) {
+  RemoteQueue::Taken taken;
+  if (!RemoteQueue::of(superblock).own_again(superblock, taken)) {
+    return false;
+  }
+  superblock->free = taken.first;
+  queues_.set_free_count(superblock, taken.count);
+  return true;
+}
+
+// Publishes this heap as the owner, after everything else about the superblock is in order.
+template <Configuration C>
+void OwnedSuperblocks<C>::become_owner(Superblock* superblock) {
+  const std::uint32_t tag = make_tag(owner_, superblock->number);
+  __atomic_store_n(&pool_->region.tag(memory_of(superblock)), tag, __ATOMIC_RELAXED);
+  store_shared(superblock->owner, static_cast<void*>(this));
+  __atomic_store_n(&superblock->queued, true, __ATOMIC_SEQ_CST);
+}
+
+// Gives up a superblock all of whose blocks have been handed out, unless remotely freed blocks have arrived meanwhile.
+template <Configuration C>
+void OwnedSuperblocks<C>::disown(Superblock* superblock) {
+  queues_.clear_current(superblock);
+  queues_.remove(superblock);
+  store_shared(superblock->queued, false);
+  if (pool_->threaded && !RemoteQueue::of(superblock).disown()) {
+    add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
+    queues_.push_front(superblock);
+    become_owner(superblock);
+  }
+}
+
+template <Configuration C>
+void OwnedSuperblocks<C>::add_taken(Superblock* superblock, RemoteQueue::Taken taken) {
+  if (taken.first != nullptr) {
+    prepend_blocks<C>(*pool_, superblock, taken.first);
+    queues_.set_free_count(superblock, superblock->free_count + taken.count);
+  }
+}
+
+// Brings a superblock's state up to date after it has received blocks: queues it if it was not, and returns it to the
+// region if all its blocks are free. Returns false in the latter case.
+template <Configuration C>
+bool OwnedSuperblocks<C>::requeue_or_release(Superblock* superblock) {
+  // If so, this heap became the owner just now, and threads that tried to reclaim before have given up.
+  bool new_owner = !superblock->queued;
+  if (new_owner && superblock->free_count < superblock->carved) {
+    queues_.push_front(superblock);  // the processor's caches hold its blocks most likely
+    become_owner(superblock);
+  }
+  while (superblock->free_count < superblock->carved && take_arrived(superblock, new_owner)) {
+    new_owner = false;
+  }
+  if (superblock->free_count >= superblock->carved) {
+    release(superblock);
+    return false;
+  }
+  return true;
+}
+
+// Takes the blocks from a superblock's remote queue if they may be all that is missing, or, for a new owner, if a freeing
+// thread would have reclaimed them. Returns true if it took some: then fewer blocks are missing, and the caller looks
+// again.
+template <Configuration C>
+bool OwnedSuperblocks<C>::take_arrived(Superblock* superblock, bool new_owner) {
+  const std::uint32_t free = superblock->free_count;
+  const std::uint32_t threshold = reclaim_threshold(superblock);
+  if (!pool_->threaded || (!new_owner && free + threshold < superblock->carved)) {
+    return false;
+  }
+  __atomic_store_n(&superblock->free_count, free, __ATOMIC_SEQ_CST);
+  const std::uint32_t arrived = RemoteQueue::of(superblock).count();
+  if (arrived == 0 || (arrived < threshold && free + arrived < superblock->carved)) {
+    return false;
+  }
+  add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
+  return true;
+}
+
+// Returns a superblock without allocated blocks to the region.
+template <Configuration C>
+void OwnedSuperblocks<C>::release(Superblock* superblock) {
+  queues_.clear_current(superblock);
+  if (superblock->queued) {
+    queues_.remove(superblock);
+    store_shared(superblock->queued, false);
+  }
+  queues_.set_free_count(superblock, 0);
+  wipe_superblocks<C>(*pool_, superblock, 1);
+  const Pool::Guard guard(*pool_);
+  superblock->purged_pages = 0;
+  __atomic_store_n(&pool_->region.tag(memory_of(superblock)), 0, __ATOMIC_RELAXED);
+  pool_->region.give(superblock, 1);
+}
+
+}  // namespace heapwright::alloc

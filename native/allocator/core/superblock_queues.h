@@ -1,0 +1,79 @@
+// A heap's superblocks of each size class in a queue, the one that the heap allocates from, and the bytes in all others.
+//
+// A superblock is queued exactly while its heap owns it (`queued`), except for a moment while it changes hands.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "list.h"
+#include "page_purger.h"
+#include "size_classes.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+class SuperblockQueues {
+ public:
+  using Classes = SizeClasses<C::kClassesPerDoubling>;
+
+  constexpr explicit SuperblockQueues(Pool& pool) : purger_(pool) {}
+
+  [[nodiscard]] Superblock* first(std::size_t class_number) const { return queues_[class_number].first; }
+  void push_front(Superblock* superblock) { queues_[superblock->number].push_front(superblock); }
+  void remove(Superblock* superblock) { queues_[superblock->number].remove(superblock); }
+  // Calls f(superblock) for each queued superblock; f may remove that one.
+  template <class F>
+  void each(F f) {
+    for (auto& queue : queues_) {
+      for (Superblock* superblock = queue.first; superblock != nullptr;) {
+        Superblock* const next = superblock->next;
+        f(superblock);
+        superblock = next;
+      }
+    }
+  }
+
+  // The superblock of a class that refills take blocks from, or nullptr. It stays in its queue. Only the heap's thread
+  // reads and changes this: threads that reclaim leave a current superblock alone, so one superblock a class is all that
+  // can strand here.
+  [[nodiscard]] Superblock* current(std::size_t class_number) const { return current_[class_number]; }
+  void make_current(Superblock* superblock) {
+    purger_.remove_idle(std::size_t{superblock->free_count} * superblock->size);
+    superblock->current = true;
+    current_[superblock->number] = superblock;
+  }
+  // Does nothing if the superblock is not current.
+  void clear_current(Superblock* superblock) {
+    if (superblock->current) {
+      superblock->current = false;
+      current_[superblock->number] = nullptr;
+      purger_.add_idle(std::size_t{superblock->free_count} * superblock->size);
+    }
+  }
+  // Every change of an owned superblock's number of free blocks goes through here.
+  void set_free_count(Superblock* superblock, std::uint32_t count) {
+    if (!superblock->current) {
+      purger_.add_idle((std::size_t{count} - superblock->free_count) * superblock->size);
+    }
+    store_shared(superblock->free_count, count);
+  }
+  [[nodiscard]] PagePurger<C>& purger() { return purger_; }
+  [[nodiscard]] const PagePurger<C>& purger() const { return purger_; }
+
+  void take_over(SuperblockQueues& other) {
+    queues_ = other.queues_;
+    current_ = other.current_;
+    purger_ = other.purger_;
+    other.queues_ = {};
+    other.current_ = {};
+  }
+
+ private:
+  std::array<List<Superblock>, Classes::kCount> queues_{};
+  std::array<Superblock*, Classes::kCount> current_{};
+  PagePurger<C> purger_;
+};
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,231 @@
+// The thread cache: one free list for each size class, which malloc takes from and free puts on first.
+//
+// Both fast paths touch only this object, the block, and (free) one tag. They never touch a superblock's description.
+// The most recently freed block is reused first, whichever superblock it belongs to, because the processor's caches
+// probably still hold it. The lists are short (kCacheBytesPerClass, kCacheBlocksPerClass), so superblocks become empty,
+// and return to the region, almost as early as without a cache.
+//
+//     one cache line for four classes
+//     ┌──────┬────────────┬─────────────────┐     ┌──────────────────────┐┌──────┬───────┬───────┐
+//     │ head │ frees_left │ flush_all_above │ ... │ offset of the list   ││ base │ limit │ owner │
+//     └──────┴────────────┴─────────────────┘     │ of a size (65 × 16 b)││      │       │       │
+//       list 0 (no class), list 1, ...            └──────────────────────┘└──────┴───────┴───────┘
+//                                                                          the region   our tag
+//
+// Three tests of the fast paths serve several purposes each:
+//
+// - `frees_left` counts the frees until the next check of a list. It is not the list's length, so malloc need not
+//   write it. List 0 belongs to no class and its `frees_left` is 0: freeing a span or a wrong pointer, whose tag is 0,
+//   ends in the slow path by the same test as a full list.
+// - The comparison with `limit` asks whether the address is in the region. NULL, foreign pointers and large blocks fail
+//   it. disable() sets `limit` to 0, and every free fails it.
+// - A list without blocks and a size above kMaxTableBytes both make allocation return nullptr.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "free_list.h"
+#include "size_classes.h"
+
+namespace heapwright::alloc {
+
+// The usable bytes of a block of each class, by its number; 0 for class 0.
+template <Configuration C>
+constexpr auto usable_bytes_of_classes() {
+  using Classes = SizeClasses<C::kClassesPerDoubling>;
+  std::array<std::uint32_t, Classes::kCount> sizes{};
+  for (std::size_t number = 1; number < Classes::kCount; ++number) {
+    sizes[number] =
+        static_cast<std::uint32_t>(Classes::bytes(number) - (C::kSecure ? Hardening::kMarkBytes : 0));
+  }
+  return sizes;
+}
+template <Configuration C>
+inline constexpr auto kUsableBytes = usable_bytes_of_classes<C>();
+
+template <Configuration C>
+class ThreadCache {
+ public:
+  using Classes = SizeClasses<C::kClassesPerDoubling>;
+  static constexpr std::size_t kMaxTableBytes = 1024;  // the class of a size up to this comes from a table
+  // Bytes of each block that the program does not get: a hardened block's mark.
+  static constexpr std::size_t kMarkBytes = C::kSecure ? Hardening::kMarkBytes : 0;
+
+  constexpr ThreadCache(Pool& pool, std::uint32_t owner) : owner_(owner), pool_(&pool) {
+    for (std::size_t i = 0; i < offsets_.size(); ++i) {
+      offsets_[i] = static_cast<std::uint16_t>(Classes::of(i * Classes::kGranule) * sizeof(FreeList));
+    }
+    for (std::size_t number = 1; number < Classes::kCount; ++number) {
+      lists_[number].frees_left = max_blocks(number);
+    }
+  }
+
+  // Takes a block for `bytes` from its list; nullptr if the list has none or the size is not in the table.
+  HEAPWRIGHT_INLINE Block* take(std::size_t bytes) {
+    if (bytes <= kMaxTableBytes - kMarkBytes) [[likely]] {
+      const std::size_t granules = (bytes + kMarkBytes + Classes::kGranule - 1) / Classes::kGranule;
+      std::size_t offset = offsets_[granules];
+      Block* const block = list_at(offset).head;
+      if (block != nullptr) [[likely]] {
+        platform::hide_from_optimizer(offset);  // else GCC keeps the sum in a register: one instruction more
+        list_at(offset).head = next_of<C>(*pool_, block);
+        return block;
+      }
+    }
+    return nullptr;
+  }
+  // The same for a class by its number.
+  Block* take_from(std::size_t number) {
+    Block* const block = lists_[number].head;
+    if (block != nullptr) {
+      lists_[number].head = next_of<C>(*pool_, block);
+    }
+    return block;
+  }
+  // Puts a block on the list that a tag names. Returns false when the list is due for its check: the caller then calls
+  // take_excess(). For a tag of no class nothing sensible is stored; the caller calls reset_list_of_no_class().
+  HEAPWRIGHT_INLINE bool put(std::uint32_t offset, void* address) {
+    FreeList& list = list_at(offset);
+    auto* const block = static_cast<Block*>(address);
+    set_next<C>(*pool_, block, list.head);
+    list.head = block;
+    return --list.frees_left >= 0;
+  }
+  void reset_list_of_no_class() { lists_[0] = {}; }
+
+  // Offset of an address in the region; it lies in the region exactly if the offset is below limit().
+  [[nodiscard]] HEAPWRIGHT_INLINE std::size_t offset_in_region(const void* address) const {
+    return reinterpret_cast<std::uintptr_t>(address) - base_;
+  }
+  [[nodiscard]] HEAPWRIGHT_INLINE std::size_t limit() const { return limit_; }
+  [[nodiscard]] HEAPWRIGHT_INLINE std::uint32_t owner() const { return owner_; }
+  // The tag of the superblock at an offset below limit().
+  [[nodiscard]] HEAPWRIGHT_INLINE std::uint32_t tag_at(std::size_t offset) const {
+    const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
+    return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(base_) + number, __ATOMIC_RELAXED);
+  }
+
+  // How many blocks a list may hold when it is checked.
+  [[nodiscard]] constexpr std::int32_t max_blocks(std::size_t number) const {
+    const std::size_t fit = bytes_per_class_ / Classes::bytes(number);
+    return static_cast<std::int32_t>(std::clamp(fit, kMinBlocks, C::kCacheBlocksPerClass));
+  }
+  // How many blocks a refill brings: half of that.
+  [[nodiscard]] std::size_t batch_blocks(std::size_t number) const {
+    return std::max(static_cast<std::size_t>(max_blocks(number)) / 2, std::size_t{1});
+  }
+  // Fills an empty list with `count` linked blocks. A refill may bring more than batch_blocks(); the surplus does not
+  // shorten the time until the next check.
+  void fill(std::size_t number, Block* first, std::size_t count) {
+    FreeList& list = lists_[number];
+    list.head = first;
+    list.frees_left = max_blocks(number) - static_cast<std::int32_t>(std::min(count, batch_blocks(number)));
+    list.flush_all_above = INT32_MAX;
+  }
+  // Keeps the `keep` most recently freed blocks of a list and returns the others, linked. If the program only freed since
+  // the last check, it will not soon want the blocks and the processor's caches will lose them: then all blocks are
+  // returned, and the next checks come sooner. A list that is longer than possible contains a cycle: a double free,
+  // which is reported; the list is dropped.
+  Block* take_excess(std::size_t number, std::int32_t keep);
+  Block* take_excess(std::size_t number) { return take_excess(number, max_blocks(number) / 4); }
+  // Changes the size limit of every list. All lists must be empty.
+  void set_bytes_per_class(std::size_t bytes) {
+    bytes_per_class_ = bytes;
+    for (std::size_t number = 1; number < Classes::kCount; ++number) {
+      lists_[number].frees_left = max_blocks(number);
+    }
+  }
+
+  // Reads the bounds of the region again: it may have begun or grown.
+  void update_region_bounds() {
+    base_ = pool_->region.base();
+    limit_ = pool_->region.bytes();
+  }
+  // Takes over the lists of another cache, whose fast paths fail from then on.
+  void take_over(ThreadCache& other) {
+    *this = other;
+    other.lists_ = {};
+    other.limit_ = 0;
+  }
+  // Calls f(class number, block) for each cached block.
+  template <class F>
+  void each(F f) const {
+    for (std::size_t number = 1; number < Classes::kCount; ++number) {
+      for (const Block* block = lists_[number].head; block != nullptr; block = next_of<C>(*pool_, block)) {
+        f(number, block);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kMinBlocks = 8;  // fewer, and malloc would hand out large blocks cold
+
+  HEAPWRIGHT_INLINE FreeList& list_at(std::size_t offset) {
+    return *reinterpret_cast<FreeList*>(reinterpret_cast<char*>(lists_.data()) + offset);
+  }
+  [[nodiscard]] const Block* first_repeated(const Block* first) const;
+
+  std::array<FreeList, Classes::kCount> lists_{};  // first: a tag is an offset from here
+  std::array<std::uint16_t, kMaxTableBytes / Classes::kGranule + 1> offsets_{};
+  std::uintptr_t base_ = 0;
+  std::size_t limit_ = 0;
+  std::uint32_t owner_;  // owner_tag() of this heap
+  std::size_t bytes_per_class_ = C::kCacheBytesPerClass;
+  Pool* pool_;
+};
+
+template <Configuration C>
+Block* ThreadCache<C>::take_excess(std::size_t number, std::int32_t keep) {
+  FreeList& list = lists_[number];
+  const std::int32_t max = max_blocks(number);
+  Block* last_kept = nullptr;
+  Block* excess = list.head;
+  std::int32_t length = 0;
+  for (; length < keep && excess != nullptr; ++length) {
+    last_kept = excess;
+    excess = next_of<C>(*pool_, excess);
+  }
+  const std::int32_t kept = length;
+  for (const Block* block = excess; block != nullptr; block = next_of<C>(*pool_, block)) {
+    if (++length > 2 * max) [[unlikely]] {
+      const Block* const repeated = first_repeated(list.head);
+      list = {nullptr, max, 0};
+      pool_->report(repeated, Fault::kDoubleFree);
+      return nullptr;
+    }
+  }
+  if (length > list.flush_all_above) {
+    excess = list.head;
+    list.head = nullptr;
+    list.flush_all_above = list.frees_left =
+        std::min(max, std::max(static_cast<std::int32_t>(kMinBlocks), max / 8));
+    return excess;
+  }
+  if (last_kept == nullptr) {
+    list.head = nullptr;
+  } else {
+    set_next<C>(*pool_, last_kept, nullptr);
+  }
+  list.frees_left = max - kept;
+  list.flush_all_above = max;
+  return excess;
+}
+
+// Returns the first block that a list with a cycle reaches a second time.
+template <Configuration C>
+const Block* ThreadCache<C>::first_repeated(const Block* first) const {
+  std::size_t before = 0;
+  for (const Block* block = first;; block = next_of<C>(*pool_, block), ++before) {
+    const Block* earlier = first;
+    for (std::size_t i = 0; i < before; ++i, earlier = next_of<C>(*pool_, earlier)) {
+      if (earlier == block) {
+        return block;
+      }
+    }
+  }
+}
+
+}  // namespace heapwright::alloc

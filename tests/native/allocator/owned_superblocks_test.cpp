@@ -1,0 +1,157 @@
+// The superblocks that a heap owns, and remote frees between two heaps, without a thread cache.
+#include "core/owned_superblocks.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/remote_frees.h"
+#include "support.h"
+
+namespace heapwright::alloc::test {
+namespace {
+
+class OwnedSuperblocksTest : public testing::Test {
+ protected:
+  using Owned = OwnedSuperblocks<Usual>;
+  static constexpr std::size_t kClass = Owned::Classes::of(1024);
+  static constexpr std::size_t kBlocks = kSuperblockBytes / 1024;
+
+  OwnedSuperblocksTest() {
+    reports.clear();
+    now_ms = 1'000'000;
+    pool.on_fault = report;
+    pool.region.settings.clock = test_clock;
+    pool.region.settings.huge_pages = platform::HugePages::kNever;
+  }
+  ~OwnedSuperblocksTest() override { abandon(pool.region); }
+
+  // Takes so many blocks, four at a time.
+  std::vector<Block*> take(Owned& owned, std::size_t count) {
+    std::vector<Block*> taken;
+    while (taken.size() < count) {
+      for (Block* block = owned.refill(kClass, 4, 4).blocks.first; block != nullptr;) {
+        taken.push_back(block);
+        block = block->next;
+      }
+    }
+    EXPECT_EQ(taken.size(), count);
+    return taken;
+  }
+  static Block* linked(const std::vector<Block*>& blocks) {
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      blocks[i]->next = i + 1 < blocks.size() ? blocks[i + 1] : nullptr;
+    }
+    return blocks.empty() ? nullptr : blocks.front();
+  }
+  [[nodiscard]] std::size_t superblocks_in_use() const {
+    return pool.region.statistics().used_bytes / kSuperblockBytes;
+  }
+
+  Pool pool;
+  Owned mine{pool, owner_tag(1)};
+  Owned other{pool, owner_tag(2)};
+  RemoteFrees<Usual> frees_of_other{pool, other};
+};
+
+TEST_F(OwnedSuperblocksTest, ARefillSaysWhetherTheRegionMayHaveGrown) {
+  EXPECT_TRUE(mine.refill(kClass, 8, 4).started);
+  EXPECT_FALSE(mine.refill(kClass, 8, 4).started);
+}
+
+TEST_F(OwnedSuperblocksTest, ASuperblockThatIsAllFreeReturnsToTheRegion) {
+  const auto blocks = take(mine, kBlocks);
+  EXPECT_EQ(superblocks_in_use(), 1U);
+  EXPECT_EQ(mine.return_blocks(linked(blocks)), nullptr);
+  EXPECT_EQ(superblocks_in_use(), 0U);
+  EXPECT_EQ(mine.purger().idle_bytes(), 0U);
+}
+
+TEST_F(OwnedSuperblocksTest, IdleBytesAreThoseOfSuperblocksThatAreNotCurrent) {
+  const auto blocks = take(mine, 2 * kBlocks);
+  mine.return_blocks(linked({blocks[0], blocks[1], blocks[2]}));
+  EXPECT_EQ(mine.purger().idle_bytes(), 3 * 1024U);
+  EXPECT_EQ(mine.refill(kClass, 8, 4).blocks.count, 3U) << "all that the superblock has";
+  EXPECT_EQ(mine.purger().idle_bytes(), 0U);
+}
+
+TEST_F(OwnedSuperblocksTest, BlocksOfAnotherHeapComeBack) {
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, 8);
+  EXPECT_EQ(other.return_blocks(linked({blocks[0]})), blocks[0]);
+  EXPECT_EQ(mine.return_blocks(linked({blocks[0]})), nullptr);
+}
+
+TEST_F(OwnedSuperblocksTest, ARemoteFreeWaitsUntilItIsSentAndCollected) {
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, 8);
+  RemoteQueue& queue = RemoteQueue::of(superblock_of(blocks[0]));
+  frees_of_other.free(superblock_of(blocks[0]), blocks[0]);
+  EXPECT_EQ(queue.count(), 0U);
+  frees_of_other.send_all();
+  EXPECT_EQ(queue.count(), 1U);
+  mine.collect_remote_frees();
+  EXPECT_EQ(queue.count(), 0U);
+}
+
+TEST_F(OwnedSuperblocksTest, AFullBatchIsSent) {
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, 8);
+  for (std::size_t i = 0; i < RemoteFrees<Usual>::kMaxBytes / 1024; ++i) {
+    EXPECT_EQ(RemoteQueue::of(superblock_of(blocks[0])).count(), 0U);
+    frees_of_other.free(superblock_of(blocks[i]), blocks[i]);
+  }
+  EXPECT_EQ(RemoteQueue::of(superblock_of(blocks[0])).count(), RemoteFrees<Usual>::kMaxBytes / 1024);
+}
+
+TEST_F(OwnedSuperblocksTest, AnInteriorPointerIsReportedAndNotSent) {
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, 4);
+  auto* const inside = reinterpret_cast<Block*>(reinterpret_cast<char*>(blocks[0]) + 16);
+  frees_of_other.free(superblock_of(inside), inside);
+  EXPECT_EQ(reports, std::vector<Reported>({{inside, Fault::kInterior}}));
+  frees_of_other.each([](const RemoteFreeBatch&) { FAIL(); });
+}
+
+TEST_F(OwnedSuperblocksTest, WhoeverFreesAQuarterOfAFullSuperblockOwnsIt) {
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, kBlocks);
+  ASSERT_TRUE(mine.refill(kClass, 8, 4).started) << "the first superblock is full";
+  Superblock* const superblock = superblock_of(blocks[0]);
+  EXPECT_FALSE(superblock->queued);
+  for (std::size_t i = 0; i < kBlocks / 4; ++i) {
+    frees_of_other.free(superblock, blocks[i]);
+  }
+  EXPECT_TRUE(superblock->queued);
+  EXPECT_EQ(superblock->owner, &other);
+  EXPECT_EQ(tag_of(pool, blocks[0]), make_tag(owner_tag(2), kClass));
+}
+
+TEST_F(OwnedSuperblocksTest, TheFreeingThreadReclaimsForAnIdleOwner) {
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, kBlocks - 4);
+  mine.on_thread_exit();
+  Superblock* const superblock = superblock_of(blocks[0]);
+  for (std::size_t i = 0; i < kBlocks / 4; ++i) {
+    frees_of_other.free(superblock, blocks[i]);
+  }
+  EXPECT_EQ(superblock->owner, &mine);
+  EXPECT_EQ(superblock->free_count, kBlocks / 4);
+  EXPECT_EQ(mine.purger().idle_bytes(), kSuperblockBytes / 4);
+  for (std::size_t i = kBlocks / 4; i < blocks.size(); ++i) {
+    frees_of_other.free(superblock, blocks[i]);
+  }
+  frees_of_other.send_all();
+  EXPECT_EQ(superblocks_in_use(), 0U) << "reclaimed, and all of it is free";
+}
+
+TEST_F(OwnedSuperblocksTest, CollectionIsDueAfterSoManyNewSuperblocks) {
+  for (std::size_t started = 0; started < 32; ++started) {
+    EXPECT_FALSE(mine.collection_due()) << started;
+    take(mine, kBlocks);
+  }
+  EXPECT_TRUE(mine.collection_due());
+  EXPECT_FALSE(mine.collection_due()) << "it counts anew";
+}
+
+}  // namespace
+}  // namespace heapwright::alloc::test

@@ -1,0 +1,136 @@
+// The page purger alone, on one superblock: which pages it purges, when, and which blocks it finds again.
+#include "core/page_purger.h"
+
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "core/carving.h"
+#include "support.h"
+
+namespace heapwright::alloc::test {
+namespace {
+
+constexpr std::size_t kPage = kSuperblockBytes / 16;
+
+class PagePurgerTest : public testing::Test {
+ protected:
+  PagePurgerTest() {
+    now_ms = 1'000'000;
+    pool.region.settings.clock = test_clock;
+    pool.region.settings.huge_pages = platform::HugePages::kNever;
+    pool.region.settings.keep_bytes = 0;
+  }
+  ~PagePurgerTest() override { abandon(pool.region); }
+
+  // A superblock all of whose blocks are carved, written to and allocated.
+  void begin(std::size_t size) {
+    superblock = pool.region.take(1);
+    describe_superblock(superblock, Usual::kClassesPerDoubling, size);
+    superblock->purged_pages = 0;
+    while (superblock->carved < superblock->capacity) {
+      carve<Usual>(pool, superblock, 64);
+    }
+    std::memset(memory_of(superblock), 1, kSuperblockBytes);
+  }
+  Block* block(std::size_t i) const {
+    return reinterpret_cast<Block*>(memory_of(superblock) + i * superblock->size);
+  }
+  // Frees the blocks with these numbers, from `first` to before `end`.
+  void free(std::size_t first, std::size_t end) {
+    for (std::size_t i = first; i < end; ++i) {
+      block(i)->next = superblock->free;
+      superblock->free = block(i);
+      ++superblock->free_count;
+    }
+  }
+  [[nodiscard]] std::set<const Block*> listed() const {
+    std::set<const Block*> found;
+    for (const Block* one = superblock->free; one != nullptr; one = one->next) {
+      found.insert(one);
+    }
+    return found;
+  }
+  [[nodiscard]] std::size_t in_memory() const {
+    return resident(memory_of(superblock), kSuperblockBytes).value_or(0);
+  }
+
+  Pool pool;
+  PagePurger<Usual> purger{pool};
+  Superblock* superblock = nullptr;
+};
+
+TEST_F(PagePurgerTest, OnlyWhollyFreePagesArePurged) {
+  begin(1024);
+  free(2, 12);  // half of page 0, pages 1 and 2
+  purger.purge(superblock);
+  EXPECT_EQ(superblock->purged_pages, 0b110);
+  EXPECT_EQ(in_memory(), kSuperblockBytes - 2 * kPage);
+  EXPECT_EQ(listed(), (std::set<const Block*>{block(2), block(3)}));
+  EXPECT_EQ(superblock->free_count, 10U) << "blocks on purged pages count as free";
+}
+
+TEST_F(PagePurgerTest, ABlockThatReachesIntoAPurgedPageLeavesTheList) {
+  begin(3072);
+  free(1, 4);  // 3072 to 12288: pages 1 and 2, and the end of page 0
+  purger.purge(superblock);
+  EXPECT_EQ(superblock->purged_pages, 0b110);
+  EXPECT_TRUE(listed().empty());
+}
+
+TEST_F(PagePurgerTest, ReuseFindsEveryBlockAgain) {
+  for (const std::size_t size : {256, 1024, 3072, 5120, 10240}) {
+    begin(size);
+    const std::size_t count = superblock->capacity;
+    free(1, count);
+    purger.purge(superblock);
+    ASSERT_NE(superblock->purged_pages, 0) << size;
+    std::set<const Block*> found;
+    while (superblock->free != nullptr || superblock->purged_pages != 0) {
+      purger.reuse(superblock);
+      for (const Block* const one : listed()) {
+        ASSERT_TRUE(found.insert(one).second) << "found twice";
+      }
+      superblock->free = nullptr;
+    }
+    EXPECT_EQ(found.size(), count - 1) << size;
+    EXPECT_EQ(found.count(block(0)), 0U) << "it is allocated";
+  }
+}
+
+TEST_F(PagePurgerTest, ItPurgesAtThreeQuartersAndAtSevenEighths) {
+  begin(1024);
+  purger.add_idle(100 * kSuperblockBytes);
+  free(0, 47);
+  purger.maybe_purge(superblock, 40);
+  EXPECT_EQ(superblock->purged_pages, 0);
+  free(47, 48);
+  purger.maybe_purge(superblock, 47);
+  EXPECT_EQ(superblock->purged_pages, 0xfff);
+  free(48, 52);
+  purger.maybe_purge(superblock, 48);
+  EXPECT_EQ(superblock->purged_pages, 0xfff) << "no threshold between";
+  free(52, 56);
+  purger.maybe_purge(superblock, 52);
+  EXPECT_EQ(superblock->purged_pages, 0x3fff);
+}
+
+TEST_F(PagePurgerTest, LittleIdleMemoryIsKept) {
+  begin(1024);
+  pool.region.settings.keep_bytes = 1 << 20;
+  purger.add_idle(1 << 20);
+  free(0, 48);
+  purger.maybe_purge(superblock, 47);
+  EXPECT_EQ(superblock->purged_pages, 0);
+}
+
+TEST_F(PagePurgerTest, SmallBlocksAreLeftAlone) {
+  begin(128);
+  purger.add_idle(100 * kSuperblockBytes);
+  free(0, 384);
+  purger.maybe_purge(superblock, 383);
+  EXPECT_EQ(superblock->purged_pages, 0);
+}
+
+}  // namespace
+}  // namespace heapwright::alloc::test
