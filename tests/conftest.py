@@ -1,4 +1,4 @@
-"""What every test may need: the native meter, and programs of ours built once; the summary of what was skipped."""
+"""Provides all tests with the native meter, test programs built once, and a summary of skipped tests."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests import needs
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "tests/programs"
 
-# The machine may be slow and busy, and a test that fails must fail again.
+# No deadline, because the machine may be slow and busy; fixed examples, so that a failure can be reproduced.
 hypothesis.settings.register_profile("heapwright", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("heapwright")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--long`: the whole of tests/torture, up to two hours, rather than its short form."""
+    """Adds `--long`, which runs all of tests/torture (up to two hours) rather than its short form."""
     parser.addoption("--long", action="store_true", help="tests/torture in full (make torture)")
 
 
@@ -34,14 +34,14 @@ LONG = pytest.StashKey[int]()  # how many tests the short form leaves to the lon
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[LONG] = 0
     config.addinivalue_line("markers", "long: only in the long form (pytest --long, make torture)")
-    # What nohup, cron or a shell's & ignores stays ignored in every program that a test starts and signals.
+    # Signals that nohup, cron or a shell's & ignores would stay ignored in programs that the tests start and signal.
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests marked `long` to the long form."""
+    """Deselects the tests marked `long`, except in the long form."""
     if config.getoption("--long"):
         return
     long = [item for item in items if item.get_closest_marker("long")]
@@ -51,19 +51,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Lets a worker of pytest-xdist tell its count, which all workers share."""
+    """Reports the count of long tests from a pytest-xdist worker; it is the same in all workers."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["long"] = session.config.stash[LONG]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Takes the count of a worker."""
+    """Takes over the count of long tests from a worker."""
     node.config.stash[LONG] = getattr(node, "workeroutput", {}).get("long", node.config.stash[LONG])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints one line on what was skipped and why."""
+    """Prints one line that counts the skipped tests by reason."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = [report.longrepr[2] if isinstance(report.longrepr, tuple) else "" for report in skipped]
     terminalreporter.write_line(needs.summary(reasons, terminalreporter.config.stash[LONG]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests import needs
 from tests.conftest import PROGRAMS
 
-# What libjemalloc.a exports and the C library has too.
+# Names that both libjemalloc.a and the C library export.
 _EXPORTED = ("malloc", "calloc", "realloc", "free", "posix_memalign", "aligned_alloc", "memalign", "valloc", "pvalloc",
              "malloc_usable_size", "malloc_message", "malloc_conf")  # fmt: skip
 
@@ -28,7 +28,13 @@ def build_prefixed_jemalloc(folder: Path, *options: str) -> Path:
 
 
 def build_with(folder: Path, archive: str, *options: str) -> Path:
-    """Builds a C++ program whose malloc is that of this archive, as a whole."""
+    """Builds a C++ program with a whole malloc archive linked in.
+
+    Args:
+        folder: the folder to build in.
+        archive: the archive, a key of `needs.ARCHIVES`.
+        options: more compiler options.
+    """
     path = folder / "with_archive"
     words: list[str | Path] = [
         needs.command("g++"),

@@ -23,7 +23,7 @@ from _pytest.mark import ParameterSet
 from heapwright.allocators.peers import known_peers
 from heapwright.allocators.registry import find_allocators
 
-# How the reason of a skip begins, by kind.
+# The beginning of a skip's reason, by kind.
 PACKAGE = "missing package: "
 MACHINE = "this machine cannot "
 BUILD = "not built: "
@@ -102,19 +102,19 @@ def machine_cannot(what: str) -> NoReturn:
 
 
 def not_built(part: str) -> NoReturn:
-    """Skips the test: this part of heapwright, or an allocator that `make peers` builds, is not there."""
+    """Skips the test: this part of heapwright, or an allocator that `make peers` builds, is not built."""
     __tracebackhide__ = True
     pytest.skip(BUILD + part)
 
 
 def command(*names: str) -> str:
-    """Skips the test where one of the commands is missing.
+    """Skips the test if one of the commands is missing.
 
     Args:
         names: keys of PACKAGES, or paths whose last part is one.
 
     Returns:
-        The path of the first command; empty where none is named.
+        The path of the first command; empty if none is named.
     """
     __tracebackhide__ = True
     for name in names:
@@ -125,7 +125,7 @@ def command(*names: str) -> str:
 
 
 def archive(name: str) -> str:
-    """Skips the test where a static library is missing.
+    """Skips the test if a static library is missing.
 
     Args:
         name: a key of ARCHIVES.
@@ -142,12 +142,12 @@ def archive(name: str) -> str:
 
 
 def with_command(name: str) -> pytest.MarkDecorator:
-    """A mark that skips a test where the command is missing."""
+    """A mark that skips a test if the command is missing."""
     return pytest.mark.skipif(shutil.which(name) is None, reason=PACKAGE + PACKAGES[name])
 
 
 def only_where(able: bool, what: str) -> pytest.MarkDecorator:
-    """A mark that skips a test where this machine cannot do something."""
+    """A mark that skips a test if this machine cannot do something."""
     return pytest.mark.skipif(not able, reason=MACHINE + what)
 
 
@@ -157,24 +157,24 @@ def not_built_mark(part: str) -> pytest.MarkDecorator:
 
 
 def long(*values: object) -> ParameterSet:
-    """A set of parameters for the long form alone."""
+    """A set of parameters that only the long form runs."""
     return pytest.param(*values, marks=pytest.mark.long)
 
 
 def long_unless(short: bool, *values: object) -> ParameterSet:
-    """A set of parameters, for the long form alone unless the short form takes it too."""
+    """A set of parameters that the short form runs too if `short` is true."""
     return pytest.param(*values) if short else long(*values)
 
 
 def root(what: str) -> None:
-    """Skips the test where the user is not root."""
+    """Skips the test if the user is not root."""
     __tracebackhide__ = True
     if os.geteuid() != 0:
         machine_cannot(f"{what} (root only)")
 
 
 def peer(name: str) -> None:
-    """Skips the test where this allocator is not installed."""
+    """Skips the test if this allocator is not installed."""
     __tracebackhide__ = True
     if name not in find_allocators():
         package = next((spec.package for spec in known_peers() if spec.name == name), "")

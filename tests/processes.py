@@ -1,4 +1,4 @@
-"""Waiting for processes, and for what they do, without sleeping longer than needed."""
+"""Waits for processes and for effects of theirs, without sleeping longer than needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Returns when the condition holds; fails when it does not for far too long."""
+    """Returns as soon as the condition holds; fails after a time limit in seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -30,5 +30,5 @@ def runs(study: Path) -> int:
     try:
         with contextlib.closing(sqlite3.connect(f"file:{study}?mode=ro", uri=True)) as db:
             return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
-    except sqlite3.OperationalError:  # not made yet
+    except sqlite3.OperationalError:  # the study does not exist yet
         return 0

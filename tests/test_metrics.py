@@ -1,4 +1,4 @@
-"""Metrics: the contract's names, how they are found, how people see them."""
+"""Tests metrics: their names in the contract, their lookup, and how they are shown to users."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_objectives_that_are_none(text: str, message: str) -> None:
     assert caught.value.hint
 
 
-# what people see
+# how values are shown
 
 
 @pytest.mark.parametrize(

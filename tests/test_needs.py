@@ -1,4 +1,4 @@
-"""Every skip states a need by tests/needs.py, and a run ends with one line that counts them."""
+"""Tests that every skip states its need by tests/needs.py, and that a run ends with one line that counts skips."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_skip_is_stated_here() -> None:
 
 
 def test_the_set_up_installs_what_tests_need() -> None:
-    """`tools/setup` names every package that is not on all of Debian; only whole programs are left to the long form."""
+    """`tools/setup` names every package that Debian does not always install; only whole programs need the long form."""
     everywhere = {"bash", "coreutils", "mawk", "mount", "python3", "util-linux"}
     named = set(needs.PACKAGES.values()) - everywhere
     short, long = packages("build") | packages("test"), packages("torture")

@@ -1,4 +1,4 @@
-"""TOML that people write: every complaint names file, line and key, in whatever style the file is written."""
+"""Tests TOML files of users: every error message names file, line and key, in every style of TOML."""
 
 from __future__ import annotations
 

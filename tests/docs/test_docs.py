@@ -1,4 +1,4 @@
-"""The documentation says what is so: commands are accepted, marked ones run, links lead somewhere, all is current."""
+"""Tests the documentation: commands are accepted, marked ones run, links have targets, and the text is current."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_there_are_commands_to_check() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
 def test_commands_are_accepted(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    """The verb exists, takes these options and values, and a command after -- where there is one."""
+    """The verb exists and takes these options and values, and a command after `--` if there is one."""
     words, target = command.words, False
     if "--" in words:
         words, target = words[: words.index("--")], True

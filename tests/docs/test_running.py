@@ -1,11 +1,11 @@
-"""Every command that the documentation shows is run, page by page and in order, by the installed heapwright.
+"""Runs every command that the documentation shows, page by page and in order, with the installed heapwright.
 
-What stands around the commands is made up: programs, objects, inputs, and what an earlier page left; `service.toml`
-and its like are the page's own. Rounds, budgets and allocators are cut down (`SHORTER`): that commands do what their
-pages say of figures is for other tests. Not here: results/ (its commands made its figures, in hours), cluster.md
-(tests/cluster runs those verbs on a real scheduler), the tutorial (test_docs.py runs it as it stands).
+The tests make up programs, objects, inputs and results of earlier pages; `service.toml` and similar files are the
+page's own. They reduce rounds, budgets and allocators (`SHORTER`), because other tests check the figures in the pages.
+They omit results/ (its commands take hours), cluster.md (tests/cluster runs those verbs on a real scheduler), and the
+tutorial (test_docs.py runs it unchanged).
 
-Every test run takes the README and the guides; `pytest --long` (`make torture`) the pages on single verbs too.
+Every test run covers the README and the guides; `pytest --long` (`make torture`) also covers the pages on single verbs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROGRAMS = (
     *("prog", "prog-before", "solver", "data/solver", "job", "service", "app/server"),
     *("build/prog", "build/X86/gem5.opt"),
 )
-# Verb → what is put before the command's own program: the last one of an option counts.
+# Verb → options put before the command's own program: the last value of an option counts.
 FEW = ["--allocators", "glibc,exgen"]
 SHORTER = {
     "tune": ["--budget", "2", "--pairs", "6:6", "--proxy", "none", *FEW, "-q"],
@@ -49,13 +49,13 @@ SHORTER = {
     "synth": ["-n", "1"],
     "replay": ["-n", "1"],
 }
-# Of pages with workload or space files: their names, in order.
+# Page → the names of its workload or space files, in order.
 FILES = {
     "openmp": ["solver.toml"],
     "service-memory": ["service.toml"],
     "workload": ["solver.toml", "", "mine.toml"],
 }
-# What does not end by itself, and needs what cannot be had in a test.
+# Commands that do not end by themselves, or that need resources that a test does not have.
 LEFT_OUT = {
     "bench": "the whole suite; its verb is run by other lines",
     "bench --quick": "tests/system/test_bench.py runs all programs",
@@ -70,7 +70,7 @@ LEFT_OUT = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
-    """A folder with all that the pages take for granted."""
+    """A folder with all files that the pages assume."""
     folder = tmp_path_factory.mktemp("around")
     for name in PROGRAMS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
 
 
 def shorter(words: list[str]) -> list[str]:
-    """The same with less to do."""
+    """Reduces a command's work."""
     at = words.index("--") if "--" in words else len(words)
     more = SHORTER.get(words[0], [])
     if words[0] == "tune" and {"--preset", "--space"} & set(words):
@@ -124,7 +124,7 @@ def shorter(words: list[str]) -> list[str]:
 
 
 def put_what_is_missing(words: list[str], folder: Path) -> None:
-    """Studies, traces and models of other pages."""
+    """Creates the studies, traces and models that other pages would have made."""
     made_here = {b for a, b in itertools.pairwise(words) if a in ("--study", "-o", "--json", "--csv")}
     for word in words[: words.index("--") if "--" in words else None]:
         path = folder / word

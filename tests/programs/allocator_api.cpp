@@ -1,10 +1,10 @@
-// What every malloc function answers, as a table: one line "name: answer" for each row, in words that do not
-// depend on addresses, so that two allocators' tables can be compared line by line. The reference is glibc.
+// Prints a table of the results of every malloc function. Each row is one line "name: answer". Answers do not depend
+// on addresses, so the tables of two allocators can be compared line by line. The reference is glibc.
 //
 // usage: allocator_api [NAME]   (all rows, or those whose name contains NAME)
 //
-// Each row runs in a child of its own: what it breaks, breaks that row, and is printed as the signal it died
-// of. In an answer, "errno kept" means errno is what it was before the call.
+// Each row runs in its own child process, so a crash affects only that row, which then names the signal. In an
+// answer, "errno kept" means that the call did not change errno.
 #include "allocator_api.h"
 
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-// What the rows of allocator_api are made of.
+// Defines the rows of allocator_api and the text of their answers.
 #pragma once
 
 #include <malloc.h>
@@ -14,7 +14,7 @@
 
 namespace heapwright::api {
 
-// One line of text, without malloc.
+// Builds one line of text without malloc.
 class Answer {
  public:
   __attribute__((format(printf, 2, 3))) void add(const char* format, ...) {
@@ -38,7 +38,7 @@ struct Row {
 };
 
 constexpr std::size_t kGiB = std::size_t{1} << 30U;
-constexpr int kKept = ENOTTY;  // set before a call: no allocator sets this one itself
+constexpr int kKept = ENOTTY;  // errno is set to this before a call, because no allocator sets it
 
 inline const char* errno_name(int number) {
   switch (number) {

@@ -1,5 +1,5 @@
-// The rows about what glibc has besides: mallopt, mallinfo2, malloc_trim, malloc_stats, malloc_info, and the
-// names that its own functions go by; and about C23's sized frees.
+// Defines the rows about glibc's extensions (mallopt, mallinfo2, malloc_trim, malloc_stats, malloc_info, and the
+// __libc_ names of its functions) and about the sized frees of C23.
 #pragma once
 
 #include <dlfcn.h>
@@ -37,7 +37,12 @@ inline void free_many() {
   }
 }
 
-// What writes to a file: how much comes, and how it begins.
+// Reports whether a call writes to a file descriptor, and whether its output begins as it should.
+//
+//   answer  gets the report
+//   to      the file descriptor
+//   call    the call
+//   begins  the expected beginning; empty: any
 template <class Call>
 void written(Answer& answer, int to, Call call, const char* begins) {
   const int file = memfd_create("written", 0);
@@ -53,14 +58,14 @@ void written(Answer& answer, int to, Call call, const char* begins) {
   }
 }
 
-// A function that the C library has under another name as well: its blocks are free's blocks.
+// Finds a function that the C library also exports under another name. free must accept its blocks.
 template <class Function>
 Function* alias(const char* name, const char* version = nullptr) {
   void* const found = version == nullptr ? dlsym(RTLD_DEFAULT, name) : dlvsym(RTLD_DEFAULT, name, version);
   return reinterpret_cast<Function*>(found);
 }
 
-// Takes blocks from `take`, gives them to free; many, so that a mistaken free list would show.
+// Obtains blocks from `take` and frees them. It frees many, so that a corrupted free list shows.
 template <class Take>
 void freed(Answer& answer, Take take) {
   void* blocks[100];
@@ -121,7 +126,7 @@ inline const Row kGlibcRows[] = {
      [](Answer& a) {
        take_many(1000);
        void*& newest = many[kMany - 1];
-       void* const kept = newest;  // at the top of glibc's heap: free alone gives nothing back
+       void* const kept = newest;  // at the top of glibc's heap: free alone purges nothing
        newest = nullptr;
        const std::size_t full = resident();
        free_many();

@@ -1,4 +1,4 @@
-// The rows about C++: operator new and delete, bad_alloc, and the new-handler.
+// Defines the rows about C++: operator new and delete, bad_alloc, and the new-handler.
 #pragma once
 
 #include <new>
@@ -10,7 +10,7 @@ namespace heapwright::api {
 inline volatile std::size_t too_large = std::size_t{PTRDIFF_MAX} + 1;
 inline int handled = 0;
 
-// What call does: throws, or returns what. Handlers count how often they were called.
+// Reports what `call` throws or returns, and how often the new-handler was called.
 template <class Call>
 void thrown(Answer& answer, Call call) {
   handled = 0;
@@ -25,7 +25,7 @@ void thrown(Answer& answer, Call call) {
   answer.add(handled == 0 ? "" : ", the handler called %d times", handled);
 }
 
-// Called three times, then takes itself away.
+// A new-handler that removes itself at its third call.
 inline void patient() {
   if (++handled == 3) {
     std::set_new_handler(nullptr);

@@ -1,11 +1,11 @@
-// The rows about the functions of C, POSIX and their old relatives.
+// Defines the rows about the functions of C and POSIX, and older functions of the same kind.
 #pragma once
 
 #include "allocator_api.h"
 
 namespace heapwright::api {
 
-// Sizes that no compiler may see through.
+// Sizes that are volatile, so that the compiler does not know them.
 inline volatile std::size_t huge = SIZE_MAX;
 inline volatile std::size_t over = std::size_t{PTRDIFF_MAX} + 1;
 inline volatile std::size_t most = PTRDIFF_MAX;
@@ -31,7 +31,7 @@ inline void given(Answer& answer, void* (*call)(), std::size_t usable, std::size
   }
 }
 
-// realloc or reallocarray that cannot succeed.
+// Reports whether a block keeps its contents when realloc or reallocarray fails.
 inline void keeps(Answer& answer, void* (*call)(void* block)) {
   auto* const block = static_cast<char*>(malloc(100));
   std::memset(block, 7, 100);

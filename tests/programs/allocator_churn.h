@@ -1,4 +1,4 @@
-// Blocks that know what they hold, and threads that churn through them: for allocator_threads.
+// Allocates and frees blocks with checked contents, in threads, for allocator_threads.
 #pragma once
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 namespace heapwright::shadow {
 
-// A block that knows its size and what it holds.
+// A block with its size and the byte that fills it.
 struct Known {
   unsigned char* at;
   std::size_t size;
@@ -31,7 +31,7 @@ inline void give(Known& known) {
   }
 }
 
-// A while of allocating and freeing.
+// Allocates and frees for a number of rounds.
 inline void churn(std::uint64_t seed, int rounds) {
   Random random(seed);
   Known live[64] = {};

@@ -1,5 +1,5 @@
-// Threads that stay: they sleep until they are given something to do, as OpenMP's do between parallel regions.
-// For allocator_owners: who does what when is in the hands of the main thread.
+// Keeps worker threads that sleep until they get work, as OpenMP threads do between parallel regions. In
+// allocator_owners, the main thread decides which worker does what, and when.
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Starts it; `work` must live until await().
+  // Starts the work; `work` must live until await() returns.
   void begin(const std::function<void()>* work) {
     const std::lock_guard guard(mutex_);
     work_ = work;
@@ -57,10 +57,11 @@ class Worker {
   std::condition_variable changed_;
   const std::function<void()>* work_ = nullptr;
   bool busy_ = false;
-  pthread_t thread_;  // last: it uses the others
+  pthread_t thread_;  // last, because the thread uses the other members
 };
 
-// All of them at once.
+// Runs `work` in all workers at once, and waits for them. `workers` has `count` elements; `work` gets the worker's
+// index.
 inline void together(Worker* workers, std::size_t count, const std::function<void(std::size_t)>& work) {
   std::function<void()> jobs[16];
   for (std::size_t i = 0; i < count; ++i) {

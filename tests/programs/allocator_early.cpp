@@ -1,5 +1,5 @@
-// A library whose constructor starts a thread, before those of what is preloaded in front of it have run; its
-// destructor waits for the thread and says "early" if all went well.
+// A library whose constructor starts a thread before the constructors of libraries preloaded in front of it have run.
+// Its destructor waits for the thread and prints "early" if no check failed.
 #include <unistd.h>
 
 #include "allocator_churn.h"

@@ -1,20 +1,21 @@
-// What a malloc does when the kernel refuses it memory: allocator_faults NAME [WORD...], most of them under fail_calls.
+// Tests a malloc whose memory calls fail: allocator_faults NAME [WORD...], mostly run under fail_calls.
 //
-//   mixed HOW [MOST]     one thread: every size and way to allocate, growth and fall; HOW the kernel refuses:
+//   mixed HOW [MOST]     one thread uses every size and way to allocate, and its memory grows and shrinks
 //   threads HOW [MOST]   the same in threads that come and go and free each other's blocks
-//                          each   number n of the memory calls, for n = 1, 2 … until all have been met
+//                        HOW says which memory calls the kernel refuses:
+//                          each   call n, for n = 1, 2 … up to the number of calls
 //                          every  every n-th call, for n = 2, 3 … 40
-//                          rest   number n and all that follow, for each n
-//                        MOST of those n at most, spread over all.
+//                          rest   call n and all later ones, for each n
+//                        MOST: test at most this many values of n, spread evenly
 //   forks [MOST]         the process forks while its other thread is in memory call n, for each n
-//   early                begun under a plan of fail_calls' own, which ends in main
-//   maps                 the process has as many mappings as the system lets it have
-//   signals              signals of all kinds, from another process, at random, to random threads
-//   stack                what every call takes of the stack; and all calls in the smallest thread, and on a signal's stack
+//   early                starts under the plan that fail_calls got on its command line; the plan ends in main
+//   maps                 the process has as many mappings as the system permits
+//   signals              another process sends signals of all kinds to random threads at random times
+//   stack                the stack that every call takes; all calls in the smallest thread and on a signal stack
 //
-// Each n is a process of its own. A refusal must come with ENOMEM and after a call that failed; what the program
-// has must stay as it is; and when the kernel gives memory again, so must malloc. Status 0 and a line of figures when all is
-// well, 3 and one line when not.
+// Each n runs in a process of its own. malloc may fail only with ENOMEM and after a failed memory call. Existing
+// blocks must keep their contents. When memory calls succeed again, malloc must succeed too. Status 0 and a line of
+// figures on success, 3 and one line on failure.
 #include "allocator_faults.h"
 
 #include "allocator_faults_more.h"
@@ -24,7 +25,13 @@ namespace {
 
 using Scenario = void (*)(std::uint64_t seed);
 
-// One process in which the kernel refuses as planned.
+// Runs a scenario in a process of its own in which the kernel refuses memory calls.
+//
+//   name      the scenario's name, for messages
+//   scenario  the function to run
+//   first     number of the first memory call that fails
+//   step      of the later calls, every step-th fails
+//   times     how many calls fail in all; 0: none
 Figures experiment(const char* name, Scenario scenario, unsigned long first, unsigned long step,
                    unsigned long times) {
   *figures = {};
@@ -47,7 +54,7 @@ Figures experiment(const char* name, Scenario scenario, unsigned long first, uns
 int all_of(const char* name, Scenario scenario, const char* how, unsigned long most) {
   const bool every = std::strcmp(how, "every") == 0;
   const unsigned long times = std::strcmp(how, "each") == 0 ? 1 : ULONG_MAX;
-  // The allocators purge by the clock, so a busy machine makes more calls: the run with the fewest says what all runs reach.
+  // Allocators purge by the clock, so a busy machine makes more calls. Every run reaches the smallest count of three.
   unsigned long calls = ULONG_MAX;
   for (int i = 0; i < 3; ++i) calls = std::min(calls, experiment(name, scenario, 1, 1, 0).calls);
   const unsigned long begin = every ? 2 : 1;

@@ -1,5 +1,4 @@
-// What allocator_faults does while the kernel refuses memory: scenarios that take a refusal for an answer, and check that it
-// was one.
+// The scenarios of allocator_faults: they accept that malloc fails, and check that it fails correctly.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,16 +13,16 @@
 
 namespace heapwright::shadow {
 
-// What a process of an experiment tells its parent.
+// Counts that a process of an experiment shares with its parent.
 struct Figures {
   unsigned long calls;    // memory calls
-  unsigned long failed;   // of them
-  unsigned long refused;  // by malloc
+  unsigned long failed;   // memory calls that failed
+  unsigned long refused;  // requests that malloc refused
 };
 inline Figures* figures = nullptr;
-inline bool limited_otherwise = false;  // not by fail_calls
+inline bool limited_otherwise = false;  // by a limit other than fail_calls
 
-// NULL was the answer to a call of malloc or its kin.
+// Counts a NULL from malloc or a similar function, and checks that it was justified.
 inline void refused(const char* who, std::size_t size) {
   if (errno != ENOMEM) {
     broken("%s of %zu bytes refused with errno %d", who, size, errno);
@@ -42,14 +41,14 @@ inline void check_zero(const unsigned char* at, std::size_t size) {
   }
 }
 
-// Some blocks, each full of words of its own.
+// Holds blocks, each filled with words of its own seed.
 class Blocks {
  public:
   static constexpr std::size_t kMax = 256;
 
   explicit Blocks(std::uint64_t seed) : random_(seed) {}
 
-  // Most blocks are small, most memory is in large ones.
+  // Chooses a size such that most blocks are small, but most memory is in large ones.
   std::size_t some_size() {
     const std::uint64_t dice = random_.below(100);
     return 1 + random_.below(dice < 70 ? 2000 : dice < 90 ? 32 << 10U : dice < 98 ? 300 << 10U : 3 << 20U);
@@ -84,7 +83,7 @@ class Blocks {
       }
     }
   }
-  // A block for another thread, which may be none.
+  // Removes a block for another thread; it may be null.
   Block part() {
     Block& one = all_[random_.below(kMax)];
     const Block given = one;
@@ -129,7 +128,7 @@ class Blocks {
         who = "posix_memalign";
         if (const int error = posix_memalign(&at, alignment, size); error != 0) {
           at = nullptr;
-          errno = error;  // it says so in its own way
+          errno = error;  // posix_memalign returns its error
         }
         break;
       case 3:
@@ -138,7 +137,7 @@ class Blocks {
         try {
           at = ::operator new(size);
         } catch (const std::bad_alloc&) {
-          errno = ENOMEM;  // what the handler leaves there is nobody's business
+          errno = ENOMEM;  // C++ does not specify errno here
         }
         break;
       case 4:
@@ -155,10 +154,10 @@ class Blocks {
     have(one, at, size, family);
   }
 
-  // A refusal leaves the block as it was.
+  // Resizes a block; a refusal must leave it unchanged.
   void change(Block& one, std::size_t size) {
     check(one);
-    if (one.family == Family::kNew) {  // a hardened build would tell
+    if (one.family == Family::kNew) {  // a hardened build reports realloc of a block from new
       return;
     }
     errno = 0;
@@ -186,7 +185,7 @@ inline void mixed(std::uint64_t seed) {
   Blocks blocks(seed);
   blocks.steps(1500);
   blocks.give_all();
-  static unsigned char* spans[60] = {};  // what has been given back must read as zero
+  static unsigned char* spans[60] = {};  // purged memory must read as zero
   for (unsigned char*& span : spans) {
     constexpr std::size_t kSize = 200'000;
     errno = 0;
@@ -212,7 +211,7 @@ inline void mixed(std::uint64_t seed) {
   blocks.give_all();
 }
 
-// Four at a time, three times; each leaves blocks to whoever comes by.
+// Slots where threads leave blocks for other threads.
 inline std::atomic<Block*> handed[16] = {};
 
 inline void* short_of_memory(void* raw) {
@@ -235,7 +234,7 @@ inline void* short_of_memory(void* raw) {
   return nullptr;
 }
 
-// Nothing, where the thread's stack was refused.
+// Starts a thread; returns false if the kernel refused its stack.
 inline bool try_start(pthread_t& thread, void* (*body)(void*), void* argument) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -271,7 +270,7 @@ inline void threads(std::uint64_t seed) {
   }
 }
 
-// The kernel gives memory again: so must malloc, of every size, and more than it ever had.
+// Memory calls succeed again: malloc must succeed for every size, and for more memory than ever before.
 inline void afterwards() {
   const unsigned long before = figures->refused;
   limited_otherwise = true;

@@ -1,4 +1,4 @@
-// What else allocator_faults does to a malloc: fork in the middle of a call, no mappings left, signals, no stack left.
+// More scenarios of allocator_faults: fork in the middle of a call, no mappings left, signals, no stack left.
 #pragma once
 
 #include <sys/syscall.h>
@@ -7,7 +7,7 @@
 
 namespace heapwright::shadow {
 
-// --- early: from exec to here the plan was fail_calls' own -------------------------------------------------
+// --- early: until here, the plan from fail_calls' command line holds ---------------------------------------
 
 inline int early() {
   const long calls = faults(FAULTS_END, 0, 0, 0);
@@ -17,7 +17,7 @@ inline int early() {
   return 0;
 }
 
-// --- forks: in the middle of another thread's n-th call ----------------------------------------------------
+// --- forks: fork while another thread is in its n-th memory call -------------------------------------------
 
 inline std::atomic<bool> go = false;
 
@@ -31,7 +31,8 @@ inline void* busy(void* raw) {
   return nullptr;
 }
 
-// Returns how many calls there were; `n` 0: just that.
+// Forks while another thread is in memory call n, and counts memory calls in figures->calls; with n = 0 it only
+// counts.
 inline void fork_held(unsigned long n) {
   Random random(3);
   Known inherited[50] = {};
@@ -86,9 +87,9 @@ inline int forks_held(unsigned long most) {
   return 0;
 }
 
-// --- maps: as many mappings as there may be ----------------------------------------------------------------
+// --- maps: as many mappings as the system permits -----------------------------------------------------------
 
-// Single pages of a reservation, every second one, are made another mapping until there can be no more.
+// Makes every second page of a reservation a mapping of its own until the kernel refuses, at most `most` pages.
 inline std::size_t use_up_mappings(unsigned char* pages, std::size_t most) {
   for (std::size_t i = 0; i < most; ++i) {
     if (mprotect(pages + 2 * i * page_size(), page_size(), PROT_READ) != 0) {
@@ -192,7 +193,7 @@ inline int random_signals() {
 
 // --- stack -------------------------------------------------------------------------------------------------
 
-// Every kind of call. Nothing else: what this takes of the stack is malloc's.
+// Makes calls of every kind and nothing else, so that malloc takes nearly all of the stack in use.
 inline void every_call() {
   static constexpr std::size_t kSizes[] = {1, 100, 1000, 5000, 30'000, 70'000, 300'000, 1'500'000, 5'000'000};
   static void* blocks[std::size(kSizes) * 100];  // one caller at a time
@@ -220,10 +221,10 @@ inline void every_call() {
 inline void* nothing(void* /*raw*/) { return nullptr; }
 inline void* everything(void* /*raw*/) {
   every_call();
-  return nullptr;  // and the end of a thread with a heap
+  return nullptr;  // then the thread exits, which also runs the heap's on_thread_exit
 }
 
-// How deep a thread goes that does this.
+// Returns how many bytes of its stack a thread uses that runs `body`.
 inline std::size_t depth(void* (*body)(void*)) {
   constexpr std::size_t kBytes = std::size_t{256} << 10U;
   constexpr unsigned char kPaint = 0xa5;

@@ -1,5 +1,5 @@
-/* glibc's malloc with the fault that $FAULT names, for the tests that test the fuzzer: each of its checks must find
- * the one fault that is meant for it. A fault shows once in 256 operations, so that programs start. */
+/* glibc's malloc with the fault that $FAULT names, for tests of the fuzzer: each check of the fuzzer must find the
+ * fault that is meant for it. A fault shows once in 256 operations, so that programs can start. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@ void __libc_free(void* block);
 static int now_faulty(const char* fault) {
   static unsigned turn;
   static const char* wanted;
-  static int asked; /* once: setenv calls realloc when the environment it gives back is still the one to be read */
+  static int asked; /* read $FAULT only once: setenv calls realloc while getenv would read the old environment */
   if (!asked) {
     wanted = getenv("FAULT");
     asked = 1;

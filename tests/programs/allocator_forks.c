@@ -1,7 +1,9 @@
-/* What a fork may meet, one behaviour each: allocator_forks NAME.
+/* Forks in difficult situations, one for each NAME: allocator_forks NAME.
  *
- *   files     threads open, write, flush (fflush(NULL)) and close files, and allocate while they hold one; two threads fork
- *   handlers  pthread_atfork handlers allocate, registered before the first allocation, before the first thread, after it
+ *   files     threads open, write, flush (fflush(NULL)) and close files, and allocate while they hold one; two
+ *             threads fork
+ *   handlers  pthread_atfork handlers allocate; they are registered before the first allocation, before the first
+ *             thread, and after it
  *   nested    a handler registered before the first thread raises a signal whose handler forks
  *   signals   a process with one thread allocates all the time, and a signal's handler forks
  *   waits     a handler waits for a mutex whose owner allocates
@@ -32,7 +34,7 @@ static void fail(const char* what) {
 
 static unsigned next_random(unsigned* state) { return *state = *state * 1103515245 + 12345; }
 
-/* Blocks of all kinds, each written whole. */
+/* Allocates blocks of all kinds and fills each of them. */
 static void churn(unsigned seed, int times) {
   unsigned char* blocks[16] = {0};
   unsigned state = seed * 2 + 1;
@@ -82,7 +84,7 @@ static void* opens(void* raw) {
     if (file == NULL) fail("fopen");
     fprintf(file, "%zu\n", (size_t)raw);
     flockfile(file);
-    churn(5, 20); /* who flushes all files waits for this one */
+    churn(5, 20); /* a thread that flushes all files waits for this one */
     funlockfile(file);
     fclose(file);
   }
@@ -230,7 +232,7 @@ static void all(void) {
   end();
 }
 
-/* Before anything else of the program: no thread, and hardly an allocation. */
+/* Runs before all other code of the program, when there is one thread and hardly an allocation. */
 __attribute__((constructor)) static void early(int count_of, char** words) {
   const char* const name = count_of > 1 ? words[1] : "";
   registered = 1;

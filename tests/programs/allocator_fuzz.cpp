@@ -3,9 +3,9 @@
 // usage: allocator_fuzz [--seed N] [--seconds N] [--operations N] [--threads N] [--fork] [--plain]
 //                       [--max-live MiB] [--max-size BYTES] [--max-align BYTES]
 //
-// Random operations, checked at every step (allocator_worker.h). With threads, blocks are handed over through
-// a mailbox, and threads end and begin all the time, leaving their blocks to the others. With --fork,
-// children work on with what they inherited. One thread, one seed: the same operations each time (the digest
+// Random operations, checked at every step (allocator_worker.h). With threads, blocks are handed over through a
+// mailbox, and threads end and start all the time and leave their blocks to the others. With --fork, children
+// continue with the blocks that they inherit. With one thread, the operations depend only on the seed (the digest
 // at the end is of the operations). The first fault ends the program with status 3 and one line.
 #include <signal.h>
 
@@ -21,7 +21,7 @@ struct Slot {
   std::atomic<bool> ended;
 };
 
-// One short life of a thread; what it still has goes to the others.
+// Runs one short-lived thread, and leaves its remaining blocks to the others.
 void* live(void* raw) {
   auto* const slot = static_cast<Slot*>(raw);
   {
@@ -34,7 +34,7 @@ void* live(void* raw) {
   return nullptr;
 }
 
-// Keeps so many threads alive until time is up: each that ends has a successor. Returns how many there were.
+// Keeps options.threads threads alive until the time is up, replacing each that ends. Returns how many there were.
 std::uint64_t run_threads() {
   auto* const slots = static_cast<Slot*>(map_pages(options.threads * sizeof(Slot)));
   std::uint64_t begun = 0;
@@ -102,7 +102,8 @@ int run(int argc, char** argv) {
   }
   struct sigaction action = {};
   action.sa_handler = on_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // it is said, and then ends the program as it would have
+  // The handler prints a line; then the signal ends the program as without a handler.
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) {
     sigaction(number, &action, nullptr);
   }

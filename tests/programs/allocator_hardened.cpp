@@ -1,16 +1,17 @@
-// Bugs that a hardened build tells, one kind each, over all sizes of interest: allocator_hardened KIND. To be run with
-// on_error=report; prints how many bugs there were, and of how many sizes, so that whoever runs it counts what was told.
+// Makes bugs that a hardened build detects, of one kind, at all sizes of interest: allocator_hardened KIND. Run it
+// with on_error=report. It prints the number of bugs and of sizes, which the test compares with the number of
+// reports.
 //
-//   none        blocks of every size used to their last byte, grown, cleared; nothing is to be told
-//   overflow    one byte written right behind what was asked for
+//   none        blocks of every size used to their last byte, grown, cleared; there must be no report
+//   overflow    one byte written right behind the requested bytes
 //   underflow   one byte written before a block that has a neighbour before it
 //   late        one byte written after the free, at every offset (of long blocks: at some)
 //   double      freed twice: at once, and with other frees between
 //   race        freed by two threads at the same time, blocks of whole superblocks
 //   inside      freed at an address inside the block
 //   mismatch    every pair of malloc, new and new[] with another's free; delete of another size
-//   order       of how many classes the first eight blocks ascend: their order cannot be guessed
-//   reuse       how often a freed block is the one that is handed out next, of 20,800 times
+//   order       in how many classes the first eight blocks have ascending addresses: their order should be random
+//   reuse       how often of 20,800 times malloc reuses the most recently freed block first
 #include <malloc.h>
 #include <unistd.h>
 
@@ -28,13 +29,13 @@ constexpr std::size_t kLargestClass = 32 * 1024;
 constexpr unsigned char kOther = 0x55;
 std::size_t bugs = 0;
 
-char* hidden(void* address) {  // from the compiler, which knows what a bug is
+char* hidden(void* address) {  // hides the address from the compiler, which would recognise the bug
   asm volatile("" : "+r"(address) : : "memory");
   return static_cast<char*>(address);
 }
 char* take(std::size_t size) { return hidden(std::malloc(size)); }
 
-// Every size up to 2 KiB, those around each class's end (a multiple of 16) and each page's, and long ones.
+// Every size up to 2 KiB, sizes around the end of each class (a multiple of 16) and of each page, and long ones.
 std::vector<std::size_t> sizes() {
   std::vector<std::size_t> all;
   for (std::size_t size = 1; size <= 2048; ++size) {
@@ -89,7 +90,7 @@ void none() {
 void overflow() {
   for (const std::size_t size : sizes()) {
     if (size > (1U << 20U) && size % 4096 == 0) {
-      continue;  // a page without access stands right behind: the process would end
+      continue;  // a guard page follows directly: the write would end the process
     }
     char* const block = take(size);
     block[size] ^= kOther;
@@ -98,7 +99,7 @@ void overflow() {
   }
 }
 
-// All blocks of a size there are come and go, so that each is looked at.
+// Allocates and frees all blocks of a size, so that the allocator checks each of them.
 void churn(std::size_t size, std::size_t count) {
   std::vector<char*> all(count);
   for (char*& block : all) {
@@ -116,7 +117,7 @@ void underflow() {
       block = take(size);
     }
     const std::size_t slot = (size + 8 + 15) / 16 * 16;
-    char* found = nullptr;  // whose neighbour before is one of them
+    char* found = nullptr;  // a block whose preceding neighbour is one of them
     for (char* const block : all) {
       for (char* const other : all) {
         const bool together =
@@ -166,7 +167,7 @@ void twice() {
     if (size % 2 == 0) {
       churn(size, 3);
     }
-    if (size <= kLargestClass - 8 || size % 2 != 0) {  // a longer one may be another's by now
+    if (size <= kLargestClass - 8 || size % 2 != 0) {  // a longer one's address may have a new owner
       std::free(block);
       ++bugs;
     }

@@ -1,5 +1,5 @@
-/* A thread that the C library starts for itself and the program's own thread allocate at the same moment, both by the fast
-   path: is any block handed out twice? Usage: timer|aio|lookup. Status 3: yes. */
+/* Checks that no block is handed out twice when a thread that the C library starts for itself and the program's own
+   thread allocate at the same moment, both by the fast path. Usage: timer|aio|lookup. Status 3: one was. */
 #define _GNU_SOURCE
 #include <aio.h>
 #include <netdb.h>
@@ -32,7 +32,8 @@ static void notified(union sigval value) {
   atomic_store(&done, 1);
 }
 
-/* Blocks of all small sizes wait in lists, so that not even what the C library allocates for the thread is a slow path. */
+/* Fills the free lists of all small sizes, so that even the C library's allocations for the thread take the fast
+ * path. */
 static void stock(void) {
   void* blocks[2 * BLOCKS];
   for (size_t size = 16; size <= 1024; size += 16) {

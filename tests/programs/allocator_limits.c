@@ -1,10 +1,10 @@
-/* What a malloc does at its limits, one behaviour each: allocator_limits NAME. Prints one number.
+/* Tests a malloc at its limits, one behaviour for each NAME: allocator_limits NAME. Prints one number.
  *
- *   refuse     the KiB of resident memory that 1,000 requests which cannot be met cost those that are met later
- *   grow       the page faults of growing a block from 1 to 64 MiB by realloc, writing one byte a step
- *   cancelled  malloc_stats in a thread that is to be cancelled: nothing is printed here, the figures go to stderr
+ *   refuse     KiB of resident memory that later, successful requests need more after 1,000 refused ones
+ *   grow       number of page faults when realloc grows a block from 1 to 64 MiB and each step writes one byte
+ *   cancelled  malloc_stats in a thread with a pending cancellation: prints no number, the statistics go to stderr
  *
- * Status 3 and a line where a block is not what it should be. */
+ * Status 3 and a line if a block has wrong contents. */
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// OpenMP with regions in regions: allocator_openmp. Blocks made at one level are freed at another, by whichever thread
-// has that iteration; between regions the main thread frees what is left. Prints "ok" and the threads that there were.
+// Allocates in nested OpenMP regions: allocator_openmp. Blocks of one level are freed at another level, by the thread
+// that gets the iteration. Between regions, the main thread frees the rest. Prints "ok" and the number of threads.
 #include <omp.h>
 
 #include "allocator_churn.h"

@@ -1,18 +1,19 @@
-// Whose memory is it, and where does it go? One behaviour each: allocator_owners NAME [WORD].
+// Measures memory that one thread allocates and another frees, one behaviour for each NAME: allocator_owners NAME
+// [WORD].
 //
-//   lines            two threads in steady state: of a thousand blocks of one, how many share a cache line with one of
-//                    the other's
-//   passive          main's blocks are freed by two workers: the same of what the workers take next, and of what main
-//                    still has
-//   sleeper SHARE    a thread takes 64 MiB in small blocks, frees SHARE per cent of them and sleeps; another frees the
-//                    rest: how much memory there was, and is
-//   exchange N       a producer, and N consumers that share what it made: the most memory in 64 rounds of 16 MiB
-//   region           four workers free a third of what main made, main the rest: the same
-//   many             100 threads alive at once, three times over: memory after the second and third time, beyond the
-//                    first
-//   fork             a process with busy threads forks; the child allocates, starts threads, forks again: ok
+//   lines            two threads in steady state: how many of a thousand blocks of one thread share a cache line with
+//                    a block of the other
+//   passive          two workers free blocks of main: the same figure for the next blocks of the workers, and for the
+//                    remaining blocks of main
+//   sleeper SHARE    a thread allocates 64 MiB in small blocks, frees SHARE per cent of them and sleeps; another
+//                    thread frees the rest: resident memory at its peak, and at the end
+//   exchange N       a producer, and N consumers that free its blocks: peak memory in 64 rounds of 16 MiB
+//   region           four workers free a third of main's blocks, main frees the rest: the same figure
+//   many             100 threads alive at once, three times: memory after the second and the third time, less that
+//                    after the first
+//   fork             a process with busy threads forks; the child allocates, starts threads and forks again: "ok"
 //
-// Prints figures, in bytes unless said otherwise: it is the test that knows what they must be.
+// Prints figures, in bytes unless said otherwise. The test knows their bounds.
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -33,7 +34,7 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kMebibyte = std::size_t{1} << 20U;
 
-// Blocks in pages of their own, so that the malloc under test sees only what is counted.
+// Pointers to blocks, kept in memory from mmap, so that the malloc under test allocates only the blocks themselves.
 class Blocks {
  public:
   Blocks(std::size_t bytes, std::size_t size)
@@ -49,7 +50,7 @@ class Blocks {
       at_[i] = std::memset(malloc(size_), 1, size_);
     }
   }
-  // Those whose number says so.
+  // Frees the blocks whose index `which` accepts.
   void give(const std::function<bool(std::size_t)>& which) {
     for (std::size_t i = 0; i < count_; ++i) {
       if (at_[i] != nullptr && which(i)) {
@@ -81,7 +82,7 @@ void steady(Blocks& mine, std::uint64_t seed) {
 
 std::uintptr_t line_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address) / kLine; }
 
-// Blocks of one that lie in a line of the other, per thousand.
+// Returns how many blocks of `mine`, per thousand, share a cache line with a block of `theirs`.
 std::size_t shared_lines(Blocks& mine, Blocks& theirs) {
   std::size_t shared = 0;
   auto* const lines = static_cast<std::uintptr_t*>(map_pages(theirs.count() * sizeof(std::uintptr_t)));
@@ -116,8 +117,7 @@ void passive() {
   Blocks* const both[] = {&one, &two};
   handed.take();
   std::size_t again = 0;
-  // As in Hoard's cache-thrash and cache-scratch: each gets a few objects of main's, frees them, and takes its
-  // own.
+  // As in Hoard's cache-thrash and cache-scratch, each worker frees a few objects of main and then allocates its own.
   together(workers, 2, [&](std::size_t i) {
     for (std::size_t k = i; k < 16; k += 2) {
       free(handed[k * 3]);
@@ -144,12 +144,17 @@ void sleeper(std::size_t share) {
   owner.run([&] { blocks.give([share](std::size_t i) { return i * 7919 % 100 < share; }); });
   other.run([&] {
     blocks.give();
-    malloc_trim(0);  // what is not given back now is stranded
+    malloc_trim(0);  // memory that is not returned to the kernel now is stranded
   });
   std::printf("%zu %zu\n", most - before, resident() - std::min(before, resident()));
 }
 
-// Rounds of 16 MiB; prints the most that was in memory at the end of a round, beyond what was before.
+// Runs rounds of 16 MiB. Prints the largest resident memory at the end of a round, less that before the rounds.
+//
+//   workers     the threads
+//   count       their number
+//   by_workers  accepts the index of a block that a worker frees; main frees the others
+//   concurrent  main and the workers free at the same time
 void rounds(Worker* workers, std::size_t count, const std::function<bool(std::size_t)>& by_workers,
             bool concurrent) {
   const std::size_t before = resident();
@@ -188,7 +193,7 @@ void many() {
   std::printf("%zu %zu\n", ends[1] - std::min(ends[0], ends[1]), ends[2] - std::min(ends[0], ends[2]));
 }
 
-// In the child: threads, and a child of its own while they are at work.
+// Runs in the child: starts threads, and forks a child of its own while they work.
 void beget(int generation) {
   std::atomic<bool> stop = false;
   std::function<void()> work = [&stop] {

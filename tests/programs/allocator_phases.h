@@ -1,5 +1,5 @@
-// The sizes a fuzzer asks for, in phases: each has its own kind of sizes, its own bias to growing or
-// shrinking, and its own order of giving back, so that pages fill up, empty and are half full in turn.
+// Chooses the sizes that a fuzzer requests, in phases. Each phase has its own kind of sizes, its own bias to growing
+// or shrinking, and its own order of frees, so that pages become full, empty and half full in turn.
 #pragma once
 
 #include "allocator_shadow.h"
@@ -13,7 +13,7 @@ class Phases {
  public:
   explicit Phases(Random& random) : random_(random) {}
 
-  // Before each operation.
+  // Call this before each operation.
   void step() {
     if (left_-- > 0) {
       return;
@@ -45,14 +45,15 @@ class Phases {
   }
 
   Order order = Order::kRandom;
-  std::uint64_t growth = 50;  // per cent of the operations that obtain
+  std::uint64_t growth = 50;  // per cent of the operations that allocate
 
  private:
   std::size_t log_uniform(std::uint64_t bits) {
     return random_.below(std::uint64_t{1} << random_.between(0, bits));
   }
 
-  // Where classes begin and end: powers of two, multiples of 8, 16 and of the page, one more and one less.
+  // Returns a size near the ends of size classes: powers of two, multiples of 8, 16 and of the page, plus or minus
+  // one.
   std::size_t boundary() {
     const std::uint64_t kind = random_.below(4);
     const std::uint64_t bits = random_.once_in(200) ? random_.between(17, 25) : random_.between(0, 16);

@@ -1,4 +1,4 @@
-// The behaviours of allocator_threads that are about processes: fork, vfork, signals, limits.
+// The behaviours of allocator_threads that concern processes: fork, vfork, signals, limits.
 #pragma once
 
 #include <sys/resource.h>
@@ -67,7 +67,7 @@ inline void forks() {
   }
 }
 
-// A function of its own, so that vfork's second return finds the variables it left.
+// A separate function, so that the second return of vfork finds its variables unchanged.
 __attribute__((noinline)) inline pid_t begin_true() {
   static char name[] = "true";
   static char* const words[] = {name, nullptr};
@@ -112,7 +112,7 @@ inline void signals() {
   }
 }
 
-// Until malloc refuses, or so many bytes are had; then what is freed can be had again.
+// Allocates until malloc fails or `most` bytes are allocated. Freed memory must then be available again.
 inline void starve(std::size_t most) {
   struct Link {
     Link* next;

@@ -1,7 +1,8 @@
-/* What somebody who can read beyond a block or after its free learns from a hardened heap: canaries and links, and from
- * them, by the transforms that are known, AT_RANDOM's bytes (the stack protector's value), a link's key, another's canary.
+/* Checks that an attacker who reads beyond a block or after its free learns no secret of a hardened heap. The
+ * attacker sees canaries and links, and inverts the known transforms. The secrets are AT_RANDOM's bytes (the stack
+ * protector's value), the key of the links, and another block's canary.
  *
- * Status 0 and "ok" when nothing is learnt, 3 and a line for each secret that is told. */
+ * Status 0 and "ok" if no secret is found, 3 and a line for each one found. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ static uint64_t read_word(const volatile char* at) {
   return word;
 }
 
-/* Whether a value, as it stands or divided by the usual odd constants, is one of AT_RANDOM's but for one byte or bit. */
+/* Tells whether a value, unchanged or divided by the usual odd constants, is one of AT_RANDOM's up to one byte or
+ * bit. */
 static int is_known(uint64_t value, const uint64_t* known) {
   static const uint64_t kUndo[] = {1, 0xf1de83e19937733dU, 0x96de1b173f119089U, 0x319642b2d24d8ec3U}; /* inverses */
   for (int i = 0; i < 2; ++i)

@@ -1,10 +1,10 @@
-// What the allocator tests know about every live block, kept where the malloc under test cannot spoil it.
+// Models every live block for the allocator tests, in memory that the malloc under test cannot spoil.
 //
-// A block is filled with words of its own seed; what it holds is checked before it goes back, moves, or
-// changes hands. Shadow knows the interval of each live block, [address, address + usable size), and ends the
-// program (status 3) when two of them overlap. A block is registered after malloc has returned it and before
-// it is filled; it is withdrawn before it is given to free. All of this lives in memory from mmap, so that
-// malloc sees nothing but the test's own operations.
+// A block is filled with words of its own seed. The tests check its contents before it is freed, moved, or handed to
+// another thread. Shadow knows the interval of each live block, [address, address + usable size), and ends the
+// program (status 3) when two of them overlap. A block is registered after malloc has returned it and before it is
+// filled; it is withdrawn before the call of free. All of this lives in memory from mmap, so that the malloc
+// under test sees only the test's own operations.
 #pragma once
 
 #include <malloc.h>
@@ -24,7 +24,7 @@ namespace heapwright::shadow {
 
 constexpr int kBroken = 3;
 
-// Who is at work in this thread, for a failure's one line.
+// What this thread is doing, for the line that a failure prints.
 struct Scene {
   std::uint64_t seed = 0;
   std::uint64_t operation = 0;
@@ -58,7 +58,7 @@ template <class... Values>
   _exit(kBroken);
 }
 
-// splitmix64.
+// A random number generator: splitmix64.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15U + 1) {}
@@ -90,7 +90,7 @@ inline void* map_pages(std::size_t bytes) {
   return memory;
 }
 
-// Nodes for std::map from mmap; whoever uses the map holds its lock.
+// Allocates nodes for std::map from mmap. Users of the map hold its lock.
 template <class T>
 struct PageAllocator {
   using value_type = T;
@@ -125,13 +125,13 @@ struct PageAllocator {
   static inline Node* unused = nullptr;
 };
 
-// Which functions may give a block back.
+// Says which functions may free a block.
 enum class Family { kPlain, kStdAligned, kOldAligned, kNew, kNewArray, kNewAligned, kNewArrayAligned };
 
 struct Block {
   unsigned char* at = nullptr;
   std::size_t size = 0;    // as asked for
-  std::size_t usable = 0;  // as malloc_usable_size says: all of it is ours and filled
+  std::size_t usable = 0;  // as malloc_usable_size says; the test fills all of it
   std::size_t alignment = 0;
   Family family = Family::kPlain;
   std::uint64_t seed = 0;
@@ -170,7 +170,8 @@ inline void fill(const Block& block) {
   asm volatile("" : : "r"(block.at) : "memory");
 }
 
-// Whether at holds what was written to block, up to limit bytes (realloc keeps a prefix, perhaps elsewhere).
+// Checks that the first `limit` bytes at `at` are those that were written to `block` (realloc keeps a prefix, and may
+// move it).
 inline void check(const Block& block, const unsigned char* at, std::size_t limit) {
   each_word(block.usable, [&](std::size_t i) {
     if (i < limit) {
@@ -190,7 +191,7 @@ class Shadow {
   void lock() { pthread_mutex_lock(&mutex_); }
   void unlock() { pthread_mutex_unlock(&mutex_); }
 
-  // Registers what malloc has just returned.
+  // Registers a block that malloc has just returned.
   Block* put(const Block& block) {
     lock();
     const auto after = blocks_.upper_bound(block.at);
@@ -209,7 +210,7 @@ class Shadow {
     return kept;
   }
 
-  // Withdraws a block that is about to go back or to move.
+  // Withdraws a block that is about to be freed or moved.
   Block take(Block* block) {
     lock();
     const Block copy = *block;
@@ -219,7 +220,7 @@ class Shadow {
     return copy;
   }
 
-  // Blocks whose thread has ended.
+  // Makes a block of an ending thread an orphan, for other threads to adopt.
   void leave(Block* block) {
     lock();
     block->next = orphans_;
@@ -234,9 +235,9 @@ class Shadow {
     return block;
   }
 
-  // Bytes asked for.
+  // Requested bytes of all live blocks.
   [[nodiscard]] std::size_t live() const { return live_; }
-  // Exchanges a block, or none, for what another thread left there.
+  // Exchanges a block, or null, for the block that another thread left in the slot, which may be null.
   Block* exchange(std::size_t slot, Block* block) { return mail_[slot % kSlots].exchange(block); }
   static constexpr std::size_t kSlots = 64;
 

@@ -1,20 +1,18 @@
-// What threads and processes do to a malloc, one behaviour each: allocator_threads NAME [WORD].
+// Tests a malloc in programs with threads and processes, one behaviour for each NAME: allocator_threads NAME [WORD].
 //
-//   storm          400 threads come and go, allocating once more in thread_local and pthread-key destructors,
-//   in
-//                  four rounds; the memory that this leaves behind is bounded (some allocators keep a heap a
-//                  thread)
+//   storm          400 threads start and end in four rounds, and allocate again in thread_local and pthread-key
+//                  destructors; the memory left is bounded (some allocators keep a heap for each thread)
 //   detached       the same without join, and with the last blocks freed while the thread ends
-//   orphans        blocks of ended threads are checked and freed by others
-//   fork           a process forks while its other threads allocate; the child allocates, frees, starts a
-//   thread signals        a timer interrupts allocating threads all the time; the handler does not allocate
-//   dlopen LIB     malloc and free of a library opened at run time, used by threads, and closed
-//   vfork          vfork and exec, with blocks on both sides
+//   orphans        other threads check and free the blocks of ended threads
+//   fork           a process forks while its other threads allocate; the child allocates, frees, starts a thread
+//   signals        a timer interrupts allocating threads all the time; the handler does not allocate
+//   dlopen LIB     threads call malloc and free in a library that is opened at run time and then closed
+//   vfork          vfork and exec, with blocks allocated before and after
 //   limit [WORD [MIB]]
-//                  /bin/true, and this program until malloc fails, with 64 MiB of address space; with a WORD only
-//                  the latter, with as much as there is, or with MIB of it for each size
+//                  runs /bin/true, and allocates until malloc fails, with 64 MiB of address space; with a WORD only
+//                  allocates, without that limit: until malloc fails, or up to MIB for each size
 //
-// Status 0 and "ok" when all is well, 3 and one line when not.
+// Status 0 and "ok" on success, 3 and one line on failure.
 #include <dlfcn.h>
 
 #include "allocator_churn.h"
@@ -28,7 +26,8 @@ namespace {
 pthread_key_t key;
 std::atomic<int> destroyed = 0;
 
-// A pthread-key destructor that comes back as often as glibc lets it (four rounds), allocating each time.
+// A pthread-key destructor that registers itself again as often as glibc permits (four rounds), and allocates each
+// time.
 void destroy_key(void* raw) {
   auto* const rounds = static_cast<int*>(raw);
   churn(number(raw), 20);
@@ -80,7 +79,7 @@ void storm(bool detached) {
       pthread_join(threads[i % kAtOnce], nullptr);
     }
     while (detached &&
-           static_cast<int>(i) - destroyed >= static_cast<int>(kAtOnce)) {  // those that are ending count
+           static_cast<int>(i) - destroyed >= static_cast<int>(kAtOnce)) {  // threads that are ending count too
       usleep(100);
     }
     threads[i % kAtOnce] = start(short_life, argument(i), detached);
@@ -162,7 +161,8 @@ void* use_theirs(void* raw) {
 
 std::atomic<int> closed = 0;
 
-// Ends after the library has been closed: what it registered for this thread must still be there.
+// A thread that ends after the library is closed: the exit handler that the library registered for it must still
+// work.
 void* outlive(void* raw) {
   use_theirs(raw);
   closed = 1;

@@ -1,5 +1,5 @@
-// Every function that gives or takes back a block, as tables for the fuzzer: the C family, the 8 forms of
-// operator new and the 12 of operator delete. Each Family has its own ways back, as the standards allow them.
+// Tables of every function that allocates or frees a block, for the fuzzer: the C family, the 8 forms of operator new
+// and the 12 of operator delete. Each Family has the functions to free its blocks that the standards permit.
 #pragma once
 
 #include <cstdlib>
@@ -8,14 +8,14 @@
 #include "allocator_shadow.h"
 
 extern "C" {
-// C23; there when the malloc under test has them.
+// C23 functions; null if the malloc under test lacks them.
 void free_sized(void* block, std::size_t size) __attribute__((weak));
 void free_aligned_sized(void* block, std::size_t alignment, std::size_t size) __attribute__((weak));
 }
 
 namespace heapwright::shadow {
 
-// What a way does to the size and the alignment it is given before it calls.
+// How a function's table entry changes size and alignment before the call.
 enum class Shape { kAny, kCalloc, kAligned, kAlignedMultiple, kValloc, kPvalloc };
 
 struct Way {

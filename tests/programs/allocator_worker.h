@@ -1,5 +1,5 @@
-// One fuzzing thread: chooses operations, keeps the model, checks every answer. What is checked: alignment,
-// overlap with any live block, usable size, contents, zeroes of calloc, errno over free, and that a refusal
+// Runs one fuzzing thread: chooses operations, updates the model and checks every result. It checks alignment,
+// overlap with live blocks, usable size, contents, zeroes from calloc, errno across free, and that a refusal
 // changes nothing.
 #pragma once
 
@@ -22,7 +22,7 @@ struct Options {
   std::uint64_t operations = ~std::uint64_t{0};
   std::uint64_t threads = 1;
   bool fork = false;
-  bool plain = false;  // only what any malloc has: nothing aligned, no malloc_usable_size, no absurd sizes
+  bool plain = false;  // only functions of every malloc: nothing aligned, no malloc_usable_size, no absurd sizes
   std::uint64_t max_live = 256;
   std::uint64_t max_size = ~std::uint64_t{0};
   std::uint64_t max_align = std::uint64_t{4} << 20U;
@@ -234,7 +234,7 @@ class Worker {
     }
   }
 
-  // realloc and reallocarray: a little more or less, much more or less, the usable size, nothing.
+  // Calls realloc or reallocarray with a slightly or much larger or smaller size, the usable size, or zero.
   void change() {
     const std::size_t index = count_ > 0 ? pick() : 0;
     if (count_ == 0 || !from_c(own_[index]->family)) {
@@ -278,8 +278,8 @@ class Worker {
     }
   }
 
-  // Where the block's class may end: in glibc, or with four classes to a doubling. Not malloc_usable_size: in
-  // glibc that depends on addresses, and the operations are to depend on the seed alone.
+  // Returns the possible end of the block's size class in glibc, or with four classes to a doubling. It does not use
+  // malloc_usable_size, which depends on addresses in glibc: the operations must depend only on the seed.
   std::size_t class_end(std::size_t size) {
     const std::size_t step = std::max<std::size_t>(16, std::bit_floor(size) / 4);
     return random_.once_in(2) ? ((size + 23) & ~std::size_t{15}) - 8 : (size + step - 1) / step * step;
@@ -306,7 +306,7 @@ class Worker {
     }
   }
 
-  // A refusal changes nothing.
+  // Requests too much memory, and checks that the refusal changes nothing.
   void too_much() {
     volatile std::size_t size = std::size_t{PTRDIFF_MAX} - random_.below(4096) * random_.below(2);
     noted("too much", 0);
@@ -322,7 +322,7 @@ class Worker {
 
   void try_fork() {
     scene.doing = "fork";
-    shadow.lock();  // the child's copy of the model is whole
+    shadow.lock();  // so that the child's copy of the model is consistent
     const pid_t child = fork();
     shadow.unlock();
     if (child < 0) {
@@ -330,7 +330,7 @@ class Worker {
     }
     if (child == 0) {
       scene.child = true;
-      alarm(60);  // a lock that nobody holds any more ends here
+      alarm(60);  // ends a child that waits for a lock of a thread that does not exist there
       check_all();
       run(random_.between(50, 1000));
       check_all();

@@ -1,5 +1,5 @@
-/* Processes that are hard to meter, by name: behaviours NAME [ARGUMENT]. Each exits 0 if everything went as it would
- * without a meter. MiB figures are what tests/meter/test_backends.py expects. */
+/* Processes that are hard to meter, by name: behaviours NAME [ARGUMENT]. Each exits with 0 if it ran as it would
+ * without a meter. tests/meter/test_backends.py expects the sizes in MiB that the comments name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -58,8 +58,8 @@ static int behave_fork(void) {
   return waited(child);
 }
 
-/* `children` children share the parent's 64 MiB for a second; each first writes `written` MiB of them, so has these for itself.
- * The parent then is alone for `after` ms. */
+/* `children` children share the parent's 64 MiB for a second. Each first writes to `written` MiB, and so has
+ * private copies of these. Then the parent runs alone for `after` ms. */
 static int behave_share(int children, size_t written, long after) {
   char* block = touched(64 * MIB);
   pid_t all[8];
@@ -77,7 +77,7 @@ static int behave_share(int children, size_t written, long after) {
   return status;
 }
 
-/* A vfork child that is in no hurry to call exec. */
+/* A vfork child that waits before it calls exec. */
 static int behave_vfork_slow(void) {
   touched(64 * MIB);
   const pid_t child = vfork();
@@ -88,7 +88,7 @@ static int behave_vfork_slow(void) {
   return waited(child);
 }
 
-/* 32 MiB in a process that others of its user may not look into. */
+/* 32 MiB in a process that other processes of its user may not inspect. */
 static int behave_hidden(void) {
   if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return 1;
   touched(32 * MIB);
@@ -96,7 +96,7 @@ static int behave_hidden(void) {
   return 0;
 }
 
-/* A vfork child runs on its parent's 64 MiB: they are there once. */
+/* A vfork child uses its parent's 64 MiB, which must count once. */
 static int behave_vfork(int rounds, const char* seconds) {
   touched(64 * MIB);
   for (int round = 0; round < rounds; ++round) {
@@ -150,7 +150,7 @@ static int behave_threads(void) {
   return 0;
 }
 
-/* Detaches itself as daemons do; what it maps it maps when its parent has gone. */
+/* Detaches itself as daemons do, and maps its memory after its parent has ended. */
 static int behave_daemon(const char* mark) {
   const pid_t first = fork();
   if (first != 0) return waited(first);
@@ -163,7 +163,7 @@ static int behave_daemon(const char* mark) {
   _exit(0);
 }
 
-/* Half of the time 64 MiB, half of it nothing. */
+/* Has 64 MiB for half of the time and nothing for the other half. */
 static int behave_steps(void) {
   char* block = touched(64 * MIB);
   wait_ms(300);
@@ -172,7 +172,7 @@ static int behave_steps(void) {
   return 0;
 }
 
-/* 32 MiB given back in each way there is; 16 MiB lazily. */
+/* Returns 32 MiB to the kernel by each of munmap, MADV_DONTNEED and sbrk, and 16 MiB lazily by MADV_FREE. */
 static int behave_returns(void) {
   munmap(touched(32 * MIB), 32 * MIB);
   char* block = touched(32 * MIB);
@@ -185,7 +185,7 @@ static int behave_returns(void) {
   return 0;
 }
 
-/* 80 MiB given back in ways that are no munmap: by shrinking, by mapping over it, by punching a hole in shared memory. */
+/* Returns 80 MiB without munmap: by shrinking a mapping, by mapping over it, and by a hole in shared memory. */
 static int behave_returns_rarely(void) {
   char* block = touched(48 * MIB);
   if (mremap(block, 48 * MIB, 16 * MIB, 0) != block) return 1;
@@ -196,7 +196,7 @@ static int behave_returns_rarely(void) {
   return madvise(block, 16 * MIB, MADV_REMOVE) == 0 ? 0 : 3;
 }
 
-/* Two thousand mappings that the kernel cannot join. */
+/* Makes two thousand mappings that the kernel cannot merge. */
 static int behave_mappings(void) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   char* block = map(2000 * page);
@@ -207,7 +207,7 @@ static int behave_mappings(void) {
   return 0;
 }
 
-/* Prints what the kernel says of it, as its last act: VmPeak and ru_maxrss in KiB. */
+/* Prints the kernel's VmPeak and ru_maxrss of this process in KiB, and exits. */
 static int behave_peaks(void) {
   munmap(touched(40 * MIB), 40 * MIB);
   map(100 * MIB);
@@ -225,7 +225,7 @@ static int behave_peaks(void) {
   return write(1, line, (size_t)length) == length ? 0 : 1;
 }
 
-/* Forbids itself a call, as sandboxes do, and sees that just that call is forbidden. */
+/* Forbids itself getppid by a filter, as sandboxes do, and checks that only this call fails. */
 static int behave_filter(unsigned flags) {
   struct sock_filter rules[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -241,8 +241,8 @@ static int behave_filter(unsigned flags) {
   return 0;
 }
 
-/* Strict mode, by either call. A process under any filter is refused it; else nothing but read, write and exit is left,
- * and exit_group would kill. */
+/* Enters strict mode, by either call. The kernel refuses this to a process that has a filter. Strict mode permits
+ * only read, write, exit and sigreturn, so it ends by exit, because exit_group would kill it. */
 static int behave_strict(int by_prctl) {
   touched(32 * MIB);
   const long result = by_prctl ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0)
@@ -253,7 +253,7 @@ static int behave_strict(int by_prctl) {
 }
 
 static void* outlive(void* unused) {
-  wait_ms(50); /* until the first thread has gone */
+  wait_ms(50); /* until the first thread has ended */
   char* block = touched(64 * MIB);
   wait_ms(300);
   munmap(block, 64 * MIB);
@@ -262,7 +262,7 @@ static void* outlive(void* unused) {
   return unused;
 }
 
-/* The first thread ends, the process goes on without it: half of the time with 64 MiB. */
+/* The first thread ends and the process continues without it, for half of the time with 64 MiB. */
 static int behave_leaderless(void) {
   pthread_t thread;
   if (pthread_create(&thread, NULL, outlive, NULL) != 0) return 1;
@@ -272,12 +272,12 @@ static int behave_leaderless(void) {
 /* Dies of a signal, with 32 MiB. */
 static int behave_signal(int number) {
   touched(32 * MIB);
-  wait_ms(50); /* for those who look now and then */
+  wait_ms(50); /* so that a polling meter sees the memory */
   raise(number);
   return 1;
 }
 
-/* A child that nobody waits for until long after its death. */
+/* The parent waits for its dead child only after 300 ms. */
 static int behave_zombie(void) {
   const pid_t child = fork();
   if (child == 0) _exit(0);
@@ -285,7 +285,8 @@ static int behave_zombie(void) {
   return waited(child);
 }
 
-/* Two threads in mapping calls all the time, until the file `go` is there. `mark` says that they have begun. */
+/* Two threads make mapping calls all the time until the file `go` exists. The file `mark` shows that they have
+ * started. */
 static const char* go;
 
 static void* map_until(void* unused) {
@@ -299,7 +300,7 @@ static void* map_until(void* unused) {
 }
 
 static int behave_busy(const char* mark) {
-  char draft[4096]; /* whoever finds the mark finds it whole */
+  char draft[4096]; /* renamed at the end, so that a reader finds a complete mark */
   if (snprintf(draft, sizeof draft, "%s.new", mark) < 0) return 2;
   dprintf(open(draft, O_CREAT | O_WRONLY, 0644), "%d", getpid());
   if (rename(draft, mark) != 0) return 3;

@@ -1,8 +1,10 @@
-/* To preload before an allocator: a kernel whose pages are BIG_PAGES bytes (-DBIG_PAGES=65536), for all who ask by getauxval,
- * sysconf and getpagesize, and map by mmap and its kin: our allocators, and the programs that test them.
+/* Emulates a kernel whose pages have BIG_PAGES bytes (-DBIG_PAGES=65536), when preloaded before an allocator. It
+ * works for code that gets the page size by getauxval, sysconf or getpagesize, and maps by mmap and similar
+ * functions: our allocators and the programs that test them.
  *
- * As there, mappings begin at a multiple of a page and lengths are rounded up to one, so that giving back, or forbidding, half
- * a page takes all of it. An address that is no multiple, which that kernel would refuse, ends the process with one line. */
+ * As in such a kernel, mappings begin at a multiple of a page, and lengths are rounded up to one. So purging or
+ * protecting half a page affects the whole page. An address that is not a multiple of a page, which such a kernel
+ * would refuse, ends the process with one line. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -38,7 +40,7 @@ static void* plain_mmap(void* address, size_t bytes, int access, int flags, int 
   return (void*)syscall(SYS_mmap, address, bytes, access, flags, file, offset);
 }
 
-/* Of more than is wanted, what is between two multiples. */
+/* Maps one page more than needed, and unmaps the parts before and after the aligned range. */
 static void* aligned_mmap(size_t bytes, int access, int flags) {
   char* const more = plain_mmap(NULL, bytes + PAGE, access, flags, -1, 0);
   if (more == MAP_FAILED) return more;

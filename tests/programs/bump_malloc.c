@@ -1,5 +1,5 @@
-/* A malloc that never gives anything back. $BUMP makes it an allocator that crashes, hangs or hands out blocks that
- * overlap. With WITH_MAIN: a program that brings this malloc itself. */
+/* A malloc that never frees memory. $BUMP makes it crash, hang or hand out overlapping blocks. With -DWITH_MAIN it
+ * is a program that has this malloc linked in. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

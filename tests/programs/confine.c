@@ -1,5 +1,5 @@
-/* confine ERRNO COMMAND...: runs a command in a place where seccomp, ptrace, kcmp and perf_event_open are refused with
- * this errno, as containers refuse them: EPERM (1) or, where the sandbox does not know a call, ENOSYS (38). */
+/* confine ERRNO COMMAND...: runs a command for which seccomp, ptrace, kcmp and perf_event_open fail with this
+ * errno. In containers it is EPERM (1) or, if the sandbox does not know the call, ENOSYS (38). */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,4 +1,4 @@
-/* Cases for tests/allocator/test_exgen.py: the first argument says which. */
+/* Runs the case of tests/allocator/test_exgen.py that the first argument names. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <malloc.h>
@@ -113,7 +113,7 @@ int main(int count, char **words) {
     drop();
     const long after = resident();
     printf("%ld %ld %ld\n", before, full, after);
-  } else if (strcmp(what, "phases") == 0) { /* the same three, after the same load again and again at once */
+  } else if (strcmp(what, "phases") == 0) { /* the same three figures, with the load repeated without a pause */
     const long before = resident();
     long full = 0;
     for (int i = 0; i < 8; ++i) {
@@ -131,7 +131,7 @@ int main(int count, char **words) {
     const int first = malloc_trim(0);
     const long after = resident();
     printf("%ld %d %ld %d\n", before, first, after, malloc_trim(0));
-  } else if (strcmp(what, "limit") == 0) { /* MiB that could be had */
+  } else if (strcmp(what, "limit") == 0) { /* how many MiB can be allocated */
     int got = 0;
     while (got < 100000 && (block = malloc(1 << 20)) != NULL) {
       ++got;

@@ -1,4 +1,4 @@
-/* exgen.h, as C and as C++: every function of it does what it says. */
+/* Checks every function of exgen.h, compiled as C and as C++. */
 #include "exgen.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// A program that ends at once with status 3 and allocates nothing. It is to be linked with -nostdlib. With -DGO it carries
-// the note of the Go compiler.
+// A program that ends at once with status 3 and allocates nothing. Link it with -nostdlib. With -DGO it carries the
+// note of the Go compiler.
 
 #ifdef GO
 __asm__(

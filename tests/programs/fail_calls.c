@@ -1,17 +1,18 @@
 /* fail_calls [FIRST:STEP:TIMES] COMMAND...: runs a command whose memory calls can be made to fail.
  *
- * A seccomp listener gets every mmap (anonymous), munmap, mremap, madvise and mprotect of the command and its children before
- * the kernel does anything, and answers ENOMEM instead when the plan says so: of the calls counted, number FIRST, and
- * every STEP-th after it, TIMES in all. The command makes plans itself (fail_calls.h); FIRST:STEP:TIMES is one that holds from
- * its exec on, and there only the mappings that our allocators make count (MAP_NORESERVE): the loader cannot do without its own.
+ * A seccomp listener gets every mmap (anonymous), munmap, mremap, madvise and mprotect of the command and its
+ * children before the kernel acts. It answers ENOMEM if the plan says so: for call FIRST, and for every STEP-th
+ * call after it, TIMES calls in all. The command makes plans itself (fail_calls.h). FIRST:STEP:TIMES is a plan that
+ * holds from its exec on. It counts only the mappings of our allocators (MAP_NORESERVE), because the loader cannot
+ * work without its own.
  *
  *     command                      fail_calls
  *        │ mmap ────────────────►  count; in the plan? ── yes ──► ENOMEM
  *        │                                       └─────── no ───► go on, to the kernel
  *        │ prctl(FAULTS, PLAN…) ►  a new plan, counted from 0
- *        │ prctl(FAULTS, WAIT)  ►  answered when the call of a HOLD has come, which is held back a moment longer
+ *        │ prctl(FAULTS, WAIT)  ►  answered when the call of a HOLD has come; that call is held for a moment longer
  *
- * Exit status: the command's own, 128 + signal; 77 where there can be no listener. */
+ * Exit status: the command's own, or 128 + signal; 77 if the system permits no listener. */
 #define _GNU_SOURCE
 #include "fail_calls.h"
 
@@ -38,10 +39,10 @@ enum { UNSUPPORTED = 77, HELD_MS = 2 };
 
 static struct {
   unsigned long first, step, times; /* times 0: nothing fails */
-  bool only_allocators;             /* only what has MAP_NORESERVE counts */
+  bool only_allocators;             /* count only mappings with MAP_NORESERVE */
   unsigned long seen, failed;
-  bool holds;                       /* the first call is not failed but held back, and who waits for it told */
-  unsigned long long waiting, held; /* their notifications, or 0 */
+  bool holds;                       /* do not fail call `first`: hold it back, and answer the WAIT call */
+  unsigned long long waiting, held; /* notification ids of the WAIT call and of the held call, or 0 */
 } plan;
 
 /* Our own end of the socket is closed by the command's exec. */
@@ -90,10 +91,10 @@ static int passed(int socket) {
 static void answer(int listener, unsigned long long id, long value, int error, bool go_on) {
   struct seccomp_notif_resp reply = {.id = id, .val = value, .error = -error};
   if (go_on) reply.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-  ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &reply); /* who asked may have been killed */
+  ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &reply); /* fails if the calling thread was killed */
 }
 
-/* Who waits goes first; what it has waited for is in the kernel, or in its own hands, a moment longer. */
+/* Answers the WAIT call first, so that the held call stays in progress a moment longer. */
 static void let_go(int listener, long value) {
   if (plan.waiting != 0) answer(listener, plan.waiting, value, 0, false);
   if (plan.waiting != 0 && plan.held != 0) nanosleep(&(struct timespec){0, HELD_MS * 1000000}, NULL);
@@ -157,7 +158,7 @@ static void serve(int listener) {
   while (true) {
     struct pollfd ready = {listener, POLLIN, 0};
     if (poll(&ready, 1, -1) < 0 && errno == EINTR) continue;
-    if ((ready.revents & POLLIN) == 0) return; /* the last of them has ended */
+    if ((ready.revents & POLLIN) == 0) return; /* the last process has ended */
     memset(&asked, 0, sizeof asked);
     if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &asked) != 0) continue;
     if (asked.data.nr == SYS_prctl) {

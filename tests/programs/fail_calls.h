@@ -1,5 +1,5 @@
-/* What a program under fail_calls says to it: faults(FAULTS_PLAN, first, step, times) and so on. Without fail_calls every such
- * call returns -1. */
+/* Controls fail_calls from the program that runs under it: faults(FAULTS_PLAN, first, step, times) and so on. Without
+ * fail_calls, every such call returns -1. */
 #pragma once
 
 #include <sys/syscall.h>
@@ -8,11 +8,11 @@
 #define FAULTS 0x66617531 /* a prctl that no kernel knows */
 
 enum {
-  FAULTS_PLAN = 1, /* first, step, times: which of the memory calls from now on fail */
-  FAULTS_HOLD,     /* first: that call is held back for a moment, and nothing fails */
-  FAULTS_END,      /* nothing fails any more; returns how many calls there were */
-  FAULTS_FAILED,   /* returns how many have failed */
-  FAULTS_WAIT,     /* returns 1 when the call of FAULTS_HOLD is being held, another number when it never came */
+  FAULTS_PLAN = 1, /* first, step, times: the memory calls that fail from now on */
+  FAULTS_HOLD,     /* first: hold back this call for a moment; none fails */
+  FAULTS_END,      /* ends the plan; returns the number of calls counted */
+  FAULTS_FAILED,   /* returns the number of calls that failed */
+  FAULTS_WAIT,     /* returns 1 while the call of FAULTS_HOLD is held, another number if it never came */
 };
 
 static inline long faults(long what, unsigned long first, unsigned long step, unsigned long times) {

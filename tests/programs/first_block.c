@@ -1,5 +1,6 @@
-/* first_block BYTES: takes two blocks of BYTES, then a small and a large one, and says how many mappings without access there
- * are: the guards of a hardened allocator. Giving one of the first two back must leave the other alone. */
+/* first_block BYTES: allocates two blocks of BYTES, then a small and a large one, and prints the number of mappings
+ * without access, which are the guards of a hardened allocator. It checks that freeing one of the first two leaves
+ * the other intact. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

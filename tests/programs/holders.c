@@ -1,5 +1,5 @@
-// Has its memory where its argument says, for a fifth of a second: holders FILE reads 64 MiB of pages of FILE through a
-// mapping; without an argument malloc holds them, in blocks of 1,000 bytes of which three in four are freed before.
+// Holds 64 MiB for a fifth of a second. holders FILE reads them as pages of FILE through a mapping. Without an
+// argument, they are malloc blocks of 1,000 bytes, three in four of which are freed first.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ int main(int count, char** words) {
   for (int i = 0; i < kBlocks; i++) memset(blocks[i] = malloc(1000), i, 1000);
   for (int i = 0; i < kBlocks; i++)
     if (i % 4) free(blocks[i]);
-  char* const more = malloc(16 * kMib);  // fits into no hole: the peak is above what is live
+  char* const more = malloc(16 * kMib);  // fits into no hole, so the peak is above the live bytes
   memset(more, 1, 16 * kMib);
   rest();
   return (void)printf("%d\n", more[5] + blocks[0][1]), 0;

@@ -1,4 +1,5 @@
-/* To preload: a time of day that jumps a day ahead and back again with every look at it. Clocks that only go on, do. */
+/* Makes the time of day jump a day ahead or back with every reading, when preloaded. Monotonic clocks stay correct.
+ * */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sys/syscall.h>

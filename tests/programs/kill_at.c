@@ -1,5 +1,5 @@
-/* kill_at CALL COUNT COMMAND...: kills a command as it enters a system call (by number) for the COUNT-th time, before
- * the call does anything: what a kill -9 at the worst moment would do. Exits 0 if it came to that. */
+/* kill_at CALL COUNT COMMAND...: kills a command as it enters system call number CALL for the COUNT-th time, before
+ * the call does anything, like a kill -9 at the worst moment. Exits with 0 if it killed the command. */
 #define _GNU_SOURCE
 #include <linux/ptrace.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* As the kernel has it: glibc's header and the kernel's do not go together. */
+/* Calls ptrace directly, because glibc's ptrace header conflicts with the kernel's. */
 static long trace(long what, pid_t pid, long address, void* data) {
   return syscall(SYS_ptrace, what, pid, address, data);
 }

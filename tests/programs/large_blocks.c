@@ -1,6 +1,6 @@
-/* A planted gain: 40 MiB blocks are above the 32 MiB that glibc's mmap threshold adapts to, so by default each is
- * mapped, faulted in page by page and unmapped again. With mmap_threshold above the block and trim_threshold above
- * that, the first block's memory serves all the others. */
+/* A program with a known gain: 40 MiB blocks are above the 32 MiB that glibc's mmap threshold adapts to, so by
+ * default each is mapped, faulted in page by page and unmapped again. With mmap_threshold above the block and
+ * trim_threshold above that, the first block's memory serves all the others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

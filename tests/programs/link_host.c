@@ -1,4 +1,5 @@
-/* Loads a plug-in and calls it while it allocates itself: link_host PLUGIN. Refers to no way of starting threads. */
+/* Loads a plug-in and calls it, and allocates meanwhile: link_host PLUGIN. It refers to no function that starts
+ * threads. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// A plug-in with threads that allocate and free each other's blocks while its host does too.
+// A plug-in whose threads allocate and free each other's blocks while its host allocates and frees too.
 #include <atomic>
 #include <memory>
 #include <string>

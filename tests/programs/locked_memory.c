@@ -1,5 +1,5 @@
-/* A process that locks all its memory, as real-time programs do: then MADV_DONTNEED fails, and what malloc meant to give back
- * still holds what was in it. calloc must give zeroes all the same. */
+/* Locks all its memory, as real-time programs do. MADV_DONTNEED then fails, and pages that malloc meant to purge
+ * keep their contents. calloc must return zeroed memory nevertheless. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* How often it maps and how much depend on glibc's settings and on nothing else: every run under the same settings
+/* Makes mapping calls whose number and sizes depend only on glibc's settings. Every run under the same settings
  * makes the same calls, so a search that minimises mapping_calls can be repeated exactly. */
 #include <stdio.h>
 #include <stdlib.h>

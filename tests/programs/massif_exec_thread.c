@@ -1,5 +1,5 @@
-/* exec by a thread that is not the leader, while others are in mapping calls: what a tracer must not lose.
- * With an argument it is what was exec'd, and ends. */
+/* Calls exec in a thread that is not the leader, while other threads are in mapping calls; a tracer must not lose it.
+ * With an argument it is the new program image, and ends. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stddef.h>

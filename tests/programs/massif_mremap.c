@@ -1,6 +1,5 @@
-/* mremap: shrink in place, grow (in place or moved, as the layout has it), move to a chosen place, and the
- * move of a range counted twice, which Massif removes twice. Only the last two would care where they are, and
- * those places are fixed. */
+/* mremap: shrink in place, grow (in place or moved, depending on the layout), move to a fixed address, and move a
+ * range that is counted twice, which Massif removes twice. Only the last two depend on addresses, which are fixed. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <sys/mman.h>

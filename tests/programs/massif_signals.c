@@ -1,4 +1,4 @@
-/* Job control, signals and deaths of children, as their parent sees them, must be the same under a tracer. */
+/* Checks that a parent sees job control, signals and deaths of its children under a tracer as it does without one. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static void note(int signal) { got = signal; }
 static void child(void) {
   signal(SIGUSR1, note);
   while (!got) usleep(1000);
-  usleep(100000); /* so that the parent sees it go on before it sees it end */
+  usleep(100000); /* so that the parent sees it continue before it sees it end */
   free(malloc(1UL << 20));
   _exit(7);
 }
@@ -27,7 +27,7 @@ int main(void) {
   usleep(50000);
   kill(pid, SIGSTOP);
   if (waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status) || WSTOPSIG(status) != SIGSTOP) return 1;
-  kill(pid, SIGUSR1); /* is delivered only once it goes on */
+  kill(pid, SIGUSR1); /* is delivered only when it continues */
   usleep(50000);
   if (waitpid(pid, &status, WNOHANG) != 0) return 2;
   kill(pid, SIGCONT);

@@ -36,10 +36,10 @@ static void* work(void* argument) {
 int main(void) {
   pthread_t thread[THREADS];
   for (int round = 0; round < 2; ++round) {
-    turn = -1; /* none maps anything before all stacks are there */
+    turn = -1; /* no thread maps anything before all stacks exist */
     for (long at = 0; at < THREADS; ++at)
       if (pthread_create(&thread[at], NULL, work, (void*)at) != 0) return 1;
-    /* Each is gone before the next goes on: what malloc cached for a thread is freed as the last it does. */
+    /* Each thread ends before the next continues, because a thread frees its thread cache as its last act. */
     for (int at = 0; at < THREADS; ++at) {
       pthread_mutex_lock(&turn_lock);
       turn = at;

@@ -1,4 +1,4 @@
-/* Does what $MOOD says: nothing special, another output, a crash, a failure, no end; 'lean' does half the work. */
+/* Behaves as $MOOD says: normally, with another output, a crash, a failure or a hang; 'lean' does half the work. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

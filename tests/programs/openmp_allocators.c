@@ -1,11 +1,11 @@
-/* Which of OpenMP's allocators get their memory from malloc: an example of reaper under omp_alloc.
+/* Shows which of OpenMP's allocators get their memory from malloc: an example of reaper under omp_alloc.
  *
  *     gcc -O2 -fopenmp openmp_allocators.c -ldl && LD_PRELOAD=libreaper.so ./a.out
  *     default 64: 500
  *
- * For each allocator and size, how many of 500 blocks from omp_alloc were blocks of malloc's: counted by reaper's own
- * statistics, from one thread, so exactly. Under another malloc they are not known, and '-' is printed. Then threads
- * fill, hand over and free blocks of every allocator; a wrong byte ends the program with status 1. */
+ * For each allocator and size, it prints how many of 500 blocks from omp_alloc were malloc's. Reaper's statistics
+ * give the number, exactly because one thread allocates. Under another malloc it is unknown, and '-' is printed.
+ * Then threads fill, hand over and free blocks of every allocator; a wrong byte ends the program with status 1. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <omp.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { kBlocks = 500, kThreads = 4 };
-typedef struct statistics { /* reaper.h, not included: the program is to run without it */
+typedef struct statistics { /* as in reaper.h, which is not included so that the program compiles without it */
   size_t live, blocks, large, superblocks, kept, given_back, reserved;
 } statistics;
 typedef struct kind {
@@ -32,7 +32,7 @@ static long blocks_of_malloc(void) {
 }
 
 static void count(const kind* one, size_t bytes) {
-  omp_free(omp_alloc(bytes, one->allocator), one->allocator); /* what is made once has been made */
+  omp_free(omp_alloc(bytes, one->allocator), one->allocator); /* so that one-time allocations are done */
   long before = get_statistics ? blocks_of_malloc() : 0;
   int failed = 0;
   for (int i = 0; i < kBlocks; ++i) {

@@ -1,5 +1,5 @@
-/* What a recorder has to get right: record_cases CASE. The blocks a test looks for have sizes from 40000 to 49999, so that
- * those of the C library and of the loader are not among them. */
+/* Cases that a recorder must record correctly: record_cases CASE. Tests look for blocks of 40000 to 49999 bytes,
+ * because the C library and the loader allocate none of these sizes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 
 #include "../../native/recorder/include/heapwright.h"
 
-/* Sizes that no compiler takes away. */
+/* A volatile base of sizes, so that the compiler removes no allocation. */
 static volatile size_t base = 40000;
 static void* kept;
 static const char* case_name;
@@ -134,7 +134,7 @@ static void signals(void) {
   free(kept);
 }
 
-/* Under an allocator that may be interrupted anywhere. */
+/* Needs an allocator that may be interrupted anywhere. */
 static volatile sig_atomic_t handled;
 static void storm_handler(int number) {
   (void)number;
@@ -182,7 +182,7 @@ static void phases(void) {
   waitpid(child, NULL, 0);
 }
 
-/* Half of a large block, and a quarter of one that stays, are used. */
+/* Uses half of a large block, and a quarter of another one that is never freed. */
 static void large(void) {
   char* a = malloc(64u << 20);
   char* b = malloc(32u << 20);
@@ -194,7 +194,7 @@ static void large(void) {
   kept = b;
 }
 
-/* Closes whatever is open, as daemons do, and uses the numbers again. */
+/* Closes all open files, as daemons do, and reuses their descriptors. */
 static void closes(const char* path) {
   void* a = malloc(base + 1);
   for (int i = 3; i < 2048; i++) close(i);
@@ -206,7 +206,7 @@ static void closes(const char* path) {
   if (lseek(files[0], 0, SEEK_END) != 0) abort();
 }
 
-/* Counts in a file what it has surely made, until it is killed. */
+/* Writes the number of its completed allocations to a file until it is killed. */
 static void endless(const char* path) {
   const int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
   if (ftruncate(file, 4096) != 0) abort();
@@ -217,7 +217,7 @@ static void endless(const char* path) {
   }
 }
 
-/* Before any constructor, and before main. */
+/* Allocates before any constructor and before main. */
 static void* early;
 static void before_constructors(int count, char** words, char** environment) {
   (void)environment;

@@ -1,5 +1,5 @@
-// Allocates and frees about five million times a second, as C++ programs do: a map of strings that come and go.
-//   record_churn [ROUNDS]      about 1.2 million events for each million rounds... see the last line it prints
+// Allocates and frees about five million times a second, as C++ programs do: inserts and erases strings in a map.
+//   record_churn [ROUNDS]      about 1.2 million events for each million rounds (see the last line of its output)
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

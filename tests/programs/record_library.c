@@ -1,4 +1,4 @@
-/* A library that allocates as it is loaded and as it goes. */
+/* A library that allocates when it is loaded and when it is called, and frees when it is unloaded. */
 #include <stdlib.h>
 
 static volatile size_t base = 40000;

@@ -1,4 +1,5 @@
-// C++'s operators, each kind once: sizes as in record_cases.c. With an argument one fails in between.
+// Calls each kind of C++'s operator new and delete once, with sizes as in record_cases.c. With an argument, one call
+// fails in between.
 #include <cstdio>
 #include <new>
 

@@ -1,5 +1,6 @@
-/* Threads that free each other's memory: record_remote [THREADS] [ROUNDS]
- * Each round allocates a block. Every other one goes into a mailbox, and what lies there already, mostly another thread's, is freed. */
+/* Threads that free each other's memory: record_remote [THREADS] [ROUNDS] Each round allocates a block. Every
+ * second block goes into a mailbox, and the thread frees the block that was there, which mostly belongs to another
+ * thread. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
-// Stands for every program that the documentation tunes: many small blocks, which glibc needs twice the memory for that exgen
-// does; prints the same; and answers on a port where $STAND_IN_PORT names one, as a server would, until it is told to stop.
+// Stands in for the programs that the documentation tunes. It allocates many small blocks, for which glibc needs
+// twice the memory that exgen needs, and always prints the same. If $STAND_IN_PORT names a port, it answers there
+// as a server until it is told to stop.
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

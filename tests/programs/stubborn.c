@@ -1,5 +1,5 @@
-/* Targets that make it hard for whoever runs them: stubborn NAME STATUS. Each allocates before and after what it does, says
- * 'done' where it still can, and exits with STATUS; 77 where it may not do what it is meant to. */
+/* Targets that are hard to run and to meter: stubborn NAME STATUS. Each allocates before and after its act, prints
+ * 'done' if it still can, and exits with STATUS; with 77 if the system does not permit the act. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,8 @@ static void allocate(void) {
   free(large);
 }
 
-/* A child of a child, in a session of its own, with nothing open; it outlives who started it, and takes more memory. */
+/* Starts a grandchild in a session of its own with no open files. It outlives its parents and allocates more
+ * memory. */
 static void daemonise(void) {
   const pid_t first = fork();
   if (first != 0) {
@@ -86,7 +87,7 @@ static void drop_privileges(void) {
   if (setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0) exit(77);
 }
 
-/* What a sandbox allows those it has let in: no more files, no larger ones. */
+/* Installs a sandbox's seccomp filter, which refuses to open a file, to change a file's size, and prctl. */
 static void sandbox(void) {
   struct sock_filter rules[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -138,7 +139,7 @@ static void become_another(void) {
   exit(79);
 }
 
-/* Ends only by a signal that cannot be ignored. */
+/* Ignores every signal that can be ignored, and waits. */
 static void endure(void) {
   for (int number = 1; number < 32; ++number) {
     if (number != SIGCHLD) signal(number, SIG_IGN);
@@ -162,6 +163,6 @@ int main(int argc, char** argv) {
   }
   allocate();
   static const char words[] = "done\n";
-  if (write(1, words, sizeof words - 1) < 0) _exit(atoi(status)); /* there is nobody left to tell */
+  if (write(1, words, sizeof words - 1) < 0) _exit(atoi(status)); /* stdout may be closed */
   return atoi(status);
 }

@@ -1,5 +1,5 @@
-/* Takes malloc's address: built at a fixed address, that is the address of a stub in the program itself, and every library
- * that asks for malloc gets it. */
+/* Takes the address of malloc. In a program linked at a fixed address, this is the address of a stub in the
+ * program, and every library that refers to malloc gets the stub's address. */
 #include <stdlib.h>
 
 static void* (*volatile taken)(size_t) = malloc;

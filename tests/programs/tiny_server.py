@@ -1,7 +1,7 @@
-"""A server for tests: keeps what it is sent, and says in a file which settings it was started with.
+"""A server for tests: keeps the lines that it receives, and logs the settings that it was started with.
 
 tiny_server.py PORT LOG            serves until SIGTERM
-tiny_server.py PORT LOG load N     sends N lines, and says in LOG with which settings
+tiny_server.py PORT LOG load N     sends N lines, and logs its settings in LOG
 """
 
 import os

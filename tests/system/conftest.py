@@ -1,4 +1,4 @@
-"""The installed command on real programs."""
+"""Runs the installed command on real programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Heapwright:
         self.path = Path(sys.executable).parent / "heapwright"
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """Starts it in a process group of its own, as a terminal would."""
+        """Starts the command in a process group of its own, as a terminal would."""
         return subprocess.Popen(
             [self.path, *words],
             cwd=self.folder,
@@ -41,7 +41,7 @@ class Heapwright:
         )
 
     def __call__(self, *words: str, env: Mapping[str, str] | None = None) -> Done:
-        """Runs it to its end."""
+        """Runs the command to its end."""
         process = self.start(*words, env=env)
         try:
             out, err = process.communicate(timeout=240)
@@ -50,7 +50,7 @@ class Heapwright:
         return Done(process.returncode, out, err)
 
     def piped(self, text: str, *words: str) -> Done:
-        """Runs it to its end with this on its standard input."""
+        """Runs the command to its end with a text on its standard input."""
         done = subprocess.run(
             [self.path, *words],
             cwd=self.folder,
@@ -64,7 +64,7 @@ class Heapwright:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would change allocators or output."""
+    """Our environment without the variables that change allocators or output."""
     drop = ("GLIBC_TUNABLES", "MALLOC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "HEAPWRIGHT_")
     return {k: v for k, v in os.environ.items() if not k.startswith(drop)}
 

@@ -1,4 +1,4 @@
-"""Bad input gets one clear line: what is wrong, what to do. Status 2 for usage, 1 for failure."""
+"""Tests that bad input gives one clear line (the error and its remedy), with status 2 for usage and 1 for failure."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def folder(heapwright: Heapwright) -> Path:
 
 
 def one_line(err: str) -> str:
-    """The last line of stderr, where the error must stand; progress may come before it, a traceback never."""
+    """Returns the last line of stderr, which must be the error; progress may precede it, but no traceback."""
     assert "Traceback" not in err
     lines = err.splitlines()
     assert lines, "nothing was said"
@@ -226,7 +226,7 @@ def test_no_permission_for_the_meter(heapwright: Heapwright, program: Callable[.
 
 
 def test_no_permission_to_write(heapwright: Heapwright) -> None:
-    """As an unprivileged user in a directory of root's."""
+    """Runs as an unprivileged user in a directory that belongs to root."""
     needs.root("run as another user")
     setpriv = needs.command("setpriv")
     locked = heapwright.folder / "locked"

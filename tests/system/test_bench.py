@@ -1,4 +1,4 @@
-"""bench: the benchmark programs under several allocators, and what each failure looks like in its row."""
+"""Tests `bench`: the benchmark programs under several allocators, and the row that each failure gives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_tables_json_csv_markdown_and_plots(heapwright: Heapwright, bump: str) -
     assert found["allocators"][0]["version"].startswith("2.")
     rows = {(r["benchmark"], r["allocator"], r["threads"]): r for r in found["results"]}
     assert len(rows) == 2 * (2 + 1 + 2)
-    # Its pool is full long before the end.
+    # bump_malloc's pool is full long before the end.
     broken = [r for (_, allocator, _), r in rows.items() if allocator != "glibc"]
     assert all(r["failure"].startswith("exit status 1: out of memory: ") for r in broken)
     glibc = rows["realistic", "glibc", 2]
@@ -74,7 +74,7 @@ def test_a_broken_allocator_does_not_stop_the_others(
     assert broken["failure"].startswith(failure)
     assert "wall_s" not in broken
     assert glibc["failure"] is None
-    assert glibc["ratio"] == {}  # the reference is the broken one
+    assert glibc["ratio"] == {}  # because the reference is broken
     assert done.status == 0
 
 
@@ -91,7 +91,7 @@ def test_an_allocator_against_itself(heapwright: Heapwright) -> None:
     words = ["bench", "startup", "--quick", "-n", "3", "--json", "-", "--allocators", "glibc,glibc"]
     first, second = json.loads(heapwright(*words).out)["results"]
     assert (first["allocator"], second["allocator"]) == ("glibc", "glibc-2")
-    # Stacks lie elsewhere in each run: a page or two.
+    # Stack addresses vary from run to run, which makes a difference of a page or two.
     assert second["empty_vm_bytes"] == pytest.approx(first["empty_vm_bytes"], abs=1 << 16)
     ratio = second["ratio"]["wall_s"]
     assert ratio["low"] < ratio["value"] < ratio["high"]

@@ -1,4 +1,4 @@
-"""The allocators that heapwright brings, by the installed command."""
+"""Tests the bundled allocators with the installed command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_compare_and_bench_take_them(heapwright: Heapwright) -> None:
 
 
 def test_tune_runs_under_the_allocator_it_tunes(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    """Also its default: what is measured, shipped and run has the library."""
+    """The allocator's library is loaded in all runs, in the default's too, and in what `apply` and `run` use."""
     words = ["tune", "--allocators", "exgen", "--budget", "4", "--study", "s.study", "--json", "-"]
     done = heapwright(*words, "--", str(program("large_blocks")))
     assert done.status == 0, done.err

@@ -1,4 +1,4 @@
-"""The lines in a report and at the terminal that measure a setting by hand: each works as it stands."""
+"""Tests the command lines in a report and at the terminal that measure a setting by hand: each works unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT += ["--study", "s.study", "--seed", "3"]
 
 
 def tuned(heapwright: Heapwright, *words: str) -> list[str]:
-    """Tunes, and takes the lines to measure by hand out of the page and the terminal: the default's first."""
+    """Tunes; returns the lines to measure by hand from the page and the terminal, the default's first."""
     done = heapwright("tune", *SHORT, *words)
     assert done.status == 0, done.err
     page = (heapwright.folder / "s.html").read_text()
@@ -33,7 +33,13 @@ def tuned(heapwright: Heapwright, *words: str) -> list[str]:
 
 
 def given(heapwright: Heapwright, line: str, folder: Path) -> Done:
-    """Runs a line as somebody who pastes it."""
+    """Runs a line as a user who pastes it into a shell.
+
+    Args:
+        heapwright: the installed command, which the line finds in PATH.
+        line: the shell line.
+        folder: the working directory.
+    """
     path = f"{heapwright.path.parent}:{os.environ['PATH']}"
     done = subprocess.run(
         line, shell=True, cwd=folder, env={**environment(), "PATH": path}, capture_output=True, text=True, timeout=240
@@ -42,7 +48,7 @@ def given(heapwright: Heapwright, line: str, folder: Path) -> Done:
 
 
 def tunables(line: str) -> str:
-    """The setting that a line is of."""
+    """The GLIBC_TUNABLES value in a line; empty if there is none."""
     found = re.search(r"GLIBC_TUNABLES=([\w.:=]+)", line)
     return found[1] if found else ""
 
@@ -61,7 +67,7 @@ def test_a_command(heapwright: Heapwright) -> None:
 
 
 def test_several_inputs_with_stdin(heapwright: Heapwright, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """From any directory, on the input that the study was confirmed on, with set-up and clean-up."""
+    """The lines work in any directory, with set-up and clean-up, on the input that the study was confirmed on."""
     file = write_inputs(heapwright.folder)
     text = file.read_text().replace("$MALLOC_ARENA_MAX|", "$MALLOC_ARENA_MAX|$GLIBC_TUNABLES|")
     file.write_text(text.replace("[env]\n", '[output]\ncompare = "none"\n[env]\n'))
@@ -79,7 +85,7 @@ def test_several_inputs_with_stdin(heapwright: Heapwright, tmp_path_factory: pyt
 
 
 def test_a_server(heapwright: Heapwright, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """It is started, loaded and stopped, and the setting is the server's alone, as it was in the study."""
+    """The lines start, load and stop the server; as in the study, only the server gets the setting."""
     write_server(heapwright.folder, free_port())
     lines = tuned(heapwright, "--workload", "server.toml")
     log_of(heapwright.folder)
@@ -93,7 +99,7 @@ def test_a_server(heapwright: Heapwright, tmp_path_factory: pytest.TempPathFacto
 
 @needs.with_command("redis-server")
 def test_redis(heapwright: Heapwright) -> None:
-    """What hung: the report said `measure -- redis-server`, without its load."""
+    """Regression: the report's line was `measure -- redis-server` without its load, and it hung."""
     port = free_port()
     (heapwright.folder / "redis.toml").write_text(
         f'command = ["redis-server", "--port", "{port}", "--save", ""]\n[output]\ncompare = "none"\n[server]\n'

@@ -1,4 +1,4 @@
-"""compare: every allocator side by side, and what each failure looks like in its row."""
+"""Tests `compare`: allocators side by side, and the row that each failure gives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_each_gets_its_row(heapwright: Heapwright, program: Callable[..., Path],
     reference, other = found["allocators"].values()
     assert len(reference["runs"]) == len(other["runs"]) == 4
     assert reference["ratio"]["cpu_s"] == {"value": 1.0, "low": 1.0, "high": 1.0}
-    # It never gives back: some 60 MB in place of 10.
+    # bump_malloc never frees: about 60 MB rather than 10.
     assert other["ratio"]["peak_rss_bytes"]["low"] > 3
     for ratio in other["ratio"].values():
         assert ratio["low"] <= ratio["value"] <= ratio["high"]
@@ -73,7 +73,7 @@ def test_a_broken_allocator_does_not_stop_the_others(
     broken = [a for name, a in found.items() if name != "glibc"]
     assert {a["failure"] for a in broken} == {failure}
     assert all(a["runs"] == [] for a in broken)
-    assert done.status == 1  # nothing but the reference could be measured
+    assert done.status == 1  # only the reference could be measured
 
 
 def test_what_was_not_loaded_is_said(heapwright: Heapwright, program: Callable[..., Path], bump: str) -> None:
@@ -83,7 +83,7 @@ def test_what_was_not_loaded_is_said(heapwright: Heapwright, program: Callable[.
 
 
 def test_glibc_is_glibc_also_where_a_program_is_linked_to_another(heapwright: Heapwright, bump: str) -> None:
-    """As Debian's redis-server is to jemalloc."""
+    """The program is linked to another malloc, as Debian's redis-server is to jemalloc."""
     linked = heapwright.folder / "linked"
     source = Path(__file__).parents[1] / "programs/mapping_calls.c"
     subprocess.run(
@@ -91,7 +91,7 @@ def test_glibc_is_glibc_also_where_a_program_is_linked_to_another(heapwright: He
     )
     words = [*WORDS, "--json", "-", "--allocators", f"glibc,{bump}", "--", str(linked)]
     found = json.loads(heapwright(*words).out)["allocators"]
-    assert found["glibc"]["summary"]["peak_rss_bytes"]["max"] < 20 << 20  # the other never gives back: some 60 MB
+    assert found["glibc"]["summary"]["peak_rss_bytes"]["max"] < 20 << 20  # the other malloc never frees: about 60 MB
     (other,) = [a for name, a in found.items() if name != "glibc"]
     assert other["ratio"]["peak_rss_bytes"]["low"] > 3
 
@@ -138,7 +138,7 @@ def test_a_program_with_glibc_has_no_row_of_its_own(heapwright: Heapwright, prog
 
 
 def test_a_malloc_that_nothing_can_replace(heapwright: Heapwright) -> None:
-    """The program as it is still gets its row; every other says why it has none."""
+    """The unchanged program still gets a row; every other allocator gets the reason why it has none."""
     sources = [Path(__file__).parents[1] / f"programs/{name}.c" for name in ("mapping_calls", "bump_malloc")]
     subprocess.run([needs.command("gcc"), "-O1", "-o", heapwright.folder / "own", *sources], check=True)
     done = heapwright("compare", "-n", "1", "--json", "c.json", "--", "./own")
@@ -175,7 +175,7 @@ def test_a_table_in_a_log_is_as_wide_as_it_must_be(heapwright: Heapwright, progr
 
 
 def test_how_far_a_comparison_is(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    """Warm-ups are a phase of their own, and what fails in them is not waited for."""
+    """Progress counts warm-ups separately, and does not count further runs of allocators that failed in them."""
     words = ["compare", "-n", "3", "--allocators", "glibc,exgen,reaper"]
     err = heapwright(*words, "--", str(program("mapping_calls"))).err
     assert re.search(r"^heapwright: warming up: 3 runs, ", err, re.M), err

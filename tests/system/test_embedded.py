@@ -1,4 +1,4 @@
-"""Programs whose malloc is their own, by the installed command: searched by their own variables, or told why not."""
+"""Tests programs with an allocator of their own: `tune` searches by its variables, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_other_allocators_are_refused(embedded: Path, heapwright: Heapwright) ->
 
 
 def test_a_shell_that_starts_it_is_not_searched(embedded: Path, heapwright: Heapwright) -> None:
-    """The shell's malloc could be replaced, but the memory is another program's."""
+    """The shell's malloc could be replaced, but another program uses the memory."""
     done = heapwright("tune", *QUICK, "--budget", "2", "--", "sh", "-c", f"./{embedded.name}; true")
     found = result(done)
     assert found["claim"].startswith("Most memory of this command is of embedded_jemalloc, which it starts. jemalloc 5")
@@ -102,7 +102,7 @@ def test_settings_by_hand_are_held_against_it(embedded: Path, heapwright: Heapwr
 
 
 def test_a_go_program_ends_at_once(heapwright: Heapwright) -> None:
-    """Six allocators were 'not loaded: statically linked', and then glibc's settings were searched."""
+    """Regression: `tune` tried six allocators ('not loaded: statically linked') and then searched glibc's settings."""
     (heapwright.folder / "note.s").write_text(GO_NOTE)
     go, sources = str(heapwright.folder / "go"), [PROGRAMS / "moody.c", heapwright.folder / "note.s"]
     subprocess.run([needs.command("gcc"), "-static", "-o", go, *sources], check=True)
@@ -121,7 +121,7 @@ def test_a_go_program_ends_at_once(heapwright: Heapwright) -> None:
 
 
 def test_a_static_program_that_starts_others_is_searched(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    """Its file says that nothing can be preloaded; what it starts can be reached."""
+    """Nothing can be preloaded into the static program, but into the programs that it starts."""
     words = ["tune", *QUICK, "--budget", "2", "--allocators", "glibc,exgen"]
     starts, other = str(program("starts_another", "-static")), str(program("mapping_calls"))
     found = result(heapwright(*words, "--", starts, other))

@@ -1,4 +1,4 @@
-"""landscape: the installed command on real programs, killed and taken up, shown and written."""
+"""Tests `landscape` on real programs: its results and files, and that it resumes after a kill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CURVE = ["landscape", "--param", "mmap_threshold", "--range", "mmap_threshold=1K
 
 
 def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    """mapping_calls takes large blocks: below their size each is a mapping, far above it none."""
+    """mapping_calls allocates large blocks: a threshold below their size maps each, one far above maps none."""
     out = ["--metric", "mapping_calls", "--json", "l.json", "--csv", "l.csv", "--plot", "l.svg"]
     done = heapwright(*CURVE, *out, "--", str(program("mapping_calls")))
     assert done.status == 0, done.err
@@ -28,7 +28,7 @@ def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     assert found["best"]["ratio"] == min(p["ratio"] for p in found["places"])
     assert found["smoothness"]["step"] > 0
     rows = list(csv.DictReader((heapwright.folder / "l.csv").open()))
-    assert sum(r["mmap_threshold"] == "" for r in rows) == 4  # a default beside every five
+    assert sum(r["mmap_threshold"] == "" for r in rows) == 4  # one run of the default for every five places
     assert len(rows) == 11 + 8 + 4  # eight places are measured twice
     assert (found["places_repeated"], found["differs"], found["gains"]) == (8, True, found["best"]["ratio"] < 0.99)
     assert found["highest_to_lowest"]["pairs"] == found["best"]["confirmed"]["pairs"] == 8
@@ -41,7 +41,7 @@ def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     again = heapwright(*CURVE, "--metric", "peak_heap", "--json", "-", "--", str(program("mapping_calls")))
     other = json.loads(again.out)
     assert (other["metric"], other["study"]) == ("peak_heap_bytes", found["study"])
-    assert other["best"]["confirmed"] is not None  # its own lowest place was measured again, the sweep was not
+    assert other["best"]["confirmed"] is not None  # only its own lowest place was measured again, not the sweep
     heapwright(*CURVE, "--metric", "peak_heap", "--csv", "l.csv", "-q", "--", str(program("mapping_calls")))
     assert sum(1 for _ in (heapwright.folder / "l.csv").open()) == made
 

@@ -1,4 +1,4 @@
-"""`heapwright inspect` and `heapwright link`, the installed commands, with the compilers and linkers that are here."""
+"""Tests `heapwright inspect` and `heapwright link` with the compilers and linkers of this machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def judged(heapwright: Heapwright, name: str) -> dict[str, object]:
 
 
 def works_with(heapwright: Heapwright, program: str, allocator: str) -> None:
-    """The program runs, and this allocator really is in it: it prints its statistics."""
+    """Checks that the program runs, and that this allocator is in it, because it prints its statistics."""
     done = run(heapwright.folder, f"./{program}", EXGEN_OPTIONS="stats=1", REAPER_OPTIONS="stats=1")
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(f"{allocator}: "), done.stderr
@@ -108,7 +108,7 @@ def test_options_are_built_in_and_the_variable_wins(heapwright: Heapwright) -> N
 
 
 def test_a_study_chooses(heapwright: Heapwright) -> None:
-    """Whatever the study found: what is linked is what `apply` prints."""
+    """For every outcome of the study, `link` links the allocator that `apply` prints."""
     assert run(heapwright.folder, "g++", "-O1", "plain.cpp", "-o", "plain").returncode == 0
     words = ["tune", "--allocators", "exgen", "--budget", "4", "--study", "s.study", "--json", "-", "--", "./plain"]
     assert heapwright(*words).status == 0
@@ -126,7 +126,7 @@ def test_a_study_chooses(heapwright: Heapwright) -> None:
 
 
 def test_a_study_of_several_allocators_that_proves_nothing_leaves_the_plain_link(heapwright: Heapwright) -> None:
-    """Its default is the malloc the program has, whatever that is called."""
+    """The default of such a study is the malloc that the program has."""
     assert run(heapwright.folder, "g++", "-O1", "plain.cpp", "-o", "plain").returncode == 0
     words = ["tune", "--allocators", "exgen,reaper", "--proxy", "none", "--budget", "1", "--minimize", "peak_heap"]
     assert heapwright(*words, "--study", "s.study", "--", "./plain").status == 0
@@ -162,7 +162,7 @@ def test_failures_are_the_compilers_own(heapwright: Heapwright) -> None:
 
 
 def test_other_ways_to_name_compiler_and_linker(heapwright: Heapwright) -> None:
-    """A linker by path, a folder of the user's with another ld in it, the linker itself, launchers."""
+    """Tries a linker by path, a user's folder with another ld, the linker itself, and compiler launchers."""
     folder = heapwright.folder
     real = shutil.which("ld.bfd") or shutil.which("ld") or ""
     (folder / "mine").mkdir()
@@ -229,7 +229,7 @@ def test_another_machine_is_linked_as_it_is(heapwright: Heapwright) -> None:
 
 
 def test_a_mistake_of_ours_does_not_break_the_build(heapwright: Heapwright) -> None:
-    """The link step's own failure: here a wish that it cannot read."""
+    """The link step itself fails, here because it cannot read its request."""
     folder = Path(heapwright("link", "--print", "libdir").out.strip()).parent / "ld"
     python = heapwright.path.parent / "python"
     variables = {"HEAPWRIGHT_LINK_PYTHON": str(python), "HEAPWRIGHT_LINK_WISH": '{"nonsense": 1}'}
@@ -241,7 +241,7 @@ def test_a_mistake_of_ours_does_not_break_the_build(heapwright: Heapwright) -> N
 
 
 def test_a_threaded_plugin_under_exgen(heapwright: Heapwright) -> None:
-    """Judged single because it was told there are no plug-ins, and there is one: wrong, and safe."""
+    """With --no-plugins the verdict is one thread, but a plug-in starts threads: wrong, but safe."""
     folder = heapwright.folder
     plugin = ["-shared", "-fPIC", "-O1", str(PROGRAMS / "link_plugin.cpp"), "-o", "plugin.so", "-pthread"]
     assert run(folder, "g++", *plugin).returncode == 0
@@ -277,7 +277,7 @@ CMAKE = [
     ("generator", "options"), CMAKE, ids=lambda value: " ".join([value] if isinstance(value, str) else value[1:])
 )
 def test_a_cmake_project(heapwright: Heapwright, generator: str, options: list[str]) -> None:
-    """C, C++, Fortran and OpenMP: find_package(heapwright) from the wheel, and without it by the linker launcher."""
+    """Builds C, C++, Fortran and OpenMP by find_package(heapwright) from the wheel, or by the linker launcher."""
     needs.command("cmake", "gfortran", *(["ninja"] if generator == "Ninja" else []))
     folder, project = heapwright.folder, PROGRAMS / "link_cmake"
     place = heapwright("link", "--print", "cmake-dir").out.strip()
@@ -313,7 +313,7 @@ def test_pkg_config(heapwright: Heapwright) -> None:
 
 @pytest.mark.parametrize("layout", ["lib", "lib/x86_64-linux-gnu"])
 def test_an_install_tree(heapwright: Heapwright, layout: str) -> None:
-    """`cmake --install` of the native build, moved elsewhere: find_package and pkg-config find all from there."""
+    """After `cmake --install` and a move of the tree, find_package and pkg-config still find the libraries."""
     build = ROOT / "build/native"
     needs.command("pkg-config")
     if not (build / "native/allocator/libexgen.a").is_file():
@@ -322,7 +322,7 @@ def test_an_install_tree(heapwright: Heapwright, layout: str) -> None:
     tree = folder / "first"
     made = run(folder, "cmake", "-S", str(ROOT), "-B", "b", f"-DCMAKE_INSTALL_LIBDIR={layout}")
     assert made.returncode == 0, made.stderr
-    # The libraries are there already: only the rules of installing them are what is tested here.
+    # Copy the libraries rather than build them: this tests only the install rules.
     (folder / "b/native/allocator").mkdir(parents=True, exist_ok=True)
     for library in (build / "native/allocator").glob("lib*"):
         shutil.copy(library, folder / "b/native/allocator")

@@ -1,4 +1,4 @@
-"""What `tune` says before it searches: how much malloc can win at most of programs whose memory is known."""
+"""Tests the bound that `tune` prints before it searches: the largest gain that malloc can give a program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNKNOWN = "what can be won in CPU time is not known before its allocations are r
 
 
 def tuned(heapwright: Heapwright, *command: str) -> tuple[dict[str, Any], str]:
-    """What is known at the end, and all that was said."""
+    """Tunes a command; returns the final bound and all messages."""
     done = heapwright("tune", *QUICK, "--", *command)
     assert done.status == 0, done.err
     found: dict[str, Any] = json.loads((heapwright.folder / "found.json").read_text())["matters"]
@@ -43,7 +43,7 @@ def test_a_recording_says_what_of_the_heap_must_stay(heapwright: Heapwright, pro
     assert UNKNOWN in said, "before the recording"
     assert 0.75 < found["shares"]["heap"] < 0.85  # 64 of 82 MiB
     assert 0.15 < found["shares"]["other"] < 0.25
-    # 63.5 MiB were live at once; above them only the last block was there, and what every process has.
+    # 63.5 MiB were live at once. The peak has only the last block and the memory of every process in addition.
     assert 16 / 84 < found["memory_bound"] < 21 / 82
     assert 63 * MIB < found["live_bytes"] < 64.5 * MIB
     assert 0.6 < found["recorded_share"] < 0.9

@@ -1,4 +1,4 @@
-"""Prefixes of long runs, with the installed command: given by the user, and chosen by `tune`."""
+"""Tests prefixes of long runs with the installed command: given by the user, and chosen by `tune`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TWO = ("--allocators", "glibc,exgen")
 
 @pytest.fixture
 def slow(program: Callable[..., Path]) -> str:
-    """A program that takes as long as it is told, and has its peak at the beginning."""
+    """A program with a given run time, whose peak is at the beginning."""
     return str(program("slow"))
 
 
 def test_a_text_ends_every_run(heapwright: Heapwright, slow: str) -> None:
-    """Time is compared too: each run has done the same."""
+    """Times are compared too, because all prefixes contain the same work."""
     began = time.monotonic()
     done = heapwright("compare", *TWO, "-n", "3", "--prefix", "built", "--json", "c.json", "--", slow, "60")
     assert done.status == 0, done.err

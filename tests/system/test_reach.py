@@ -1,4 +1,4 @@
-"""A program that an allocator's settings or the recorder cannot reach: every verb says so in one line."""
+"""Tests programs that settings or the recorder cannot reach: every verb says so in one line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_settings_that_cannot_reach(words: list[str], linked: Path, heapwright: 
 
 
 def test_the_allocator_it_has_can_be_swept(linked: Path, heapwright: Heapwright) -> None:
-    """What the line says to do works, and the setting is seen by the program."""
+    """The command that the message recommends works, and the program sees the setting."""
     words = ["landscape", "--allocator", "exgen", "--param", "front", "--step", "4", "--json", "-"]
     done = heapwright(*words, "--", str(linked))
     assert done.status == 0, done.err
@@ -47,7 +47,7 @@ def test_the_allocator_it_has_can_be_swept(linked: Path, heapwright: Heapwright)
 
 
 def test_tune_without_a_named_allocator_searches_the_one_it_has(linked: Path, heapwright: Heapwright) -> None:
-    """It tried six allocators, said of each that it was not loaded, and failed."""
+    """Regression: `tune` tried six allocators, reported each as not loaded, and failed."""
     done = heapwright("tune", "--budget", "4", "--pairs", "6:6", "--json", "-", "--", str(linked))
     assert done.status == 0, done.err
     assert "is linked into exgen-in and serves its allocations" in done.err
@@ -56,7 +56,7 @@ def test_tune_without_a_named_allocator_searches_the_one_it_has(linked: Path, he
 
 
 def test_recording(linked: Path, heapwright: Heapwright) -> None:
-    """It said '1 events', and that all was well."""
+    """Regression: `record` printed '1 events' and reported success."""
     done = heapwright("record", "-o", "t.hwt", "--", f"./{linked.name}")
     what = "exgen-in cannot be recorded: exgen is linked into it (link it without 'heapwright link' to record it)"
     assert (done.status, done.out, done.err) == (1, "", f"heapwright: {what}\n")

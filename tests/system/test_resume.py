@@ -1,4 +1,4 @@
-"""Nothing lost and nothing run twice: a study killed at random moments ends as an undisturbed one."""
+"""Tests that a study killed at random moments loses no run, repeats none, and ends as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 from ..processes import alive, runs, wait_for
 from .conftest import Heapwright
 
-# What maps and how much is the same in every run under the same settings, so even an adaptive search must take
-# the same course again.
+# The program maps the same memory in every run under the same settings, so even an adaptive search must take the same
+# course again.
 OPTIONS = [
     "--allocators",
     "glibc",
@@ -34,14 +34,15 @@ OPTIONS = [
     "none",
 ]
 KILLS = 6
-# A grid is of two. Under some top_pad, which `local` and the replays meet, the peak differs from run to run.
-# Replays here are no faster than the program; they must be insisted on, or the clock would decide.
+# The grid has two parameters. `local` and the replays do not search top_pad, because under some of its values the peak
+# differs from run to run. Replays of this program are not faster than it, so `--proxy replay` forces them; otherwise
+# measured times would decide.
 ON_REPLAYS = ["--method", "sobol", "--proxy", "replay"]
 PARAMS = {"grid": "mmap_threshold,top_pad", "local": "mmap_threshold,tcache_count,mxfast"}
 
 
 def evaluations(study: Path) -> list[tuple[Any, ...]]:
-    """Every run in the order made: where it stands, its configuration, what was measured."""
+    """All runs of a study in order: position in the study, configuration, measured values."""
     with contextlib.closing(sqlite3.connect(study)) as db:
         return db.execute(
             "SELECT phase, block, input, env, settings, failure, digest,"
@@ -51,7 +52,7 @@ def evaluations(study: Path) -> list[tuple[Any, ...]]:
 
 
 def counting(program: str, log: Path) -> list[str]:
-    """The command, noting each of its starts."""
+    """A command that runs the program and adds a line to the log at each start."""
     return ["sh", "-c", 'echo >>"$0"; exec "$1"', str(log), program]
 
 
@@ -74,7 +75,7 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(
     log.unlink()
     kill_again_and_again(heapwright, [*words, "--study", "killed.study", *command], len(expected))
     assert evaluations(heapwright.folder / "killed.study") == expected
-    # At most the run under way at each kill was made again.
+    # For each kill, at most the run in progress was repeated.
     assert len(expected) <= starts(log) <= len(expected) + KILLS
 
 
@@ -88,7 +89,7 @@ def test_killed_on_replays_it_makes_the_same_ones(heapwright: Heapwright, progra
     log.unlink()
     kill_again_and_again(heapwright, [*words, "--study", "killed.study", *command], len(whole))
     found = evaluations(heapwright.folder / "killed.study")
-    # Two blocks of replays may be under way at once; and what they measure may differ by a page.
+    # Two blocks of replays may run at once, so their order may differ; their measurements may differ by a page.
     replays = [sorted(run[:5] for run in runs if run[0] == "replay") for runs in (whole, found)]
     assert len(replays[0]) > 30
     assert replays[0] == replays[1]
@@ -97,10 +98,15 @@ def test_killed_on_replays_it_makes_the_same_ones(heapwright: Heapwright, progra
 
 
 def kill_again_and_again(heapwright: Heapwright, words: list[str], length: int) -> None:
-    """Begins a study, kills it and begins again, and takes it to its end.
+    """Starts a study, kills and restarts it several times, and runs it to its end.
 
-    The kills are spread over its whole length, so that every phase is met; by progress, not by time, which a loaded
-    machine has little of.
+    The kills are spread over all phases of the study. Their moments are chosen by the number of runs, not by time,
+    because a loaded machine makes less progress in a given time.
+
+    Args:
+        heapwright: the installed command.
+        words: the arguments that start and resume the study.
+        length: the number of runs of an undisturbed study.
     """
     moments = random.Random(repr(words[:4]))
     for kill in range(KILLS):

@@ -1,4 +1,4 @@
-"""Standard input and statuses of success for a bare command: every run gets the same input, and it is said."""
+"""Tests standard input and success statuses of a bare command: every run gets the same input, and a line says so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINES = "".join(f"{number}\n" for number in range(2000))
 GLIBC = ["--allocators", "glibc", "--params", "top_pad", "--proxy", "none"]
 SHORT = ["tune", *GLIBC, "--budget", "1", "--pairs", "6:6"]
 GAIN = ["tune", *GLIBC, "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls", "--study", "s.study"]
-# Succeeds only with input; what it says depends on all of it.
+# Succeeds only with input, and its output depends on all of the input.
 NEEDS_INPUT = 'read first && echo "$first $(wc -c)"'
 
 
@@ -29,7 +29,13 @@ def names(heapwright: Heapwright, pattern: str) -> list[str]:
 
 
 def pasted(heapwright: Heapwright, line: str, folder: Path) -> Done:
-    """Runs a line as somebody who pastes it, with nothing on standard input."""
+    """Runs a line as a user who pastes it into a shell, with empty standard input.
+
+    Args:
+        heapwright: the installed command, which the line finds in PATH.
+        line: the shell line.
+        folder: the working directory.
+    """
     env = {**environment(), "PATH": f"{heapwright.path.parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         line, shell=True, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240
@@ -66,7 +72,7 @@ def test_a_file_and_what_is_asked_for(heapwright: Heapwright) -> None:
 
 
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(heapwright: Heapwright) -> None:
-    """A CI service, cron or a parent process may hold it open for ever."""
+    """A CI service, cron or a parent process may hold the pipe open forever."""
     source, sink = os.pipe()
     try:
         words = [str(heapwright.path), "measure", "-q", "--", "wc", "-l"]
@@ -128,14 +134,14 @@ def test_a_command_that_fails_at_once_leaves_nothing(words: list[str], heapwrigh
 
 
 def test_a_study_that_fails_later_keeps_its_input(heapwright: Heapwright) -> None:
-    """It holds runs, so it can be resumed."""
+    """The study holds runs, so it can be resumed and needs its input."""
     done = heapwright.piped("abc\n", *SHORT, "--", "sh", "-c", "cat; echo x >> runs; [ $(wc -l < runs) -lt 4 ]")
     assert done.status == 1, done.err
     assert (len(names(heapwright, "*.study")), len(names(heapwright, "*.stdin"))) == (1, 1)
 
 
 def test_an_interrupted_study_keeps_its_input(heapwright: Heapwright) -> None:
-    """Killed, it is resumed with the same command and the same pipe."""
+    """A killed study resumes with the same command and the same pipe."""
     command = ["--study", "s.study", "--", "sh", "-c", NEEDS_INPUT]
     with subprocess.Popen(
         [str(heapwright.path), *SHORT, *command],
@@ -157,7 +163,7 @@ def test_an_interrupted_study_keeps_its_input(heapwright: Heapwright) -> None:
 
 @pytest.fixture(scope="module")
 def gained(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Heapwright:
-    """A study of a piped command that certainly gains."""
+    """A study of a command with piped input that is certain to find a gain."""
     heapwright = Heapwright(tmp_path_factory.mktemp("gained"))
     script = f'{NEEDS_INPUT} && exec "$0"'
     done = heapwright.piped(LINES, *GAIN, "--exit-code", "--", "sh", "-c", script, str(program("mapping_calls")))
@@ -166,7 +172,7 @@ def gained(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path
 
 
 def test_the_lines_of_a_report_work(gained: Heapwright, tmp_path: Path) -> None:
-    """With nothing piped, and from any directory: they name the input."""
+    """The lines name the input, so they work without a pipe and from any directory."""
     page = (gained.folder / "s.html").read_text()
     found = re.findall(r"<(?:pre|code)[^>]*>([^<]*heapwright (?:measure|tune)[^<]*)</(?:pre|code)>", page)
     lines = sorted({html.unescape(line) for line in found})
@@ -207,7 +213,7 @@ def test_verify_says_that_the_input_is_gone(gained: Heapwright) -> None:
 
 
 def test_a_plan_names_its_input(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    """`collect` runs the verb again, without the pipe."""
+    """`collect` runs the verb again without the pipe, so the plan must name the input."""
     words = ["landscape", "--param", "mmap_threshold", "--step", "8", "--metric", "peak_heap"]
     command = ["--", "sh", "-c", f'{NEEDS_INPUT} && exec "$0"', str(program("mapping_calls"))]
     left = int(heapwright.piped(LINES, "plan", "jobs", *words, *command).out)
@@ -225,7 +231,7 @@ def test_a_plan_names_its_input(heapwright: Heapwright, program: Callable[..., P
 
 
 def test_a_status_that_is_meant(heapwright: Heapwright) -> None:
-    """`grep` without a match."""
+    """`grep` without a match exits with status 1, which the user declares a success."""
     (heapwright.folder / "in.txt").write_text("abc\n")
     grep = ["--", "grep", "zzz"]
     done = heapwright(*SHORT, "-q", *grep)

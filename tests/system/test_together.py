@@ -1,4 +1,4 @@
-"""Several allocators searched in one study, by the installed command on real programs."""
+"""Tests studies that search several allocators at once, with the installed command on real programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole tuning pipeline on programs whose answer is known."""
+"""Tests the whole tuning pipeline on programs whose best settings are known."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ def test_a_planted_gain_is_found_and_confirmed(heapwright: Heapwright, program: 
     assert cpu["verdict"] == "better"
     assert cpu["ratio"] <= cpu["high"] < 0.8
     assert pick["claim"].startswith("CPU time ")
-    # What is printed to paste does what the claim says: page faults fall with it, and they do not depend on the
-    # machine's mood.
+    # The printed setting has the claimed effect: it reduces page faults, which do not depend on the machine's load.
     line = heapwright("apply", "s.study", "--pick", "time").out
     (heapwright.folder / "settings").write_text(line)
     words = ["measure", "--json", "-", "--", "sh", "-c", f'. ./settings; exec "{path}"']
@@ -111,7 +110,7 @@ def test_what_fails_or_changes_the_output_is_no_candidate(heapwright: Heapwright
     assert found["infeasible"] == 4
     pick = found["picks"]["memory"]
     assert pick["settings"] == {"mood": "lean"}
-    # 4 MiB less of about 10: the program's own blocks, known to the page.
+    # 4 MiB less of about 10: the sizes of the program's own blocks are known to the page.
     assert pick["confirmed"]["peak_rss_bytes"]["verdict"] == "better"
     assert pick["confirmed"]["peak_rss_bytes"]["high"] < 0.75
 
@@ -182,7 +181,7 @@ def test_a_server_is_started_loaded_and_stopped(heapwright: Heapwright) -> None:
 
 
 def test_no_run_begins_after_the_deadline(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    """How far the study comes depends on the machine; when it stops does not."""
+    """The machine decides how many runs the study makes, but not when it stops."""
     words = ["tune", "--budget", "20s", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
     found = result(heapwright(*words, "--", str(program("mapping_calls"))))
     assert found["baseline"]["wall_s"]["median"] > 0

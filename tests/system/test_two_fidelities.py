@@ -1,4 +1,4 @@
-"""`tune` on replays of a real program's allocations, by the installed command."""
+"""Tests `tune` on replays of a real program's allocations, with the installed command."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from .conftest import Heapwright
 from .test_tune import result, rows
 
-# Many blocks just above glibc's thresholds for caching, half of them freed, then half a second of nothing: a replay
-# waits for nobody.
+# Allocates many blocks just above glibc's thresholds for caching, frees half of them, then sleeps for half a second. A
+# replay is faster, because it does not sleep.
 PROGRAM = """
 import time
 kept = []
@@ -60,7 +60,7 @@ def test_a_static_program_is_searched_itself(heapwright: Heapwright, program: Ca
 
 
 def test_a_recording_that_misses_most_of_the_memory_is_not_searched(heapwright: Heapwright, tmp_path: Path) -> None:
-    """What a program takes by mmap itself is in no recording: replays of the rest say nothing of it."""
+    """A recording does not contain memory that the program maps itself, so replays say nothing about it."""
     text = "import mmap\nm = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
     (tmp_path / "own.py").write_text(f"{text}for at in range(0, 64 << 20, 4096):\n    m[at] = 1\n")
     done = heapwright("tune", "--study", "s.study", "--json", "-", *QUICK, "--", *COMMAND[:-1], "own.py")

@@ -1,4 +1,4 @@
-"""A program that runs at two speeds: its study goes on to the end and its report says so."""
+"""Tests a program whose runs fall into two groups: its study completes, and its report mentions the groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ type = "enum"
 values = ["lean", "plain"]
 explain = "What the program below does."
 """
-# Every fifth run with nothing set needs 60 % more memory.
+# Without MOOD, every fifth run needs 60 % more memory.
 PROGRAM = """
 import os, pathlib
 mood, count = os.environ.get("MOOD"), pathlib.Path("count")

@@ -1,4 +1,4 @@
-"""Each verb alone, as its user would."""
+"""Tests each verb by itself, as a user would call it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERBS = ("tune", "compare", "bench", "measure", "apply", "run", "report", "docto
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
-    """A finished study with one setting that certainly helps, made once."""
+    """A finished study with one setting that is certain to help, made once."""
     heapwright = Heapwright(tmp_path_factory.mktemp("finished"))
     words = ["tune", "--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
     done = heapwright(*words, "--study", "s.study", "--", str(program("mapping_calls")))
@@ -32,7 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Pa
 
 @pytest.fixture
 def study(heapwright: Heapwright, finished: Path) -> Path:
-    """A copy of it where the test works."""
+    """A copy of the finished study in the test's folder."""
     return Path(shutil.copy(finished, heapwright.folder))
 
 
@@ -60,7 +60,7 @@ def test_each_verb_has_help_with_an_example(verb: str, heapwright: Heapwright) -
 
 
 def test_help_imports_nothing_heavy(heapwright: Heapwright) -> None:
-    # What makes a command slow to start; timings are not asserted, their cause is.
+    # These modules make a command slow to start. The test asserts this cause rather than times.
     code = "import sys, heapwright.cli.main as m\ntry:\n m.main(['--help'])\nexcept SystemExit:\n pass\n"
     code += "print(sorted({'numpy', 'scipy', 'pymoo', 'matplotlib', 'rich', 'jinja2'} & set(sys.modules)))"
     python = str(heapwright.path.parent / "python")
@@ -128,7 +128,7 @@ def test_stdin_is_empty(heapwright: Heapwright) -> None:
 
 def test_instructions_by_callgrind(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     found = measured(heapwright, "--instructions", "callgrind", "--", str(program("moody")))
-    # Four times 8 MiB set byte by byte or 64 at a time, and a start-up of some 100,000.
+    # Fills 8 MiB four times, by 1 to 64 bytes an instruction; starting takes about 100,000 instructions.
     assert 1e5 < found["runs"][0]["instructions"] < 1e8
 
 
@@ -143,7 +143,7 @@ def test_what_is_pasted_takes_effect(heapwright: Heapwright, study: Path, progra
     settings = re.search(r"^export GLIBC_TUNABLES=(\S+)$", env.out, re.M)
     assert settings
     tuned = measured(heapwright, "--", "env", f"GLIBC_TUNABLES={settings[1]}", command)["runs"][0]["mapping_calls"]
-    # env's own few calls count too: it is the same process.
+    # The few calls of env itself count too, because it is the same process.
     assert tuned < plain - 20
 
     wrapper = heapwright.folder / "wrapper"

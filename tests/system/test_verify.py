@@ -1,4 +1,4 @@
-"""A claim after the study: is it still the program it was made of, and does the gain still hold?"""
+"""Tests a claim after its study: whether the program is still the same build, and whether the gain still holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TUNE = ("tune", "--allocators", "glibc", "--params", "mmap_max,trim_threshold", 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Heapwright:
-    """A directory with a study that claims a gain of ./prog, and ./prog."""
+    """A directory with ./prog and a study that claims a gain for it."""
     heapwright = Heapwright(tmp_path_factory.mktemp("verify"))
     shutil.copy(program("large_blocks"), heapwright.folder / "prog")
     done = heapwright(*TUNE, "--json", "t.json", "--exit-code", "--", "./prog")
@@ -28,7 +28,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]
 
 @pytest.fixture
 def there(tuned: Heapwright, tmp_path: Path) -> Heapwright:
-    """A copy of it, to be spoilt. The study names the first directory, so `--` names the program."""
+    """A copy of that directory for a test to change. The study names the original, so `--` names the program."""
     for name in ("s.study", "prog", "s.html"):
         shutil.copy2(tuned.folder / name, tmp_path)
     return Heapwright(tmp_path)

@@ -1,4 +1,4 @@
-"""`heapwright watch` beside a `tune` that is running."""
+"""Tests `heapwright watch` while a `tune` runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""measure, record and run with a workload file: its inputs, its server, its terms."""
+"""Tests measure, record and run with a workload file: its inputs, its server, its conditions of success."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def server(heapwright: Heapwright) -> str:
 
 
 def setups(heapwright: Heapwright) -> int:
-    """How many set-ups were made, and every one cleaned up after."""
+    """Returns how many set-ups were made, and checks that each was cleaned up."""
     assert not (heapwright.folder / "data/made").exists()
     return len((heapwright.folder / "setups").read_text().splitlines())
 
@@ -63,7 +63,7 @@ def test_measure_of_one_input(inputs: str, heapwright: Heapwright) -> None:
 
 
 def test_a_variable_for_the_command_alone(inputs: str, server: str, heapwright: Heapwright) -> None:
-    """It wins over what the file sets, as a setting of a study does, and neither set-up nor load sees it."""
+    """The variable overrides the workload file, as a study's setting does; neither set-up nor load sees it."""
     words = ["--env", "MALLOC_ARENA_MAX=3", "--env", "WHO=you=me"]
     done = heapwright("measure", "-q", "--workload", inputs, "--input", "one", *words)
     assert done.out == ONE.replace("|me|", "|you=me|").replace("|7|", "|3|")
@@ -74,7 +74,7 @@ def test_a_variable_for_the_command_alone(inputs: str, server: str, heapwright: 
 
 
 def test_a_static_program_follows_glibcs_tunables(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    """Which is why they are no barrier (allocators/reach.py)."""
+    """A static glibc program reads the tunables, so allocators/reach.py does not count it as out of reach."""
     words = ["measure", "--json", "-", "--env", "GLIBC_TUNABLES=glibc.malloc.top_pad=67108864"]
     heaps = [
         json.loads(heapwright(*some, "--", str(program("mapping_calls", "-static"))).out)["runs"][0]["peak_heap_bytes"]
@@ -104,7 +104,7 @@ def test_a_server_that_fails(
     change: tuple[str, str], status: int, failure: str, server: str, heapwright: Heapwright
 ) -> None:
     text = Path(server).read_text()
-    if change[0] == '"load"':  # the load alone
+    if change[0] == '"load"':  # change only the load
         head, tail = text.split("load = ")
         text = head + "load = " + tail.replace(*change).replace('"5"', '"x"')
     else:
@@ -180,7 +180,7 @@ def test_record_of_another_input_without_children(inputs: str, heapwright: Heapw
 
 
 def test_record_of_a_server(server: str, heapwright: Heapwright) -> None:
-    """Neither our shell before it nor its load is in the recording."""
+    """The recording contains neither the shell that starts the server nor its load."""
     done = heapwright("record", "-o", "t.hwt", "--workload", server, "--json", "t.json")
     assert done.status == 0, done.err
     found = json.loads((heapwright.folder / "t.json").read_text())
@@ -202,7 +202,7 @@ def test_record_of_a_run_that_fails(server: str, heapwright: Heapwright) -> None
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> str:
-    """A finished study with one setting that certainly helps."""
+    """A finished study with one setting that is certain to help."""
     heapwright = Heapwright(tmp_path_factory.mktemp("study"))
     words = ["--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
     done = heapwright("tune", "--study", "s.study", *words, "--", str(program("mapping_calls")))
@@ -211,7 +211,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]
 
 
 def test_run_takes_the_place_of_the_file(inputs: str, study: str, heapwright: Heapwright) -> None:
-    """The command, its directory, its variables and its stdin; no set-up."""
+    """`run` uses the file's command, directory, variables and stdin, but makes no set-up."""
     (heapwright.folder / "data/made").write_text("made\n")
     for name, said in ((None, ONE), ("the second", TWO)):
         done = heapwright("run", study, "--workload", inputs, *(["--input", name] if name else []))

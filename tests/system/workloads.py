@@ -1,4 +1,4 @@
-"""Workload files for tests: several inputs with stdin, and a server with its load."""
+"""Writes workload files for tests: several inputs with stdin, and a server with its load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conftest import PROGRAMS
 
-# Says what it sees: its stdin, arguments, variables and directory, and whether set-up was made.
+# Prints its stdin, arguments, variables and directory, and whether the set-up was made.
 SAYS = 'read line; echo "$line|$*|$WHO|$SIZE|$MALLOC_ARENA_MAX|$(basename "$PWD")|$(cat made)"'
 
 
@@ -21,7 +21,7 @@ def free_port() -> int:
 
 
 def write_inputs(folder: Path) -> Path:
-    """A workload with everything but a server, in folder/w.toml; its directory is folder/data."""
+    """Writes folder/w.toml, a workload with every feature except a server; its directory is folder/data."""
     (folder / "data").mkdir()
     for name in ("one", "two"):
         (folder / f"{name}.txt").write_text(f"line of {name}\n")
@@ -50,7 +50,13 @@ env = {{ SIZE = "9" }}
 
 
 def write_server(folder: Path, port: int, requests: int = 5) -> Path:
-    """A workload with tests/programs/tiny_server.py, in folder/server.toml; it and its load write folder/log."""
+    """Writes folder/server.toml, a workload with tests/programs/tiny_server.py.
+
+    Args:
+        folder: the folder of the workload; the server and its load write folder/log.
+        port: the server's port.
+        requests: how many lines the load sends.
+    """
     words = [sys.executable, "-I", "-S", str(PROGRAMS / "tiny_server.py"), str(port), str(folder / "log")]
     file = folder / "server.toml"
     file.write_text(
@@ -68,7 +74,7 @@ load = {json.dumps([*words, "load", str(requests)])}
 
 
 def log_of(folder: Path) -> list[list[str]]:
-    """What a tiny server and its loads wrote: who, GLIBC_TUNABLES, WHO; then the log is empty."""
+    """Reads the lines of a tiny server and its loads (who, GLIBC_TUNABLES, WHO), and removes the log."""
     lines = (folder / "log").read_text().splitlines()
     (folder / "log").unlink()
     return [line.split() for line in lines]
