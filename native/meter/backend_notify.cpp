@@ -1,4 +1,5 @@
-// The main back end: seccomp user notification, sampled at call entry. See backends.h.
+// Implements the main back end: seccomp user notification, with readings at call entry. See
+// backends.h.
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -36,9 +37,9 @@ CallArguments arguments_of(const seccomp_data& data) {
   return call;
 }
 
-// One notification: the reading, then the call goes on.
+// Handles one notification: takes a reading and lets the call go on.
 void answer(int listener, seccomp_notif& request, Watcher& watcher) {
-  std::memset(&request, 0, sizeof request);  // the kernel insists
+  std::memset(&request, 0, sizeof request);  // the kernel requires it
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &request) != 0) {
     return;  // ENOENT: the caller was killed meanwhile
   }
@@ -68,14 +69,15 @@ bool run_notify(RunContext& context, std::string& error) {
     return false;
   }
   const int listener = context.child.listener();
-  // Linux 6.6: the caller and we take turns, so the kernel may wake us on its own core.
+  // Linux 6.6: the caller and the meter never run at the same time, so the kernel may wake the
+  // meter on the caller's core.
   ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
   Watchdog watchdog;
   if (!watchdog.start(context.options, listener, context.child.pid())) {
     error = std::string("cannot start the watchdog process: ") + std::strerror(errno);
     return false;
   }
-  supervisor.spare(watchdog.pid());
+  supervisor.exempt(watchdog.pid());
   watcher.ignore(watchdog.pid());
   const int ticker = open_ticker(context.options.interval_ms);
   context.go();
@@ -89,7 +91,7 @@ bool run_notify(RunContext& context, std::string& error) {
     if ((files[0].revents & POLLIN) != 0) {
       answer(listener, watchdog.request(), watcher);
     } else if ((files[0].revents & POLLHUP) != 0) {
-      files[0].fd = -1;  // the last filtered process has gone; only its burial is left
+      files[0].fd = -1;  // the last filtered process has ended; only waitpid remains
     }
     if ((files[1].revents & POLLIN) != 0) {
       supervisor.take_signals();

@@ -1,4 +1,5 @@
-// Polling, the back end that works everywhere, and 'none', which only waits. See backends.h.
+// Implements the back end that polls, which works everywhere, and the one that only waits. See
+// backends.h.
 #include <poll.h>
 #include <unistd.h>
 
@@ -25,7 +26,7 @@ bool run_poll(RunContext& context, std::string& error) {
       error = std::string("cannot start the watchdog process: ") + std::strerror(errno);
       return false;
     }
-    supervisor.spare(watchdog.pid());
+    supervisor.exempt(watchdog.pid());
     context.watcher.ignore(watchdog.pid());
   }
   const bool reads = context.outcome.backend != Backend::kNone;

@@ -1,17 +1,18 @@
-// The ptrace back end: the same filter as notify's, but its calls stop for a tracer (tracer.h), and with
-// --massif-compat they stop again at their end (massif_tracker.h). See backends.h.
+// Implements the ptrace back end: it uses the filter of notify, but calls stop for a tracer
+// (tracer.h), and with --massif-compat they stop again at their end (massif_tracker.h). See
+// backends.h.
 //
-// Seen here and not by notify: each new process at its birth, and the last look at the memory of a process
-// that a signal ends.
+// Unlike notify, it sees each new process at its start, and reads the memory of a process that a
+// signal ends just before the end.
 //
-// What the filter leaves no choice about: without a tracer its calls fail with ENOSYS, so processes cannot be
-// let go while they run. Those that outlive the measurement (--wait root, or a Ctrl-C while waiting for them)
-// are killed, as all are if the meter dies (PTRACE_O_EXITKILL).
+// Without a tracer the filtered calls fail with ENOSYS, so running processes cannot be released.
+// Processes that outlive the measurement (--wait root, or a Ctrl-C while waiting for them) are
+// killed, and so are all processes if the meter dies (PTRACE_O_EXITKILL).
 //
 // Waiting: wait4 blocks, and a timer's SIGALRM interrupts it for ticks and for the signals that the
-// supervisor takes by descriptor; these wait for at most kWakeMs.
+// supervisor receives by descriptor. Such a signal waits for at most kWakeMs.
 //
-// Invariants: parents_ has the processes that live, or that we have not waited for yet.
+// Invariants: parents_ has the live processes and the dead ones that the meter has not reaped yet.
 #include <linux/audit.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction is POSIX
 #include <sys/time.h>
@@ -38,7 +39,7 @@ constexpr std::uint64_t kOldMmapI386 = 90;  // its arguments are in memory
 
 void ignore_signal(int /*signal*/) {}
 
-// SIGALRM every so often, to interrupt wait4 and nothing else.
+// Sends SIGALRM periodically, only to interrupt wait4.
 class Waker {
  public:
   explicit Waker(std::int64_t interval_ms) {
@@ -119,7 +120,7 @@ class PtraceRun : public TraceListener {
     if (call.arch != AUDIT_ARCH_I386 || call.number != kOldMmapI386) {
       arguments.values = call.arguments;
     }
-    if (arguments.call == Call::kOwnListener) {  // may live beside a tracer
+    if (arguments.call == Call::kOwnListener) {  // works together with a tracer
       context_.outcome.warnings.insert(
           "the program installs a seccomp listener of its own: mapping calls that it watches are not seen");
       arguments.call = Call::kNone;
@@ -141,7 +142,7 @@ class PtraceRun : public TraceListener {
     }
   }
 
-  // The last look, like that at exit_group: a signal asks nobody.
+  // The last reading, as at exit_group: a process that a signal ends makes no call.
   void exiting(pid_t /*process*/, pid_t thread, bool last) override {
     if (last) {
       CallArguments exit;
@@ -156,10 +157,10 @@ class PtraceRun : public TraceListener {
     }
   }
 
-  void gone(pid_t process, int status, const rusage& usage) override {
-    context_.watcher.gone(process, now());
+  void process_ended(pid_t process, int status, const rusage& usage) override {
+    context_.watcher.process_ended(process, now());
     if (is_ours(process)) {
-      context_.supervisor.buried(process, status, usage, context_.outcome);
+      context_.supervisor.reaped(process, status, usage, context_.outcome);
     }
     parents_.erase(process);
   }
@@ -167,9 +168,10 @@ class PtraceRun : public TraceListener {
  private:
   [[nodiscard]] bool follows(pid_t process) const { return context_.options.massif && process == root_; }
 
-  // A tracer hears of every death, but the usage of a process goes to its parent if that waits for it. Ours
-  // is what has lost its parent (we are the subreaper), also when that death is still to be waited for; and
-  // what comes a second time, as its parent's heritage.
+  // A tracer learns of every death, but the usage of a process goes to its parent if the parent
+  // waits for it. The meter, as the subreaper, gets the usage of processes that have lost their
+  // parent, even if the parent's death is not reaped yet, and of processes whose death is reported
+  // a second time.
   [[nodiscard]] bool is_ours(pid_t process) const {
     const auto found = parents_.find(process);
     const pid_t parent = found == parents_.end() ? 0 : found->second;
@@ -192,7 +194,7 @@ class PtraceRun : public TraceListener {
   Tracer tracer_;
   MassifTracker massif_;
   pid_t root_;
-  std::map<pid_t, pid_t> parents_;  // process → the process that made it
+  std::map<pid_t, pid_t> parents_;  // process → its parent
 };
 
 }  // namespace

@@ -1,10 +1,11 @@
-// The back ends: each sees a run in its own way and feeds the same watcher and supervisor.
+// Declares the back ends. Each observes a run in its own way and feeds the same watcher and
+// supervisor.
 //
 //   notify  seccomp user notification: one stop at the entry of each watched call, about 2.5 us; no ptrace,
 //           so debuggers still work inside
 //   ptrace  SECCOMP_RET_TRACE: about 4 us a stop; two stops a call for Massif's figures
 //   poll    readings every 10 ms; counts no calls, works everywhere
-//   none    only wait4: what the others are held against
+//   none    only wait4: the baseline for the cost of the others
 #pragma once
 
 #include <string>
@@ -18,7 +19,7 @@
 
 namespace heapwright::meter {
 
-// Everything a back end works with. The child is forked and waits; nothing has been released yet.
+// The objects that a back end works with. The child is forked and waits to be released.
 struct RunContext {
   const Options& options;
   Spawned& child;
@@ -28,7 +29,7 @@ struct RunContext {
   Outcome& outcome;
   InstructionCounter& instructions;
 
-  // The moment before the target starts: counters on, clocks started, the child let go.
+  // Switches the counters on, starts the clocks and releases the child.
   void go() const;
 };
 
@@ -38,12 +39,13 @@ bool run_ptrace(RunContext& context, std::string& error);
 bool run_poll(RunContext& context, std::string& error);
 bool run_none(RunContext& context, std::string& error);
 
-// The SECCOMP_RET_* action a back end's child must filter with, 0 for none.
+// Returns the SECCOMP_RET_* action for the filter of the back end's child, 0 for no filter.
 std::uint32_t filter_action(Backend backend);
 
-// Whether a back end works here, tried in a throw-away child; `why` gets the reason if not.
+// Returns whether a back end works here; tries it in a child of its own. `why` gets the reason if
+// not.
 bool backend_works(Backend backend, std::string& why);
-// JSON of what works here.
+// Returns JSON that says which features work here.
 std::string probe_json();
 
 }  // namespace heapwright::meter

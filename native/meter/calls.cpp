@@ -1,4 +1,4 @@
-// Tables of call numbers, and the BPF made from them.
+// Lists the call numbers and makes the BPF filter from them.
 #include "calls.h"
 
 #include <linux/audit.h>
@@ -21,7 +21,8 @@ struct Number {
   Call call;
 };
 
-// Kernel ABI: these numbers never change. x32 shares x86_64's numbers (bit 30 set) but for its own execs.
+// Kernel ABI: these numbers never change. x32 shares x86_64's numbers (bit 30 set), except for
+// exec.
 constexpr std::uint32_t kX32Bit = 0x40000000U;
 constexpr std::array<Number, 19> kX86_64{{{9, Call::kMmap},
                                           {10, Call::kMprotect},
@@ -110,7 +111,8 @@ sock_filter load_argument(std::size_t index) {
   return load(offsetof(seccomp_data, args) + index * sizeof(std::uint64_t));
 }
 
-// What to do once the number matched: the return, behind a look at the arguments where they decide.
+// Builds the instructions for a matching number: the return, after a check of the arguments if they
+// decide.
 std::vector<sock_filter> body(const Architecture& arch, const Number& entry, std::uint32_t action) {
   const auto hit = statement(BPF_RET | BPF_K, action | static_cast<std::uint32_t>(entry.call));
   const auto allow = statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
@@ -168,7 +170,7 @@ Call classify(std::uint32_t arch, std::uint64_t number, std::uint64_t first_argu
         if (plain == architecture.clone && (first_argument & CLONE_THREAD) != 0) {
           return Call::kNone;
         }
-        // seccomp(2) is for both; prctl(2) is stopped at for strict mode alone.
+        // seccomp(2) sets both modes; prctl(2) stops only for strict mode.
         const bool strict = entry.call == Call::kOwnListener && first_argument == SECCOMP_SET_MODE_STRICT;
         return strict ? Call::kOwnStrictMode : entry.call;
       }
@@ -201,7 +203,7 @@ std::vector<sock_filter> build_filter(std::uint32_t action) {
 int install_filter(const std::vector<sock_filter>& filter, unsigned flags) {
   const sock_fprog program{.len = static_cast<unsigned short>(filter.size()),
                            .filter = const_cast<sock_filter*>(filter.data())};
-  // Before 5.16 a filter without SPEC_ALLOW also switches on costly speculation barriers.
+  // Before 5.16 a filter without SPEC_ALLOW also enables costly speculation barriers.
   const unsigned all = flags | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
   auto result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, all, &program);
   if (result < 0 && errno == EACCES) {

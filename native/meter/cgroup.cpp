@@ -12,11 +12,11 @@ namespace heapwright::meter {
 namespace {
 
 struct Mount {
-  std::string root;  // of the cgroup tree, what the mount point shows
+  std::string root;  // the part of the cgroup tree that is mounted
   std::string point;
 };
 
-// Whether a comma-separated list holds a word.
+// Returns whether a comma-separated list contains a word.
 bool lists(const std::string& list, const std::string& word) {
   std::istringstream words(list);
   for (std::string one; std::getline(words, one, ',');) {
@@ -27,7 +27,7 @@ bool lists(const std::string& list, const std::string& word) {
   return false;
 }
 
-// A path in mountinfo has blanks and backslashes as three octal digits.
+// Decodes a path of mountinfo, in which blanks and backslashes are three octal digits.
 std::string unescaped(const std::string& text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -41,7 +41,7 @@ std::string unescaped(const std::string& text) {
   return plain;
 }
 
-// Where the memory controller of version 1, or version 2, is mounted.
+// Finds the mount of the memory controller of version 1, or of version 2.
 std::optional<Mount> find_mount(const std::string& mountinfo, int version) {
   std::istringstream lines(mountinfo);
   for (std::string line; std::getline(lines, line);) {
@@ -78,7 +78,7 @@ std::optional<MemoryGroup> group_of(pid_t process, const std::string& mountinfo)
 }  // namespace
 
 std::optional<MemoryGroup> memory_group(const std::string& cgroup, const std::string& mountinfo) {
-  // Where version 1 has the memory controller, version 2 may be mounted without it.
+  // If version 1 has the memory controller, version 2 may be mounted without it.
   std::optional<MemoryGroup> found;
   std::istringstream lines(cgroup);
   for (std::string line; std::getline(lines, line);) {
@@ -115,7 +115,7 @@ std::vector<pid_t> members_of(const std::string& folder) {
   for (pid_t process = 0; numbers >> process;) {
     members.push_back(process);
   }
-  std::error_code gone;  // groups come and go
+  std::error_code gone;  // a group may disappear meanwhile
   for (std::filesystem::directory_iterator at(folder, gone), end; !gone && at != end; at.increment(gone)) {
     std::error_code unknown;
     if (at->is_directory(unknown)) {
@@ -138,7 +138,7 @@ TreeGroup::TreeGroup(pid_t meter) : meter_(meter), mountinfo_(read_proc(meter, "
 
 void TreeGroup::look(pid_t root, const std::vector<pid_t>& tree) {
   const auto group = group_of(root, mountinfo_);
-  // A process that exits is shown in the root group (version 1). Asked after the group was read.
+  // An exiting process appears in the root group (version 1). Checked after the group was read.
   const auto stat = read_stat(root);
   if (!group || !stat || stat->exiting) {
     read();
@@ -158,7 +158,8 @@ void TreeGroup::look_at(const MemoryGroup& group, const std::vector<pid_t>& tree
     peak_ = 0;
     largest_usage_ = 0;
   }
-  if (const auto members = members_of(group.folder); !members.empty()) {  // else all have just ended
+  if (const auto members = members_of(group.folder);
+      !members.empty()) {  // else all processes have just ended
     seen_ = true;
     shared_ = !is_own(group, members, tree);
   }
@@ -174,7 +175,8 @@ bool TreeGroup::is_own(const MemoryGroup& group, const std::vector<pid_t>& membe
            if (std::find(members.begin(), members.end(), process) != members.end()) {
              return true;
            }
-           const auto other = group_of(process, mountinfo_);  // it may be younger than the list of members
+           const auto other =
+               group_of(process, mountinfo_);  // it may have started after the list of members was read
            const auto stat = read_stat(process);
            return !other || !stat || stat->exiting || is_below(other->folder, group.folder);
          });

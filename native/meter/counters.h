@@ -1,5 +1,5 @@
-// Retired instructions (perf_event_open) and energy (RAPL), where machine and permissions allow; else
-// nothing.
+// Counts retired instructions (perf_event_open) and energy (RAPL), if the machine and the
+// permissions allow it.
 #pragma once
 
 #include <sys/types.h>
@@ -11,14 +11,14 @@
 
 namespace heapwright::meter {
 
-// Instructions in user mode of a process and all its children, from its next exec on.
+// Counts the instructions in user mode of a process and all its children, from its next exec on.
 class InstructionCounter {
  public:
   InstructionCounter() = default;
   InstructionCounter(const InstructionCounter&) = delete;
   InstructionCounter& operator=(const InstructionCounter&) = delete;
   ~InstructionCounter();
-  // False with errno set where counters do not work.
+  // Returns false with errno set if counters do not work.
   bool open(pid_t process);
   [[nodiscard]] std::optional<std::uint64_t> read() const;
 
@@ -26,7 +26,8 @@ class InstructionCounter {
   int file_ = -1;
 };
 
-// Energy of all CPU packages of the machine since construction. Not only the target's: RAPL cannot tell.
+// Measures the energy of all CPU packages of the machine since construction. RAPL cannot separate
+// the target's share.
 class EnergyCounter {
  public:
   EnergyCounter();

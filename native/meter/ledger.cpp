@@ -1,4 +1,4 @@
-// The rules of ledger.h.
+// Implements the rules of ledger.h.
 #include "ledger.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void Ledger::released(pid_t process, pid_t thread) {
   }
 }
 
-void Ledger::gone(pid_t process, double time) {
+void Ledger::process_ended(pid_t process, double time) {
   const auto at = entries_.find(process);
   if (at == entries_.end()) {
     return;

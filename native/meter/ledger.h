@@ -1,16 +1,17 @@
-// The ledger of a process tree's memory: peaks, averages over time, what was given back. Pure arithmetic: it
-// is told every figure and every time, makes no system calls, and is tested with synthetic events.
+// Keeps the ledger of a process tree's memory: peaks, means over time, and memory returned to the
+// kernel. It is pure arithmetic: callers pass every figure and every time. It makes no system
+// calls, and tests feed it synthetic events.
 //
 // Rules
 //   vm, heap   change only at mapping calls. A reading taken at a call's ENTRY is the state since the
 //              process's previous reading, so both are step functions and their peaks and averages are exact
 //              for one thread.
-//   rss        also grows by page faults between readings, and falls at calls. A rise is taken as a straight
-//              line, a fall as having happened at the previous reading (the call it was taken before).
-//   returned   are falls of rss while a releasing call is under way: from the reading at its entry to the
-//   same
-//              thread's next call. Ticks and other threads may read in between, before or after it took
-//              effect.
+//   rss        also grows by page faults between readings, and falls at calls. A rise counts as a straight
+//              line. A fall counts as if it happened right after the previous reading, which was taken at the
+//              entry of the call that caused it.
+//   returned   the falls of rss while a releasing call is in progress: from the reading at its entry to the
+//              same thread's next call. Ticks and other threads may read in between, before or after the call
+//              takes effect.
 //   totals     are sums over live processes of their latest reading. A process that shares its memory with
 //              its parent (vfork, before exec) is not counted.
 //
@@ -39,19 +40,20 @@ struct SeriesPoint {
 
 class Ledger {
  public:
-  // Keeps at most `series` points of memory over time, and at least half as many once there were so many.
+  // Keeps at most `series` points of memory over time. When there are more, it merges pairs of
+  // neighbours, so at least half as many remain.
   explicit Ledger(std::size_t series = 0) : series_limit_(series) {}
 
   void start(double time) { start_ = time; }
-  // A reading of a process; the first makes it known.
+  // Takes in a reading of a process; the first one adds the process.
   void sample(pid_t process, double time, const Memory& memory);
-  // The thread is at the entry of a call that may give memory back: falls count from now on ...
+  // The thread enters a call that may return memory: falls of rss count as returned from now on.
   void releasing(pid_t process, pid_t thread);
-  // ... until it is back, which its next call shows.
+  // The thread makes its next call, so the releasing call is over.
   void released(pid_t process, pid_t thread);
   void lazily_returned(std::uint64_t length) { returned_lazily_ += length; }
-  // The process, or its program image, has gone; it stayed as last read until now.
-  void gone(pid_t process, double time);
+  // The process, or its program image, has ended. Its memory counts as last read until now.
+  void process_ended(pid_t process, double time);
   // Closes a point of the series: the largest totals since the last one.
   void tick(double time);
 

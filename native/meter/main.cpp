@@ -1,5 +1,5 @@
-// heapwright-meter: runs a command and keeps the ledger of its memory. See options.h for the command line and
-// docs/meter.md for what is measured and how.
+// heapwright-meter: runs a command and keeps the ledger of its memory. See options.h for the
+// command line and docs/meter.md for what is measured and how.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ int fail(int status, const std::string& message) {
   return status;
 }
 
-// The back end to use; kNone is never chosen by itself.
+// Chooses the back end. kNone is used only on request.
 bool choose(const Options& options, Outcome& outcome, std::string& error) {
   Backend& backend = outcome.backend;
   if (options.backend == Backend::kNone || options.backend == Backend::kPoll) {
@@ -77,7 +77,7 @@ bool dispatch(RunContext& context, std::string& error) {
 int exec_failure(const Options& options, int problem) {
   const std::string program = options.command[0];
   if (problem == ENOENT) {
-    // The file may be there, its interpreter not.
+    // The file may exist without its interpreter.
     const bool there = access(program.c_str(), F_OK) == 0;
     return fail(kNotFound, (there ? "its interpreter is missing: " : "command not found: ") + program);
   }

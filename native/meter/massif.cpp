@@ -1,5 +1,6 @@
-// The rule of massif.h. Order within each call is Massif's own: what is removed before what is added decides
-// nothing about the total, but the peak is taken where Massif can take it: after every addition.
+// Implements the rule of massif.h. The order within each call is Massif's. The order of removals
+// and additions does not change the total, but the peak is taken where Massif can take it: after
+// every addition.
 #include "massif.h"
 
 #include <algorithm>
@@ -75,8 +76,8 @@ std::uint64_t PageMultiset::remove(std::uint64_t address, std::uint64_t length) 
 
 namespace {
 
-// What Valgrind puts into LD_PRELOAD; Massif's own library is preloaded even in this mode and only then
-// wiped out of the string, so it takes its place on the stack.
+// The words that Valgrind puts into LD_PRELOAD. Massif's own library is preloaded even in this mode
+// and is removed from the string only later, so it occupies space on the stack.
 constexpr std::uint64_t kLdPreload = sizeof("LD_PRELOAD=") - 1;
 constexpr std::uint64_t kPreloaded = sizeof(
                                          "/usr/libexec/valgrind/vgpreload_core-amd64-linux.so:"
@@ -92,13 +93,13 @@ std::uint64_t start_stack_bytes(const StartStack& stack, std::uint64_t page) {
   std::uint64_t strings =
       stack.argument_bytes + stack.variable_bytes + stack.auxv_strings + stack.exec_name_bytes;
   if (stack.has_ld_preload) {
-    strings += kPreloaded + 1;  // "<preloaded>:" before what is there
+    strings += kPreloaded + 1;  // "<preloaded>:" before the present value
   } else {
     strings += kLdPreload + kPreloaded + 1;
     ++variables;
   }
-  // argc, argv and its NULL, envp and its NULL, auxv, strings; one more byte because Valgrind counts down
-  // from the last byte of the mapping, not from its end.
+  // argc, argv and its NULL, envp and its NULL, auxv, strings; one more byte because Valgrind
+  // counts down from the last byte of the mapping, not from its end.
   const std::uint64_t size = stack.word * (1 + stack.arguments + 1 + variables + 1) +
                              2 * stack.word * stack.auxv_entries + round_up(strings, stack.word);
   return round_up(size + 1, page);
@@ -125,10 +126,11 @@ void Massif::munmap(std::uint64_t address, std::uint64_t length) {
   pages_.remove(down(address), up(address + length) - down(address));
 }
 
-// Counts whole pages between the pages of the last bytes, but places them at the page of the OLD limit
-// (growing) or the new one (shrinking): one page too low where that limit is not page-aligned.
+// Counts whole pages between the pages of the last bytes, but places them at the page of the OLD
+// limit (growing) or the new one (shrinking): one page too low where that limit is not
+// page-aligned.
 void Massif::brk(std::uint64_t new_break) {
-  if (brk_ == 0) {  // was not told: programs first ask where it is
+  if (brk_ == 0) {  // not known yet: a program first asks for the present break
     brk_ = new_break;
     return;
   }
@@ -142,8 +144,8 @@ void Massif::brk(std::uint64_t new_break) {
   brk_ = new_break;
 }
 
-// `keeps_old`: MREMAP_DONTUNMAP, and the old length 0 that duplicates a shared mapping. Valgrind refuses
-// both; here they count as the new mapping that they are.
+// `keeps_old`: MREMAP_DONTUNMAP, and the old length 0 that duplicates a shared mapping. Valgrind
+// refuses both; here they count as new mappings.
 void Massif::mremap(std::uint64_t old_address, std::uint64_t old_length, std::uint64_t new_address,
                     std::uint64_t new_length, bool keeps_old) {
   old_length = up(old_length);

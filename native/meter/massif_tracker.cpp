@@ -42,7 +42,7 @@ std::string read_string(pid_t process, std::uint64_t address) {
   (void)std::snprintf(path.data(), path.size(), "/proc/%d/mem", process);
   const int file = open(path.data(), O_RDONLY | O_CLOEXEC);
   if (file >= 0) {
-    // Page by page in the kernel: what lies beyond the end of the stack cuts the read short, no more.
+    // The kernel reads page by page: beyond the end of the stack it only shortens the read.
     (void)!pread(file, text.data(), text.size() - 1, static_cast<off_t>(address));
     close(file);
   }
@@ -53,7 +53,7 @@ std::uint64_t count_ends(const std::string& strings) {
   return static_cast<std::uint64_t>(std::count(strings.begin(), strings.end(), '\0'));
 }
 
-// Field 47 of /proc/PID/stat; 0 when the kernel will not tell.
+// Field 47 of /proc/PID/stat; 0 if the kernel hides it.
 std::uint64_t start_brk(pid_t process) {
   const std::string text = read_file(process, "stat");
   std::size_t at = text.rfind(')');
@@ -77,7 +77,7 @@ void read_auxv(pid_t process, const std::string& auxv, const std::string& argume
     } else if (entry[0] == AT_RANDOM) {
       stack.auxv_strings += 16;
     } else if (entry[0] == AT_EXECFN) {
-      // Valgrind puts the name as it was typed, the kernel the path that was found for it.
+      // Valgrind stores the name as typed, the kernel stores the path that was found for it.
       const std::string path = read_string(process, entry[1]);
       const std::string name =
           arguments.c_str();  // NOLINT(readability-redundant-string-cstr): the first of them

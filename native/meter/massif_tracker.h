@@ -1,20 +1,22 @@
-// Feeds Massif (massif.h) with the mapping calls of one process, as a tracer that stops at entry and exit
-// sees them.
+// Feeds Massif (massif.h) with the mapping calls of one process, as a tracer that stops at entry
+// and exit sees them.
 //
-// Why its own file: it is the translation, and all of it is about what the calls mean on each architecture
-// and what a fresh program has mapped; the accounting itself stays free of system calls and is tested alone.
+// This class translates the calls of each architecture and reads the mappings of a fresh program.
+// The accounting in massif.h stays free of system calls, so that it can be tested by itself.
 //
-// Only the root process is followed, as Valgrind does by default; its children's calls never come here.
-// Valgrind does not follow an exec either, and Massif then writes nothing at all; here each image is counted
-// from its own start and the peak is the largest, so that `env X=1 program` gives the program's.
+// Only the root process is followed, as Valgrind does by default; its children's calls never come
+// here. Valgrind does not follow an exec either, and Massif then writes nothing at all; here each
+// image is counted from its own start and the peak is the largest, so that `env X=1 program` gives
+// the peak of the program.
 //
-// One call at a time: Valgrind runs one thread at a time, so its multiset has a definite order. Two calls
-// that overlap in two threads could be seen to end in the other order than the kernel did them. So a thread
-// that wants to make a mapping call while another is in one is held until that one is back. A call that does
-// not come back (a fault in it is served by another thread, which itself maps) gives way after some ticks.
+// One call at a time: Valgrind runs one thread at a time, so its multiset has a definite order. Two
+// calls that overlap in two threads could be seen to end in another order than the kernel executed
+// them. So a thread that enters a mapping call while another is in one is held until the other
+// returns. If a call does not return (a fault in it may be served by another thread, which itself
+// maps), the held threads go on after some ticks.
 //
-// Invariants: calls_ has the threads between entry and exit; in_call_ is the one others wait for, or 0; held_
-// is empty while in_call_ is 0.
+// Invariants: calls_ has the threads between entry and exit; in_call_ is the one others wait for,
+// or 0; held_ is empty while in_call_ is 0.
 #pragma once
 
 #include <sys/types.h>
@@ -34,11 +36,11 @@ class MassifTracker {
  public:
   MassifTracker(Tracer& tracer, std::uint64_t page) : tracer_(tracer), massif_(page), page_(page) {}
 
-  // The process is in its exec stop: counts what the new image has mapped.
+  // The process is in its exec stop: counts the mappings of the new image.
   void executed(pid_t process);
   TraceListener::Resume called(pid_t thread, const CallArguments& call);
   void returned(pid_t thread);
-  // The thread has ended, or its call has: whoever waits for it may go on.
+  // The thread or its call has ended: a thread that waits for it may go on.
   void ended(pid_t thread);
   void tick();
 

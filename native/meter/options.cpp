@@ -1,4 +1,5 @@
-// The meter's command line. Only our own Python calls it, so it is strict and has no short forms.
+// Parses the meter's command line. Only heapwright's Python code calls it, so it is strict and has
+// no short forms.
 #include "options.h"
 
 #include <getopt.h>

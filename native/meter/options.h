@@ -1,4 +1,4 @@
-// What the meter was asked to do. Parsed once in options.cpp; plain data afterwards.
+// Holds the options of the meter: parsed once in options.cpp, plain data afterwards.
 #pragma once
 
 #include <sys/types.h>
@@ -17,18 +17,18 @@ struct Options {
   std::int64_t interval_ms = 10;  // of the tick
   bool massif = false;
   bool pss = false;        // read proportional set sizes too
-  bool parts = false;      // with pss: divide memory by what holds it, at readings that may cost more
+  bool parts = false;      // with pss: divide the memory by its kind (parts.h); readings may cost more
   std::size_t series = 0;  // points of memory over time to keep; 0: none
   double timeout_s = 0;    // 0: none
   double kill_grace_s = 2;
-  bool die_with_parent = false;  // the target's life is tied to our parent's
-  pid_t parent = 0;              // who that is: it may be gone before we begin
+  bool die_with_parent = false;  // kill the target when the parent of the meter ends
+  pid_t parent = 0;              // the expected parent, which may end before the meter starts
   bool wait_for_root_only = false;
   bool probe = false;
   std::vector<char*> command;  // ends with nullptr
 };
 
-// Exit statuses of the meter itself; the target's status stands in the JSON.
+// Exit statuses of the meter itself; the target's status is in the JSON.
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr int kCannotExecute = 126;

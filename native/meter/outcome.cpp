@@ -1,4 +1,4 @@
-// See outcome.h. Numbers that a back end cannot know are null, never zero.
+// Writes the report of a run. Figures that a back end cannot know are null, never zero.
 #include "outcome.h"
 
 #include <fcntl.h>
@@ -103,7 +103,8 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
     return;
   }
   const bool sees_calls = outcome.backend != Backend::kPoll;
-  // One process: the kernel's own high-water mark. A tree: the largest sum, which no single process exceeds.
+  // One process: the kernel's own high-water mark. A tree: the largest sum, which no single process
+  // exceeds.
   const bool single = watcher.processes() <= 1;
   json.count("peak_rss_bytes", single ? outcome.max_rss : std::max(ledger.peak().rss, outcome.max_rss));
   json.number("mean_rss_bytes", ledger.mean_rss(outcome.end));
@@ -134,7 +135,8 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
     json.raw("parts", breakdown_json(*tree));
   }
   json.optional("cgroup_peak_bytes", watcher.cgroup_peak());
-  json.count("max_processes", std::max<std::uint64_t>(1, ledger.max_live()));  // polling may see none
+  json.count("max_processes",
+             std::max<std::uint64_t>(1, ledger.max_live()));  // polling may miss all processes
   json.count("processes", static_cast<std::uint64_t>(watcher.processes()));
   json.count("max_threads", static_cast<std::uint64_t>(watcher.max_threads()));
   json.count("max_maps", watcher.max_maps());

@@ -1,4 +1,4 @@
-// What came of a run, and its JSON.
+// Holds the outcome of a run and writes it as JSON.
 #pragma once
 
 #include <sys/resource.h>
@@ -28,19 +28,25 @@ struct Outcome {
   std::optional<std::uint64_t> instructions;
   std::optional<double> energy_j;
   std::optional<std::uint64_t> massif_peak;
-  std::set<std::string> warnings;  // beside the watcher's
+  std::set<std::string> warnings;  // in addition to the watcher's
 
-  // Adds what wait4 said of a child of ours: it includes the children it waited for itself.
+  // Adds the usage that wait4 gives for a child of the meter. It includes the children for which
+  // that child has waited.
   void add(const rusage& usage);
 };
 
-// The whole report as one JSON object.
+// Returns the whole report as one JSON object.
+//
+// outcome  status, times and faults
+// ledger   memory
+// watcher  calls, processes, cgroup and PSS
 std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher& watcher);
 
-// Writes a file under a temporary name and renames it; false with errno set.
+// Writes a file, which appears when it is complete. Returns false with errno set if it cannot be
+// written.
 bool write_whole(const std::string& path, const std::string& text);
 
-// A JSON string with its quotes.
+// Returns a JSON string with its quotes.
 std::string quoted(const std::string& text);
 
 }  // namespace heapwright::meter

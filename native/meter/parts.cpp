@@ -77,8 +77,8 @@ std::vector<Mapping> mappings_of(const std::string& text) {
   return mappings;
 }
 
-// Whether an unnamed mapping may be of glibc's arenas. Neighbouring mappings of equal rights are one mapping, so an
-// arena may begin, and another end, anywhere within it.
+// Returns whether an unnamed mapping may belong to glibc's arenas. Neighbouring mappings of equal
+// rights are one mapping, so an arena may begin, and another end, anywhere within it.
 bool is_arena(const std::vector<Mapping>& mappings, std::size_t i) {
   const Mapping& mapping = mappings[i];
   const std::uint64_t boundary = (mapping.start + kArena - 1) / kArena * kArena;

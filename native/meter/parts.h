@@ -1,6 +1,7 @@
-// Divides the memory of processes by what holds it: program and libraries, files, stacks, the C library's heap, other.
+// Divides the memory of processes into kinds: program and libraries, files, stacks, libc's heap,
+// other.
 //
-// Source is /proc/PID/smaps. A mapping counts whole for one part:
+// The source is /proc/PID/smaps. Each mapping counts as a whole for one kind:
 //
 //   program   files of which the process maps some page executable; the executable's zero-initialised data (bss)
 //   files     all other files, and memory that processes share (shmem, memfd)
@@ -9,8 +10,8 @@
 //             that end, with the reserved rest behind them, on such a boundary
 //   other     all other anonymous memory: blocks that malloc maps by themselves, other allocators, thread stacks
 //
-// A rule in doubt counts a mapping as heap or other, never as program, files or stacks: their sum is an upper bound of
-// what malloc holds.
+// A rule in doubt counts a mapping as heap or other, never as program, files or stacks: their sum
+// is an upper bound of what malloc holds.
 #pragma once
 
 #include <sys/types.h>
@@ -40,9 +41,10 @@ struct Breakdown {
 
 // `executable`: the path of the process's program, as mappings name it.
 Breakdown parse_smaps(const std::string& text, const std::string& executable);
-// The path of a process's program; empty if it has gone.
+// Returns the path of a process's program; empty if the process has ended.
 std::string executable_of(pid_t pid);
-// nullopt with errno set, as read_rollup. Takes what read_rollup takes, and some 5 us for each mapping.
+// Returns nullopt with errno set, as read_rollup does. Takes as long as read_rollup, and about 5 us
+// more for each mapping.
 std::optional<Breakdown> read_breakdown(pid_t pid);
 
 }  // namespace heapwright::meter

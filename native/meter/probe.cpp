@@ -1,4 +1,4 @@
-// What works on this machine, found by trying.
+// Finds out by trial which features work on this machine.
 #include <linux/kcmp.h>
 #include <linux/seccomp.h>
 #include <sys/ptrace.h>
@@ -32,7 +32,8 @@ int in_child(Attempt attempt) {
 }
 
 int try_notify() {
-  // The child only installs; its own exit_group is watched, so it leaves by exit of its one thread.
+  // The child only installs the filter. Its exit_group would be watched, so it ends by the exit of
+  // its only thread.
   const pid_t child = fork();
   if (child == 0) {
     const auto filter = build_filter(SECCOMP_RET_USER_NOTIF);

@@ -1,4 +1,4 @@
-// Readers for /proc. Plain read and strtoull: these run thousands of times a second.
+// Reads /proc with plain read and strtoull, because it does so thousands of times a second.
 #include "procfs.h"
 
 #include <dirent.h>
@@ -33,8 +33,8 @@ int open_proc(pid_t pid, const char* name) {
   return open(path.data(), O_RDONLY | O_CLOEXEC);
 }
 
-// A whole small file; empty if it cannot be read.
-std::string slurp(int file) {
+// Reads a whole small file; empty if it cannot be read.
+std::string read_whole(int file) {
   std::string text;
   if (file < 0) {
     return text;
@@ -54,7 +54,7 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// The number after "\nName:" in /proc/PID/status and smaps_rollup; sizes there are in KiB.
+// Returns the number after "\nName:" in /proc/PID/status and smaps_rollup; sizes there are in KiB.
 std::uint64_t status_field(const std::string& text, const char* name) {
   const auto at = text.find(name);
   return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + std::strlen(name), nullptr, 10);
@@ -190,7 +190,7 @@ std::vector<pid_t> descendants_of(pid_t pid) {
 }
 
 bool descends_from(pid_t pid, pid_t ancestor) {
-  constexpr int kTries = 3;  // a parent may end between two readings; its children then have another
+  constexpr int kTries = 3;  // a parent may end between two readings, and its children get another parent
   for (int tries = 0; tries < kTries; ++tries) {
     pid_t at = pid;
     while (at > 1 && at != ancestor) {
@@ -210,9 +210,11 @@ bool descends_from(pid_t pid, pid_t ancestor) {
   return false;
 }
 
-std::string read_text(const std::string& path) { return slurp(open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
+std::string read_text(const std::string& path) {
+  return read_whole(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+}
 
-std::string read_proc(pid_t pid, const char* name) { return slurp(open_proc(pid, name)); }
+std::string read_proc(pid_t pid, const char* name) { return read_whole(open_proc(pid, name)); }
 
 std::optional<std::uint64_t> read_number(const std::string& path) {
   const std::string text = read_text(path);
@@ -227,7 +229,8 @@ bool shares_memory(pid_t pid, const Stat& stat) {
   if (order >= 0) {
     return order == 0;
   }
-  // kcmp is forbidden in most containers: the same figures to the page are the same memory.
+  // Most containers forbid kcmp. Then processes whose figures agree to the page are taken to share
+  // memory.
   const int own_file = open_statm(pid);
   const int parent_file = open_statm(stat.parent);
   const auto own = read_statm(own_file);

@@ -1,4 +1,4 @@
-// The rules of pss.h.
+// Implements the rules of pss.h.
 #include "pss.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ constexpr double kPeakShare = 0.015;
 constexpr double kReleaseShare = 0.02;
 constexpr double kAllowance = 0.001;  // seconds
 constexpr double kRise = 1.02;
-constexpr double kPerByte = 0.01 / (1U << 30U);  // seconds: foreseen for what has come since the last reading
+constexpr double kPerByte =
+    0.01 / (1U << 30U);  // seconds: expected for memory that was added since the last reading
 
 }  // namespace
 
@@ -44,7 +45,8 @@ void PssSampler::read(double time, double cost, const Ledger& ledger, const std:
   }
   const double span = time - last_;
   if (samples_ == 0 || ledger.changed() > last_) {  // from 0 at the start
-    // A straight line, but never more than what was seen to be resident meanwhile: the first reading may come late.
+    // A straight line, but at most the resident memory seen meanwhile, because the first reading
+    // may come late.
     const double line = span * static_cast<double>(sum_.pss + sum->pss) / 2;
     const double resident = ledger.rss_area() - rss_area_;
     pss_area_ += resident > 0 ? std::min(line, resident) : line;
@@ -64,7 +66,7 @@ double PssSampler::mean(double end, const Ledger& ledger) const {
   if (end <= start_ || sum_.rss == 0) {
     return 0;
   }
-  // After the last reading processes end, so the surplus falls too: in proportion.
+  // Processes end after the last reading, so the surplus falls too, in proportion.
   const double share = static_cast<double>(sum_.pss) / static_cast<double>(sum_.rss);
   const double rest = std::max(0.0, ledger.rss_area() - rss_area_) * share;
   return std::clamp((pss_area_ + rest) / (end - start_), 0.0, static_cast<double>(peak_));

@@ -1,23 +1,27 @@
-// Decides when the proportional set size (PSS) of the process tree is read, and keeps its peak and mean.
+// Decides when the proportional set size (PSS) of the process tree is read, and keeps its peak and
+// mean.
 //
-// PSS divides every shared page among the processes that map it, so a sum over processes counts it once. The
-// kernel computes it by walking the page tables of each process (about 7 ms per GiB), so readings have a
-// budget, counted in CPU time of the meter:
+// PSS divides every shared page among the processes that map it, so a sum over processes counts it
+// once. The kernel computes it by walking the page tables of each process (about 7 ms per GiB), so
+// readings have a budget, counted in CPU time of the meter:
 //
 //   regularly                  100 times its own cost after each reading: 1 % of the wall time
 //   at a likely new peak       if all readings together then cost at most 1.5 % of the wall time
 //   before such a peak ends    if they then cost at most 2 %: at the entry of exec or of a call that gives
 //                              memory back. Only back ends that see calls get there
-//   before a process exits     the same, peak or not: what it has copied from shared pages shows in no RSS
+//   before a process exits     the same, whether a peak is likely or not, because its copies of shared pages
+//                              do not show in the RSS
 //
-// and 1 ms in all on top. A sampler may have a multiple of that all; then its first reading comes sooner too. A peak is likely if the tree's summed RSS is 2 % above its value at every reading so
-// far, or if RSS less the surplus of the last reading is 2 % above the PSS peak. The surplus is RSS less PSS:
-// what a sum of RSS counts too much.
+// The budget allows 1 ms in addition. A sampler may have a multiple of the whole budget; then its
+// first reading also comes sooner. A peak is likely if the tree's summed RSS is 2 % above its value
+// at every reading so far, or if RSS less the surplus of the last reading is 2 % above the PSS
+// peak. The surplus is RSS less PSS: the amount by which a sum of RSS exceeds the memory.
 //
-// The mean uses RSS, of which the ledger has far more readings. Between two readings, PSS is RSS less the
-// surplus, and the surplus is a straight line. If a process came or went meanwhile, PSS itself is the line.
+// The mean uses RSS, because the ledger has many more readings of it. Between two readings, PSS is
+// taken as RSS less the surplus, and the surplus as a straight line. If a process started or ended
+// meanwhile, PSS itself is taken as the straight line.
 //
-// Pure arithmetic: every figure and every time comes from outside, so tests use made-up clocks.
+// It is pure arithmetic: callers pass every figure and every time, so tests use synthetic clocks.
 #pragma once
 
 #include <cstdint>
@@ -34,18 +38,19 @@ class PssSampler {
   explicit PssSampler(double scale = 1) : scale_(scale) {}
 
   enum class Moment : std::uint8_t {
-    kOrdinary,   // a tick, or a call that keeps memory
-    kReleasing,  // memory is about to go
-    kExit,       // with a process
+    kOrdinary,   // a tick, or a call that returns no memory
+    kReleasing,  // a call that may return memory
+    kExit,       // of a process
   };
 
   void start(double time) { start_ = last_ = time; }
-  // Whether to read now.
+  // Returns whether to read now.
   [[nodiscard]] bool due(double time, const Ledger& ledger, Moment moment) const;
-  // A reading took `cost` seconds of CPU. `sum`: over all live processes, or nullopt if one could not be read.
+  // A reading took `cost` seconds of CPU. `sum`: over all live processes, or nullopt if one could
+  // not be read.
   void read(double time, double cost, const Ledger& ledger, const std::optional<Rollup>& sum);
 
-  // How many readings were complete. Without any, there is no peak and no mean.
+  // The number of complete readings. Without one, there is no peak and no mean.
   [[nodiscard]] std::uint64_t samples() const { return samples_; }
   [[nodiscard]] std::uint64_t peak() const { return peak_; }
   [[nodiscard]] double mean(double end, const Ledger& ledger) const;
@@ -67,8 +72,8 @@ class PssSampler {
   std::uint64_t high_rss_ = 0;     // its largest at any reading
   // Of complete readings only.
   std::uint64_t samples_ = 0;
-  double last_ = 0;  // when the last one was
-  Rollup sum_;       // what it found
+  double last_ = 0;  // the time of the last one
+  Rollup sum_;       // its sum
   double rss_area_ = 0;
   double pss_area_ = 0;
   std::uint64_t peak_ = 0;

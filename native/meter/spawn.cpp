@@ -1,5 +1,6 @@
-// See spawn.h. The parent and the child speak over a socket pair: one byte lets the child go on, an int is
-// its answer (0, or an errno), and the listener travels as SCM_RIGHTS, the one way that containers allow.
+// Starts the target. The parent and the child communicate over a socket pair: one byte lets the
+// child go on, an int is its answer (0 or an errno), and the listener is sent by SCM_RIGHTS, the
+// only way that containers allow.
 #include "spawn.h"
 
 #include <linux/seccomp.h>
@@ -36,7 +37,14 @@ void send_answer(int socket, int value, int file) {
   (void)!sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-// False if the child has gone without a word.
+// Receives the child's answer.
+//
+// socket  the parent's end of the pair
+// value   gets 0 or an errno
+// file    gets a descriptor if the child sends one
+// flags   of recvmsg
+//
+// Returns false if the child has ended without an answer.
 bool receive_answer(int socket, int& value, int& file, int flags) {
   iovec data{.iov_base = &value, .iov_len = sizeof value};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -137,12 +145,13 @@ int Spawned::fork_child(const Options& options, std::uint32_t filter_action, con
 
 void Spawned::child(const Options& options, std::uint32_t filter_action, const sigset_t& mask,
                     pid_t parent) const {
-  // While it waits: it holds our end of the socket pair too, and so would wait for a dead meter for ever.
+  // The waiting child also holds the parent's end of the socket pair, so without this it would wait
+  // for a dead meter for ever.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) {
     _exit(kFailed);
   }
-  // Everything that allocates comes before the filter: our own mapping calls are not the target's.
+  // All allocations come before the filter, because the meter's mapping calls are not the target's.
   std::vector<sock_filter> filter;
   if (filter_action != 0) {
     filter = build_filter(filter_action);
@@ -164,7 +173,7 @@ void Spawned::child(const Options& options, std::uint32_t filter_action, const s
     }
   }
   prctl(PR_SET_PDEATHSIG,
-        0);  // it would outlast the exec; from here on it is for the watchdog, or the tracer
+        0);  // it would survive the exec; from here on the watchdog or the tracer handles the meter's death
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execv(path_.c_str(), options.command.data());
   if (errno == ENOEXEC) {  // a script without its #! line, as shells and execvp run it

@@ -1,9 +1,9 @@
-// Starts the target. By fork from this small static process, because a child's ru_maxrss starts at the size
-// of what it was forked from.
+// Starts the target, by fork from this small static process: the ru_maxrss of a child starts at the
+// size of the process that it was forked from.
 //
-// The child is prepared, held at a pipe until the parent has attached what it must (counters, tracer), then
-// released. Nothing of ours reaches the target: descriptors close on exec, signal mask and handlers are the
-// inherited ones.
+// The child waits at a socket until the parent has attached its counters and its tracer, and is
+// then released. The target inherits nothing from the meter: descriptors close on exec, and it gets
+// the signal mask and handlers that the meter inherited.
 #pragma once
 
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): sigset_t
@@ -24,16 +24,23 @@ class Spawned {
   Spawned& operator=(const Spawned&) = delete;
   ~Spawned();
 
-  // Forks the child; it waits. `filter_action`: a SECCOMP_RET_* to watch calls with, 0 for no filter.
-  // The child installs the filter when `prepare` lets it, so a tracer can seize it first.
-  // 0, or the status to exit with and one line in `error`.
+  // Forks the child, which waits. It installs the filter when `prepare` lets it, so that a tracer
+  // can seize it first.
+  //
+  // options        the command
+  // filter_action  the SECCOMP_RET_* for watched calls, 0 for no filter
+  // mask           the signal mask of the target
+  // error          gets one line if it fails
+  //
+  // Returns 0, or the status with which the meter exits.
   int fork_child(const Options& options, std::uint32_t filter_action, const sigset_t& mask,
                  std::string& error);
-  // Lets the child install its filter and takes the listener (SECCOMP_RET_USER_NOTIF), or -1.
+  // Lets the child install its filter, and receives the listener if the action is
+  // SECCOMP_RET_USER_NOTIF.
   bool prepare(std::string& error);
   // Lets the child exec.
   void release();
-  // After the child ended: the errno of its failed exec, or 0.
+  // Returns, after the child ended, the errno of its failed exec, or 0.
   int exec_error();
 
   [[nodiscard]] pid_t pid() const { return pid_; }
@@ -51,7 +58,8 @@ class Spawned {
   std::string path_;
 };
 
-// The program a command names, as execvp would find it; empty with errno set.
+// Returns the path of a command's program, found as execvp finds it; empty with errno set if there
+// is none.
 std::string find_program(const char* name);
 
 }  // namespace heapwright::meter

@@ -15,7 +15,7 @@
 namespace heapwright::meter {
 namespace {
 
-constexpr double kPatience = 5;  // seconds until we say whom we wait for
+constexpr double kPatience = 5;  // seconds until the meter prints what it waits for
 constexpr std::array<int, 7> kTaken{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
 
 }  // namespace
@@ -39,7 +39,7 @@ bool Supervisor::open(sigset_t& mask) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (options_.die_with_parent) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != options_.parent) {  // we were told too late
+    if (getppid() != options_.parent) {  // the parent ended before the request took effect
       return false;
     }
   }
@@ -53,11 +53,11 @@ void Supervisor::started(pid_t root, double time) {
 
 void Supervisor::kill_tree(int signal) const {
   for (const pid_t process : descendants_of(getpid())) {
-    if (process != spared_) {
+    if (process != exempt_) {
       kill(process, signal);
     }
   }
-  if (!root_dead_ && root_ > 0) {  // in case the kernel does not list children
+  if (!root_dead_ && root_ > 0) {  // the kernel may not list children
     kill(root_, signal);
   }
 }
@@ -98,14 +98,14 @@ void Supervisor::tick(double time) {
     timed_out_ = true;
     stop(time, SIGTERM);
   }
-  if (stopping_ && time >= kill_at_) {  // again at every tick: new children may have come
+  if (stopping_ && time >= kill_at_) {  // at every tick again: there may be new children
     kill_tree(SIGKILL);
   }
   if (root_dead_ && !said_ && !options_.die_with_parent && time - root_end_ >= kPatience) {
     said_ = true;
     std::string pids;
     for (const pid_t process : descendants_of(getpid())) {
-      if (process != spared_) {
+      if (process != exempt_) {
         pids += ' ';
         pids += std::to_string(process);
       }
@@ -117,7 +117,7 @@ void Supervisor::tick(double time) {
   }
 }
 
-void Supervisor::buried(pid_t child, int status, const rusage& usage, Outcome& outcome) {
+void Supervisor::reaped(pid_t child, int status, const rusage& usage, Outcome& outcome) {
   outcome.add(usage);
   if (child == root_) {
     root_dead_ = true;
@@ -134,8 +134,8 @@ void Supervisor::reap(Watcher& watcher, Outcome& outcome) {
   rusage usage{};
   pid_t child = 0;
   while ((child = wait4(-1, &status, WNOHANG, &usage)) > 0) {
-    watcher.gone(child, now());
-    buried(child, status, usage, outcome);
+    watcher.process_ended(child, now());
+    reaped(child, status, usage, outcome);
   }
   childless_ = child < 0;
 }

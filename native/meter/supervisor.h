@@ -1,13 +1,14 @@
-// The life of a run: who is waited for, which signals go where, when it is stopped. Shared by all back ends.
+// Supervises a run: waits for the processes, forwards signals, and stops the run. All back ends
+// share it.
 //
 //   signal to the meter        own target (--die-with-parent)    else
-//   SIGINT                     the whole tree is killed          left to the target, which has it from the
-//                                                                terminal too; the second kills the tree
+//   SIGINT                     the whole tree is killed          ignored, because the terminal sends it to
+//                                                                the target too; a second one kills the tree
 //   SIGTERM, SIGHUP, SIGQUIT   the whole tree is killed          passed on to the root process
 //   SIGUSR1, SIGUSR2           passed on                         passed on
 //
-// The meter is a child subreaper: daemons and other orphans of the tree become its children and are waited
-// for.
+// The meter is a child subreaper: daemons and other orphans of the tree become its children, and it
+// waits for them.
 #pragma once
 
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): sigset_t
@@ -26,26 +27,34 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor();
 
-  // Blocks the signals above and takes them by descriptor. `mask` gets the inherited mask.
+  // Blocks the signals above and opens a descriptor that receives them. `mask` gets the inherited
+  // mask.
   bool open(sigset_t& mask);
   void started(pid_t root, double time);
 
-  // For poll(): readable when signals (SIGCHLD too) are pending.
+  // The descriptor, for poll(): readable when signals (SIGCHLD too) are pending.
   [[nodiscard]] int signals() const { return signals_; }
-  // Takes pending signals; never blocks.
+  // Handles pending signals; never blocks.
   void take_signals();
-  // Every tick: timeout, escalation, the word about who is still waited for.
+  // Called at every tick: checks the timeout, escalates to SIGKILL, prints what the meter still
+  // waits for.
   void tick(double time);
-  // Waits for dead children without blocking. For back ends that do not wait themselves.
+  // Reaps dead children without blocking, for back ends that do not wait themselves.
   void reap(Watcher& watcher, Outcome& outcome);
-  // A child of OURS was waited for: the root, or an orphan that became ours. (A tracer also sees others'
-  // children die; their usage is in their parents' and must not come here.)
-  void buried(pid_t child, int status, const rusage& usage, Outcome& outcome);
+  // A child of the meter was reaped: the root, or an orphan of the tree. (A tracer also sees the
+  // death of other processes' children; their usage is part of their parents' usage and must not be
+  // passed here.)
+  //
+  // child    its process id
+  // status   as wait4 gives it
+  // usage    its resources
+  // outcome  gets the usage, and of the root the status
+  void reaped(pid_t child, int status, const rusage& usage, Outcome& outcome);
   void no_children_left() { childless_ = true; }
-  // Processes that are ours and not the target's: not to be killed with it.
-  void spare(pid_t process) { spared_ = process; }
+  // Exempts a child of the meter that is not the target's from being killed with the tree.
+  void exempt(pid_t process) { exempt_ = process; }
 
-  // True when there is nothing more to wait for.
+  // Returns true when there is nothing more to wait for.
   [[nodiscard]] bool finished() const;
   [[nodiscard]] bool timed_out() const { return timed_out_; }
   void kill_tree(int signal) const;
@@ -56,7 +65,7 @@ class Supervisor {
   const Options& options_;
   int signals_ = -1;
   pid_t root_ = -1;
-  pid_t spared_ = 0;
+  pid_t exempt_ = 0;
   double start_ = 0;
   double root_end_ = 0;
   double kill_at_ = 0;  // when stopping: SIGKILL from then on

@@ -1,4 +1,4 @@
-// See tracer.h for the traps; here each is at its place.
+// Drives ptrace; tracer.h lists its peculiarities.
 #include "tracer.h"
 
 #include <fcntl.h>
@@ -25,7 +25,12 @@ constexpr long kOptions = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACESECCOMP | PTRACE
                           PTRACE_O_EXITKILL;
 constexpr int kPatience = 2;  // ticks
 
-// ptrace as the kernel has it: numbers in, numbers out. ESRCH (killed meanwhile) is for wait4 to report.
+// Calls ptrace with the kernel's own signature. ESRCH means that the task was killed; wait4 reports
+// that.
+//
+// what  PTRACE_*
+// tid   the task
+// data  the last argument
 long request(int what, pid_t tid, std::uintptr_t data) { return syscall(SYS_ptrace, what, tid, 0, data); }
 
 pid_t event_message(pid_t tid) {
@@ -34,7 +39,7 @@ pid_t event_message(pid_t tid) {
   return static_cast<pid_t>(message);
 }
 
-// The thread group of a task, or 0.
+// Returns the thread group of a task, or 0.
 pid_t group_of(pid_t tid) {
   std::array<char, 64> path{};
   std::array<char, 1024> text{};
@@ -55,7 +60,7 @@ bool syscall_info(pid_t tid, ptrace_syscall_info& info) {
   return syscall(SYS_ptrace, PTRACE_GET_SYSCALL_INFO, tid, sizeof info, &info) > 0;
 }
 
-// Empty where the kernel does not tell (before 5.3), or the task was killed.
+// Returns the stopped call of a task; empty before Linux 5.3, or if the task was killed.
 TracedCall traced_call(pid_t tid) {
   TracedCall call;
   ptrace_syscall_info info{};
@@ -102,7 +107,7 @@ void Tracer::stopped(pid_t tid, int status) {
   Task& task = tasks_[tid];
   const int signal = WSTOPSIG(status);
   const unsigned event_number = static_cast<unsigned>(status) >> 16U;
-  if (!task.known) {  // its parent's event is still to come
+  if (!task.known) {  // the event of its parent has not come yet
     task.waiting = true;
     task.ticks = 0;
   } else if (event_number == PTRACE_EVENT_STOP && is_stop_signal(signal)) {
@@ -198,7 +203,7 @@ void Tracer::died(pid_t tid, int status, const rusage& usage) {
     listener_.thread_gone(process, tid);
   }
   if (process == tid) {
-    listener_.gone(process, status, usage);
+    listener_.process_ended(process, status, usage);
   }
 }
 

@@ -1,33 +1,28 @@
-// The mechanics of ptrace, with the meaning left to a TraceListener: which process made which mapping call,
-// which processes came and went. backend_ptrace.cpp keeps the ledger from it.
+// Drives ptrace and reports to a TraceListener which process made which mapping call, and which
+// processes started and ended. backend_ptrace.cpp keeps the ledger from these reports.
 //
-// Why so: a tracer is mostly traps. They are kept here, together:
+// All peculiarities of ptrace are handled here:
 //
-//   - the first child is SEIZEd before it installs its seccomp filter: a SECCOMP_RET_TRACE without a tracer
-//   that
-//     asked for PTRACE_O_TRACESECCOMP makes the call fail with ENOSYS;
-//   - SEIZE, unlike ATTACH or TRACEME, sends no SIGSTOP and tells group stops (PTRACE_EVENT_STOP with a stop
-//   signal,
-//     answered with PTRACE_LISTEN, so that job control works in the target) from signals on delivery (passed
-//     on);
-//   - a new process or thread can stop before its parent's event is seen: it waits, stopped, for that event,
-//   so that
-//     listeners hear of a process before it makes calls. Should the event never come (the parent was killed
-//     on the spot), /proc answers after two ticks;
-//   - after an exec by a thread that is not the leader, that thread goes on under the leader's id and the
-//   others are
-//     gone, the former id without a word;
-//   - every request may find its task killed (ESRCH): that is no error, the death is reported by wait4;
-//   - wait4 is interrupted by a timer for the 10 ms tick. A signal that comes just before it blocks is seen
-//   at the
-//     next tick; so nothing here waits longer than that.
+//   - The first child is SEIZEd before it installs its seccomp filter: without a tracer that asked
+//     for PTRACE_O_TRACESECCOMP, a SECCOMP_RET_TRACE makes the call fail with ENOSYS.
+//   - SEIZE, unlike ATTACH or TRACEME, sends no SIGSTOP. It distinguishes group stops
+//     (PTRACE_EVENT_STOP with a stop signal) from signals on delivery. A group stop is answered
+//     with PTRACE_LISTEN, so that job control works in the target; a signal is passed on.
+//   - A new process or thread can stop before the event of its parent is seen. It waits, stopped,
+//     for that event, so that listeners learn of a process before it makes calls. If the event
+//     never comes, because the parent was killed, /proc is read after two ticks.
+//   - After an exec by a thread that is not the leader, that thread continues under the leader's
+//     id. The other threads are gone, and the kernel reports nothing about the former id.
+//   - Every request may find its task killed (ESRCH). That is no error: wait4 reports the death.
+//   - A timer interrupts wait4 for the 10 ms tick. If its signal arrives just before wait4 blocks,
+//     the next tick interrupts it; so nothing here waits longer than that.
 //
-// If the meter dies, even by SIGKILL, PTRACE_O_EXITKILL kills all tracees: the target is not left hanging,
-// nor running with mapping calls that fail.
+// If the meter dies, even by SIGKILL, PTRACE_O_EXITKILL kills all tracees. Otherwise the target
+// would hang, or its mapping calls would fail.
 //
-// Invariants: every task is in tasks_ from its first stop or its parent's event to its death; a task is
-// 'waiting' iff it is stopped and its parent's event has not come; process ids are thread-group leaders' ids.
-// Threads: one; ptrace belongs to the thread that seized.
+// Invariants: every task is in tasks_ from its first stop or its parent's event to its death; a
+// task is 'waiting' iff it is stopped and its parent's event has not come; process ids are
+// thread-group leaders' ids. One thread only: ptrace works only for the thread that seized.
 #pragma once
 
 #include <sys/resource.h>
@@ -54,36 +49,39 @@ class TraceListener {
   virtual ~TraceListener() = default;
 
   enum class Resume : std::uint8_t {
-    kRun,        // on, to the next event
-    kStopAtEnd,  // on, and call returned() when the system call ends
+    kRun,        // resume until the next event
+    kStopAtEnd,  // resume, and call returned() when the system call ends
     kHold,       // leave it stopped until Tracer::release()
   };
   virtual void created(pid_t process, pid_t parent, bool shares_memory) = 0;
-  // Before the call is made.
+  // A thread is at the entry of a watched call. Returns how to resume it.
   virtual Resume called(pid_t process, pid_t thread, const TracedCall& call) = 0;
-  // After it, for kStopAtEnd.
+  // The call has returned, after kStopAtEnd.
   virtual void returned(pid_t process, pid_t thread) = 0;
   virtual void executed(pid_t process) = 0;
-  // A thread is about to end; its memory is still there. `last`: the process ends with it, or by a signal.
+  // A thread is about to end; its memory still exists. `last`: the process ends with it, or by a
+  // signal.
   virtual void exiting(pid_t process, pid_t thread, bool last) = 0;
   virtual void thread_gone(pid_t process, pid_t thread) = 0;
-  // After thread_gone of its leader, which is its last. Also, again, for a dead process that we inherit
-  // because its parent never waited for it.
-  virtual void gone(pid_t process, int status, const rusage& usage) = 0;
+  // A process has ended, with the wait status and the usage of wait4. Comes after thread_gone of
+  // its leader, which is its last thread. It comes a second time for a dead process that the meter
+  // inherits because its parent never waited for it.
+  virtual void process_ended(pid_t process, int status, const rusage& usage) = 0;
 };
 
 class Tracer {
  public:
   explicit Tracer(TraceListener& listener) : listener_(listener) {}
 
-  // Takes a child that has not installed its filter yet. Returns false with errno set.
+  // Seizes a child that has not installed its filter yet. Returns false with errno set if that
+  // fails.
   bool seize(pid_t child);
 
   // Waits for one stop or death and handles it. kInterrupted: a signal came first.
   enum class Step : std::uint8_t { kHandled, kInterrupted, kNoTasks };
   Step step();
 
-  // To be called every tick: lets tasks go that wait for an event that does not come.
+  // Called at every tick: resumes tasks that wait for an event that does not come.
   void tick();
 
   [[nodiscard]] bool empty() const { return tasks_.empty(); }

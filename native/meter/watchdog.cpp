@@ -28,7 +28,7 @@ void let_go_on(int listener, std::uint64_t id) {
   ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
 }
 
-// Answers every call until the last filtered process has gone.
+// Answers every call until the last filtered process has ended.
 void serve(int listener, bool kill_callers) {
   pollfd poll_listener{.fd = listener, .events = POLLIN, .revents = 0};
   while (true) {
@@ -52,8 +52,8 @@ void serve(int listener, bool kill_callers) {
   }
 }
 
-// Kills the root, if it still is who it was, and its descendants. Stopped first: what is stopped makes no
-// children, so that none is missed.
+// Kills the root, if its id still means the same process, and its descendants. Stops each process
+// first: a stopped process makes no children, so none is missed.
 void kill_tree(int root_file, pid_t root) {
   if (root_file >= 0 && syscall(SYS_pidfd_send_signal, root_file, SIGSTOP, nullptr, 0) != 0) {
     return;
@@ -76,15 +76,16 @@ void kill_tree(int root_file, pid_t root) {
 
 [[noreturn]] void keep(const Options& options, int listener, int pipe, pid_t root, int root_file,
                        const seccomp_notif& taken) {
-  setsid();  // a Ctrl-C at the terminal is not for us
-  // Nothing of the target's may be held open: whoever reads its output waits for the end of file.
+  setsid();  // a Ctrl-C at the terminal must not reach the watchdog
+  // The watchdog must not hold the target's files open: a reader of its output waits for the end of
+  // file.
   constexpr int kListener = 0;
   constexpr int kPipe = 1;
   constexpr int kRoot = 2;
   const int safe_root = fcntl(root_file, F_DUPFD, 10);
   const int safe_pipe = fcntl(pipe, F_DUPFD, 10);
   const int safe_listener = fcntl(listener, F_DUPFD, 10);
-  for (const int standard : {0, 1, 2}) {  // also where nothing of ours will take its place
+  for (const int standard : {0, 1, 2}) {  // even if nothing is opened in its place
     close(standard);
   }
   dup2(safe_listener, kListener);
@@ -106,7 +107,7 @@ void kill_tree(int root_file, pid_t root) {
   }
   if (listener >= 0) {
     if (meter_died) {
-      let_go_on(kListener, taken.id);  // fails, and does no harm, if it was answered
+      let_go_on(kListener, taken.id);  // fails without harm if it was answered
     }
     serve(kListener, kill_all);
   }
@@ -136,7 +137,7 @@ bool Watchdog::start(const Options& options, int listener, pid_t root) {
     return false;
   }
   pipe_ = pipe[1];
-  // Here, where the root is known to be there still.
+  // Opened here, while the root certainly exists.
   const int root_file = static_cast<int>(syscall(SYS_pidfd_open, root, 0));
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
   if (pid_ == 0) {

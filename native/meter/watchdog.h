@@ -1,14 +1,16 @@
-// A second, tiny process for when the meter itself is killed.
+// Starts a second, tiny process that takes over if the meter itself is killed.
 //
-// It holds the seccomp listener too: without one, watched calls would fail with ENOSYS from then on and break
-// the target. The watchdog answers them instead, so that the target runs on unmetered. The call that the meter
-// had taken and not yet answered is the one thing that a listener cannot ask for again; so the meter takes
-// every call into memory that both share, and the watchdog answers the one that lies there.
+// It holds the seccomp listener too. Without a listener, watched calls would fail with ENOSYS and
+// break the target. The watchdog answers them, so that the target runs on unmetered. The kernel
+// does not repeat a call that the meter had received and not answered. So the meter receives every
+// call into memory that both processes share, and the watchdog answers the call that it finds
+// there.
 //
-// With --die-with-parent it kills the tree: the root and its descendants. (A daemon of theirs has become
-// somebody else's child; with a listener it ends at its next watched call.)
+// With --die-with-parent the watchdog kills the tree: the root and its descendants. (A daemon of
+// the tree is no descendant any more; with a listener it ends at its next watched call.)
 //
-// It is made with no exit signal: wait4(-1) does not see it, so it never keeps the meter waiting.
+// The process is made with no exit signal. wait4(-1) does not see it, so the meter never waits for
+// it.
 #pragma once
 
 #include <linux/seccomp.h>
@@ -25,11 +27,17 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
 
-  // `listener`: -1 if there is none. False with errno set.
+  // Starts the watchdog.
+  //
+  // options   whether to die with the parent
+  // listener  the seccomp listener, -1 if there is none
+  // root      the root process of the tree
+  //
+  // Returns false with errno set if it cannot be started.
   bool start(const Options& options, int listener, pid_t root);
-  // Where the meter takes calls into.
+  // The shared memory into which the meter receives calls.
   [[nodiscard]] seccomp_notif& request() const { return *request_; }
-  // The run has ended well. `leave_running`: processes are left that need their calls answered.
+  // The run has ended. `leave_running`: processes are left whose calls must still be answered.
   void dismiss(bool leave_running) const;
   [[nodiscard]] pid_t pid() const { return pid_; }
 

@@ -1,4 +1,4 @@
-// Calls and processes as the watcher sees them. watcher_tick.cpp has what it reads from time to time.
+// Handles calls and processes for the watcher. watcher_tick.cpp has the periodic readings.
 #include "watcher.h"
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 namespace heapwright::meter {
 namespace {
 
-constexpr std::size_t kMaxThreads = 512;  // descriptors kept open
+constexpr std::size_t kMaxThreads = 512;  // descriptors held open
 constexpr double kPartsScale = 5;
 
 }  // namespace
@@ -63,7 +63,7 @@ void Watcher::discover(pid_t process) {
   }
   const int statm = open_statm(process);
   const bool has_memory =
-      read_statm(statm).has_value();  // else it is dying and may have been counted already
+      read_statm(statm).has_value();  // else it is exiting and may have been counted already
   close(statm);
   const auto stat = read_stat(process);
   if (stat && ((has_memory && !stat->dead) || threads_of(process).size() > 1)) {
@@ -71,7 +71,8 @@ void Watcher::discover(pid_t process) {
   }
 }
 
-// Reads the memory of a thread's process, and says which that is. nullopt: it has gone.
+// Reads the memory of a thread's process and finds which process that is. Returns nullopt if it has
+// ended.
 std::optional<Statm> Watcher::read_thread(pid_t thread, pid_t& process) {
   auto known = threads_.find(thread);
   if (known != threads_.end()) {
@@ -79,7 +80,7 @@ std::optional<Statm> Watcher::read_thread(pid_t thread, pid_t& process) {
     if (const auto memory = read_statm(known->second.statm)) {
       return memory;
     }
-    close(known->second.statm);  // the number may be another task's by now
+    close(known->second.statm);  // the id may belong to another task by now
     threads_.erase(known);
   }
   const auto status = read_status(thread);
@@ -100,7 +101,8 @@ std::optional<Statm> Watcher::read_thread(pid_t thread, pid_t& process) {
   return read_statm(known->second.statm);
 }
 
-// Reads the memory of a process. A leader that called pthread_exit has none, while its threads go on with it.
+// Reads the memory of a process. A leader that called pthread_exit has none, but its threads still
+// use the memory.
 std::optional<Statm> Watcher::read_process(pid_t process, Process& state) {
   pid_t owner = 0;
   if (const auto memory = read_thread(state.task, owner); memory && owner == process) {
@@ -137,15 +139,21 @@ void Watcher::refresh(Process& state) {
 }
 
 void Watcher::new_image(pid_t process, Process& state, const Stat& stat, double time) {
-  ledger_.gone(process, time);  // the old image's memory went with it: that is no memory given back
+  ledger_.process_ended(process, time);  // the memory of the old image does not count as returned
   state.uncounted = false;
   state.start_stack = stat.start_stack;
   state.stacks = ThreadStacks{};
   refresh(state);
 }
 
-// One reading into the ledger; false when the task has gone meanwhile. `calls`: it is at a call's entry, so it is
-// not within exec.
+// Enters a reading into the ledger.
+//
+// process  the process
+// memory   the reading
+// time     seconds since the start
+// calls    the process is at the entry of a call, so it is not in exec
+//
+// Returns false if the task has ended meanwhile.
 bool Watcher::sample(pid_t process, Statm memory, double time, bool calls) {
   const auto at = processes_.find(process);
   if (at == processes_.end() || at->second.ending) {
@@ -157,22 +165,24 @@ bool Watcher::sample(pid_t process, Statm memory, double time, bool calls) {
     if (!stat) {
       return false;
     }
-    // Within exec there is a moment when the new image has no stack yet: what is read then would be wrong for
-    // as long as nobody looks again. (It also reads 0 where we may not look: then the next reading has to
-    // do.)
+    // During exec the new image has no stack for a moment. A reading then would be wrong until the
+    // next one. (The field is also 0 if the meter may not read it; then the next reading is taken
+    // as it is.)
     if (!stat->not_executed && !stat->dead && stat->start_stack == 0 && !state.settling) {
       state.settling = true;
       return true;
     }
     state.settling = false;
-    // A dead leader does not tell its stack; but an exec, whoever's, would have made it live again.
+    // A dead leader shows no stack. But an exec, by any thread, would have made the leader alive
+    // again.
     const bool moved = !stat->dead && stat->start_stack != state.start_stack;
     if (!stat->not_executed && (state.uncounted || moved)) {
       new_image(process, state, *stat, time);
     }
     if (!state.uncounted) {
-      // What was read may still be the old image, with vfork its parent's memory. And exec tells where the stack
-      // starts before it grows it by 128 KiB (setup_arg_pages): both figures are to be from one side of that.
+      // The reading may still be of the old image, after vfork of the parent's memory. And exec
+      // sets the start of the stack before it grows the stack by 128 KiB (setup_arg_pages): both
+      // figures must be from the same side of that.
       std::uint64_t stack = 0;
       do {
         stack = state.stack;
@@ -213,7 +223,7 @@ void Watcher::called(pid_t thread, const CallArguments& call, double time) {
   call_effects(process, at->second, call, time);
 }
 
-// What a call means for proportional memory: whether it is the last chance to see what is there.
+// Returns whether a call is the last chance to read the present proportional memory.
 PssSampler::Moment Watcher::moment_of(Process& state, const CallArguments& call) {
   using Moment = PssSampler::Moment;
   switch (call.call) {
@@ -222,7 +232,7 @@ PssSampler::Moment Watcher::moment_of(Process& state, const CallArguments& call)
     case Call::kExec:
       return Moment::kReleasing;
     case Call::kBrk: {
-      if (call.values[0] == 0) {  // a question
+      if (call.values[0] == 0) {  // it only asks for the present break
         return Moment::kOrdinary;
       }
       const std::uint64_t before = std::exchange(state.heap_end, call.values[0]);
@@ -245,7 +255,7 @@ void Watcher::call_effects(pid_t process, Process& state, const CallArguments& c
         look_at_group(time);
       }
       state.ending = true;
-      ledger_.gone(process, time);
+      ledger_.process_ended(process, time);
       break;
     case Call::kExec:
       if (!state.uncounted) {
@@ -280,8 +290,8 @@ void Watcher::executed(pid_t process) {
   }
 }
 
-void Watcher::gone(pid_t process, double time) {
-  ledger_.gone(process, time);
+void Watcher::process_ended(pid_t process, double time) {
+  ledger_.process_ended(process, time);
   forget_threads(process);
   processes_.erase(process);
 }

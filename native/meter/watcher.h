@@ -1,13 +1,13 @@
-// Joins what a back end sees (calls, deaths, ticks) with what /proc says, and keeps the ledger from it. The
-// same for every back end; each feeds it what it can see.
+// Combines the events of a back end (calls, deaths, ticks) with readings of /proc, and keeps the
+// ledger. It is the same for every back end; each passes the events that it can see.
 //
-// Readings are taken at the ENTRY of a call: what is read then is the state since the previous call, which
-// saves the second stop that looking after each call would cost.
+// Readings are taken at the ENTRY of a call and give the state since the previous call. A reading
+// after each call would cost a second stop.
 //
-// Invariants: a process is in processes_ from when it is first seen until it is known to have gone; one that
-// is 'uncounted' still runs on its parent's memory (vfork), or is our own child before its first exec, and is
-// not in the ledger. Readings go through a descriptor opened for that very task, so a reused number is never
-// mistaken for it.
+// Invariants: a process is in processes_ from its first event until it is known to have ended. An
+// 'uncounted' process still shares its parent's memory (vfork), or is the meter's own child before
+// its first exec, and is not in the ledger. Readings go through a descriptor that was opened for
+// the task, so a reused process id never leads to another process.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +30,7 @@
 
 namespace heapwright::meter {
 
-// Of all live processes, and of the one that has the most.
+// The memory by kind of all live processes, and of the process with the most memory.
 struct TreeBreakdown {
   Breakdown sum;
   std::uint64_t processes = 0;
@@ -40,27 +40,30 @@ struct TreeBreakdown {
 
 class Watcher {
  public:
-  // `pss`: read proportional set sizes too. `parts`: divide them by what holds the memory, with five times the budget.
+  // ledger  is kept by this watcher
+  // pss     read proportional set sizes too
+  // parts   divide them by kind of memory (parts.h), with five times the budget of readings
   explicit Watcher(Ledger& ledger, bool pss = false, bool parts = false);
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
   ~Watcher();
 
-  // Our own child, before its exec.
+  // The meter's own child, before its exec.
   void started(pid_t root, double time);
   // A new process. `uncounted`: it shares its parent's memory.
   void adopt(pid_t process, bool uncounted);
-  // A watched call at its entry. Finds out itself which process the thread belongs to.
+  // A watched call at its entry. Finds the process of the thread itself.
   void called(pid_t thread, const CallArguments& call, double time);
-  // The process has a new program image (for back ends that see this; others notice by themselves).
+  // The process has a new program image. Back ends that see an exec call this; for others the
+  // watcher notices it from its readings.
   void executed(pid_t process);
-  // It has ended, or is about to.
-  void gone(pid_t process, double time);
-  // Every 10 ms: readings of all, new processes looked for.
+  // The process has ended, or is about to.
+  void process_ended(pid_t process, double time);
+  // Called every 10 ms: reads all processes and looks for new ones.
   void tick(double time);
-  // All have ended: the last figures of the cgroup.
+  // All processes have ended: reads the last figures of the cgroup.
   void finish() { group_.read(); }
-  // Nothing to be read any more is in the tree: numbers of children that are not the target's.
+  // Excludes a child of the meter that is not the target's from the tree.
   void ignore(pid_t process) { ignored_.insert(process); }
 
   [[nodiscard]] std::uint64_t mapping_calls() const { return mapping_calls_; }
@@ -70,7 +73,8 @@ class Watcher {
   [[nodiscard]] std::uint64_t max_maps() const { return max_maps_; }
   // nullptr unless asked for.
   [[nodiscard]] const PssSampler* pss() const { return pss_ ? &*pss_ : nullptr; }
-  // Where the memory was at the largest complete reading; nullopt unless asked for, and seen.
+  // The memory by kind at the largest complete reading; nullopt if not requested, or if there was
+  // none.
   [[nodiscard]] const std::optional<TreeBreakdown>& breakdown() const { return breakdown_; }
   [[nodiscard]] std::optional<std::uint64_t> cgroup_peak() const { return group_.peak(); }
   [[nodiscard]] const std::set<std::string>& warnings() const { return warnings_; }
@@ -79,12 +83,12 @@ class Watcher {
   struct Process {
     pid_t task = 0;  // through which it is read
     bool uncounted = false;
-    bool ending = false;        // at exit_group: what other threads still do does not count
-    bool exec_pending = false;  // has called exec and nothing since; a reading shows whether it worked
-    bool settling = false;      // seen within exec
+    bool ending = false;        // at exit_group: later calls of its other threads do not count
+    bool exec_pending = false;  // its last call was exec; a reading shows whether that succeeded
+    bool settling = false;      // was read while in exec
     std::uint64_t stack = 0;
     std::uint64_t start_stack = 0;
-    std::uint64_t heap_end = 0;  // as last asked for by brk
+    std::uint64_t heap_end = 0;  // as last requested by brk
     ThreadStacks stacks;
   };
   struct Thread {

@@ -1,5 +1,5 @@
-// The readings that the watcher makes from time to time, each within a share of the wall time: all processes,
-// new ones, mappings, proportional memory, the cgroup. See watcher.h.
+// Takes the watcher's periodic readings, each within a share of the wall time: all processes, new
+// ones, mappings, proportional memory, the cgroup. See watcher.h.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace heapwright::meter {
 namespace {
 
 constexpr double kScanEvery = 0.1;
-// Looking may cost one part in so many of the time.
+// A scan may take 1/kScanShare of the time.
 constexpr double kScanShare = 100;
 constexpr double kPollScanShare = 25;
 constexpr double kCountShare = 1000;
@@ -23,7 +23,8 @@ constexpr double kGroupShare = 500;
 
 }  // namespace
 
-// Counts the mappings of a process, unless that was done lately: it takes 1 ms for some 3,000 of them.
+// Counts the mappings of a process, unless that was done recently: it takes 1 ms for about 3,000 of
+// them.
 void Watcher::count_mappings(const Process& state, double time) {
   if (time < next_count_) {
     return;
@@ -50,14 +51,14 @@ void Watcher::scan(double time, std::vector<std::pair<pid_t, Statm>>& readings) 
     }
   }
   forked_ = false;
-  // Who sees calls has seen most processes already; polling sees them only here.
+  // A back end that sees calls knows most processes already; polling finds them only here.
   const bool polling = mapping_calls_ == 0;
   const double spent = now() - began;
   next_scan_ = time + (polling ? kPollScanShare * spent : std::max(kScanEvery, kScanShare * spent));
 }
 
-// Readings of all known processes; those that have gone leave the ledger at once, so that no total holds both
-// them and what came after them.
+// Reads all known processes. A process that has ended leaves the ledger at once, so that no total
+// includes both it and memory that was allocated after its end.
 std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
   std::vector<std::pair<pid_t, Statm>> readings;
   std::vector<pid_t> dead;
@@ -72,12 +73,12 @@ std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
     }
   }
   for (const pid_t process : dead) {
-    gone(process, time);
+    process_ended(process, time);
   }
   return readings;
 }
 
-// Reads one process, and adds its parts to the tree's where they are asked for.
+// Reads one process, and adds its memory by kind to the tree's if that is requested.
 std::optional<Rollup> Watcher::read_memory(pid_t task, TreeBreakdown& tree) const {
   if (!parts_) {
     return read_rollup(task);
@@ -97,9 +98,9 @@ std::optional<Rollup> Watcher::read_memory(pid_t task, TreeBreakdown& tree) cons
   return memory;
 }
 
-// Reads the proportional set sizes of all processes, if it is time for that.
+// Reads the proportional set sizes of all processes if a reading is due.
 void Watcher::read_pss(double time, PssSampler::Moment moment) {
-  // A child that has not been looked for yet shares its parent's pages: without it the sum would be too small.
+  // A child that is not known yet shares its parent's pages; without it the sum would be too small.
   const bool complete = !forked_ || (ledger_.live() == 1 && moment == PssSampler::Moment::kExit);
   if (!pss_ || !complete || !pss_->due(time, ledger_, moment)) {
     return;
@@ -131,12 +132,12 @@ void Watcher::read_pss(double time, PssSampler::Moment moment) {
   pss_->read(time, cpu_now() - began, ledger_, sum);
 }
 
-// Looks which memory cgroup the tree is in, and at its figures.
+// Finds the memory cgroup of the tree and reads its figures.
 void Watcher::look_at_group(double time) {
   if (time < next_group_) {
     return;
   }
-  if (!processes_.contains(root_)) {  // its number may be another process's
+  if (!processes_.contains(root_)) {  // its id may belong to another process
     group_.read();
     return;
   }

@@ -22,7 +22,7 @@ TEST(Ledger, StepsOfHeapAreExact) {
   // At 1 s a call is entered; until then nothing was mapped. It maps 100, at 3 s the next call sees them.
   ledger.sample(1, 1, all(0));
   ledger.sample(1, 3, all(100));
-  ledger.gone(1, 4);
+  ledger.process_ended(1, 4);
   EXPECT_DOUBLE_EQ(ledger.mean_heap(4), (0 * 1 + 100 * 2 + 100 * 1) / 4.0);
   EXPECT_EQ(ledger.peak().heap, 100U);
 }
@@ -33,7 +33,7 @@ TEST(Ledger, ResidentMemoryRisesInALineAndFallsAtTheCall) {
   ledger.sample(1, 0, all(0));
   ledger.sample(1, 2, all(100));  // a line: 50 on average
   ledger.sample(1, 4, all(20));   // fell at 2 s, at the call the last reading was taken before
-  ledger.gone(1, 5);
+  ledger.process_ended(1, 5);
   EXPECT_DOUBLE_EQ(ledger.mean_rss(5), (50 * 2 + 20 * 2 + 20 * 1) / 5.0);
   EXPECT_EQ(ledger.peak().rss, 100U);
 }
@@ -54,7 +54,7 @@ TEST(Ledger, OnlyAFallAtAReleasingCallIsReturned) {
   ledger.released(1, 1);
   ledger.sample(1, 4, all(10));  // the call before was no releasing one
   EXPECT_EQ(ledger.returned(), 35U);
-  ledger.gone(1, 5);  // what dies gives nothing back
+  ledger.process_ended(1, 5);  // what dies gives nothing back
   EXPECT_EQ(ledger.returned(), 35U);
   ledger.releasing(7, 7);  // unknown: nothing happens
   EXPECT_EQ(ledger.live(), 0U);
@@ -65,7 +65,7 @@ TEST(Ledger, PeaksAreOfTheSumOverLiveProcesses) {
   ledger.start(0);
   ledger.sample(1, 0, all(100));
   ledger.sample(2, 1, all(50));
-  ledger.gone(1, 2);
+  ledger.process_ended(1, 2);
   ledger.sample(3, 3, all(70));
   EXPECT_EQ(ledger.peak().rss, 150U);
   EXPECT_EQ(ledger.live(), 2U);
@@ -83,9 +83,9 @@ TEST(Ledger, CountsWhoLivesAtOnceAndKnowsWhenThatChanged) {
   ledger.sample(1, 3, all(70));
   EXPECT_DOUBLE_EQ(ledger.changed(), 2);
   EXPECT_EQ(ledger.total().rss, 120U);
-  ledger.gone(1, 4);
+  ledger.process_ended(1, 4);
   EXPECT_DOUBLE_EQ(ledger.changed(), 4);
-  ledger.gone(1, 5);  // once more
+  ledger.process_ended(1, 5);  // once more
   ledger.sample(3, 6, all(70));
   EXPECT_DOUBLE_EQ(ledger.changed(), 6);
   EXPECT_EQ(ledger.max_live(), 2U);
@@ -166,7 +166,7 @@ TEST(Ledger, MeansAreOverTheWholeRun) {
   Ledger ledger;
   ledger.start(10);
   ledger.sample(1, 12, all(60));  // before it was known, nothing
-  ledger.gone(1, 14);
+  ledger.process_ended(1, 14);
   EXPECT_DOUBLE_EQ(ledger.mean_heap(20), 60 * 2 / 10.0);
   EXPECT_DOUBLE_EQ(ledger.mean_rss(20), 60 * 2 / 10.0);
   EXPECT_DOUBLE_EQ(ledger.mean_heap(10), 0);  // of no time
@@ -177,7 +177,7 @@ TEST(Ledger, AReadingThatComesLateChangesNoTime) {
   ledger.start(0);
   ledger.sample(1, 5, all(10));
   ledger.sample(1, 4, all(20));
-  ledger.gone(1, 4);
+  ledger.process_ended(1, 4);
   EXPECT_DOUBLE_EQ(ledger.mean_heap(5), 0);
   EXPECT_EQ(ledger.peak().heap, 20U);
 }
@@ -210,7 +210,7 @@ class Model {
 
   void released(pid_t process, pid_t thread) { releasing_[process].erase(thread); }
 
-  void gone(pid_t process, double end) {
+  void process_ended(pid_t process, double end) {
     const auto found = histories_.find(process);
     if (found == histories_.end()) {
       return;
@@ -255,8 +255,8 @@ TEST(Ledger, EqualsANaiveModelOnRandomHistories) {
       const auto thread = static_cast<pid_t>(10 + random() % 3);
       switch (random() % 10) {
         case 0:
-          ledger.gone(process, time);
-          model.gone(process, time);
+          ledger.process_ended(process, time);
+          model.process_ended(process, time);
           break;
         case 1:
         case 2:
@@ -276,8 +276,8 @@ TEST(Ledger, EqualsANaiveModelOnRandomHistories) {
       }
     }
     for (pid_t process = 1; process <= 4; ++process) {
-      ledger.gone(process, time);
-      model.gone(process, time);
+      ledger.process_ended(process, time);
+      model.process_ended(process, time);
     }
     ASSERT_EQ(ledger.peak().vm, model.peak.vm);
     ASSERT_EQ(ledger.peak().rss, model.peak.rss);

@@ -101,7 +101,7 @@ TEST(Json, ASeriesIsOneListAMetric) {
   ledger.start(1);
   ledger.sample(1, 1, {.vm = 30, .rss = 10, .heap = 20});
   ledger.tick(1.5);
-  ledger.gone(1, 2);
+  ledger.process_ended(1, 2);
   ledger.tick(2);
   const Watcher watcher(ledger);
   Outcome outcome;

@@ -200,8 +200,8 @@ TEST(PssPeak, ASumOfRssThatIsLowerMayStillBeANewPeak) {
     ledger.sample(process, 1, resident(64));
   }
   pss.read(1, 0.0001, ledger, Rollup{.rss = 192 * kMib, .pss = 64 * kMib});
-  ledger.gone(2, 2);
-  ledger.gone(3, 2);
+  ledger.process_ended(2, 2);
+  ledger.process_ended(3, 2);
   pss.read(2, 0.0001, ledger, Rollup{.rss = 64 * kMib, .pss = 64 * kMib});
   ledger.sample(1, 2.001, resident(65));
   EXPECT_FALSE(pss.due(2.001, ledger, Moment::kOrdinary));
@@ -222,7 +222,7 @@ TEST(PssMean, IsThatOfRssLessTheSurplus) {
   ledger.sample(1, 3, resident(200));
   ledger.sample(1, 4, resident(100));
   pss.read(4, 0, ledger, Rollup{.rss = 100 * kMib, .pss = 70 * kMib});
-  ledger.gone(1, 4);
+  ledger.process_ended(1, 4);
   const double rss = (100 * 1 + 200 * 2 + 100 * 1) / 4.0;
   const double surplus = (10 + 30) / 2.0;
   EXPECT_EQ(pss.peak(), 90 * kMib);
@@ -244,8 +244,8 @@ TEST(PssMean, IsALineWhereProcessesCameOrWent) {
   ledger.sample(2, 2, resident(100));
   pss.read(2, 0, ledger, Rollup{.rss = 200 * kMib, .pss = 120 * kMib});
   // From here on the share of PSS in RSS stays, and the child goes after one of two seconds.
-  ledger.gone(2, 3);
-  ledger.gone(1, 4);
+  ledger.process_ended(2, 3);
+  ledger.process_ended(1, 4);
   EXPECT_DOUBLE_EQ(pss.mean(4, ledger), (2 * 110 + (200 + 100) * 0.6) / 4 * kMib);
 }
 
@@ -258,7 +258,7 @@ TEST(PssMean, OfALateFirstReadingIsNoMoreThanWasResident) {
   ledger.sample(1, 1, resident(10));
   ledger.sample(1, 1, resident(60));
   pss.read(1, 0, ledger, Rollup{.rss = 60 * kMib, .pss = 60 * kMib});
-  ledger.gone(1, 1);
+  ledger.process_ended(1, 1);
   EXPECT_DOUBLE_EQ(pss.mean(1, ledger), 10.0 * kMib);
 }
 
@@ -270,7 +270,7 @@ TEST(PssMean, OfOneReadingRisesFromNothing) {
   EXPECT_DOUBLE_EQ(pss.mean(11, ledger), 0);
   ledger.sample(1, 11, resident(50));
   pss.read(11, 0, ledger, Rollup{.rss = 50 * kMib, .pss = 40 * kMib});
-  ledger.gone(1, 11);
+  ledger.process_ended(1, 11);
   EXPECT_DOUBLE_EQ(pss.mean(11, ledger), 20.0 * kMib);
   EXPECT_DOUBLE_EQ(pss.mean(10, ledger), 0);
 }
