@@ -166,7 +166,7 @@ def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
         if done.returncode:
             raise SystemExit(f"{program.name}: {done.stderr.decode().strip()}")
         with make_ready(draft) as ready:
-            took = ready.plan.recorded_s
+            took = ready.operations.recorded_s
         if took < least:
             least = took
             draft.replace(trace)
@@ -260,7 +260,7 @@ def study(program: Program, configs: list[Config], folder: Path, rounds: int) ->
             for config in order:
                 real[config.name].append(run_program(program, config, folder))
                 played[config.name].append(run_replay(ready, config))
-        told |= {"threads": ready.plan.threads, "calls": ready.plan.events, "own_cpu_s": ready.own_cpu_s}
+        told |= {"threads": ready.operations.threads, "calls": ready.operations.events, "own_cpu_s": ready.own_cpu_s}
     return {
         **told,
         "program": real,

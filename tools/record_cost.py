@@ -135,7 +135,7 @@ def long_replay(trace: Path, folder: Path) -> None:
         report = replayed.report
         peak = (replayed.run.metrics["peak_rss_bytes"] or 0.0) / 2**20
         each, own = report.calls_cpu_s / report.events * 1e9, report.own_rss_bytes / 2**20
-        live = ready.plan.peak_live_bytes / 2**20
+        live = ready.operations.peak_live_bytes / 2**20
         print(
             f"{report.events:,} calls replayed in {report.elapsed_s:.0f} s, {each:.1f} ns of CPU time each; at most "
             f"{peak:.1f} MiB, of it the replayer's own {own:.2f} MiB; the trace has at most {live:.1f} MiB alive"

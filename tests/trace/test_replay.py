@@ -169,7 +169,7 @@ def test_readings_are_in_the_order_of_the_trace(tmp_path: Path) -> None:
         readings = replayed.report.readings
         assert 400 < len(readings) <= 502
         assert len(ready.reference) == len(readings)
-        assert sum(r.recorded_ns for r in readings) == round(ready.plan.recorded_s * 1e9)
+        assert sum(r.recorded_ns for r in readings) == round(ready.operations.recorded_s * 1e9)
         for ticks in ([r.wall_ns for r in readings], [r.cpu_ns for r in readings]):
             assert ticks == sorted(ticks)
         low, high = min(r.resident_bytes for r in readings), max(r.resident_bytes for r in readings)
@@ -248,8 +248,8 @@ def test_a_replay_is_a_workload_like_any_other(tmp_path: Path) -> None:
         outcomes = [executor.run(workload(ready).inputs[0], {}) for _ in range(3)]
         assert all(not o.failure for o in outcomes)
         assert len({o.digest for o in outcomes}) == 1
-        operations = ready.operations
-    assert not operations.exists()
+        file = ready.file
+    assert not file.exists()
 
 
 FREE, SHARED, SPAWN, END = 3, 10, 12, 15
@@ -307,7 +307,7 @@ def test_what_is_not_an_operations_file_is_said(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (256 << 20, 256 << 20))
 
     with make_ready(parse(tmp_path, random_text(5, 3000, 3))) as ready:
-        whole = ready.operations.read_bytes()
+        whole = ready.file.read_bytes()
     for case, content in operations_files(whole).items():
         (tmp_path / "ops").write_bytes(content)
         words: list[str | Path] = [native_program("heapwright-replay"), tmp_path / "ops"]

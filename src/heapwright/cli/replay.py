@@ -115,7 +115,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
     reports = [r.report for r in done if r.report]
     for warning in dict.fromkeys(w for r in done for w in r.run.warnings):
         warn(warning)
-    plan = ready.plan
+    operations = ready.operations
     if args.json:
         result = {
             "command": command(ready, args.touch),
@@ -138,21 +138,21 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
             "allocator": allocator,
             "settings": parse_settings(args.settings),
             "touch": args.touch,
-            "events": plan.events,
-            "events_per_s": plan.events / max(1e-9, median(r.elapsed_s for r in reports)),
-            "peak_live_bytes": plan.peak_live_bytes,
-            "threads": plan.threads,
-            "recorded_s": plan.recorded_s,
+            "events": operations.events,
+            "events_per_s": operations.events / max(1e-9, median(r.elapsed_s for r in reports)),
+            "peak_live_bytes": operations.peak_live_bytes,
+            "threads": operations.threads,
+            "recorded_s": operations.recorded_s,
             "own_rss_bytes": reports[0].own_rss_bytes,
             "start_rss_bytes": median(r.start_rss_bytes for r in reports),
             "own_cpu_s": ready.own_cpu_s,
             "recorded_mean_rss_bytes": median(r.mean_rss_bytes for r in done),
             "checks": {
                 "events_replayed": min(r.events for r in reports),
-                "events_dropped": plan.dropped,
-                "lost_events": plan.lost_events,
-                "lost_bytes": plan.lost_bytes,
-                "cut_short": plan.cut_short,
+                "events_dropped": operations.dropped,
+                "lost_events": operations.lost_events,
+                "lost_bytes": operations.lost_bytes,
+                "cut_short": operations.cut_short,
             },
             **getattr(args, "told", {}),
         }
@@ -166,6 +166,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
         mean = median(r.mean_rss_bytes for r in done)
         own = reports[0].own_rss_bytes
         out.print(
-            f"{plan.events:,} calls, {plan.threads} threads, {fastest * 1e9 / plan.events:.1f} ns a call; "
+            f"{operations.events:,} calls, {operations.threads} threads, "
+            f"{fastest * 1e9 / operations.events:.1f} ns a call; "
             f"mean RSS over recorded time {mean / 2**20:.1f} MiB; the replayer's own part of RSS {own / 2**20:.2f} MiB"
         )

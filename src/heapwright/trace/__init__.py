@@ -1,1 +1,1 @@
-"""Traces of allocation: recorded, packed, replayed. The native programs do the work on events; this drives them."""
+"""Records, packs, models and replays allocation traces. The native programs handle events; this package drives them."""

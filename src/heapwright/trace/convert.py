@@ -1,7 +1,8 @@
-"""Traces of other tools: DJ Delorie's wl workloads in and out, heaptrack's text in (docs/info.md).
+"""Imports and exports traces of other tools: wl workloads both ways, heaptrack's text in (docs/info.md).
 
-The native program reads and writes the formats. heaptrack's files are compressed: gzip through Python's module, zstd
-through the zstd program; what ends early is used as far as it goes, and the native program hears of it.
+The native program reads and writes the formats. This module unpacks heaptrack's files: gzip with Python's module, zstd
+with the zstd program. A compressed file that ends early is used up to that point, and a `!cut` line tells the native
+program.
 """
 
 from __future__ import annotations
@@ -29,46 +30,54 @@ _PIECE = 1 << 20
 
 
 class Exported(msgspec.Struct):
-    """What was written: operations, and events of kinds the format has not."""
+    """Counts of an export.
+
+    Attributes:
+        events: operations written.
+        left_out: events of kinds that the format does not have.
+        loss: what could not be read of the trace.
+    """
 
     events: int
     left_out: int
     loss: Loss
 
 
-def recognise(path: Path, said: Format | None = None) -> Format:
-    """Which format a file is of: as somebody said, or by its first bytes.
+def recognise(path: Path, given_format: Format | None = None) -> Format:
+    """Returns the format of a file: the given one, or the one that its first bytes show.
 
     Raises:
-        UsageError: no such file, or none of those that can be imported.
+        UsageError: there is no such file, or its format cannot be imported.
     """
     if not path.is_file():
         raise UsageError(f"no such file: {path}" if not path.exists() else f"not a file: {path}")
-    if said:
-        return said
+    if given_format:
+        return given_format
     with path.open("rb") as file:
         start = file.read(4096)
     if start.startswith((_GZIP, _ZSTD)) or (start.startswith(b"v ") and b"\n" in start):
         return "heaptrack"
     if start.lstrip(b"\0").startswith(b"\x08"):
         return "wl"
-    raise UsageError(f"{path} is neither a wl workload nor a heaptrack file", "--format says which, if you know")
+    raise UsageError(
+        f"{path} is neither a wl workload nor a heaptrack file", "name the format with --format, if you know it"
+    )
 
 
 def import_wl(path: Path, trace: Path) -> Made:
-    """A wl workload becomes a packed trace.
+    """Converts a wl workload to a packed trace.
 
     Raises:
-        HeapwrightError: nothing of it can be read, or the trace cannot be written.
+        HeapwrightError: nothing of the workload can be read, or the trace cannot be written.
     """
     return msgspec.json.decode(run_native("import-wl", path, trace)[0], type=Made)
 
 
 def import_heaptrack(path: Path, trace: Path) -> Made:
-    """heaptrack's text, plain or compressed, becomes a packed trace.
+    """Converts heaptrack's text, plain or compressed, to a packed trace.
 
     Raises:
-        HeapwrightError: nothing of it can be read, or the trace cannot be written.
+        HeapwrightError: nothing of the text can be read, or the trace cannot be written.
     """
     words: list[str | Path] = [native_program("heapwright-trace"), "import-heaptrack", trace]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as native:
@@ -79,17 +88,17 @@ def import_heaptrack(path: Path, trace: Path) -> Made:
             for piece in _text(path):
                 native.stdin.write(piece)
             native.stdin.close()
-        except BrokenPipeError:  # it has said why
+        except BrokenPipeError:  # the native program has ended; its stderr says why
             pass
-        told, said = native.stdout.read(), native.stderr.read().decode("utf-8", "replace").strip()
+        output, messages = native.stdout.read(), native.stderr.read().decode("utf-8", "replace").strip()
     if native.returncode:
-        line = said.splitlines()[-1] if said else f"heapwright-trace ended with status {native.returncode}"
+        line = messages.splitlines()[-1] if messages else f"heapwright-trace ended with status {native.returncode}"
         raise HeapwrightError(f"{path}: {line.removeprefix('heapwright-trace: ')}")
-    return msgspec.json.decode(told, type=Made)
+    return msgspec.json.decode(output, type=Made)
 
 
 def _text(path: Path) -> Iterator[bytes]:
-    """The pieces of a text; a last line `!cut …` where it could not be unpacked to its end."""
+    """Yields the pieces of a text, and a last line `!cut …` if the file could not be unpacked to its end."""
     with path.open("rb") as file:
         start = file.read(4)
         file.seek(0)
@@ -131,11 +140,11 @@ def _zstd(path: Path) -> Iterator[bytes]:
 
 
 def export_wl(trace: Path, path: Path) -> Exported:
-    """A trace becomes a wl workload.
+    """Converts a trace to a wl workload.
 
     Raises:
         UsageError: there is no such trace.
-        HeapwrightError: it cannot be read, or the file not written.
+        HeapwrightError: the trace cannot be read, or the file cannot be written.
     """
     need_trace(trace)
     return msgspec.json.decode(run_native("export-wl", trace, path)[0], type=Exported)

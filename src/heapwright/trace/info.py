@@ -1,4 +1,4 @@
-"""What is in a trace: the native program counts, here its answer becomes typed."""
+"""Reads the statistics of a trace: the native program counts, this module gives the result types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heapwright.trace.pack import native_program, need_trace
 
 
 class Bin(msgspec.Struct, rename={"low": "from", "high": "to"}):
-    """What falls into [low, high): how many blocks, how many bytes."""
+    """A bin of a histogram: the blocks in [low, high), their number and their bytes."""
 
     low: float
     high: float
@@ -22,7 +22,7 @@ class Bin(msgspec.Struct, rename={"low": "from", "high": "to"}):
 
 
 class Bound(msgspec.Struct):
-    """What every allocator must hold that keeps blocks apart and on 16-byte boundaries. Bytes.
+    """Lower bounds in bytes for every allocator that puts blocks on 16-byte boundaries (docs/info.md).
 
     Attributes:
         peak_bytes, mean_bytes: live bytes, each block rounded up to 16.
@@ -38,7 +38,7 @@ class Bound(msgspec.Struct):
 
 
 class Curve(msgspec.Struct):
-    """Live bytes over the trace; columns of equal length, at most 512 points of equally many events."""
+    """Live bytes over the trace: columns of equal length, at most 512 points of equally many events."""
 
     points: int
     time_s: list[float]
@@ -48,7 +48,14 @@ class Curve(msgspec.Struct):
 
 
 class Loss(msgspec.Struct):
-    """What of the trace could not be read or made no sense."""
+    """What could not be read of a trace, or was invalid.
+
+    Attributes:
+        bytes, events: lost.
+        cut_short: the trace has no proper end.
+        why: one line, or empty if nothing was lost.
+        failed_calls: calls of the program that the allocator refused.
+    """
 
     bytes: int
     events: int
@@ -58,9 +65,9 @@ class Loss(msgspec.Struct):
 
 
 class Info(msgspec.Struct):
-    """The answer of `heapwright info`, as far as people are shown it; `raw` is all of it.
+    """The part of the statistics that `heapwright info` prints, in bytes and seconds.
 
-    Bytes and seconds; None where the trace has no times.
+    Times are None if the trace has no times.
     """
 
     events: int
@@ -105,18 +112,18 @@ class Info(msgspec.Struct):
 
 
 def read_info(trace: Path) -> tuple[Info, dict[str, Any]]:
-    """Counts what is in a trace, of any form.
+    """Counts the events of a trace in any form.
 
     Returns:
-        what people are shown, and all of it as `info --json` writes it.
+        The statistics that are printed, and all statistics as `info --json` writes them.
 
     Raises:
         UsageError: there is no such file.
-        HeapwrightError: nothing of it can be read.
+        HeapwrightError: nothing of the trace can be read.
     """
     need_trace(trace)
     done = subprocess.run([native_program("heapwright-trace"), "info", trace], capture_output=True, check=False)
-    # A command line may have bytes that are no text.
+    # A command line may have bytes that are not UTF-8.
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"status {done.returncode}"]
         raise HeapwrightError(lines[-1].removeprefix("heapwright-trace: "))

@@ -1,9 +1,8 @@
-"""Models of traces: fitting one, checking one that somebody hands over, and making up a trace from it.
+"""Fits models to traces, reads models from files, and generates synthetic traces from them.
 
-docs/synth.md describes the JSON. A model holds counts, sizes and times: no addresses, no contents; the command
-line of the program only where `fit --with-command` was asked for. Counting and generating is native
-(native/model); models pass through here so that what a user may have written by hand is checked with the errors of a
-person's file, not of a program's.
+docs/synth.md describes the JSON. A model holds counts, sizes and times, but no addresses and no contents. It holds the
+command line of the program only with `fit --with-command`. The native program fits and generates (native/model). This
+module checks the types of a model, which a user may have written by hand, so that errors name the place in the file.
 """
 
 from __future__ import annotations
@@ -22,23 +21,28 @@ from heapwright.trace.replay import Library, runtime_of
 
 SCHEMA = "heapwright-model"
 VERSION = 2
-MODEL_BYTES = 150_000  # a fitted model is no larger: classes are merged until it fits
-_LONGEST = 64 << 20  # bytes: of a model somebody else has made
-_FRAME_BYTES = 2_000  # of these, for what is added to the native program's part
+MODEL_BYTES = 150_000  # of a fitted model, at most: classes are merged until it fits
+_MAX_FILE_BYTES = 64 << 20  # of a model file that is read
+_FRAME_BYTES = 2_000  # of MODEL_BYTES, for the fields that this module adds
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 PerMille: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
 
 class Origin(msgspec.Struct, omit_defaults=True):
-    """Where a model comes from."""
+    """The origin of a model.
+
+    Attributes:
+        heapwright: the version that fitted it.
+        command: the command line of the program, empty unless it was asked for.
+    """
 
     heapwright: str = ""
     command: list[str] = []
 
 
 class SizeClass(msgspec.Struct, forbid_unknown_fields=True):
-    """Sizes that are counted together. See docs/synth.md."""
+    """A size class: sizes that are counted together. See docs/synth.md."""
 
     sizes: Annotated[list[Count], msgspec.Meta(min_length=2)]
     callocs: Count
@@ -53,7 +57,7 @@ class SizeClass(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
-    """A stretch of the trace. See docs/synth.md."""
+    """A range of ticks of the trace. See docs/synth.md."""
 
     ticks: Count
     ns: Count
@@ -65,7 +69,7 @@ class Window(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unknown_fields=True):
-    """The empirical model: sizes and lifetimes by window. Times in ns, sizes in bytes, lengths in ticks."""
+    """The empirical model: sizes and lifetimes by window. Times are in ns, sizes in bytes, lengths in ticks."""
 
     schema: Literal["heapwright-model"]
     version: int
@@ -86,7 +90,7 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
 
 
 class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbid_unknown_fields=True):
-    """The kind of model rand_malloc runs: for each class (size, count, mean lifetime in ticks)."""
+    """The kind of model that rand_malloc runs: for each class (size in bytes, count, mean lifetime in ticks)."""
 
     schema: Literal["heapwright-model"]
     version: int
@@ -105,7 +109,7 @@ Kind = Literal["windows", "rand-malloc"]
 
 
 class Made(msgspec.Struct):
-    """What the native program wrote: a packed trace. Bytes."""
+    """Counts of a packed trace that the native program has written. Sizes are in bytes."""
 
     events: int
     allocations: int
@@ -115,23 +119,22 @@ class Made(msgspec.Struct):
     loss: Loss
 
 
-def run_native(*words: str | Path, given: bytes | None = None) -> tuple[bytes, str]:
+def run_native(*words: str | Path, stdin: bytes = b"") -> tuple[bytes, str]:
     """Runs a sub-command of heapwright-trace.
 
     Args:
-        given: its stdin; none where None.
+        words: the sub-command and its arguments.
+        stdin: its standard input.
 
     Returns:
-        stdout, and its last line on stderr: a warning.
+        Its standard output, and the last line of its standard error, which is a warning, or empty.
 
     Raises:
-        HeapwrightError: it failed; its own line says why.
+        HeapwrightError: it failed; the message is its last line.
     """
-    done = subprocess.run(
-        [native_program("heapwright-trace"), *words], input=given or b"", capture_output=True, check=False
-    )
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    line = said[-1].removeprefix("heapwright-trace: ") if said else ""
+    done = subprocess.run([native_program("heapwright-trace"), *words], input=stdin, capture_output=True, check=False)
+    messages = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    line = messages[-1].removeprefix("heapwright-trace: ") if messages else ""
     if done.returncode:
         raise HeapwrightError(line or f"heapwright-trace {words[0]} ended with status {done.returncode}")
     return done.stdout, line
@@ -141,15 +144,17 @@ def fit(trace: Path, kind: Kind = "windows", windows: int = 200, with_command: b
     """Fits a model to a trace.
 
     Args:
-        windows: into how many stretches the trace is cut; fewer where the model would be too large.
+        trace: in any form.
+        kind: of the model.
+        windows: number of windows that the trace is cut into; fewer if the model would be too large.
         with_command: keep the program's command line in the model.
 
     Returns:
-        the model, and a warning where the trace has lost something.
+        The model, and a warning if the trace has lost events, or an empty string.
 
     Raises:
         UsageError: there is no such file.
-        HeapwrightError: nothing of it can be read, or it holds no allocation.
+        HeapwrightError: nothing of the trace can be read, or it holds no allocation.
     """
     need_trace(trace)
     words = ("fit", trace, kind, str(windows), str(MODEL_BYTES - _FRAME_BYTES))
@@ -172,7 +177,7 @@ def fit(trace: Path, kind: Kind = "windows", windows: int = 200, with_command: b
 
 
 def to_text(model: Model) -> str:
-    """The model as a file: JSON, one window a line."""
+    """Returns the text of a model file: JSON with one window per line."""
     text = msgspec.json.encode(model).decode()
     return text.replace('{"ticks"', '\n{"ticks"').replace('"script":[', '\n"script":[') + "\n"
 
@@ -181,43 +186,49 @@ def load_model(path: Path) -> Model:
     """Reads a model and checks it.
 
     Raises:
-        UsageError: no such file, or no model; the line says where.
+        UsageError: there is no such file, or it is not a model; the message names the place.
     """
     try:
         with path.open("rb") as file:
-            text = file.read(_LONGEST + 1)
+            text = file.read(_MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise UsageError(f"no such model: {path}", "heapwright fit makes one") from None
     except OSError as error:
         raise UsageError(f"the model cannot be read: {path}: {error.strerror}") from None
-    if len(text) > _LONGEST:
-        raise UsageError(f"this is no model: {path}: it is longer than {_LONGEST >> 20} MiB")
+    if len(text) > _MAX_FILE_BYTES:
+        raise UsageError(f"not a model: {path} is longer than {_MAX_FILE_BYTES >> 20} MiB")
     try:
         head = msgspec.json.decode(text)
         if not isinstance(head, dict) or head.get("schema") != SCHEMA:
-            raise UsageError(f"this is no model: {path}", "heapwright fit makes one from a trace")
+            raise UsageError(f"not a model: {path}", "heapwright fit makes one from a trace")
         if head.get("version") != VERSION:
             raise UsageError(
-                f"{path} is a model of version {head.get('version')}, this heapwright knows {VERSION}", "fit it again"
+                f"{path} is a model of version {head.get('version')}, this heapwright reads version {VERSION}",
+                "fit the model again",
             )
         model: Model = msgspec.convert(head, WindowsModel | RandMallocModel)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"this is no model: {path}: {error}") from None
+        raise UsageError(f"not a model: {path}: {error}") from None
     return model
 
 
 def synthesise(model: Model, trace: Path, seed: int = 0, scale: float = 1.0, time_scale: float = 1.0) -> Made:
-    """Writes the packed trace a model and a seed make; whole under its name, or not there.
+    """Generates a synthetic trace and writes it packed. The file is complete, or it does not exist.
 
     Args:
-        seed: another seed is another trace of the same model.
-        scale: multiplies live bytes, and with them events.
-        time_scale: multiplies events at the same live bytes.
+        model: whose counts the trace follows.
+        trace: the file to write.
+        seed: 0 to 2^47; another seed makes another trace of the same model.
+        scale: ratio by which live bytes, and with them events, are multiplied.
+        time_scale: ratio by which events are multiplied at the same live bytes.
+
+    Returns:
+        Counts of the trace.
 
     Raises:
         HeapwrightError: the model contradicts itself, or the file cannot be written.
     """
     libraries = ",".join(model.libraries) or "-"
     words = ("synth", repr(scale), repr(time_scale), str(seed), trace, libraries)
-    text, _ = run_native(*words, given=msgspec.json.encode(model))
+    text, _ = run_native(*words, stdin=msgspec.json.encode(model))
     return msgspec.json.decode(text, type=Made)

@@ -1,4 +1,4 @@
-"""The native program that works on traces, and packing with it."""
+"""Runs the native program that works on traces, and packs traces with it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import msgspec
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import NATIVE
 
-_Told = TypeVar("_Told", bound=msgspec.Struct)
+_Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 
 class Packed(msgspec.Struct):
-    """What a packed trace holds. Sizes in bytes.
+    """Counts of a packed trace. Sizes are in bytes.
 
     Attributes:
-        bytes: of the file.
-        lost_bytes, lost_events: what could not be read, or is known to be missing.
+        bytes: size of the file.
+        lost_bytes, lost_events: that could not be read, or are known to be missing.
         cut_short: the recording has no proper end.
     """
 
@@ -35,10 +35,10 @@ class Packed(msgspec.Struct):
 
 
 def native_program(name: str) -> Path:
-    """An installed native program of heapwright.
+    """Returns the path of an installed native program of heapwright.
 
     Raises:
-        HeapwrightError: it is not there.
+        HeapwrightError: the program does not exist.
     """
     path = NATIVE / name
     if not os.access(path, os.X_OK):
@@ -50,7 +50,7 @@ def need_trace(trace: Path) -> None:
     """Fails with one clear line unless the file can be read.
 
     Raises:
-        UsageError: not there, a directory, not readable.
+        UsageError: the file does not exist, is a directory or is not readable.
     """
     if not trace.exists():
         raise UsageError(f"no such trace: {trace}", "heapwright record makes one")
@@ -60,14 +60,19 @@ def need_trace(trace: Path) -> None:
         raise UsageError(f"the trace cannot be read: {trace}")
 
 
-def ask(kind: type[_Told], command: str, *words: str | Path) -> tuple[_Told, str]:
-    """Runs a sub-command of heapwright-trace that tells in JSON what it did.
+def ask(kind: type[_Answer], command: str, *words: str | Path) -> tuple[_Answer, str]:
+    """Runs a sub-command of heapwright-trace that prints JSON.
+
+    Args:
+        kind: the type of its answer.
+        command: the sub-command.
+        words: its arguments.
 
     Returns:
-        what it told, and a warning for people where it had one.
+        The answer, and a warning for the user, or an empty string.
 
     Raises:
-        HeapwrightError: it failed; its own line says why.
+        HeapwrightError: it failed; the message is its last line.
     """
     done = subprocess.run(
         [native_program("heapwright-trace"), command, *words],
@@ -76,18 +81,18 @@ def ask(kind: type[_Told], command: str, *words: str | Path) -> tuple[_Told, str
         errors="replace",
         check=False,
     )
-    said = done.stderr.strip().splitlines()
-    line = said[-1].removeprefix("heapwright-trace: ") if said else ""
+    messages = done.stderr.strip().splitlines()
+    line = messages[-1].removeprefix("heapwright-trace: ") if messages else ""
     if done.returncode:
         raise HeapwrightError(line or f"heapwright-trace {command} ended with status {done.returncode}")
     return msgspec.json.decode(done.stdout, type=kind), line
 
 
 def pack(raw: Path, trace: Path) -> tuple[Packed, str]:
-    """Packs a trace of any form; whole under its name, or not there.
+    """Packs a trace of any form. The packed file is complete, or it does not exist.
 
     Returns:
-        what it holds, and a warning where something was lost.
+        Its counts, and a warning if something was lost, or an empty string.
     """
     need_trace(raw)
     return ask(Packed, "pack", raw, trace)

@@ -1,9 +1,9 @@
-"""Recording a command: the recorder preloaded into it and its children, and what they leave packed into traces.
+"""Records a command: preloads the recorder into it and its children, and packs their raw files into traces.
 
-Each process writes a raw file PID-K.raw into a folder beside the trace to be (K counts what one process executed in
-turn). When the command has ended they are packed: the process with the most events becomes the trace asked for, all
-others go into one folder beside it (`others_folder`). The folder of raw files goes when everything is packed, and not
-before: whatever happens, `recover` makes traces of it.
+Each process writes a raw file PID-K.raw into a folder beside the future trace. K counts the programs that one process
+executes one after the other. When the command has ended, its raw files are packed. The process with the most events
+becomes the requested trace; all others go into one folder beside it (`others_folder`). The folder of raw files is
+removed only when everything is packed. So if anything fails, `recover` can make traces of it.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _RAW_EXECUTABLE = slice(640, 640 + 1024)
 
 @dataclass(frozen=True)
 class Recorded:
-    """One process as recorded.
+    """One recorded process.
 
     Attributes:
         trace: its packed trace.
-        raw_bytes: what the recorder wrote of it.
+        raw_bytes: size of the file that the recorder wrote.
         pid, parent: process ids.
-        executable: the program, or empty where that is not known.
-        packed: what is in the trace.
-        warning: what was lost, or empty.
+        executable: the program, or empty if unknown.
+        packed: counts of the trace.
+        warning: one line about lost events, or empty.
     """
 
     trace: Path
@@ -67,12 +67,12 @@ class Recorded:
 
 @dataclass
 class Recording:
-    """What became of a command.
+    """A recorded command.
 
     Attributes:
         status: its exit status (128 + signal).
-        processes: the busiest first.
-        failure: of a workload, why the run does not count, or empty.
+        processes: those with the most events first.
+        failure: why the run of a workload does not count, or empty.
     """
 
     status: int
@@ -81,10 +81,10 @@ class Recording:
 
 
 def recorder() -> Path:
-    """The library to preload.
+    """Returns the path of the recorder, a library to preload.
 
     Raises:
-        HeapwrightError: it is not installed, or lies where LD_PRELOAD cannot name it.
+        HeapwrightError: it is not installed, or LD_PRELOAD cannot name its path.
     """
     path = library_folder() / "libheapwright-record.so"
     if not path.is_file():
@@ -97,7 +97,14 @@ def recorder() -> Path:
 
 
 def environment(folder: Path, allocator: Allocator | None, children: bool, base: Mapping[str, str]) -> dict[str, str]:
-    """The variables that record a program into a folder, on top of an allocator if one is given."""
+    """Returns the environment that records a program.
+
+    Args:
+        folder: where the recorder writes raw files.
+        allocator: preloaded behind the recorder; None for the malloc that the program has.
+        children: record child processes too.
+        base: the environment to start from.
+    """
     env = {key: value for key, value in base.items() if key != "HEAPWRIGHT_RECORD_PARENT"}
     if allocator is not None:
         env |= allocator.environment(env)
@@ -109,7 +116,7 @@ def environment(folder: Path, allocator: Allocator | None, children: bool, base:
 
 
 def others_folder(trace: Path) -> Path:
-    """Where the traces of all processes but the busiest go: `prog.processes` for `prog.hwt`."""
+    """Returns the folder for traces of all processes except the busiest: `prog.processes` for `prog.hwt`."""
     return trace.with_name(f"{trace.name.removesuffix('.hwt')}.processes")
 
 
@@ -117,20 +124,20 @@ def check_target(trace: Path, force: bool) -> None:
     """Fails with one clear line unless a trace, and a folder for other processes, can be written there.
 
     Raises:
-        UsageError: one exists or is of another kind, or their folder is not there or cannot be written to.
+        UsageError: one of them exists or is of another kind, or the folder above is missing or not writable.
     """
     if trace.is_dir():
         raise UsageError(f"{trace} is a directory", "name a file: -o prog.hwt")
     others = others_folder(trace)
     if others.exists() and not others.is_dir():
-        raise UsageError(f"{others} is to be a folder, and is a file", "name another trace with -o")
+        raise UsageError(f"the folder {others} cannot be made: it is a file", "name another trace with -o")
     for path in (trace, others):
         if path.exists() and not force:
             raise UsageError(f"{path} exists already", "--force overwrites it")
     if not trace.parent.is_dir():
         raise UsageError(f"no such directory: {trace.parent}")
     if not os.access(trace.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"nothing can be written to {trace.parent}")
+        raise UsageError(f"the folder {trace.parent} is not writable")
 
 
 def record(
@@ -145,14 +152,15 @@ def record(
 
     Args:
         command: run as it is, with our stdin, stdout and stderr.
-        trace: where the trace of its busiest process goes.
-        allocator: recorded on top of this one; None is whatever malloc it has.
-        children: record its children, too.
+        trace: the file for the trace of its busiest process.
+        allocator: run the command on this one; None for the malloc that it has.
+        children: record its children too.
         force: overwrite an existing trace.
-        stdin: a file that it reads in place of our stdin.
+        stdin: a file that it reads instead of our stdin.
 
     Raises:
-        HeapwrightError: it could not be started, was not recorded, or could not be packed; the hint says what is left.
+        HeapwrightError: it could not be started or recorded, or its raw files could not be packed; the hint names the
+            files that are left.
     """
 
     def run(folder: Path) -> tuple[int, str]:
@@ -171,10 +179,21 @@ def record_workload(
     children: bool = True,
     force: bool = False,
 ) -> Recording:
-    """Runs one input of a workload and records it; a server is started, loaded and stopped.
+    """Runs one input of a workload and records it. A server is started, loaded and stopped.
 
-    The other arguments and what is raised are those of `record`. The status is 0 where the run succeeded by the
-    workload's own terms: a server that was stopped by its signal has not failed.
+    The status of the result is 0 if the run succeeded by the rules of the workload: a server that its signal
+    stopped has not failed.
+
+    Args:
+        executor: runs the workload.
+        input_: the input to run.
+        trace: the file for the trace of its busiest process.
+        allocator: run the program on this one; None for the malloc that it has.
+        children: record its children too.
+        force: overwrite an existing trace.
+
+    Raises:
+        HeapwrightError: as `record` does.
     """
 
     def run(folder: Path) -> tuple[int, str]:
@@ -187,10 +206,17 @@ def record_workload(
 def run_recorded(
     executor: Executor, input_: Input, folder: Path, allocator: Allocator | None = None, children: bool = True
 ) -> Outcome:
-    """One run of a workload's input that leaves raw files in a folder. See `Executor.run`.
+    """Runs an input of a workload once and leaves raw files in a folder. See `Executor.run`.
 
-    A server is started by a shell of ours, and the meter stands between us and any program. So the recorder is switched
-    on by one more shell, for the program that this one becomes.
+    A shell of ours starts a server, and the meter starts any program. These must not be recorded. So one more shell
+    switches the recorder on and then becomes the program.
+
+    Args:
+        executor: runs the workload.
+        input_: the input to run.
+        folder: for the raw files.
+        allocator: run the program on this one; None for the malloc that it has.
+        children: record its children too.
     """
     workload = executor.workload
     env = environment(folder, allocator, True, {**os.environ, **workload.file.env, **input_.env})
@@ -203,7 +229,7 @@ def run_recorded(
 
 
 def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tuple[int, str]]) -> Recording:
-    """Lets `run` fill a folder with raw files and packs them; the status and failure that it returns are passed on."""
+    """Calls `run(folder)`, which fills a folder with raw files and returns status and failure; packs the files."""
     check_target(trace, force)
     barrier = find_barrier(program)
     if barrier is not None and barrier.certain:
@@ -221,21 +247,27 @@ def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tupl
 
 
 def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> list[Recorded]:
-    """Packs what is in a folder of raw files, and removes it.
+    """Packs the raw files of a folder and removes the folder.
 
     Args:
-        program: what was recorded, for the reason why nothing was.
-        status: the program's exit status; that of the error, where nothing was recorded.
+        folder: of the raw files.
+        trace: the file for the trace of the busiest process.
+        program: the recorded program, to explain why nothing was recorded.
+        status: its exit status, which the error gets if nothing was recorded.
+
+    Returns:
+        The processes, those with the most events first.
 
     Raises:
-        HeapwrightError: no process allocated anything, and nothing is left; or a file could not be packed, and all raw
-            files are left.
+        HeapwrightError: no process allocated anything, and the folder is removed; or a file could not be packed, and
+            all raw files are left.
     """
     raws = sorted(folder.glob("*.raw"))
     own = _with_own_malloc(program)
     if not raws:
         raise UsageError(
-            f"there are no recordings in {folder}", f"it is called .TRACE.*{SUFFIX}, beside the trace to be"
+            f"there are no recordings in {folder}",
+            f"the folder of a recording is called .TRACE.*{SUFFIX}, beside the future trace",
         )
     try:
         drafts = [(raw, *pack(raw, raw.with_suffix(".hwt"))) for raw in raws]
@@ -244,7 +276,7 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
         result = [] if empty else _place_all(drafts, trace)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         what = error.message if isinstance(error, HeapwrightError) else str(error) or "interrupted"
-        how = f"what was recorded is kept: heapwright record --recover {folder} -o {trace}"
+        how = f"the raw files are kept; to try again: heapwright record --recover {folder} -o {trace}"
         raise HeapwrightError(f"the recordings could not be packed: {what}", how) from None
     shutil.rmtree(folder, ignore_errors=True)
     if empty:
@@ -253,13 +285,13 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
 
 
 def _with_own_malloc(program: str) -> str:
-    """The real path of a program with a malloc of its own, of which only the start-up is recorded; else empty."""
+    """Returns the real path of a program with its own malloc, of which only the start-up is recorded; else empty."""
     found = read_program(program)
     return str(found.path.resolve()) if found is not None and found.own_malloc else ""
 
 
 def nothing_recorded(program: str, status: int = 0) -> HeapwrightError:
-    """Why nothing was recorded of a program that ran, as an error with its exit status, or 1."""
+    """Returns the error that explains why nothing was recorded of a program that ran; it has its exit status, or 1."""
     barrier = find_barrier(program)
     if barrier is not None:
         why, hint = barrier.reason, barrier.instead
@@ -272,12 +304,16 @@ def nothing_recorded(program: str, status: int = 0) -> HeapwrightError:
 def _run(command: Sequence[str], env: Mapping[str, str], stdin: IO[bytes] | None) -> int:
     """Runs a command to its end; returns its exit status.
 
-    Ctrl-C reaches it from the terminal, TERM and HUP from us; it makes of them what it likes.
+    Ctrl-C reaches the command from the terminal. SIGTERM and SIGHUP are passed on to it. The command
+    decides how it reacts.
 
     Args:
+        command: its words.
+        env: its environment.
         stdin: None for our own.
     """
-    # Signals that come before the command is there are kept for it: in no moment can one end us and leave it running.
+    # Keep signals that come before the command has started, and send them then. So no signal can end us and leave the
+    # command running.
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -312,9 +348,9 @@ def _executable(raw: Path) -> str:
 
 
 def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[Recorded]:
-    """Puts packed traces under their names: the first as `trace`, the others into its folder.
+    """Renames packed traces: the first to `trace`, the others into its folder.
 
-    Traces of processes that an older recording left in the folder are removed.
+    Removes traces that an older recording has left in the folder.
     """
     others = others_folder(trace)
     for old in others.glob("*.hwt"):
@@ -329,7 +365,7 @@ def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[
 
 
 def _place(raw: Path, packed: Packed, warning: str, name: Path) -> Recorded:
-    """Puts a packed trace under its name."""
+    """Renames a packed trace and returns its process."""
     pid, parent = _RAW_START.unpack_from(_start(raw))[5:7]
     raw_bytes, executable = raw.stat().st_size, _executable(raw)
     raw.with_suffix(".hwt").replace(name)

@@ -1,11 +1,11 @@
-"""ReplaySearch a trace: made ready once, played as often as wanted, under any allocator, like any other command.
+"""Replays a trace: makes it ready once, and plays it under any allocator as often as needed, like any other command.
 
     with make_ready(Path("prog.hwt")) as ready:
         run = replay_once(ready, MeterOptions(), environment(allocator, settings, os.environ))
 
-`make_ready` writes the trace as flat operations (native/replay/ops.h) into a file that every replay reads in fixed
-windows; so a search that replays a trace a thousand times decodes it once, and no decoding is in what is measured.
-For study code `workload(ready)` is a Workload whose command replays.
+`make_ready` writes the trace as flat operations (native/replay/ops.h) into a file, which each replay reads in chunks of
+32 KiB. So a search that replays a trace a thousand times decodes it once, and no measurement includes the decoding.
+`workload(ready)` is a Workload whose command replays the trace.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 Touch = Literal["none", "page", "full"]
 
-# The runtime of C++, in which many allocators are written.
+# The runtime libraries of C++, which allocators written in C++ load.
 Library: TypeAlias = Literal["libstdc++.so.6", "libm.so.6", "libgcc_s.so.1"]
 RUNTIME: tuple[Library, ...] = get_args(Library)
 
 
 def runtime_of(executable: str) -> list[str]:
-    """Which of the libraries of RUNTIME a program loads; none where it is not there."""
+    """Returns the libraries of RUNTIME that a program loads; none if the program does not exist."""
     if not os.access(executable, os.R_OK):
         return []
     done = subprocess.run(["ldd", executable], capture_output=True, check=False, stdin=subprocess.DEVNULL)
@@ -48,16 +48,22 @@ def runtime_of(executable: str) -> list[str]:
     return [library for library in RUNTIME if library in known]
 
 
-class Plan(msgspec.Struct):
-    """What heapwright-trace says of a trace made ready. Bytes and seconds.
+class Operations(msgspec.Struct):
+    """Counts of an operations file, which heapwright-trace prints. Bytes and seconds.
 
     Attributes:
         events: calls of malloc and its kin that a replay makes.
-        epochs: how often all threads wait for each other.
-        dropped: events about objects that are not there; they are not replayed.
-        recorded_s: how long the recording took.
-        executable: the program recorded, or empty where that is not known.
-        libraries: of a modelled program, those of RUNTIME it has loaded.
+        threads: of the trace.
+        lanes: threads that exist at the same time, at most.
+        epochs: how often threads wait until all have finished an epoch.
+        own_slots, shared_slots: table entries for objects of one thread, and for objects that threads share.
+        dropped: events of objects that are not live; they are not replayed.
+        peak_live_bytes: the maximum of live bytes.
+        recorded_s: duration of the recording.
+        executable: the recorded program, or empty if unknown.
+        libraries: those of RUNTIME that a modelled program loads.
+        lost_bytes, lost_events: that could not be read of the trace.
+        cut_short: the trace has no proper end.
     """
 
     events: int
@@ -77,10 +83,10 @@ class Plan(msgspec.Struct):
 
 
 class Reading(msgspec.Struct, array_like=True):
-    """What a replay read of itself at one moment of the trace: all before it is done, and nothing after.
+    """Readings of a replay at one moment of the trace: all earlier operations are done, and no later one has begun.
 
     Attributes:
-        recorded_ns: recorded time since the reading before.
+        recorded_ns: recorded time since the previous reading.
         resident_bytes: resident memory.
         cpu_ns, wall_ns: CPU time of the process and time passed, since the first reading.
     """
@@ -92,12 +98,13 @@ class Reading(msgspec.Struct, array_like=True):
 
 
 class Report(msgspec.Struct):
-    """What a replay says of itself. Bytes and seconds.
+    """The report of a replay. Bytes and seconds.
 
     Attributes:
         events, events_expected: calls made, and calls in the trace.
-        own_rss_bytes: memory of the replayer's own tables: the same from before the first call to after the last.
-        readings: the first is before the first call, the last after the last.
+        threads: of the trace.
+        own_rss_bytes: memory of the replayer's own tables, which does not change during the replay.
+        readings: the first is before the first call, the last after the last call.
     """
 
     events: int
@@ -108,7 +115,7 @@ class Report(msgspec.Struct):
 
     @property
     def start_rss_bytes(self) -> int:
-        """Resident memory before the first call: own tables, program image, the allocator's start."""
+        """Resident memory before the first call: own tables, program image, and the allocator after its start."""
         return self.readings[0].resident_bytes
 
     @property
@@ -118,62 +125,65 @@ class Report(msgspec.Struct):
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds the calls took, without starting the process."""
+        """Seconds that the calls took, without the start of the process."""
         return self.readings[-1].wall_ns / 1e9
 
     @property
     def calls_cpu_s(self) -> float:
-        """CPU seconds of the calls, without starting the process."""
+        """CPU seconds of the calls, without the start of the process."""
         return self.readings[-1].cpu_ns / 1e9
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A trace made ready.
+    """A trace that is ready for replay.
 
     Attributes:
-        trace: where it came from.
-        operations: the file replays read.
-        warning: what was lost of the trace, for people, or empty.
+        trace: the file it came from.
+        file: the operations file, which replays read.
+        operations: counts of that file.
+        warning: one line about lost events, or empty.
     """
 
     trace: Path
-    operations: Path
-    plan: Plan
+    file: Path
+    operations: Operations
     warning: str
 
     @cached_property
     def libraries(self) -> list[str]:
-        """Of the libraries that allocators bring with them, those the program has anyway.
+        """The libraries that allocators may load and that the program loads anyway.
 
-        A replay loads them in any case, or it would take them for memory of the allocator.
+        Every replay loads them. Otherwise they would count as memory of the allocator.
         """
-        return [library for library in RUNTIME if library in self.plan.libraries] or runtime_of(self.plan.executable)
+        return [library for library in RUNTIME if library in self.operations.libraries] or runtime_of(
+            self.operations.executable
+        )
 
     @cached_property
     def own_cpu_s(self) -> float:
-        """CPU time a replay takes for itself: that of one in which no call is made and no memory touched."""
+        """CPU seconds of the replayer itself: those of a replay that makes no call and touches no memory."""
         with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
             report = Path(folder) / "report.json"
             words = [*command(self, report=report), "--dry"]
-            best = []
+            times = []
             for _ in range(3):
                 done = subprocess.run(words, capture_output=True, text=True, check=False)
                 if done.returncode:
                     raise HeapwrightError(done.stderr.strip().removeprefix("heapwright-replay: "))
-                best.append(_read_report(report).calls_cpu_s)
-        return min(best)
+                times.append(_read_report(report).calls_cpu_s)
+        return min(times)
 
     @cached_property
     def reference(self) -> list[Reading]:
-        """Readings of a replay as the program was recorded: on the malloc it has anyway, under the recorder.
+        """Readings of a replay under the conditions of the recording: on the default malloc, under the recorder.
 
         Raises:
-            HeapwrightError: it failed.
+            HeapwrightError: the replay failed.
         """
         from heapwright.trace import record
 
-        with tempfile.TemporaryDirectory(dir=self.operations.parent) as folder:
+        with tempfile.TemporaryDirectory(dir=self.file.parent) as folder:
             report = Path(folder) / "report.json"
             env = record.environment(Path(folder), None, False, os.environ)
             done = subprocess.run(command(self, report=report), env=env, capture_output=True, text=True, check=False)
@@ -182,13 +192,13 @@ class Ready:
             return _read_report(report).readings
 
     def mean_rss(self, report: Report) -> float:
-        """Resident memory of a replay in bytes, averaged over the time the program would have taken.
+        """Returns the resident memory of a replay in bytes, averaged over the time that the program would have taken.
 
-        The program took its recorded time, of which its calls of malloc under the recorder were a part that `reference`
-        tells. Under another allocator they take what they took in this replay, and all else stays.
+        The program took its recorded time. A part of it were calls of malloc under the recorder, which `reference`
+        measures. Under another allocator the calls take the time of this replay, and the rest is unchanged.
         """
         whole = self.reference[-1]
-        parallel = max(1.0, whole.cpu_ns / max(whole.wall_ns, 1))  # CPU time of several threads passes at once
+        parallel = max(1.0, whole.cpu_ns / max(whole.wall_ns, 1))  # several threads spend CPU time at once
         weighted = total = 0.0
         for number, reading in enumerate(report.readings[1:], 1):
             spent = (self.reference[number].cpu_ns - self.reference[number - 1].cpu_ns) / parallel
@@ -201,10 +211,11 @@ class Ready:
 
 @dataclass(frozen=True)
 class Replayed:
-    """One replay: as it was metered, and as it tells itself.
+    """One replay.
 
     Attributes:
-        report: None if it did not come to its end.
+        run: as the meter measured it.
+        report: its own report; None if it did not finish.
         mean_rss_bytes: Ready.mean_rss.
     """
 
@@ -214,23 +225,28 @@ class Replayed:
 
     @property
     def failure(self) -> str:
-        """Why it does not count, or empty."""
+        """Why the replay does not count, or empty."""
         from heapwright.workload.execute import ending
 
         if self.run.timed_out:
             return "timed out"
         if self.run.exit_code:
-            said = self.run.stderr_tail.strip().splitlines()[-1:]
-            return said[0].removeprefix("heapwright-replay: ") if said else ending(self.run.exit_code)
-        return "" if self.report else "it left no report"
+            last_line = self.run.stderr_tail.strip().splitlines()[-1:]
+            return last_line[0].removeprefix("heapwright-replay: ") if last_line else ending(self.run.exit_code)
+        return "" if self.report else "the replay wrote no report"
 
     def metrics(self, own_cpu_s: float = 0.0) -> dict[str, float | None]:
-        """The meter's figures as those of the program's allocations: own memory and own CPU time are taken off, and
-        mean resident memory is over the program's time, not over the replay's own.
+        """Returns the metrics of the program's allocations, from the figures of the meter.
+
+        The memory and the CPU time of the replayer are subtracted. Mean resident memory is over the time of the
+        program, not over that of the replay.
 
         Proportional memory (PSS) is taken from resident memory. A replay is one process, and the pages of its heap are
         private to it. So a setting changes both by the same number of bytes, and only such differences are used.
         Resident memory is exact here, while a replay is too short for more than a few readings of PSS.
+
+        Args:
+            own_cpu_s: CPU seconds of the replayer (Ready.own_cpu_s).
         """
         found = dict(self.run.metrics)
         if self.report is None:
@@ -247,43 +263,53 @@ class Replayed:
 
 @contextmanager
 def make_ready(trace: Path, folder: Path | None = None) -> Iterator[Ready]:
-    """Makes a trace ready for replays; its file of operations (8 bytes an event) goes when the block ends.
+    """Makes a trace ready for replays. Its operations file, 8 bytes per event, is removed when the block ends.
 
     Args:
-        folder: where to put it; default: the system's place for temporary files.
+        trace: in any form.
+        folder: for the operations file; by default the folder for temporary files.
 
     Raises:
-        HeapwrightError: the trace cannot be read, the file not written.
+        HeapwrightError: the trace cannot be read, or the file cannot be written.
     """
     need_trace(trace)
     with tempfile.TemporaryDirectory(prefix="heapwright-", dir=folder) as name:
-        operations = Path(name) / "operations"
-        plan, warning = ask(Plan, "expand", trace, operations)
-        if not plan.events:
+        file = Path(name) / "operations"
+        operations, warning = ask(Operations, "expand", trace, file)
+        if not operations.events:
             raise HeapwrightError(f"{trace}: there is nothing to replay in it", "is the program statically linked?")
-        yield Ready(trace, operations, plan, warning)
+        yield Ready(trace, file, operations, warning)
 
 
 def command(ready: Ready, touch: Touch = "page", report: Path | None = None) -> list[str]:
-    """The words that replay."""
-    words = [str(native_program("heapwright-replay")), str(ready.operations), "--touch", touch]
+    """Returns the command line of a replay.
+
+    Args:
+        ready: the trace.
+        touch: which bytes of blocks the replay writes to: none, one per page, or all.
+        report: the file for its report; None for no report.
+    """
+    words = [str(native_program("heapwright-replay")), str(ready.file), "--touch", touch]
     return [*words, "--report", str(report)] if report else words
 
 
 def workload(ready: Ready, touch: Touch = "page") -> Workload:
-    """The replay as a workload: its output is the same every time, so it can be compared like any program's."""
+    """Returns the replay as a workload. Its output never changes, so it can be compared like that of any program."""
     from heapwright.workload.model import from_command
 
     return from_command(command(ready, touch))
 
 
 def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of a replay under an allocator with these settings.
+    """Returns the whole environment of a replay under an allocator.
 
-    A setting is a key of the allocator's parameter space, or else the name of an environment variable.
+    Args:
+        allocator: the one to replay on.
+        settings: keys of its parameter space, or names of environment variables, with their values.
+        base: the environment to start from.
 
     Raises:
-        UsageError: neither, or it would not take effect as it stands.
+        UsageError: a setting is neither, or would not take effect.
     """
     from heapwright.allocators.user_settings import check_settings
 
@@ -310,10 +336,17 @@ def replay_once(
     touch: Touch = "page",
     stop: threading.Event | None = None,
 ) -> Replayed:
-    """One replay under the meter; `stop` ends it from another thread.
+    """Replays a trace once under the meter.
+
+    Args:
+        ready: the trace.
+        options: of the meter.
+        env: the whole environment, as `environment` returns it.
+        touch: which bytes of blocks the replay writes to: none, one per page, or all.
+        stop: ends the replay when another thread sets it.
 
     Raises:
-        HeapwrightError: it could not be run or measured at all.
+        HeapwrightError: the replay could not be run or measured.
         Stopped: `stop` was set.
     """
     from heapwright.measure.meter import run_metered
