@@ -82,7 +82,7 @@ def test_copying(browser: Any, proven_page: Path) -> None:
     )
     assert text.splitlines() == [
         "export GLIBC_TUNABLES=glibc.malloc.mmap_threshold=134217728",
-        "# taken back: unset GLIBC_TUNABLES",
+        "# to undo: unset GLIBC_TUNABLES",
     ]
     assert button.text == "Copied"
 

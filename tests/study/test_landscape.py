@@ -198,7 +198,7 @@ def test_the_report_shows_it_and_claims_nothing(axes: tuple[str, ...], sweeping:
     assert (view.picks, len(view.evaluations)) == ({}, len(sweep.landscape().places))
     write_report([view], tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
-    assert "Swept, not searched" in page
+    assert "A landscape: for inspection" in page
     assert "The landscape</h2>" in page
     assert "The search</h2>" not in page
     assert "autocorrelation of neighbours" in page

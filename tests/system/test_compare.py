@@ -197,7 +197,10 @@ def test_an_allocator_compared_with_itself(heapwright: Heapwright, program: Call
     [
         (["--allocators", "glibc,./no.so"], "no such allocator library: ./no.so"),
         (["--allocators", "glibcc"], "unknown allocator 'glibcc' (did you mean 'glibc'?)"),
-        (["--plot", "c.gif"], "--plot c.gif: what kind of picture is that? (name it .svg, .png or .pdf)"),
+        (
+            ["--plot", "c.gif"],
+            "--plot c.gif: unknown picture format '.gif' (use a name that ends in .svg, .png or .pdf)",
+        ),
         (["--metrics", "cpuu"], "unknown metric 'cpuu' (did you mean 'cpu'?)"),
     ],
 )

@@ -82,7 +82,7 @@ def test_killed_it_goes_on(heapwright: Heapwright, program: Callable[..., Path])
     assert log.read_text() == made
 
 
-KIND = "what kind of picture is that? (name it .svg, .png or .pdf)"
+KIND = "unknown picture format '.gif' (use a name that ends in .svg, .png or .pdf)"
 EXAMPLE = "(for example mmap_threshold=256:32M)"
 
 

@@ -102,7 +102,10 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, embedded=embedded)
     if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
-        raise UsageError(f"--plot {args.plot}: what kind of picture is that?", "name it .svg, .png or .pdf")
+        raise UsageError(
+            f"--plot {args.plot}: unknown picture format '{args.plot.suffix}'",
+            "use a name that ends in .svg, .png or .pdf",
+        )
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
     backend = least_intrusive_backend(options.backend, metrics, options.massif)

@@ -1,4 +1,4 @@
-"""The thing to paste, in the format of whatever starts the program. Every value is quoted for its format."""
+"""Prints a configuration as a shell script, systemd unit, Dockerfile and other formats, with values quoted for each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from heapwright.experiment.configuration import Config
 
 
 class _Shipped(NamedTuple):
+    """A configuration to print, with the tuned command, its directory (empty if unknown) and the claim."""
+
     config: Config
     command: list[str]
     claim: str
@@ -25,63 +27,69 @@ def _comment(claim: str) -> str:
     return f"# heapwright {__version__}: {' '.join(claim.split())}"
 
 
-def _env(what: _Shipped) -> str:
-    lines = [f"export {k}={shlex.quote(v)}" for k, v in what.config.env.items()]
-    undo = f"# taken back: unset {' '.join(what.config.env)}"
-    return "\n".join([_comment(what.claim), *lines, undo])
+def _env(shipped: _Shipped) -> str:
+    lines = [f"export {k}={shlex.quote(v)}" for k, v in shipped.config.env.items()]
+    undo = f"# to undo: unset {' '.join(shipped.config.env)}"
+    return "\n".join([_comment(shipped.claim), *lines, undo])
 
 
 def _enter(cwd: str) -> list[str]:
-    """The line of a script that goes to the directory the command was tuned in; none where that is not known.
+    """Return the line of a script that enters the directory of the tuned command; none if it is not known.
 
-    Words of the command may be relative to it. In a container or on another machine it may be missing.
+    Words of the command may be relative to that directory. In a container or on another machine it may be missing;
+    then the script stays where it is.
     """
-    where = shlex.quote(cwd)
-    return [f"[ ! -d {where} ] || cd {where} || exit"] if cwd else []
+    directory = shlex.quote(cwd)
+    return [f"[ ! -d {directory} ] || cd {directory} || exit"] if cwd else []
 
 
-def _shell(what: _Shipped) -> str:
-    """A wrapper script. Other settings that stand in a joined variable stay; ours come last and win.
+def _shell(shipped: _Shipped) -> str:
+    """Return a wrapper script for any command.
 
-    Alone it runs the tuned command, in the directory where that was tuned.
+    Without arguments the script runs the tuned command in its directory. A variable that joins several settings keeps
+    the user's; ours come last, so they take precedence.
     """
     joined = joined_variables()
-    lines = ["#!/bin/sh", _comment(what.claim), "# Use: this-script COMMAND ARGS...; alone it runs the tuned command."]
-    for key, value in what.config.env.items():
+    lines = [
+        "#!/bin/sh",
+        _comment(shipped.claim),
+        "# Usage: this-script COMMAND ARGS...; without arguments it runs the tuned command.",
+    ]
+    for key, value in shipped.config.env.items():
         if key in joined:
             lines.append(f'{key}="${{{key}:+${key}{joined[key]}}}"{shlex.quote(value)}')
-        elif key == "LD_PRELOAD":  # the first library wins
+        elif key == "LD_PRELOAD":  # the first library takes precedence
             lines.append(f'{key}={shlex.quote(value)}"${{{key}:+:${key}}}"')
         else:
             lines.append(f"{key}={shlex.quote(value)}")
         lines.append(f"export {key}")
-    command = shlex.join(what.command) if what.command else "true"
-    lines.append(f"[ $# -gt 0 ] || {{ {''.join(f'{line}; ' for line in _enter(what.cwd))}set -- {command}; }}")
+    command = shlex.join(shipped.command) if shipped.command else "true"
+    lines.append(f"[ $# -gt 0 ] || {{ {''.join(f'{line}; ' for line in _enter(shipped.cwd))}set -- {command}; }}")
     lines.append('exec "$@"')
     return "\n".join(lines)
 
 
 def systemd_quote(text: str) -> str:
-    """A word in double quotes for a unit file: backslash and quote escaped, % doubled (systemd.syntax(7)).
+    """Return a word in double quotes for a unit file (systemd.syntax(7)).
 
-    Control characters too: systemd ends a line at a carriage return as well.
+    Backslashes, quotes and control characters are escaped, % is doubled. systemd ends a line at a carriage return too.
     """
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     escaped = re.sub("[\x00-\x1f\x7f]", lambda m: "\\n" if m[0] == "\n" else f"\\x{ord(m[0]):02x}", escaped)
     return f'"{escaped}"'
 
 
-def _systemd(what: _Shipped) -> str:
-    lines = [f"Environment={systemd_quote(f'{k}={v}')}" for k, v in what.config.env.items()]
+def _systemd(shipped: _Shipped) -> str:
+    lines = [f"Environment={systemd_quote(f'{k}={v}')}" for k, v in shipped.config.env.items()]
     head = "# /etc/systemd/system/NAME.service.d/heapwright.conf; then: systemctl daemon-reload"
-    return "\n".join([_comment(what.claim), head, "[Service]", *lines])
+    return "\n".join([_comment(shipped.claim), head, "[Service]", *lines])
 
 
 def docker_quote(text: str) -> str:
-    """A value in double quotes for a Dockerfile's ENV: backslash, quote and $ escaped.
+    """Return a value in double quotes for a Dockerfile's ENV, with backslashes, quotes and $ escaped.
 
     Raises:
-        HeapwrightError: it holds a line break, which no escape can stand for and which would end the instruction.
+        HeapwrightError: the value has a line break, which ends an instruction and which a Dockerfile cannot escape.
     """
     if len(text.splitlines()) > 1 or text != text.rstrip("\r\n"):
         raise HeapwrightError("a Dockerfile cannot hold a value with a line break", "choose another --format")
@@ -89,22 +97,24 @@ def docker_quote(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _docker(what: _Shipped) -> str:
-    return "\n".join([_comment(what.claim), *(f"ENV {k}={docker_quote(v)}" for k, v in what.config.env.items())])
+def _docker(shipped: _Shipped) -> str:
+    return "\n".join([_comment(shipped.claim), *(f"ENV {k}={docker_quote(v)}" for k, v in shipped.config.env.items())])
 
 
-def _slurm(what: _Shipped) -> str:
-    exports = [f"export {k}={shlex.quote(v)}" for k, v in what.config.env.items()]
-    run = f"srun --export=ALL {shlex.join(what.command) or 'COMMAND'}"
-    return "\n".join(["#!/bin/bash", "#SBATCH --export=ALL", _comment(what.claim), *exports, *_enter(what.cwd), run])
+def _slurm(shipped: _Shipped) -> str:
+    exports = [f"export {k}={shlex.quote(v)}" for k, v in shipped.config.env.items()]
+    run = f"srun --export=ALL {shlex.join(shipped.command) or 'COMMAND'}"
+    return "\n".join(
+        ["#!/bin/bash", "#SBATCH --export=ALL", _comment(shipped.claim), *exports, *_enter(shipped.cwd), run]
+    )
 
 
-def _json(what: _Shipped) -> str:
+def _json(shipped: _Shipped) -> str:
     value = {
-        "allocator": what.config.allocator,
-        "settings": what.config.settings,
-        "env": what.config.env,
-        "claim": what.claim,
+        "allocator": shipped.config.allocator,
+        "settings": shipped.config.settings,
+        "env": shipped.config.env,
+        "claim": shipped.claim,
     }
     return json.dumps({"schema_version": 1, **value}, indent=1)
 
@@ -120,10 +130,14 @@ FORMATS: dict[str, Callable[[_Shipped], str]] = {
 
 
 def render(config: Config, fmt: str, command: list[str], claim: str, cwd: str = "") -> str:
-    """A configuration in one of `FORMATS`; for a default with nothing to set a comment that says to keep it.
+    """Return a configuration in one of `FORMATS`; for a default without settings, a comment that says to keep it.
 
     Args:
-        cwd: the directory that the command was tuned in; empty where that is not known.
+        config: the configuration.
+        fmt: a key of `FORMATS`.
+        command: the tuned command.
+        claim: the sentence to print as a comment.
+        cwd: the directory of the tuned command; empty if it is not known.
     """
     if config.is_default and not config.env and fmt not in ("json", "shell", "slurm"):
         return f"{_comment(claim)}\n# Nothing to set: keep the default."

@@ -1,8 +1,8 @@
-"""The benchmark suite as figures, after those of the papers: cost, memory, run time and speed-up against threads.
+"""Draws the results of the benchmark suite as the papers do: cost, memory, run time and speed-up over threads.
 
-An allocator has the same colour and marker in all of them; the same library in another environment (`-nothp`) has the
-colour of its allocator, a hollow marker and a dashed line. Legends stand outside. Points are medians, their bars go
-from the least to the most of the rounds; points of one thread count are set a little apart.
+An allocator has the same colour and marker in all figures. The same library in another environment (`-nothp`) has the
+colour of its allocator, a hollow marker and a dashed line. Points are medians. Their bars go from the minimum to the
+maximum of the rounds. Points of one thread count are drawn slightly apart, so that their bars do not overlap.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Point = tuple[float, float, float, float]  # x, median, least, most
+Point = tuple[float, float, float, float]  # x, median, minimum, maximum
 
-# Observation apart also by who sees few colours: neighbours differ in lightness, and the marker tells the rest.
+# Neighbouring colours differ in lightness, for readers who are colour-blind; markers tell apart the others.
 _COLOURS = (
     "#222222",
     "#0072b2",
@@ -44,19 +44,19 @@ _COLOURS = (
 _MARKERS = "os^DvPX*<>phd"
 _UNIT = {"s": (1e3, "ms"), "bytes": (1 / (1 << 20), "MiB")}
 _AXIS = {
-    "ns_per_pair": "CPU time per malloc/free pair, less the void's [ns]",
-    "cycles_per_pair": "cycles per malloc/free pair, less the void's",
+    "ns_per_pair": "CPU time per malloc/free pair, minus the void allocator's [ns]",
+    "cycles_per_pair": "cycles per malloc/free pair, minus the void allocator's",
     "overhead": "peak RSS / live bytes",
     "wall_s": "run time [ms]",
-    "rss_bytes": "RSS at the end, nothing live [MiB]",
+    "rss_bytes": "RSS at the end, when no block is live [MiB]",
 }
 _SPEED_UPS = ("scalability", "cache-thrash", "cache-scratch")
 _THREADS = "threads"
 
 
-def _styles(found: Suite) -> dict[str, dict[str, Any]]:
-    """How each allocator is drawn."""
-    names = [a.name for a in found.allocators]
+def _styles(suite: Suite) -> dict[str, dict[str, Any]]:
+    """Return colour and marker of each allocator, and whether it is a variant of another."""
+    names = [a.name for a in suite.allocators]
     styles: dict[str, dict[str, Any]] = {}
     number = 0
     for name in names:
@@ -70,8 +70,15 @@ def _styles(found: Suite) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _new(found: Suite, title: str, x: str, y: str, bars: str = "least to most") -> tuple[Figure, Axes]:
-    """Empty axes; what the points and bars are, and the state of huge pages, stand at the top right."""
+def _new(suite: Suite, title: str, x: str, y: str, bars: str = "minimum to maximum") -> tuple[Figure, Axes]:
+    """Return an empty figure.
+
+    Args:
+        suite: gives the number of rounds and the state of huge pages, which the top right corner shows.
+        title: at the top left.
+        x, y: labels of the axes.
+        bars: what the error bars show; empty if there are none.
+    """
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -81,7 +88,7 @@ def _new(found: Suite, title: str, x: str, y: str, bars: str = "least to most") 
             "svg.hashsalt": "heapwright",
             "font.size": 10,
             "font.family": "sans-serif",
-            "text.parse_math": False,  # a name with two $ in it is a name
+            "text.parse_math": False,  # a name may have two $; that is not a formula
         }
     )
     from matplotlib.figure import Figure
@@ -89,8 +96,8 @@ def _new(found: Suite, title: str, x: str, y: str, bars: str = "least to most") 
     figure = Figure(figsize=(8.6, 4.6), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, loc="left", fontsize=11)
-    rounds = f"{found.rounds} round{'s' if found.rounds > 1 else ''}, bars: {bars}; " if bars else ""
-    axes.set_title(f"{rounds}THP {found.host['thp'] or 'n/a'}", loc="right", fontsize=8, color="#666")
+    rounds = f"{suite.rounds} round{'s' if suite.rounds > 1 else ''}, bars: {bars}; " if bars else ""
+    axes.set_title(f"{rounds}THP {suite.host['thp'] or 'n/a'}", loc="right", fontsize=8, color="#666")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(linewidth=0.4, color="#ccc")
@@ -99,8 +106,8 @@ def _new(found: Suite, title: str, x: str, y: str, bars: str = "least to most") 
     return figure, axes
 
 
-def _counted(axes: Axes, values: Sequence[float], label: Callable[[float], str] = lambda v: f"{v:g}") -> None:
-    """A logarithmic axis with a tick at each value that was measured, and room for points set apart."""
+def _log_x(axes: Axes, values: Sequence[float], label: Callable[[float], str] = lambda v: f"{v:g}") -> None:
+    """Set a logarithmic x axis with a tick at each measured value, and with room for points drawn apart."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     axes.set_xscale("log", base=2)
@@ -110,14 +117,21 @@ def _counted(axes: Axes, values: Sequence[float], label: Callable[[float], str] 
     axes.set_xlim(min(values) / 1.25, max(values) * 1.25)
 
 
-def _draw(axes: Axes, found: Suite, lines: dict[str, list[Point]], log: bool = False) -> None:
-    """One line an allocator."""
-    styles = _styles(found)
+def _draw(axes: Axes, suite: Suite, lines: dict[str, list[Point]], log: bool = False) -> None:
+    """Draw one line for each allocator.
+
+    Args:
+        axes: matplotlib's axes.
+        suite: gives the order of allocators.
+        lines: allocator → points.
+        log: use a logarithmic y axis if the values are far apart.
+    """
+    styles = _styles(suite)
     for number, (name, points) in enumerate(lines.items()):
         style = styles[name]
-        apart = 2 ** (0.16 * (number / max(1, len(lines) - 1) - 0.5))
+        shift = 2 ** (0.16 * (number / max(1, len(lines) - 1) - 0.5))
         axes.errorbar(
-            [x * apart for x, *_ in points],
+            [x * shift for x, *_ in points],
             [median for _, median, _, _ in points],
             yerr=[[m - low for _, m, low, _ in points], [high - m for _, m, _, high in points]],
             color=style["colour"],
@@ -135,7 +149,7 @@ def _draw(axes: Axes, found: Suite, lines: dict[str, list[Point]], log: bool = F
 
 
 def _readable_log(axes: Axes, values: Sequence[float]) -> None:
-    """A logarithmic y axis where values lie far apart (else one slow allocator hides the others)."""
+    """Set a logarithmic y axis if values differ by a factor of four; else one slow allocator would hide the others."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = min(values), max(values)
@@ -152,16 +166,16 @@ def _legend(figure: Figure) -> None:
     figure.legend(loc="outside right upper", fontsize=9, frameon=False)
 
 
-def _cells(found: Suite, benchmark: str, allocator: str) -> list[Cell]:
-    """An allocator's measured cells of a benchmark, by threads."""
-    cells = (found.cells[benchmark, allocator, count] for count in found.threads(benchmark))
+def _cells(suite: Suite, benchmark: str, allocator: str) -> list[Cell]:
+    """Return an allocator's measured cells of a benchmark, by number of threads."""
+    cells = (suite.cells[benchmark, allocator, count] for count in suite.threads(benchmark))
     return [cell for cell in cells if cell.measured]
 
 
-def _by_threads(found: Suite, benchmark: str, metric: str, scale: float = 1.0) -> dict[str, list[Point]]:
+def _by_threads(suite: Suite, benchmark: str, metric: str, scale: float = 1.0) -> dict[str, list[Point]]:
     lines: dict[str, list[Point]] = {}
-    for allocator in found.allocators:
-        for cell in _cells(found, benchmark, allocator.name):
+    for allocator in suite.allocators:
+        for cell in _cells(suite, benchmark, allocator.name):
             spread = cell.spread(metric)
             if spread:
                 median, low, high = (scale * v for v in spread)
@@ -173,29 +187,30 @@ def _unit(metric: str) -> tuple[float, str]:
     return _UNIT.get(metric.rpartition("_")[2], (1.0, ""))
 
 
-def against_threads(found: Suite, benchmark: Benchmark, metric: str) -> Figure | None:
-    """A metric against the number of threads; None where there is nothing to draw."""
+def against_threads(suite: Suite, benchmark: Benchmark, metric: str) -> Figure | None:
+    """Draw a metric over the number of threads; None if nothing was measured."""
     scale, unit = _unit(metric)
-    lines = _by_threads(found, benchmark.name, metric, scale)
+    lines = _by_threads(suite, benchmark.name, metric, scale)
     if not lines:
         return None
     label = _AXIS.get(metric, f"{metric.removesuffix('_bytes').replace('_', ' ')} [{unit}]")
-    figure, axes = _new(found, benchmark.name, _THREADS, label)
-    _counted(axes, found.threads(benchmark.name))
-    _draw(axes, found, lines, log=True)
+    figure, axes = _new(suite, benchmark.name, _THREADS, label)
+    _log_x(axes, suite.threads(benchmark.name))
+    _draw(axes, suite, lines, log=True)
     _legend(figure)
     return figure
 
 
-def speed_up(found: Suite, benchmark: str) -> Figure | None:
-    """Each allocator's time with the fewest threads / with so many; dotted: what this machine's cores allow.
+def speed_up(suite: Suite, benchmark: str) -> Figure | None:
+    """Draw the speed-up over the number of threads, with a dotted line for the ideal on this machine's cores.
 
-    scalability gives every thread the same work, so the ideal is 1 up to the number of cores; the others split theirs.
+    The speed-up is the time with the fewest threads divided by the time. The benchmark scalability gives every thread
+    the same work, so its ideal is 1 up to the number of cores. The others divide their work among the threads.
     """
-    counts = found.threads(benchmark)
+    counts = suite.threads(benchmark)
     lines: dict[str, list[Point]] = {}
-    for allocator in found.allocators:
-        cells = _cells(found, benchmark, allocator.name)
+    for allocator in suite.allocators:
+        cells = _cells(suite, benchmark, allocator.name)
         first = cells[0].medians.get("wall_s") if cells and cells[0].threads == counts[0] else None
         for cell in cells if first else []:
             spread = cell.spread("wall_s")
@@ -204,30 +219,32 @@ def speed_up(found: Suite, benchmark: str) -> Figure | None:
                 lines.setdefault(allocator.name, []).append((cell.threads, first / median, first / high, first / low))
     if not lines or len(counts) < 2:
         return None
-    figure, axes = _new(found, f"{benchmark}: speed-up", _THREADS, f"time with {counts[0]} / time with so many threads")
-    cores = found.host["cores"]
+    figure, axes = _new(
+        suite, f"{benchmark}: speed-up", _THREADS, f"time with {counts[0]} / time with this many threads"
+    )
+    cores = suite.host["cores"]
     ideal = [min(c, cores) / min(counts[0], cores) for c in counts]
     if benchmark == "scalability":
         ideal = [share * counts[0] / c for share, c in zip(ideal, counts, strict=True)]
     axes.plot(counts, ideal, ":", color="#888", label=f"ideal on {cores} cores")
-    _counted(axes, counts)
-    _draw(axes, found, lines)
+    _log_x(axes, counts)
+    _draw(axes, suite, lines)
     axes.set_ylim(bottom=0)
     _legend(figure)
     return figure
 
 
-def _iterations(found: Suite) -> list[Benchmark]:
-    return sorted((b for b in found.benchmarks if b.iterations), key=lambda b: b.iterations or 0)
+def _iterations(suite: Suite) -> list[Benchmark]:
+    return sorted((b for b in suite.benchmarks if b.iterations), key=lambda b: b.iterations or 0)
 
 
-def against_iterations(found: Suite, over_reference: bool) -> Figure | None:
-    """scalability's run time against iterations of each thread, or the speed-up over the reference."""
+def against_iterations(suite: Suite, over_reference: bool) -> Figure | None:
+    """Draw scalability's run time, or its speed-up over the reference allocator, over the iterations of each thread."""
     lines: dict[str, list[Point]] = {}
-    benchmarks = _iterations(found)
-    for allocator in found.allocators:
+    benchmarks = _iterations(suite)
+    for allocator in suite.allocators:
         for benchmark in benchmarks:
-            for cell in _cells(found, benchmark.name, allocator.name):
+            for cell in _cells(suite, benchmark.name, allocator.name):
                 x = float(benchmark.iterations or 0)
                 ratio, spread = cell.ratios.get("wall_s"), cell.spread("wall_s")
                 if over_reference and ratio:
@@ -235,30 +252,30 @@ def against_iterations(found: Suite, over_reference: bool) -> Figure | None:
                     high = 1 / ratio.low if ratio.low > 0 else 1 / ratio.value
                     lines.setdefault(allocator.name, []).append((x, 1 / ratio.value, low, high))
                 elif not over_reference and spread:
-                    median, least, most = (1e3 * v for v in spread)
-                    lines.setdefault(allocator.name, []).append((x, median, least, most))
+                    median, low, high = (1e3 * v for v in spread)
+                    lines.setdefault(allocator.name, []).append((x, median, low, high))
     if not lines:
         return None
-    count = found.threads(benchmarks[0].name)[0]
-    label = f"speed-up over {found.reference}" if over_reference else "run time [ms]"
-    bars = "95% intervals" if over_reference else "least to most"
+    count = suite.threads(benchmarks[0].name)[0]
+    label = f"speed-up over {suite.reference}" if over_reference else "run time [ms]"
+    bars = "95% intervals" if over_reference else "minimum to maximum"
     title = f"scalability, {count} thread{'s' if count > 1 else ''}"
-    figure, axes = _new(found, title, "iterations of each thread", label, bars)
-    _counted(axes, [float(b.iterations or 0) for b in benchmarks], lambda v: f"{v / 1e6:g} M")
-    _draw(axes, found, lines, log=not over_reference)
+    figure, axes = _new(suite, title, "iterations of each thread", label, bars)
+    _log_x(axes, [float(b.iterations or 0) for b in benchmarks], lambda v: f"{v / 1e6:g} M")
+    _draw(axes, suite, lines, log=not over_reference)
     if over_reference:
         medians = [m for points in lines.values() for _, m, _, _ in points]
-        axes.set_ylim(0, 1.25 * max(medians))  # a wild interval may leave the picture
+        axes.set_ylim(0, 1.25 * max(medians))  # a very wide interval may leave the picture
     _legend(figure)
     return figure
 
 
-def falls(found: Suite) -> Figure | None:
-    """phases: RSS after each fall, idle; crosses: what was live."""
+def falls(suite: Suite) -> Figure | None:
+    """Draw, for the benchmark phases, resident memory when idle after each fall; crosses are live bytes."""
     lines: dict[str, list[Point]] = {}
     live: list[tuple[int, float]] = []
-    for allocator in found.allocators:
-        for cell in _cells(found, "phases", allocator.name) if found.threads("phases") else []:
+    for allocator in suite.allocators:
+        for cell in _cells(suite, "phases", allocator.name) if suite.threads("phases") else []:
             keys = sorted(
                 k for k in cell.medians if k.startswith("fall") and k[4].isdigit() and k.endswith("_idle_rss_bytes")
             )
@@ -271,9 +288,9 @@ def falls(found: Suite) -> Figure | None:
                 live = [(int(k[4]), (cell.medians.get(f"{k[:5]}_live_bytes") or 0) / (1 << 20)) for k in keys]
     if not lines:
         return None
-    figure, axes = _new(found, "phases: memory kept after each fall, idle", "fall", "RSS [MiB]")
+    figure, axes = _new(suite, "phases: memory kept after each fall, idle", "fall", "RSS [MiB]")
     axes.plot([x for x, _ in live], [y for _, y in live], ":", color="#888", marker="x", label="live")
-    _draw(axes, found, lines, log=True)
+    _draw(axes, suite, lines, log=True)
     falls_seen = [x for x, _ in live]
     axes.set_xticks(falls_seen, [str(x) for x in falls_seen])
     axes.set_xlim(0.7, max(falls_seen) + 0.4)
@@ -281,26 +298,26 @@ def falls(found: Suite) -> Figure | None:
     return figure
 
 
-def whole(found: Suite) -> Figure | None:
-    """Geometric means over the suite: time against memory, one point an allocator."""
-    keys = {b.name: time_key(found, b) for b in found.benchmarks}
+def whole(suite: Suite) -> Figure | None:
+    """Draw memory over time as geometric means over the suite, one point for each allocator."""
+    keys = {b.name: time_key(suite, b) for b in suite.benchmarks}
     points = {
         o.allocator: (o.time, o.memory)
-        for o in overall(list(found.cells.values()), [a.name for a in found.allocators], keys)
+        for o in overall(list(suite.cells.values()), [a.name for a in suite.allocators], keys)
         if o.time is not None and o.memory is not None
     }
     if not points:
         return None
     figure, axes = _new(
-        found,
+        suite,
         "all benchmarks and threads, geometric means",
-        f"time, ratio to {found.reference} (left is faster)",
+        f"time, ratio to {suite.reference} (left is faster)",
         "memory, ratio (down is smaller)",
         bars="",
     )
     axes.axhline(1, color="#999", linewidth=0.8)
     axes.axvline(1, color="#999", linewidth=0.8)
-    styles = _styles(found)
+    styles = _styles(suite)
     for name, (x, y) in points.items():
         style = styles[name]
         fill = "white" if style["variant"] else style["colour"]
@@ -309,34 +326,38 @@ def whole(found: Suite) -> Figure | None:
     return figure
 
 
-def figures(found: Suite) -> dict[str, Figure]:
-    """File name without its ending → figure; only those there is something for."""
-    drawn: dict[str, Figure | None] = {"all": whole(found)}
-    for benchmark in found.benchmarks:
+def figures(suite: Suite) -> dict[str, Figure]:
+    """Return file name without suffix → figure, for everything that was measured."""
+    drawn: dict[str, Figure | None] = {"all": whole(suite)}
+    for benchmark in suite.benchmarks:
         name = benchmark.name
         if benchmark.iterations or benchmark.scope != "all":
             continue
         if benchmark.void:
-            drawn[f"{name}-cost"] = against_threads(found, benchmark, time_key(found, benchmark))
-            drawn[f"{name}-memory"] = against_threads(found, benchmark, "overhead")
+            drawn[f"{name}-cost"] = against_threads(suite, benchmark, time_key(suite, benchmark))
+            drawn[f"{name}-memory"] = against_threads(suite, benchmark, "overhead")
         else:
-            drawn[f"{name}-time"] = against_threads(found, benchmark, "wall_s")
+            drawn[f"{name}-time"] = against_threads(suite, benchmark, "wall_s")
         if name in _SPEED_UPS:
-            drawn[f"{name}-speedup"] = speed_up(found, name)
+            drawn[f"{name}-speedup"] = speed_up(suite, name)
         if benchmark.memory == "rss_bytes":
-            drawn[f"{name}-memory"] = against_threads(found, benchmark, "rss_bytes")
-    if _iterations(found):
-        drawn["scalability-iterations"] = against_iterations(found, over_reference=False)
-        drawn["scalability-iterations-speedup"] = against_iterations(found, over_reference=True)
-    drawn["phases-memory"] = falls(found)
+            drawn[f"{name}-memory"] = against_threads(suite, benchmark, "rss_bytes")
+    if _iterations(suite):
+        drawn["scalability-iterations"] = against_iterations(suite, over_reference=False)
+        drawn["scalability-iterations-speedup"] = against_iterations(suite, over_reference=True)
+    drawn["phases-memory"] = falls(suite)
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def write_plots(found: Suite, folder: Path) -> None:
-    """Writes every figure as SVG into a directory, which is made if need be; a file is whole or not there."""
+def write_plots(suite: Suite, folder: Path) -> None:
+    """Write every figure as SVG into `folder`, which is created if missing.
+
+    Raises:
+        OSError: a file cannot be written. It is then left as it was.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures(found).items():
+    for name, figure in figures(suite).items():
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-        text = re.sub(r"(\d\.\d\d)\d+", r"\1", buffer.getvalue())  # hundredths of a point are enough
+        text = re.sub(r"(\d\.\d\d)\d+", r"\1", buffer.getvalue())  # two decimals (points) are enough
         write_whole(folder / f"{name}.svg", text)

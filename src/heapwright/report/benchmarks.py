@@ -1,4 +1,4 @@
-"""The benchmark suite's results for a terminal, as Markdown, CSV and JSON."""
+"""Writes the results of the benchmark suite for a terminal, as Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from heapwright.metrics import show_bytes, show_seconds
 
 _MEANING = {
     "wall_s": "run time of the measured part",
-    "ns_per_pair": "CPU time per malloc/free pair, the void's taken off",
-    "cycles_per_pair": "CPU cycles per malloc/free pair, the void's taken off",
+    "ns_per_pair": "CPU time per malloc/free pair, minus the time of the void allocator",
+    "cycles_per_pair": "CPU cycles per malloc/free pair, minus the cycles of the void allocator",
     "overhead": "peak RSS / live bytes",
     "peak_rss_bytes": "peak RSS",
-    "rss_bytes": "RSS at the end, nothing live",
+    "rss_bytes": "RSS at the end, when no block is live",
     "fall_idle_rss_bytes": "RSS after the last fall, idle",
     "empty_rss_bytes": "RSS of an empty program",
 }
 
 
-def time_key(found: Suite, benchmark: Benchmark) -> str:
-    """Which metric tells how fast: cycles where they could be counted."""
+def time_key(suite: Suite, benchmark: Benchmark) -> str:
+    """Return the metric of speed of a benchmark: CPU cycles if they were counted in every cell, else time."""
     if benchmark.void:
-        own = [cell for cell in found.cells.values() if cell.benchmark is benchmark and cell.measured]
-        if own and all(cell.medians.get("cycles_per_pair") is not None for cell in own):
+        cells = [cell for cell in suite.cells.values() if cell.benchmark is benchmark and cell.measured]
+        if cells and all(cell.medians.get("cycles_per_pair") is not None for cell in cells):
             return "cycles_per_pair"
     return benchmark.time
 
 
 def show(metric: str, value: float | None) -> str:
-    """A value with its unit; n/a for what is not known."""
+    """Return a value of a metric with its unit; n/a for None."""
     if value is None:
         return "n/a"
     if metric.endswith("_bytes"):
@@ -52,7 +52,7 @@ def show(metric: str, value: float | None) -> str:
 
 
 def show_ratio(ratio: Ratio | None) -> str:
-    """'0.913 [0.905, 0.921]'; without brackets where one round gives no interval."""
+    """Return a ratio with its interval: '0.913 [0.905, 0.921]'; without one if there was a single round."""
     if ratio is None:
         return "n/a"
     if not math.isfinite(ratio.high):
@@ -61,55 +61,61 @@ def show_ratio(ratio: Ratio | None) -> str:
 
 
 def _digits(value: float) -> str:
-    """Never more than five characters: a wild interval must not make a wide table."""
+    """Return a ratio in at most five characters, so that an extreme interval does not widen the table."""
     if value >= 999.5:
         return ">999"
     return f"{value:.3f}" if value < 9.9995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
-def _times(count: int) -> str:
+def _threads(count: int) -> str:
     return f"{count} thread{'s' if count > 1 else ''}"
 
 
-def versions(found: Suite) -> str:
-    """'glibc 2.36, jemalloc 5.3.0-1'; n/a where a version cannot be told."""
-    return ", ".join(dict.fromkeys(f"{a.name} {a.version or 'n/a'}" for a in found.allocators))
+def versions(suite: Suite) -> str:
+    """Return the versions: 'glibc 2.36, jemalloc 5.3.0-1'; n/a for an unknown version."""
+    return ", ".join(dict.fromkeys(f"{a.name} {a.version or 'n/a'}" for a in suite.allocators))
 
 
-def caption(found: Suite) -> str:
-    """What the tables say and on what machine."""
-    host = found.host
+def caption(suite: Suite) -> str:
+    """Return the caption of all tables: what their figures are, the allocators' versions and the machine."""
+    host = suite.host
     return (
-        f"{found.rounds} interleaved round{'s' if found.rounds > 1 else ''}{', quick sizes' if found.quick else ''}. "
-        f"{found.reference}: medians; others: ratios to it with 95% intervals from the same rounds, below 1 is less. "
-        f"THP is {host['thp'] or 'n/a'} here; who asks for huge pages himself is shown without them too (-nothp). "
-        f"{versions(found)}. {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, {host['libc'] or 'n/a'}."
+        f"{suite.rounds} interleaved round{'s' if suite.rounds > 1 else ''}{', quick sizes' if suite.quick else ''}. "
+        f"{suite.reference}: medians; others: ratios to it with 95% intervals from the same rounds, below 1 is less. "
+        f"THP is {host['thp'] or 'n/a'} here; allocators that ask for huge pages are also measured without them"
+        f" (-nothp). "
+        f"{versions(suite)}. {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, {host['libc'] or 'n/a'}."
     )
 
 
-def heading(found: Suite, benchmark: Benchmark) -> str:
-    """'realistic: CPU time per … pair'; with the void's cost where it is taken off."""
-    time = _MEANING[time_key(found, benchmark)]
+def heading(suite: Suite, benchmark: Benchmark) -> str:
+    """Return the heading of a benchmark's table: its metrics of time and of memory."""
+    time = _MEANING[time_key(suite, benchmark)]
     return f"{benchmark.name}: {time}; memory: {_MEANING[benchmark.memory]}"
 
 
-def void_cost(found: Suite, benchmark: Benchmark) -> str:
-    """What the test itself costs, in the reference's runs; empty where nothing is taken off."""
+def void_cost(suite: Suite, benchmark: Benchmark) -> str:
+    """Return the cost of the benchmark itself, which is subtracted; empty if nothing is.
+
+    The void allocator does nothing, so its runs cost only the benchmark's own work.
+    """
     words = []
-    for count in found.threads(benchmark.name) if benchmark.void else []:
-        cell = found.cells[benchmark.name, found.reference, count]
+    for count in suite.threads(benchmark.name) if benchmark.void else []:
+        cell = suite.cells[benchmark.name, suite.reference, count]
         empty, share = cell.medians.get("void_ns_per_pair"), cell.medians.get("void_share")
         if empty is not None and share is not None:
-            words.append(f"{empty:.0f} ns a pair at {_times(count)} ({100 * share:.0f}% of {found.reference}'s whole)")
+            words.append(
+                f"{empty:.0f} ns a pair at {_threads(count)} ({100 * share:.0f}% of {suite.reference}'s total)"
+            )
     return f"void: {', '.join(words)}" if words else ""
 
 
-def _cell_text(found: Suite, cell: Cell, metric: str, short: bool) -> str:
+def _cell_text(suite: Suite, cell: Cell, metric: str, short: bool) -> str:
     if cell.failure:
         return "failed"
     if not cell.runs:
         return "n/a"
-    if cell.allocator == found.reference:
+    if cell.allocator == suite.reference:
         return show(metric, cell.medians.get(metric))
     ratio = cell.ratios.get(metric)
     if short and ratio:
@@ -117,44 +123,53 @@ def _cell_text(found: Suite, cell: Cell, metric: str, short: bool) -> str:
     return show_ratio(ratio)
 
 
-def rows_of(found: Suite, benchmark: Benchmark, short: bool = False) -> list[list[str]]:
-    """A benchmark's table: headings, then one row an allocator; `short` leaves memory's intervals out."""
-    counts = found.threads(benchmark.name)
-    time = time_key(found, benchmark)
-    rows = [["allocator", *map(_times, counts), *(f"{'mem' if short else 'memory'} {c}" for c in counts)]]
-    for allocator in found.allocators:
-        cells = [found.cells[benchmark.name, allocator.name, count] for count in counts]
-        times = [_cell_text(found, cell, time, False) for cell in cells]
-        rows.append([allocator.name, *times, *(_cell_text(found, c, benchmark.memory, short) for c in cells)])
+def rows_of(suite: Suite, benchmark: Benchmark, short: bool = False) -> list[list[str]]:
+    """Return a benchmark's table: headings, then one row for each allocator.
+
+    Args:
+        suite: the results.
+        benchmark: one of its benchmarks.
+        short: leave out the intervals of memory.
+    """
+    counts = suite.threads(benchmark.name)
+    time = time_key(suite, benchmark)
+    rows = [["allocator", *map(_threads, counts), *(f"{'mem' if short else 'memory'} {c}" for c in counts)]]
+    for allocator in suite.allocators:
+        cells = [suite.cells[benchmark.name, allocator.name, count] for count in counts]
+        times = [_cell_text(suite, cell, time, False) for cell in cells]
+        rows.append([allocator.name, *times, *(_cell_text(suite, c, benchmark.memory, short) for c in cells)])
     return rows
 
 
-def failures(found: Suite) -> list[str]:
-    """'realistic, hoard, 2 threads: killed by SIGSEGV', the same reason of several cells in one line."""
+def failures(suite: Suite) -> list[str]:
+    """Return lines such as 'realistic, hoard, 2 threads: killed by SIGSEGV'; cells with one reason share a line."""
     lines: dict[tuple[str, str, str], list[str]] = {}
-    for cell in [*found.cells.values(), *found.voids.values()]:
+    for cell in [*suite.cells.values(), *suite.voids.values()]:
         if cell.failure:
             key = (cell.benchmark.name, cell.allocator, cell.failure)
             lines.setdefault(key, []).append(str(cell.threads))
     return [
-        f"{benchmark}, {allocator}, {_times(int(counts[0])) if len(counts) == 1 else ', '.join(counts) + ' threads'}:"
+        f"{benchmark}, {allocator}, {_threads(int(counts[0])) if len(counts) == 1 else ', '.join(counts) + ' threads'}:"
         f" {why}"
         for (benchmark, allocator, why), counts in lines.items()
     ]
 
 
-def summary_rows(found: Suite) -> list[list[str]]:
-    """Geometric means over all cells, one row an allocator."""
-    keys = {b.name: time_key(found, b) for b in found.benchmarks}
+def summary_rows(suite: Suite) -> list[list[str]]:
+    """Return the geometric means over all cells: headings, then one row for each allocator."""
+    keys = {b.name: time_key(suite, b) for b in suite.benchmarks}
     rows = [["allocator", "time", "memory", "measured"]]
-    for whole in overall(list(found.cells.values()), [a.name for a in found.allocators], keys):
-        means = (f"{m:.3f}" if m is not None else "n/a" for m in (whole.time, whole.memory))
-        rows.append([whole.allocator, *means, f"{whole.measured} of {whole.of}"])
+    for mean in overall(list(suite.cells.values()), [a.name for a in suite.allocators], keys):
+        means = (f"{m:.3f}" if m is not None else "n/a" for m in (mean.time, mean.memory))
+        rows.append([mean.allocator, *means, f"{mean.measured} of {mean.of}"])
     return rows
 
 
 def columns(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Rows as aligned lines; columns that do not fit go below, the first one repeated."""
+    """Return rows as aligned lines of at most `width` columns.
+
+    Columns that do not fit become a second table below, which repeats the first column. A single column may be wider.
+    """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines: list[str] = []
     at = 1
@@ -172,23 +187,23 @@ def columns(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     return lines
 
 
-def text(found: Suite, width: int) -> str:
-    """All tables for a terminal of this width."""
+def text(suite: Suite, width: int) -> str:
+    """Return all tables for a terminal of this width."""
     import textwrap
 
     parts = []
-    for benchmark in found.benchmarks:
-        head = textwrap.wrap(heading(found, benchmark), width)
-        empty = void_cost(found, benchmark)
-        body = columns(rows_of(found, benchmark, short=True), width)
+    for benchmark in suite.benchmarks:
+        head = textwrap.wrap(heading(suite, benchmark), width)
+        empty = void_cost(suite, benchmark)
+        body = columns(rows_of(suite, benchmark, short=True), width)
         parts.append("\n".join([*head, *(textwrap.wrap(empty, width) if empty else []), *body]))
     parts.append(
-        "\n".join(["geometric means of the ratios, all benchmarks and threads", *columns(summary_rows(found), width)])
+        "\n".join(["geometric means of the ratios, all benchmarks and threads", *columns(summary_rows(suite), width)])
     )
-    broken = failures(found)
-    if broken:
-        parts.append("\n".join(["failed:", *(f"  {line}" for line in broken)]))
-    parts.append("\n".join(textwrap.wrap(caption(found), width)))
+    failed = failures(suite)
+    if failed:
+        parts.append("\n".join(["failed:", *(f"  {line}" for line in failed)]))
+    parts.append("\n".join(textwrap.wrap(caption(suite), width)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -197,30 +212,30 @@ def _markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
     return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
 
 
-def markdown(found: Suite, reproduce: Sequence[str]) -> str:
-    """All tables for a document, with the command that makes them again."""
-    lines = [f"    {shlex.join(reproduce)}", "", caption(found), ""]
-    if found.interrupted:
-        lines += ["Stopped before its end.", ""]
+def markdown(suite: Suite, reproduce: Sequence[str]) -> str:
+    """Return all tables for a document, with the command that makes them again."""
+    lines = [f"    {shlex.join(reproduce)}", "", caption(suite), ""]
+    if suite.interrupted:
+        lines += ["Interrupted before its end.", ""]
     lines += [
         "**Geometric means of the ratios, all benchmarks and threads**",
         "",
-        *_markdown_table(summary_rows(found)),
+        *_markdown_table(summary_rows(suite)),
     ]
-    for benchmark in found.benchmarks:
-        lines += ["", f"**{heading(found, benchmark)}**", ""]
-        empty = void_cost(found, benchmark)
+    for benchmark in suite.benchmarks:
+        lines += ["", f"**{heading(suite, benchmark)}**", ""]
+        empty = void_cost(suite, benchmark)
         lines += [f"{empty[0].upper()}{empty[1:]}.", ""] if empty else []
-        lines += _markdown_table(rows_of(found, benchmark))
-    broken = failures(found)
-    if broken:
-        lines += ["", "**Failed**", "", *(f"- {line}" for line in broken)]
+        lines += _markdown_table(rows_of(suite, benchmark))
+    failed = failures(suite)
+    if failed:
+        lines += ["", "**Failed**", "", *(f"- {line}" for line in failed)]
     return "\n".join(lines) + "\n"
 
 
-def csv_text(found: Suite) -> str:
-    """Every run, a line each; a cell that failed has a line with the reason."""
-    everything = [*found.cells.values(), *found.voids.values()]
+def csv_text(suite: Suite) -> str:
+    """Return one line for each run; a failed cell has a line with the reason."""
+    everything = [*suite.cells.values(), *suite.voids.values()]
     metrics = list(dict.fromkeys(key for cell in everything for run in cell.runs.values() for key in run))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -253,19 +268,25 @@ def _cell_json(cell: Cell) -> dict[str, Any]:
     }
 
 
-def suite_json(found: Suite, reproduce: Sequence[str], seed: int) -> dict[str, Any]:
-    """What `--json` writes: medians and ratios of each benchmark, allocator and number of threads."""
-    keys = {b.name: time_key(found, b) for b in found.benchmarks}
-    names = [a.name for a in found.allocators]
+def suite_json(suite: Suite, reproduce: Sequence[str], seed: int) -> dict[str, Any]:
+    """Return the document that `bench --json` writes.
+
+    Args:
+        suite: the results.
+        reproduce: the command line that makes them again.
+        seed: of the order of runs.
+    """
+    keys = {b.name: time_key(suite, b) for b in suite.benchmarks}
+    names = [a.name for a in suite.allocators]
     return {
-        "suite": found.name,
+        "suite": suite.name,
         "command": list(reproduce),
-        "host": found.host,
-        "quick": found.quick,
+        "host": suite.host,
+        "quick": suite.quick,
         "seed": seed,
-        "rounds": found.rounds,
-        "interrupted": found.interrupted,
-        "reference": found.reference,
+        "rounds": suite.rounds,
+        "interrupted": suite.interrupted,
+        "reference": suite.reference,
         "allocators": [
             {
                 "name": a.name,
@@ -274,9 +295,9 @@ def suite_json(found: Suite, reproduce: Sequence[str], seed: int) -> dict[str, A
                 "build_id": build_id(a.path) if a.path else None,
                 "env": a.env,
             }
-            for a in found.allocators
+            for a in suite.allocators
         ],
-        "results": [_cell_json(cell) for cell in found.cells.values()],
-        "void": [_cell_json(cell) for cell in found.voids.values()],
-        "geometric_means": [dataclasses.asdict(o) for o in overall(list(found.cells.values()), names, keys)],
+        "results": [_cell_json(cell) for cell in suite.cells.values()],
+        "void": [_cell_json(cell) for cell in suite.voids.values()],
+        "geometric_means": [dataclasses.asdict(o) for o in overall(list(suite.cells.values()), names, keys)],
     }

@@ -1,4 +1,4 @@
-"""A comparison as table, Markdown, CSV, JSON and picture."""
+"""Writes a comparison of allocators as a table, Markdown, CSV, JSON and a picture."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 
 
 def _ratio(row: Row, metric: str) -> str:
-    """'0.913 [0.905, 0.921]'; of a single round '0.913'."""
-    found = row.ratios.get(metric)
-    if found is None:
+    """Return a ratio with its interval: '0.913 [0.905, 0.921]'; '0.913' if there was one round."""
+    ratio = row.ratios.get(metric)
+    if ratio is None:
         return "n/a"
-    return f"{found.value:.3f}" + ("" if math.isnan(found.low) else f" [{found.low:.3f}, {found.high:.3f}]")
+    return f"{ratio.value:.3f}" + ("" if math.isnan(ratio.low) else f" [{ratio.low:.3f}, {ratio.high:.3f}]")
 
 
 def _label(row: Row) -> str:
-    """'jemalloc', 'default (libjemalloc.so.2)'."""
+    """Return the name of a row: 'jemalloc', 'default (libjemalloc.so.2)'."""
     return f"{row.allocator.name} ({row.malloc})" if row.malloc else row.allocator.name
 
 
-def _versions(found: Comparison) -> str:
-    """'glibc 2.36, jemalloc 5.3.0-1'; n/a where a version cannot be told."""
-    known = [row for row in found.rows if row.allocator.version or not row.malloc]
+def _versions(comparison: Comparison) -> str:
+    """Return the versions: 'glibc 2.36, jemalloc 5.3.0-1'; n/a for an unknown version."""
+    known = [row for row in comparison.rows if row.allocator.version or not row.malloc]
     names = (f"{row.malloc or row.allocator.name} {row.allocator.version or 'n/a'}" for row in known)
     return ", ".join(dict.fromkeys(names))
 
 
-def _cells(found: Comparison, metrics: Sequence[str]) -> list[list[str]]:
-    """Rows of text: the reference's medians, the others' ratios or why there are none."""
+def _cells(comparison: Comparison, metrics: Sequence[str]) -> list[list[str]]:
+    """Return rows of text: the medians of the reference, and the ratios of the others or their failure."""
     rows = []
-    for row in found.rows:
+    for row in comparison.rows:
         name = _label(row)
         if row.failure:
             rows.append([name, row.failure])
-        elif row is found.reference:
+        elif row is comparison.reference:
             medians = [METRICS[m].show(row.summary[m].median) if m in row.summary else "n/a" for m in metrics]
             rows.append([name, *medians])
         else:
@@ -57,64 +57,74 @@ def _cells(found: Comparison, metrics: Sequence[str]) -> list[list[str]]:
     return rows
 
 
-def _title(found: Comparison) -> str:
-    name, how = found.reference.allocator.name, f"{found.rounds} interleaved rounds"
-    what = "ratios to it with 95% intervals"
-    if found.rounds == 1:
-        how, what = "1 round", "ratios to it; one round has no interval"
+def _title(comparison: Comparison) -> str:
+    name, rounds = comparison.reference.allocator.name, f"{comparison.rounds} interleaved rounds"
+    ratios = "ratios to it with 95% intervals"
+    if comparison.rounds == 1:
+        rounds, ratios = "1 round", "ratios to it; one round has no interval"
     return (
-        f"{how}; {name}: medians; others: {what}, below 1 is less; THP {found.host['thp'] or 'n/a'}; {_versions(found)}"
+        f"{rounds}; {name}: medians; others: {ratios}, below 1 is less;"
+        f" THP {comparison.host['thp'] or 'n/a'}; {_versions(comparison)}"
     )
 
 
-def table(found: Comparison, metrics: Sequence[str]) -> Table:
-    """For a terminal."""
+def table(comparison: Comparison, metrics: Sequence[str]) -> Table:
+    """Return a table for a terminal; `metrics` are its columns."""
     from rich.table import Table
     from rich.text import Text
 
-    result = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), caption=_title(found), caption_justify="left")
+    result = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), caption=_title(comparison), caption_justify="left")
     result.add_column("allocator", no_wrap=True)
     for metric in metrics:
         result.add_column(METRICS[metric].short, justify="right", no_wrap=True)
-    for row, cells in zip(found.rows, _cells(found, metrics), strict=True):
-        if row.failure:  # why stands below: it may be long
+    for row, cells in zip(comparison.rows, _cells(comparison, metrics), strict=True):
+        if row.failure:  # `failures` gives the reason, which may be long
             cells = [cells[0], *["failed"] * len(metrics)]
         styles = ["", *(_style(row, m) for m in metrics)]
         result.add_row(*(Text(visible(cell), style=style) for cell, style in zip(cells, styles, strict=True)))
     return result
 
 
-def failures(found: Comparison) -> list[str]:
-    """'scudo: not loaded: ...', one for each that failed."""
-    return [f"{row.allocator.name}: {row.failure}" for row in found.rows if row.failure]
+def failures(comparison: Comparison) -> list[str]:
+    """Return one line for each allocator that failed: 'scudo: not loaded: ...'."""
+    return [f"{row.allocator.name}: {row.failure}" for row in comparison.rows if row.failure]
 
 
 def _style(row: Row, metric: str) -> str:
-    """Green and red where the interval leaves 1 out."""
+    """Return the style of a cell: green or red if the interval excludes 1."""
     if row.failure:
         return "yellow"
-    found = row.ratios.get(metric)
-    return "" if found is None else "green" if found.high < 1 else "red" if found.low > 1 else ""
+    ratio = row.ratios.get(metric)
+    return "" if ratio is None else "green" if ratio.high < 1 else "red" if ratio.low > 1 else ""
 
 
-def markdown(found: Comparison, metrics: Sequence[str], reproduce: Sequence[str]) -> str:
-    """For a document, with the command line (`reproduce`) that makes it again."""
+def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence[str]) -> str:
+    """Return the comparison for a document.
+
+    Args:
+        comparison: the results.
+        metrics: keys of the columns.
+        reproduce: the command line that makes the comparison again.
+    """
     lines = ["| allocator | " + " | ".join(METRICS[m].label for m in metrics) + " |", "|---" * (len(metrics) + 1) + "|"]
-    for row, cells in zip(found.rows, _cells(found, metrics), strict=True):
+    for row, cells in zip(comparison.rows, _cells(comparison, metrics), strict=True):
         filled = [*cells, *[""] * (len(metrics) - 1)] if row.failure else cells
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in filled) + " |")
-    host = found.host
-    lines += ["", f"{_title(found)}. {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, {host['libc']}."]
+    host = comparison.host
+    lines += [
+        "",
+        f"{_title(comparison)}. {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, {host['libc']}.",
+    ]
     lines += ["", f"    {shlex.join(reproduce)}", ""]
     return "\n".join(lines)
 
 
-def csv_text(found: Comparison) -> str:
-    """Every run: allocator, version, round, input and each metric."""
+def csv_text(comparison: Comparison) -> str:
+    """Return one line for each run: allocator, version, round, input and every metric."""
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")
     out.writerow(["allocator", "version", "round", "input", *NUMERIC])
-    for row in found.rows:
+    for row in comparison.rows:
         for (number, name), run in row.runs.items():
             values = ["" if (v := run.metrics.get(m)) is None else repr(v) for m in NUMERIC]
             out.writerow([row.allocator.name, row.allocator.version or "", number + 1, name, *values])
@@ -125,10 +135,10 @@ def _plain(ratio: Ratio) -> dict[str, float | None]:
     return {k: None if math.isnan(v) else v for k, v in dataclasses.asdict(ratio).items()}
 
 
-def comparison_json(found: Comparison, command: Sequence[str]) -> dict[str, Any]:
-    """As the contract has it."""
+def comparison_json(comparison: Comparison, command: Sequence[str]) -> dict[str, Any]:
+    """Return the document that `compare --json` writes; `command` is the compared command."""
     allocators = {}
-    for row in found.rows:
+    for row in comparison.rows:
         path = row.allocator.path
         allocators[row.allocator.name] = {
             "version": row.allocator.version,
@@ -143,20 +153,24 @@ def comparison_json(found: Comparison, command: Sequence[str]) -> dict[str, Any]
         }
     return {
         "command": list(command),
-        "host": found.host,
-        "reference": found.reference.allocator.name,
-        "rounds": found.rounds,
+        "host": comparison.host,
+        "reference": comparison.reference.allocator.name,
+        "rounds": comparison.rounds,
         "allocators": allocators,
-        "warnings": found.warnings,
+        "warnings": comparison.warnings,
     }
 
 
-def plot(found: Comparison, out: Path) -> None:
-    """Time against memory: one point an allocator, bars are 95 % intervals; the reference is at 1, 1."""
+def plot(comparison: Comparison, out: Path) -> None:
+    """Draw memory over CPU time as ratios to the reference, with 95 % intervals.
+
+    Raises:
+        OSError: `out` cannot be written.
+    """
     import matplotlib as mpl
 
     mpl.use("agg")
-    mpl.rcParams["text.parse_math"] = False  # a name with two $ in it is a name
+    mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 5), layout="constrained")
@@ -164,8 +178,8 @@ def plot(found: Comparison, out: Path) -> None:
     axes.axhline(1, color="#999", linewidth=0.8)
     axes.axvline(1, color="#999", linewidth=0.8)
     markers = "osD^v<>Pp*hX"
-    axes.plot([1], [1], "o", color="#333", markersize=9, label=f"{found.reference.allocator.name} (reference)")
-    for i, row in enumerate(found.rows[1:]):
+    axes.plot([1], [1], "o", color="#333", markersize=9, label=f"{comparison.reference.allocator.name} (reference)")
+    for i, row in enumerate(comparison.rows[1:]):
         x, y = row.ratios.get("cpu_s"), row.ratios.get("peak_rss_bytes")
         if row.failure or x is None or y is None:
             continue

@@ -1,9 +1,10 @@
-"""The report: one self-contained HTML page. No network, readable without JavaScript, light and dark, prints well.
+"""Renders the report as one self-contained HTML page.
 
-`templates/` holds structure (`report.html.j2`), style (`page.css`) and behaviour (`page.js`; `live.js` too where
-`heapwright watch` serves the page of a running study); `sections` fills them, `embedded` is the data inside. The
-page's policy allows that style and those scripts by their hashes, and nothing else: no other script, no style
-attribute, no request; the live page may ask its own server whether there is news.
+The page needs no network and is readable without JavaScript, in light and dark mode, and on paper. `templates/` has its
+structure (`report.html.j2`), style (`page.css`) and behaviour (`page.js`; also `live.js` if `heapwright watch` serves
+the page). `sections` fills the template, and `embedded` makes the data inside. The page's content security policy
+allows this style and these scripts by their hashes and nothing else: no other script, no style attribute, no request.
+The live page may ask its own server for news.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ _DATA = re.compile(r'<script type="application/json" id="heapwright-data">(.*?)<
 
 
 def _hashed(text: str) -> str:
-    """A source expression of a Content-Security-Policy: this very text."""
+    """Return the source expression of a Content-Security-Policy that allows exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def render_report(views: Sequence[StudyView], live: str = "") -> str:
-    """The page as text.
+    """Return the page as text.
 
     Args:
-        live: where the page is served live, what stands for this state of the studies; the page then has a script
-            that fetches it again whenever its server names another.
+        views: the studies, in the order of their sections.
+        live: for a page served live, the state of the studies that it shows. The page then has a script that fetches
+            the page again when its server names another state.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -80,10 +82,10 @@ def _with_code(text: str) -> Any:
 
 
 def write_report(views: Sequence[StudyView], out: Path) -> None:
-    """Writes the page; on any failure there is no half-written file.
+    """Write the page to `out`, completely or not at all.
 
     Raises:
-        HeapwrightError: it cannot be written.
+        HeapwrightError: the file cannot be written.
     """
     page = render_report(views)
     try:
@@ -92,15 +94,15 @@ def write_report(views: Sequence[StudyView], out: Path) -> None:
         raise HeapwrightError(f"cannot write the report {out}: {error.strerror}") from None
 
 
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def extract(path: Path) -> dict[str, Any]:
-    """The data embedded in a report.
+    """Return the data embedded in a report.
 
     Raises:
-        HeapwrightError: the file cannot be read or is no report of ours.
+        HeapwrightError: the file cannot be read, or is not a report by heapwright.
     """
     try:
         found = _DATA.search(path.read_text(encoding="utf-8"))
@@ -109,8 +111,8 @@ def extract(path: Path) -> dict[str, Any]:
     if found is None:
         raise HeapwrightError(f"{path} is not a heapwright report")
     try:
-        data: dict[str, Any] = json.loads(found[1], parse_constant=_no_number)
+        data: dict[str, Any] = json.loads(found[1], parse_constant=_refuse_constant)
         return {**data, "studies": [unpacked(study) for study in data["studies"]]}
     except (LookupError, TypeError, ValueError, RecursionError) as error:
-        what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise HeapwrightError(f"{path} is a damaged report ({what})", "make it again from its study") from None
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise HeapwrightError(f"{path} is a damaged report ({reason})", "make it again from its study") from None

@@ -1,8 +1,9 @@
-"""A landscape as people and programs read it: lines, JSON, CSV, a picture.
+"""Writes a landscape as lines for a terminal, JSON, CSV and a picture.
 
-The picture of one setting is a curve over a logarithmic axis; of two, a heat map. Both mark the
-default and the lowest place, with a filled star where fresh runs show that it is better. Arrows show
-the direction in which it gets better, where places differ by more than noise.
+A place is a grid point: one combination of values of the swept settings. The picture of one setting is a curve, mostly
+over a logarithmic axis; of two settings a heat map. Both mark the default, and the lowest place with a star, which is
+filled if fresh runs show that the place is better than the default. Arrows point to lower values, where places differ
+by more than noise.
 """
 
 from __future__ import annotations
@@ -25,55 +26,57 @@ if TYPE_CHECKING:
 
 
 _BARS = "▁▂▃▄▅▆▇█"
-_MOST_ARROWS = 17  # along an axis of a plane
+_MAX_ARROWS = 17  # along each axis of a heat map
 
 
 def check_plot(out: Path | None) -> None:
-    """Refuses a picture that cannot be drawn, before anything is measured.
+    """Check the format of the picture before anything is measured.
 
     Raises:
-        UsageError: of a kind nobody knows.
+        UsageError: the suffix is not .svg, .png or .pdf.
     """
     if out is not None and out.suffix not in (".svg", ".png", ".pdf"):
-        raise UsageError(f"--plot {out}: what kind of picture is that?", "name it .svg, .png or .pdf")
+        raise UsageError(
+            f"--plot {out}: unknown picture format '{out.suffix}'", "use a name that ends in .svg, .png or .pdf"
+        )
 
 
 def value_text(axis: Axis, value: str | float) -> str:
-    """'131072' → '128 KiB' on an axis of bytes."""
+    """Return a value of an axis as text: '131072' → '128 KiB' on an axis of bytes."""
     if axis.unit != "B" or axis.scale == "names":
         return f"{value:g}" if isinstance(value, float) else str(value)
     return show_bytes(float(value)).replace(".00 ", " ").replace(".0 ", " ")
 
 
 def place_text(landscape: LandscapeResult, place: LandscapePoint) -> str:
-    """'mmap_threshold=512, trim_threshold=128 KiB'."""
+    """Return the settings of a place: 'mmap_threshold=512, trim_threshold=128 KiB'."""
     return ", ".join(f"{a.key}={value_text(a, v)}" for a, v in zip(landscape.axes, place.values, strict=True))
 
 
 def lines(landscape: LandscapeResult, width: int) -> list[str]:
-    """What the terminal shows."""
+    """Return the lines for a terminal of `width` columns."""
     metric = METRICS[landscape.metric]
     measured = [p for p in landscape.places if p.ratio is not None]
     failed = [p for p in landscape.places if p.failure]
     names = " × ".join(f"{a.key} ({len(a.values)})" for a in landscape.axes)
-    found = [f"{metric.label} over {names}, {landscape.allocator}: {len(measured)} places measured"]
+    texts = [f"{metric.label} over {names}, {landscape.allocator}: {len(measured)} places measured"]
     if failed:
-        found.append(
+        texts.append(
             f"{len(failed)} places failed, for example {place_text(landscape, failed[0])}: {failed[0].failure}"
         )
     if len(landscape.axes) == 1 and measured:
-        found += _profile(landscape)
-    found.append(f"default: {metric.show(landscape.default_median)}")
+        texts += _profile(landscape)
+    texts.append(f"default: {metric.show(landscape.default_median)}")
     if landscape.best is not None and landscape.best.ratio is not None:
-        found.append(_best_line(landscape, landscape.best))
-        found.append(f"shape: {shape_text(landscape)}")
-        found.append(noise_text(landscape))
-        found.append("'heapwright tune' searches all settings together and confirms what it finds.")
-    return [paragraph(text, width, "  ") for text in found]
+        texts.append(_best_line(landscape, landscape.best))
+        texts.append(f"shape: {shape_text(landscape)}")
+        texts.append(noise_text(landscape))
+        texts.append("'heapwright tune' searches all settings together and confirms what it finds.")
+    return [paragraph(text, width, "  ") for text in texts]
 
 
 def _best_line(landscape: LandscapeResult, best: LandscapePoint) -> str:
-    """What is known of the lowest place: that it is best, or only that it was lowest in the sweep."""
+    """Return the sentence on the lowest place: whether fresh runs show that it is better than the default."""
     place, median = place_text(landscape, best), METRICS[landscape.metric].show(best.median)
     if landscape.gain is None:
         return f"lowest: {place}: {median}, {percent(best.ratio or 1.0)}; not measured again"
@@ -87,13 +90,13 @@ def _best_line(landscape: LandscapeResult, best: LandscapePoint) -> str:
 
 
 def fresh_text(fresh: Fresh) -> str:
-    """'−13.9% [−14.2, −13.5]'."""
+    """Return a change with its interval: '−13.9% [−14.2, −13.5]'."""
     low, high = (percent(r).removesuffix("%") for r in (fresh.ratio.low, fresh.ratio.high))
     return f"{percent(fresh.ratio.value)} [{low}, {high}]"
 
 
 def noise_text(landscape: LandscapeResult) -> str:
-    """By what the differences between places were judged."""
+    """Return the noise by which differences between places are judged."""
     text = (
         f"noise: ±{100 * landscape.error:.2f}% for one place, from {landscape.repeated} places that ran more than once"
     )
@@ -104,7 +107,7 @@ def noise_text(landscape: LandscapeResult) -> str:
 
 
 def shape_text(landscape: LandscapeResult) -> str:
-    """The smoothness figure in words."""
+    """Return the shape with its figures in words."""
     s = landscape.smoothness
     if s.step is None:
         return s.verdict
@@ -116,7 +119,7 @@ def shape_text(landscape: LandscapeResult) -> str:
 
 
 def _profile(landscape: LandscapeResult) -> list[str]:
-    """A curve in characters: high is much."""
+    """Return a curve of block characters; a higher block is a larger ratio."""
     axis = landscape.axes[0]
     ratios = [p.ratio for p in landscape.places]
     known = [r for r in ratios if r is not None]
@@ -131,11 +134,15 @@ def _profile(landscape: LandscapeResult) -> list[str]:
 
 
 def plot(landscape: LandscapeResult, out: Path) -> None:
-    """Writes the picture; on any failure there is no half-written file."""
+    """Write the picture, completely or not at all.
+
+    Raises:
+        OSError: `out` cannot be written.
+    """
     import matplotlib as mpl
 
     mpl.use("agg")
-    mpl.rcParams["text.parse_math"] = False  # a name with two $ in it is a name
+    mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
     from matplotlib.figure import Figure
 
     plane = len(landscape.axes) == 2
@@ -153,7 +160,14 @@ def plot(landscape: LandscapeResult, out: Path) -> None:
 
 
 def draw_scale(axes: Axes, which: str, axis: Axis, ticks: int = 12) -> None:
-    """Ticks and scale of one side of the picture."""
+    """Set scale, ticks and label of one side of a picture.
+
+    Args:
+        axes: matplotlib's axes.
+        which: 'x' or 'y'.
+        axis: the setting on that side.
+        ticks: how many ticks a logarithmic axis has at most.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     side = axes.xaxis if which == "x" else axes.yaxis
@@ -170,19 +184,19 @@ def draw_scale(axes: Axes, which: str, axis: Axis, ticks: int = 12) -> None:
 
 def _curve(axes: Axes, landscape: LandscapeResult) -> None:
     axis = landscape.axes[0]
-    found = [(axis.at(p.values[0]), p.ratio) for p in landscape.places if p.ratio is not None]
-    xs, ys = [x for x, _ in found], [y for _, y in found]
+    points = [(axis.at(p.values[0]), p.ratio) for p in landscape.places if p.ratio is not None]
+    xs, ys = [x for x, _ in points], [y for _, y in points]
     draw_scale(axes, "x", axis)
     axes.axhline(1, color="#333", linewidth=1.2, label="default (unset)")
     if axis.default is not None:
-        axes.axvline(axis.default, color="#333", linewidth=0.8, linestyle=":", label="where unset begins")
+        axes.axvline(axis.default, color="#333", linewidth=0.8, linestyle=":", label="initial value when unset")
     axes.fill_between(
         xs, [y * math.exp(-2 * landscape.error) for y in ys], [y * math.exp(2 * landscape.error) for y in ys],
         color="#0a7", alpha=0.15, linewidth=0,
     )  # fmt: skip
     axes.plot(xs, ys, "o-", color="#0a7", markersize=3, linewidth=1.2)
     threshold = max(2 * math.sqrt(2) * landscape.error, 5e-4)
-    for (x0, y0), (x1, y1) in itertools.pairwise(found) if landscape.differs else ():
+    for (x0, y0), (x1, y1) in itertools.pairwise(points) if landscape.differs else ():
         if abs(math.log(y1 / y0)) > threshold:
             start, end = ((x0, y0), (x1, y1)) if y1 < y0 else ((x1, y1), (x0, y0))
             axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": "#c50", "lw": 1.1})
@@ -206,7 +220,7 @@ def _heat(figure: Figure, axes: Axes, landscape: LandscapeResult) -> None:
     xs, ys = (np.array([a.at(v) for v in a.values]) for a in (first, second))
     draw_scale(axes, "x", first)
     draw_scale(axes, "y", second)
-    # Far worse places must not wash out the rest: what is beyond the 95th percentile has the last colour.
+    # Values beyond the 95th percentile share the last colour; otherwise few very bad places would hide the shape.
     known = ratios[~np.isnan(ratios)] if (~np.isnan(ratios)).any() else np.array([1.0])
     low, high = min(float(known.min()), 0.999), max(float(np.quantile(known, 0.95)), 1.001)
     norm = TwoSlopeNorm(1.0, low, high)
@@ -220,7 +234,7 @@ def _heat(figure: Figure, axes: Axes, landscape: LandscapeResult) -> None:
     if first.default is not None or second.default is not None:
         x, y = (a.default if a.default is not None else float(v[0]) for a, v in ((first, xs), (second, ys)))
         look: dict[str, Any] = {"color": "#333", "markersize": 9, "fillstyle": "none", "markeredgewidth": 1.8}
-        axes.plot([x], [y], "s", **look, ls="none", label="where unset begins")
+        axes.plot([x], [y], "s", **look, ls="none", label="initial value when unset")
     failed = [p for p in landscape.places if p.failure]
     if failed:
         at = [(first.at(p.values[0]), second.at(p.values[1])) for p in failed]
@@ -229,20 +243,35 @@ def _heat(figure: Figure, axes: Axes, landscape: LandscapeResult) -> None:
 
 
 def edges(axis: Axis, at: Any) -> Any:
-    """Where cells begin and end around these places: halfway, on a log axis in the exponent."""
+    """Return the edges of the cells around positions on an axis: halfway between them, on a log axis in the exponent.
+
+    Args:
+        axis: the setting.
+        at: (n,) array of positions.
+
+    Returns:
+        (n + 1,) array of edges.
+    """
     import numpy as np
 
     logs = np.log2(at) if axis.scale == "log2" else at
     if len(logs) == 1:
-        found = np.array([logs[0] - 0.5, logs[0] + 0.5])
+        ends = np.array([logs[0] - 0.5, logs[0] + 0.5])
     else:
         middle = (logs[1:] + logs[:-1]) / 2
-        found = np.concatenate([[2 * logs[0] - middle[0]], middle, [2 * logs[-1] - middle[-1]]])
-    return np.exp2(found) if axis.scale == "log2" else found
+        ends = np.concatenate([[2 * logs[0] - middle[0]], middle, [2 * logs[-1] - middle[-1]]])
+    return np.exp2(ends) if axis.scale == "log2" else ends
 
 
 def _arrows(axes: Axes, landscape: LandscapeResult, logs: Any, xs: Any, ys: Any) -> None:
-    """Downhill, where the slope over two steps is more than noise; as long everywhere."""
+    """Draw arrows of equal length that point downhill, where the slope over two steps exceeds the noise.
+
+    Args:
+        axes: matplotlib's axes.
+        landscape: gives the noise.
+        logs: (n_x, n_y) array of log ratios.
+        xs, ys: (n_x,) and (n_y,) arrays of positions.
+    """
     import numpy as np
 
     if min(logs.shape) < 3 or not landscape.differs:
@@ -250,7 +279,7 @@ def _arrows(axes: Axes, landscape: LandscapeResult, logs: Any, xs: Any, ys: Any)
     down = [-g for g in np.gradient(logs)]
     size = np.hypot(*down)
     steep = size > max(math.sqrt(2) * landscape.error, 2e-4)
-    strides = [max(1, math.ceil(n / _MOST_ARROWS)) for n in logs.shape]
+    strides = [max(1, math.ceil(n / _MAX_ARROWS)) for n in logs.shape]
     chosen = np.zeros_like(steep)
     chosen[:: strides[0], :: strides[1]] = True
     i, j = np.nonzero(steep & chosen)

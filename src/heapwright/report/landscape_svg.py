@@ -1,7 +1,8 @@
-"""A landscape in the report, in the page's colours: a curve; of a plane, a heat map and a curve along each setting.
+"""Draws a landscape for the report: a curve; for two settings a heat map and a curve along each setting.
 
-The heat map has few shades, each a path of all its cells, so that a plane of thousands of places stays small; what lies
-between is for the picture in a file (`landscape --plot`). The curves are profiles: the best over the other setting.
+The heat map has few shades, and each shade is one path of all its cells, so that a map with thousands of places stays
+small. `landscape --plot` draws a picture with all shades. The curves are profiles: at each value of one setting they
+show the best over the other setting.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def landscape_svg(view: StudyView, anchor: str) -> str:
-    """The landscape of a sweep; nothing for any other study."""
+    """Draw the curves of a landscape; empty for other studies."""
     landscape = view.landscape
     if landscape is None or landscape.best is None or landscape.best.ratio is None:
         return ""
@@ -34,12 +35,12 @@ def landscape_svg(view: StudyView, anchor: str) -> str:
     best = f"Lowest: {place}, {percent(landscape.best.ratio)}, not shown to be better."
     if landscape.gains and landscape.gain is not None:
         best = f"Best: {place}, {fresh_text(landscape.gain)}."
-    text = f"{label} in per cent of change against the default. {best} {shape_text(landscape)}."
+    text = f"{label}: change from the default in per cent. {best} {shape_text(landscape)}."
     return picture(lambda narrow: _draw(landscape, narrow), anchor, "landscape", "Landscape", text)
 
 
 def heat_svg(view: StudyView, anchor: str) -> str:
-    """A plane as cells, shaded by their change; nothing for any other study."""
+    """Draw the heat map of a landscape with two settings; empty for other studies."""
     landscape = view.landscape
     if landscape is None or len(landscape.axes) != 2 or not any(p.ratio for p in landscape.places):
         return ""
@@ -47,7 +48,7 @@ def heat_svg(view: StudyView, anchor: str) -> str:
     failed = sum(bool(p.failure) for p in landscape.places)
     text = (
         f"{METRICS[landscape.metric].label} over {landscape.axes[0].key} and {landscape.axes[1].key}, from"
-        f" {min(changes):+.1f}% to {max(changes):+.1f}% against the default"
+        f" {min(changes):+.1f}% to {max(changes):+.1f}% compared with the default"
         f"{f'; {failed} places failed' if failed else ''}. {shape_text(landscape)}."
     )
     return picture(lambda narrow: _heat(landscape, narrow), anchor, "heat", "Heat map", text)
@@ -96,24 +97,27 @@ def _heat(landscape: LandscapeResult, narrow: bool) -> tuple[Figure, dict[str, s
 
 
 def _star(landscape: LandscapeResult) -> str:
-    """What the star marks."""
+    """Return the legend of the star."""
     return "best" if landscape.gains else "lowest, not shown to be better"
 
 
 def _shades(changes: list[float]) -> list[float]:
-    """Where shades end, on either side of zero: four, so wide that nearly all places (19 of 20) lie within them."""
+    """Return the limits of the shades on either side of zero, as absolute changes.
+
+    The last shade has no limit. The limits are 1/16, 1/4, 1/2 and 3/4 of the 95th percentile of the absolute changes.
+    """
     widest = max(float(np.quantile(np.abs(changes), 0.95)), 0.001)
     return [widest * k / 4 for k in (0.25, 1, 2, 3)]
 
 
 def _level(change: float, limits: list[float]) -> int:
-    """0: nothing to speak of; −1 … −4 better, 1 … 4 worse."""
+    """Return the shade of a change: 0 is about no change, −1 … −4 is better, 1 … 4 is worse."""
     level = sum(abs(change) > limit for limit in limits)
     return -level if change < 0 else level
 
 
 def _span(level: int, limits: list[float]) -> str:
-    """'−2.0 … −1.0', '> 3.0'."""
+    """Return the range of a shade in per cent: '−1.0 … −2.0', '+3.0 …'."""
     ends = [f"{100 * v:.2g}" for v in limits]
     if level == 0:
         return f"±{ends[0]}"
@@ -122,7 +126,7 @@ def _span(level: int, limits: list[float]) -> str:
 
 
 def profile(landscape: LandscapeResult, at: int) -> list[LandscapePoint]:
-    """Along one axis the best place over the other; of a curve, its places."""
+    """Return, for each value of axis number `at`, the place with the lowest ratio over the other axis."""
     measured = [p for p in landscape.places if p.ratio is not None]
     groups = itertools.groupby(
         sorted(measured, key=lambda p: landscape.axes[at].values.index(p.values[at])), key=lambda p: p.values[at]
@@ -136,13 +140,13 @@ def _draw(landscape: LandscapeResult, narrow: bool) -> tuple[Figure, dict[str, s
     figure, panels = figure_of(narrow, 3.2 * rows, columns=1 if narrow else count, rows=rows)
     tips: dict[str, str] = {}
     for number, (axes, axis) in enumerate(zip(panels, landscape.axes, strict=True)):
-        found = profile(landscape, number)
-        xs = [axis.at(p.values[number]) for p in found]
-        ys = [100 * ((p.ratio or 1.0) - 1) for p in found]
+        best_places = profile(landscape, number)
+        xs = [axis.at(p.values[number]) for p in best_places]
+        ys = [100 * ((p.ratio or 1.0) - 1) for p in best_places]
         draw_scale(axes, "x", axis, 5 if narrow or count > 1 else 12)
         axes.axhline(0, color=COLOUR["default"], linewidth=1, label=None if number else "default")
         axes.plot(xs, ys, color=FRONT, linewidth=1.2)
-        for i, (x, y, place) in enumerate(zip(xs, ys, found, strict=True)):
+        for i, (x, y, place) in enumerate(zip(xs, ys, best_places, strict=True)):
             gid = f"l{number}-{i}"
             axes.plot([x], [y], "o", color=FRONT, markersize=3.5, gid=gid)
             tips[gid] = f"{place_text(landscape, place)}: {percent(place.ratio or 1.0)}"

@@ -1,4 +1,4 @@
-"""What is in a trace, for people at a terminal: a few lines, live bytes as a picture, two histograms. 80 columns."""
+"""Prints the statistics of a trace in 80 columns: a few lines, a picture of live bytes, and two histograms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH = 80
 _PICTURE = (62, 8)  # columns, rows
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 30
-_LINES = 14  # of a histogram, about
+_MAX_BINS = 14  # of a histogram; with more, two bins become one line
 
 
 def amount(count: float) -> str:
@@ -41,12 +41,18 @@ def duration(seconds: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A part in per cent."""
+    """Return a part of a whole in per cent: '12.5 %'."""
     return f"{100 * part / whole:.1f} %" if whole else "0 %"
 
 
 def show_info(info: Info, name: str, console: Console) -> None:
-    """Prints it all."""
+    """Print the statistics of a trace.
+
+    Args:
+        info: the statistics.
+        name: the trace's file name, for the first line.
+        console: where to print.
+    """
 
     def say(text: str, style: str = "") -> None:
         console.print(visible(text, "\n"), style=style, markup=False, soft_wrap=True)
@@ -79,8 +85,8 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     head = visible(f"{name}: {made}")
     lines = [(head if len(head) <= _WIDTH else head[: _WIDTH - 1] + "…", "bold")]
 
-    def add(what: str, text: str, style: str = "") -> None:
-        lines.append((f"  {what:<14}{text}", style))
+    def add(label: str, text: str, style: str = "") -> None:
+        lines.append((f"  {label:<14}{text}", style))
 
     rate = f" in {duration(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
     add("events", f"{info.events:,}{rate}")
@@ -88,26 +94,26 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     add("", f"{info.allocations:,} allocations, {info.threads} threads; {amount(info.file_bytes)} on disk{density}")
     when = f" at {duration(info.peak_time_s)}" if info.peak_time_s else f" at event {info.peak_event:,}"
     add("live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {info.peak_live_objects:,} blocks at most")
-    rest = f"never freed {amount(info.end_live_bytes)} in {info.never_freed['count']:,} blocks"
-    add("", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {rest}")
-    add("at least", f"{amount(bound.peak_page_bytes)} at the peak, {amount(bound.mean_page_bytes)} on average, in any")
-    add("", "allocator that aligns to 16 bytes, where all memory is touched")
+    never_freed = f"never freed {amount(info.end_live_bytes)} in {info.never_freed['count']:,} blocks"
+    add("", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {never_freed}")
+    add("lower bound", f"{amount(bound.peak_page_bytes)} at the peak, {amount(bound.mean_page_bytes)} on average: any")
+    add("", "allocator with 16-byte alignment needs that if all blocks are touched")
     if info.peak_resident_bytes:
-        add("resident", f"{amount(info.peak_resident_bytes)} at most while it was recorded")
+        add("resident", f"{amount(info.peak_resident_bytes)} at most during the recording")
     if info.reallocs:
         chains = info.realloc_chains
         longest = f"{chains['longest']}{' or more' if chains['longest_is_64_or_more'] else ''}"
         grown = f"grown by {amount(chains['grown_bytes'])}"
-        add("realloc", f"{info.reallocs:,} of {chains['objects']:,} blocks, {longest} of one; {grown}")
+        add("realloc", f"{info.reallocs:,} of {chains['objects']:,} blocks, at most {longest} of one block; {grown}")
     if info.callocs or info.aligned:
         add("kinds", f"{info.callocs:,} calloc, {info.aligned:,} aligned")
     if info.threads > 1:
-        add("remote frees", f"{free['count']:,.0f}: {100 * free['share']:.1f} % of frees are of another thread's block")
+        add("remote frees", f"{free['count']:,.0f}: {100 * free['share']:.1f} % of frees are by another thread")
     if info.large_blocks["bytes"]:
         touched = share(info.large_blocks["touched_bytes"], info.large_blocks["bytes"])
         add("large blocks", f"{touched} touched of {amount(info.large_blocks['bytes'])} in blocks from 64 KiB")
     if info.loss.failed_calls:
-        add("refused", f"{info.loss.failed_calls:,} calls got no memory")
+        add("failed", f"{info.loss.failed_calls:,} calls got no memory")
     if info.loss.events or info.loss.bytes or info.loss.cut_short:
         lost = f"{info.loss.events:,} events, {amount(info.loss.bytes)}{'; cut short' if info.loss.cut_short else ''}"
         add("lost", lost, "yellow")
@@ -117,7 +123,10 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
 
 
 def picture(curve: Curve, duration_s: float | None) -> list[str]:
-    """Live bytes as rows of blocks; each column shows the most in its part of time, or of events."""
+    """Return lines that draw live bytes with block characters.
+
+    Each column shows the maximum in its part of the time; without times, in its part of the events.
+    """
     columns, rows = _PICTURE
     axis: Sequence[float] = curve.time_s if duration_s else curve.event
     end = max(axis[-1], 1e-12)
@@ -126,10 +135,10 @@ def picture(curve: Curve, duration_s: float | None) -> list[str]:
     for column in range(columns):
         first = bisect_right(axis, end * column / columns)
         last = bisect_right(axis, end * (column + 1) / columns)
-        # Between two events nothing changes: what was live before the first is so at the column's start.
-        held = [curve.live_bytes[first - 1]] if first else []
+        # Live bytes do not change between events, so the value before the first event holds at the column's start.
+        at_start = [curve.live_bytes[first - 1]] if first else []
         within = curve.peak_bytes[first:last]
-        heights.append(max([*held, *within], default=0) / top * rows)
+        heights.append(max([*at_start, *within], default=0) / top * rows)
     lines = []
     for row in reversed(range(rows)):
         label = amount(top) if row == rows - 1 else ""
@@ -142,27 +151,32 @@ def picture(curve: Curve, duration_s: float | None) -> list[str]:
 
 
 def histogram(bins: Sequence[Bin], label: Callable[[float], str]) -> list[str]:
-    """A line a bin, two doublings each where there are many: from what on, how many, share of bytes."""
-    if len(bins) > _LINES:
+    """Return one line for each bin: its lower end, a bar, its count, and its share of the bytes.
+
+    Args:
+        bins: a factor of two wide each; if there are many, two become one line.
+        label: turns the end of a bin into text.
+    """
+    if len(bins) > _MAX_BINS:
         bins = _coarser(bins)
-    most = max((b.count for b in bins), default=0) or 1
-    whole = sum(b.bytes for b in bins)
+    largest = max((b.count for b in bins), default=0) or 1
+    total = sum(b.bytes for b in bins)
     lines = []
     for b in bins:
-        bar = "█" * (_BAR * b.count // most) or "▏"
+        bar = "█" * (_BAR * b.count // largest) or "▏"
         reach = label(b.low) if b.high - b.low <= 1 else f"{label(b.low)} …"
-        lines.append(f"  {reach:<14}{bar:<{_BAR}} {b.count:>13,}  {share(b.bytes, whole):>8}")
+        lines.append(f"  {reach:<14}{bar:<{_BAR}} {b.count:>13,}  {share(b.bytes, total):>8}")
     return lines
 
 
 def _coarser(bins: Sequence[Bin]) -> list[Bin]:
-    """Bins of two doublings: [1, 4), [4, 16), …; 0 stays alone."""
-    found: list[Bin] = []
+    """Return bins that span a factor of four: [1, 4), [4, 16), …; the bin of 0 stays as it is."""
+    merged: list[Bin] = []
     for b in bins:
-        if found and b.low and found[-1].low and b.high <= 4 * found[-1].low:
-            found[-1] = msgspec.structs.replace(
-                found[-1], high=b.high, count=found[-1].count + b.count, bytes=found[-1].bytes + b.bytes
+        if merged and b.low and merged[-1].low and b.high <= 4 * merged[-1].low:
+            merged[-1] = msgspec.structs.replace(
+                merged[-1], high=b.high, count=merged[-1].count + b.count, bytes=merged[-1].bytes + b.bytes
             )
         else:
-            found.append(b)
-    return found
+            merged.append(b)
+    return merged

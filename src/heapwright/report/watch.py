@@ -1,12 +1,12 @@
-"""A server for one report, live: loopback only, nothing to write, nothing but the page and its state.
+"""Serves the live report of running studies, read-only and on the loopback interface only.
 
     GET /        the page, with the script that asks for the state
-    GET /state   a few characters that change whenever the page would (the studies' sizes and times)
+    GET /state   a few characters that change whenever the page would (from the studies' sizes and times)
 
-A request must name this server as its Host: a page elsewhere whose name is made to lead to 127.0.0.1 (DNS rebinding)
-names another, and is refused. The page is made anew only when it is asked for, the studies have changed, and the last
-making is `every` seconds ago: drawing costs a second of CPU time on a machine that is measuring. Requests come on
-several threads; one lock guards the page, and pictures are never drawn by two threads at once.
+A request must name this server in its Host header. A site elsewhere whose name resolves to 127.0.0.1 (DNS rebinding)
+sends another name, and the server refuses it. The server renders the page again only on request, if the studies have
+changed and the last rendering is at least `every` seconds old, because drawing costs a second of CPU time on a machine
+that is measuring. Requests come on several threads. One lock guards the page, so two threads never draw at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from heapwright.study.view import StudyView
 
 
 class _Page:
-    """The page and which state of the studies it shows."""
+    """The rendered page, and the state of the studies that it shows."""
 
     def __init__(self, studies: Sequence[Path], every: float, load: Callable[[Path], StudyView]) -> None:
         self._load = load
@@ -34,42 +34,42 @@ class _Page:
         self._every = every
         self._lock = threading.Lock()
         self._state = self._text = ""
-        self._made = float("-inf")
+        self._rendered_at = float("-inf")
 
     def state(self) -> str:
-        """What stands for the page one would get now."""
+        """Return the state of the page that `text` would return now."""
         with self._lock:
             return self._now()
 
     def text(self) -> str:
-        """The page, made anew if it is time.
+        """Return the page, rendered again if it is out of date.
 
         Raises:
-            HeapwrightError: a study cannot be read any more.
+            HeapwrightError: a study can no longer be read.
         """
         with self._lock:
             state = self._now()
             if state != self._state:
                 views = [self._load(study) for study in self._studies]
                 self._text = render_report(views, state)
-                self._state, self._made = state, time.monotonic()
+                self._state, self._rendered_at = state, time.monotonic()
             return self._text
 
     def _now(self) -> str:
-        if self._state and time.monotonic() - self._made < self._every:
+        if self._state and time.monotonic() - self._rendered_at < self._every:
             return self._state
         return "-".join(f"{stat.st_mtime_ns:x}.{stat.st_size:x}" for stat in self._files())
 
     def _files(self) -> list[os.stat_result]:
-        """Of the studies and their write-ahead logs, where the newest runs are."""
-        found = []
+        """Return the status of each study and of its write-ahead log, which has the newest runs."""
+        stats = []
         for study in self._studies:
             for path in (study, study.with_name(f"{study.name}-wal")):
                 try:
-                    found.append(path.stat())
+                    stats.append(path.stat())
                 except FileNotFoundError:
                     continue
-        return found
+        return stats
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -79,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """The page or its state; nothing else is here."""
+        """Answer with the page or its state."""
         if self.headers.get("Host") not in self.server.names:
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, "This server answers to 127.0.0.1 and localhost only.\n")
             return
@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif path == "/state":
                 self._answer(HTTPStatus.OK, self.server.page.state())
             else:
-                self._answer(HTTPStatus.NOT_FOUND, "There is only the report, at /.\n")
+                self._answer(HTTPStatus.NOT_FOUND, "Not found. The report is at /.\n")
         except HeapwrightError as error:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.message}\n")
 
@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the page asks every two seconds."""
+        """Log nothing: the page asks every two seconds."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -122,23 +122,24 @@ class _Server(ThreadingHTTPServer):
         self.names = {f"{host}:{self.server_port}" for host in ("127.0.0.1", "localhost")}
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Nothing: a browser that goes away in the middle is no news."""
+        """Ignore errors: a browser may close the connection at any time."""
 
 
 def watching(studies: Sequence[Path], port: int, every: float, load: Callable[[Path], StudyView]) -> _Server:
-    """A server of the studies' report; `serve_forever` serves, leaving its context closes it.
+    """Open a server of the studies' report; `serve_forever` serves, and leaving its context closes it.
 
     Args:
-        port: 0 takes any.
-        every: seconds between two makings of the page, at least.
+        studies: paths of the study files.
+        port: TCP port on 127.0.0.1; 0 chooses a free one.
+        every: minimum time between two renderings of the page, seconds.
         load: reads a study (`study.load.load_view`).
 
     Raises:
-        UsageError: the port is taken or not allowed.
+        UsageError: the port is in use or not permitted.
     """
     try:
         return _Server(_Page(studies, every, load), port)
     except OSError as error:
         raise UsageError(
-            f"cannot listen on 127.0.0.1:{port}: {error.strerror}", "name another with --port; 0 takes any"
+            f"cannot listen on 127.0.0.1:{port}: {error.strerror}", "choose another with --port; 0 chooses a free one"
         ) from None

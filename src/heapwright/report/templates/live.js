@@ -1,6 +1,6 @@
 "use strict";
-/* The page of a running study: asks its server whether there is news, and takes it over in place. What was open stays
-   open, what was typed stays typed, and nothing jumps. A page nobody looks at asks nothing. */
+/* Asks the server every two seconds whether the studies have changed, and then replaces the content of the page. Open
+   details stay open, typed text and the scroll position stay. A page in a hidden tab does not ask. */
 (function () {
   var sign = document.getElementById("live"), seen = sign.dataset.state, parser = new DOMParser();
   function say(text, stale) {

@@ -20,7 +20,7 @@ var heapwright = (function () {
     else select();
   }
 
-  /* The table of what was tried: the page holds as many rows as it has room for, the data hold all. */
+  /* The page has as many rows of the table as its size permits; the embedded data have all. `fill` adds the others. */
   function cell(row, kind, text, name) {
     var made = row.appendChild(document.createElement(kind));
     made.textContent = text;
@@ -108,8 +108,8 @@ var heapwright = (function () {
     section.querySelector("[data-count]").textContent = words.length ? shown + " of " + rows.length : "";
   }
 
-  /* Dots speak when pointed at, and when gone through with the arrow keys. */
-  function speak(dot, x, y) {
+  /* A dot shows its tooltip when pointed at, or when selected with the arrow keys. */
+  function showTip(dot, x, y) {
     if (!tip) {
       tip = document.body.appendChild(document.createElement("div"));
       tip.id = "tip";
@@ -134,10 +134,10 @@ var heapwright = (function () {
     if (at >= 0) dots[at].classList.remove("on");
     var dot = dots[at < 0 ? 0 : (at + by + dots.length) % dots.length], box = dot.getBoundingClientRect();
     dot.classList.add("on");
-    speak(dot, box.right, box.bottom);
+    showTip(dot, box.right, box.bottom);
   }
 
-  /* What only works with this script appears with it. Called again for a page that was renewed. */
+  /* Shows the controls that need this script. Called again after live.js replaced the page. */
   function prepare() {
     studies = null;
     all("table.sortable thead th[data-sort]").forEach(function (head) {
@@ -177,18 +177,18 @@ var heapwright = (function () {
   });
   document.addEventListener("pointermove", function (event) {
     var dot = event.target.closest && event.target.closest(".pt");
-    if (dot || (tip && !tip.hidden)) speak(dot, event.clientX, event.clientY);
+    if (dot || (tip && !tip.hidden)) showTip(dot, event.clientX, event.clientY);
   });
   document.addEventListener("focusout", function (event) {
     if (event.target.matches("figure>svg")) {
       all(".pt.on", event.target).forEach(function (x) { x.classList.remove("on"); });
-      speak(null);
+      showTip(null);
     }
   });
   document.addEventListener("keydown", function (event) {
     var picture = event.target.closest("figure>svg"), by, dot, box;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Escape") return speak(null);
+    if (event.key === "Escape") return showTip(null);
     if (event.key === "/" && !event.target.matches("input")) {
       var near = event.target.closest("section");
       box = (near && near.querySelector("[data-filter]")) || document.querySelector("[data-filter]");
