@@ -29,6 +29,8 @@ def other_tables(db: sqlite3.Connection, table: str, instead: str) -> None:
 
 
 # Of each case, the change to a valid study, and a part of the error message that it must give.
+WRONG_TYPE = "a run record has a column of the wrong type"
+
 SPOILT: dict[str, tuple[Callable[[sqlite3.Connection], object], str]] = {
     "a view without end": (
         lambda db: other_tables(
@@ -66,13 +68,13 @@ SPOILT: dict[str, tuple[Callable[[sqlite3.Connection], object], str]] = {
         "is damaged: ",
     ),
     "NaN": (lambda db: db.execute("UPDATE run SET metrics = '{\"cpu_s\": NaN}'"), "is damaged: NaN"),
-    "infinity": (lambda db: db.execute("UPDATE run SET elapsed_s = 9e999"), "a run is none"),
+    "infinity": (lambda db: db.execute("UPDATE run SET elapsed_s = 9e999"), WRONG_TYPE),
     "numbers of 5000 digits": (
         lambda db: db.execute("UPDATE run SET metrics = ?", ('{"cpu_s": ' + "9" * 5000 + "}",)),
         "is damaged: ",
     ),
-    "text for a number": (lambda db: db.execute("UPDATE run SET block = 'x' WHERE id = 3"), "a run is none"),
-    "bytes for text": (lambda db: db.execute("UPDATE run SET input = x'00ff' WHERE id = 3"), "a run is none"),
+    "text for a number": (lambda db: db.execute("UPDATE run SET block = 'x' WHERE id = 3"), WRONG_TYPE),
+    "bytes for text": (lambda db: db.execute("UPDATE run SET input = x'00ff' WHERE id = 3"), WRONG_TYPE),
     "words for metrics": (lambda db: db.execute("UPDATE run SET metrics = '{\"cpu_s\": \"x\"}'"), "is damaged: "),
     "a list for settings": (lambda db: db.execute("UPDATE config SET settings = '[1]'"), "is damaged: "),
     "runs of no configuration": (lambda db: db.execute("UPDATE run SET config = 77 WHERE id = 8"), "configuration 77"),
@@ -82,15 +84,15 @@ SPOILT: dict[str, tuple[Callable[[sqlite3.Connection], object], str]] = {
     ),
     "an unknown metric": (
         lambda db: db.execute("UPDATE meta SET value = '{\"objectives\": [\"x\"]}' WHERE key = 'options'"),
-        "is damaged: what it holds makes no sense",
+        "is damaged: its content is invalid",
     ),
     "an unknown option": (
         lambda db: db.execute("UPDATE meta SET value = '{\"x\": 1}' WHERE key = 'options'"),
-        "is damaged: what it holds makes no sense",
+        "is damaged: its content is invalid",
     ),
     "shell code for a variable's name": (
         lambda db: db.execute("UPDATE config SET env = ? WHERE id = 2", ('{"X; touch pwned; Y": "1"}',)),
-        "is damaged: configuration 2 is none",
+        "is damaged: configuration 2 has an invalid allocator or variable",
     ),
     "a list for the identity": (
         lambda db: db.execute("UPDATE meta SET value = '[]' WHERE key = 'identity'"),
@@ -102,11 +104,11 @@ SPOILT: dict[str, tuple[Callable[[sqlite3.Connection], object], str]] = {
     ),
     "negative memory": (
         lambda db: db.execute("UPDATE run SET metrics = '{\"peak_rss_bytes\": -1e308, \"cpu_s\": -1}'"),
-        "is damaged: a run has a figure that nothing measures",
+        "is damaged: a run record has a number that no measurement gives",
     ),
     "a course of another length": (
         lambda db: db.execute("UPDATE run SET series = '{\"t\": [1], \"rss\": [], \"heap\": [1], \"vm\": [1]}'"),
-        "is damaged: a run has a figure that nothing measures",
+        "is damaged: a run record has a number that no measurement gives",
     ),
 }  # fmt: skip
 VERBS = (["report"], ["apply"], ["run"], ["apply", "--format", "json"])

@@ -1,1 +1,1 @@
-"""The study file: its schema and store, what it holds as plain data, and what follows from that."""
+"""Studies: the file and its schema, its content as plain data, and the judgements and sentences made from it."""

@@ -12,19 +12,15 @@ from heapwright.experiment.records import StoredRun
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study.view import Agreement
 
-RANK = 0.6  # Spearman's correlation below which a replay does not hold
-
-
-_LEAST_PAIRS = 5
-
-
-_LEAST_RELIABILITY = 0.3
+RANK = 0.6  # replays are not used if Spearman's correlation is below this
+_MIN_PAIRS = 5
+_MIN_RELIABILITY = 0.3
 
 
 def program_values(calibrated: Sequence[StoredRun]) -> Program:
-    """What the program as it is measures, by input and metric: the median of its runs."""
+    """The median of the default's runs, by input and metric, for the metrics that a replay measures."""
     values: dict[tuple[str, str], list[float]] = {}
-    for run in [r for r in calibrated if r.block > 0] or calibrated:  # the first run of an input warms caches
+    for run in [r for r in calibrated if r.block > 0] or calibrated:  # the first run of an input warms the caches
         for metric in REPLAYABLE:
             value = run.metrics.get(metric)
             if value:
@@ -34,13 +30,13 @@ def program_values(calibrated: Sequence[StoredRun]) -> Program:
 
 @dataclass(frozen=True)
 class Check:
-    """How replays and program agree: by objective, and whether the search may rely on the replay."""
+    """The agreement of replays and program, by objective."""
 
     by_objective: list[Agreement]
 
     @property
     def fails(self) -> str:
-        """Why it may not, or empty."""
+        """Why the search must not rely on replays, or empty."""
         return "; ".join(
             f"it ranks {METRICS[a.metric].label} otherwise than the program ({a.rank:+.2f} in {len(a.pairs)} settings)"
             for a in self.by_objective
@@ -49,7 +45,12 @@ class Check:
 
 
 def anchored(predicted: Mapping[int, Candidate], program: Mapping[int, Candidate]) -> dict[int, Candidate]:
-    """Shift predictions so that each allocator at its defaults costs what the program measured."""
+    """Shift predictions so that each allocator at its defaults has the cost measured on the program.
+
+    Args:
+        predicted: predictions of replays, by configuration.
+        program: measurements on the program, by configuration.
+    """
     anchors = {c.config.allocator: (c, program[id_]) for id_, c in predicted.items() if is_anchor(c) and id_ in program}
     return {
         id_: _moved(c, *anchors[c.config.allocator]) if c.config.allocator in anchors else c
@@ -58,7 +59,7 @@ def anchored(predicted: Mapping[int, Candidate], program: Mapping[int, Candidate
 
 
 def is_anchor(candidate: Candidate) -> bool:
-    """Whether it is an allocator at its defaults."""
+    """Whether the candidate is an allocator at its defaults."""
     return not candidate.config.settings and not candidate.failure
 
 
@@ -67,8 +68,8 @@ def _moved(candidate: Candidate, predicted: Candidate, program: Candidate) -> Ca
     for metric, groups in candidate.logs.items():
         moved.logs[metric] = {}
         for input_, logs in groups.items():
-            told, seen = predicted.logs.get(metric, {}).get(input_), program.logs.get(metric, {}).get(input_)
-            shift = statistics.fmean(seen) - statistics.fmean(told) if told and seen else 0.0
+            replayed, measured = predicted.logs.get(metric, {}).get(input_), program.logs.get(metric, {}).get(input_)
+            shift = statistics.fmean(measured) - statistics.fmean(replayed) if replayed and measured else 0.0
             moved.logs[metric][input_] = [log + shift for log in logs]
     return moved
 
@@ -79,11 +80,16 @@ def check(
     objectives: Sequence[str],
     noise: Mapping[str, float],
 ) -> Check:
-    """Compares what was measured on both; what `anchored` has made equal aside.
+    """Compare the configurations that both replays and program measured, except allocators at their defaults.
+
+    `anchored` has made the two equal for allocators at their defaults.
 
     Args:
-        noise: standard deviation of one log ratio of the program, by objective, as calibrated; the runs themselves may
-            show more.
+        program: measurements on the program, by configuration.
+        predicted: predictions of replays, by configuration.
+        objectives: metric keys.
+        noise: standard deviation of one log ratio of the program, by objective, from the calibration. If the runs show
+            a larger one, that counts.
     """
     both = [
         (program[id_], predicted[id_])
@@ -97,39 +103,39 @@ def check(
 
 
 def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: float) -> Agreement:
-    """Spearman's rank correlation, corrected for the noise of the program's own figures.
+    """Spearman's rank correlation, corrected for the noise of the program's measurements.
 
-    Two measurements of one quantity correlate by at most the root of their reliability, the share of their variance
-    that is not noise (Spearman, The Proof and Measurement of Association between Two Things, 1904). Where hardly any
-    of it is signal, and the replay sees no differences either, there is nothing to rank. A few pairs must speak
-    clearly to say that the replay does not hold.
+    Two measurements of one quantity correlate by at most the square root of their reliability, which is the share of
+    their variance that is not noise (Spearman, The Proof and Measurement of Association between Two Things, 1904). If
+    hardly any variance is signal, and the replays show no differences either, there is nothing to rank. With few
+    pairs, only a clear disagreement counts against the replays.
     """
     from scipy.stats import spearmanr
 
     pairs = [(p.cost(metric) or 0.0, f.cost(metric) or 0.0) for p, f in both]
-    if len(pairs) < _LEAST_PAIRS:
+    if len(pairs) < _MIN_PAIRS:
         return Agreement(metric, pairs, None, "few")
     variance = max(noise**2, _within([p for p, _ in both], metric))
     error = statistics.fmean(variance / max(1, p.runs) for p, _ in both)
     spread = statistics.pvariance([p for p, _ in pairs])
     reliability = max(0.0, 1 - error / spread) if spread else 0.0
-    told = statistics.pvariance([f for _, f in pairs])
-    if reliability < _LEAST_RELIABILITY and told <= 4 * max(error, 0.005**2):
+    replay_spread = statistics.pvariance([f for _, f in pairs])
+    if reliability < _MIN_RELIABILITY and replay_spread <= 4 * max(error, 0.005**2):
         return Agreement(metric, pairs, None, "flat")
-    rank = float(spearmanr([p for p, _ in pairs], [f for _, f in pairs]).statistic) if spread and told else 0.0
-    corrected = rank / max(reliability, _LEAST_RELIABILITY) ** 0.5
+    rank = float(spearmanr([p for p, _ in pairs], [f for _, f in pairs]).statistic) if spread and replay_spread else 0.0
+    corrected = rank / max(reliability, _MIN_RELIABILITY) ** 0.5
     if corrected >= RANK:
         return Agreement(metric, pairs, rank, "holds")
     return Agreement(metric, pairs, rank, "fails" if _at_most(corrected, len(pairs)) < RANK else "unclear")
 
 
 def _at_most(rank: float, pairs: int) -> float:
-    """What the correlation is with 95 % certainty at most: Fisher's z, with Fieller's factor for ranks (1957)."""
+    """The one-sided 95 % upper bound of a rank correlation: Fisher's z, with Fieller's factor for ranks (1957)."""
     return math.tanh(math.atanh(max(-0.999, min(0.999, rank))) + 1.645 * 1.03 / (pairs - 3) ** 0.5)
 
 
 def _within(candidates: Sequence[Candidate], metric: str) -> float:
-    """The variance of a log ratio of one configuration, pooled over those that were measured more than once."""
+    """The variance of a log ratio within one configuration, pooled over configurations with several runs."""
     groups = [g for c in candidates for g in c.logs.get(metric, {}).values() if len(g) > 1]
     free = sum(len(g) - 1 for g in groups)
     return sum(statistics.variance(g) * (len(g) - 1) for g in groups) / free if free else 0.0

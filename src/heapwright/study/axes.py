@@ -1,6 +1,6 @@
-"""The axes of a landscape: which values of a setting are swept, and how they are written into a study's options.
+"""The axes of a landscape: the values of a setting that a sweep visits, and their notation in a study's options.
 
-KEY:LOW:HIGH:STEP    a number; STEP in powers of two where its scale is log2
+KEY:LOW:HIGH:STEP    a number; on a log2 scale, STEP is in powers of two
 KEY                  a switch, or one of a few names
 """
 
@@ -21,10 +21,11 @@ class Axis:
     """One swept setting.
 
     Attributes:
-        values: as written for the allocator.
-        scale: 'log2', 'linear', or 'names' for what is no number.
-        default: the number that stands for unset, where the parameter's file names one (a fixed value there is not
-            the same as unset: setting a glibc threshold stops it from growing).
+        key: the setting. unit: of its values.
+        values: the values, in the allocator's notation.
+        scale: 'log2', 'linear', or 'names' for values that are not numbers.
+        default: the number at which the unset setting starts, if the space file names one. Setting that value is not
+            the same as unset: a glibc threshold that is set no longer grows.
     """
 
     key: str
@@ -34,15 +35,20 @@ class Axis:
     default: float | None
 
     def at(self, value: str) -> float:
-        """Where a value stands on the axis: its number, or its place among the names."""
+        """The position of a value on the axis: its number, or its index among the names."""
         return float(self.values.index(value)) if self.scale == "names" else float(value)
 
 
 def axis_text(spec: ParamSpec, low: int | None, high: int | None, step: float | None) -> str:
-    """KEY:LOW:HIGH:STEP with what the user left open filled in; KEY alone for names.
+    """The notation KEY:LOW:HIGH:STEP of an axis; KEY alone for names.
+
+    Args:
+        spec: the parameter.
+        low, high: the range that the user chose; None for the parameter's own.
+        step: the step that the user chose; None for the parameter's own.
 
     Raises:
-        UsageError: a range for something that has none, or one that makes no sense.
+        UsageError: a range for a parameter that has none, or an empty range.
     """
     if spec.type != "int":
         if low is not None or high is not None:
@@ -63,10 +69,10 @@ def axis_text(spec: ParamSpec, low: int | None, high: int | None, step: float | 
 
 
 def axis_of(spec: ParamSpec, text: str) -> Axis:
-    """The axis that a stored text means.
+    """The axis with this notation.
 
     Raises:
-        UsageError: more values than anybody would wait for.
+        UsageError: the axis has too many values.
     """
     key, *rest = text.split(":")
     start = spec.default.replace("-", " ").split(",")[0].split(" ")[0]

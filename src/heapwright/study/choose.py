@@ -1,4 +1,4 @@
-"""Which configuration a study stands for when nobody says which."""
+"""Chooses the configuration that a study ships, if the user names none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
-    """The named pick, or the one the study's claim speaks of; None: keep the default.
+    """The named pick, or the pick of the study's claim; None: keep the default.
 
     Raises:
-        HeapwrightError: the study has no such pick, or has not got that far.
+        HeapwrightError: the study has no such pick, or is not finished.
     """
     if name is None:
         if view.phase != Phase.DONE:
@@ -33,23 +33,20 @@ def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
     return view.picks[name]
 
 
-SHIPPED = "shipped"  # in the store: pick, or "" for nobody's word → configuration
-
-
 def keep_choice(store: Store, view: StudyView) -> None:
-    """Notes what a finished study stands for, so that `run` need not judge the runs again."""
+    """Store the choice of a finished study, so that `run` need not judge the runs again."""
     pick = headline(view.picks, view.objectives)
     named = {name: p.config.id for name, p in view.picks.items()}
     store.update(shipped={"": pick.config.id if pick else view.default.id, **named})
 
 
 def kept_choice(store: Store, name: PickName | None) -> Config | None:
-    """The configuration noted for this pick; None: the study must be judged."""
-    kept: dict[str, int] = (store.meta.shipped) if store.meta.phase == Phase.DONE else {}
-    return store.config_by_id(kept[name or ""]) if (name or "") in kept else None
+    """The stored choice for this pick; None: the runs must be judged."""
+    shipped = store.meta.shipped if store.meta.phase == Phase.DONE else {}
+    return store.config_by_id(shipped[name or ""]) if (name or "") in shipped else None
 
 
 def chosen_config(view: StudyView, name: PickName | None) -> Config:
-    """The configuration of `chosen_pick`; the default where nothing is proven."""
+    """The configuration of `chosen_pick`; the default if nothing is proven."""
     pick = chosen_pick(view, name)
     return pick.config if pick else view.default

@@ -1,4 +1,4 @@
-"""What may be said: sentences generated from the confirmation and nothing else."""
+"""Generates a study's claims: sentences that follow from the confirmation and nothing else."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from heapwright.study.options import ENOUGH_EVALUATIONS, LEAST_GAIN
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
 
 NOTHING = "No proven improvement: keep the default."
-_WORTH_SAYING = 1.0  # per cent: a smaller possible loss is in the interval for who looks
+_WORTH_SAYING = 1.0  # per cent: the sentence mentions larger possible losses; smaller ones are in the interval
 
 
 def effect(c: Confirmation) -> str:
     """'CPU time 17.2% lower [15.9, 18.4]', 'peak resident memory unchanged (+0.1% [−0.2, +0.3])'.
 
-    Where nothing is shown it says how much worse it may be.
+    If the data show no change, the sentence says how much worse it may be.
     """
     label = METRICS[c.metric].label
     change, low, high = (100 * (x - 1) for x in (c.ratio, c.low, c.high))
@@ -32,10 +32,14 @@ def effect(c: Confirmation) -> str:
 def pick_claim(
     confirmed: Mapping[str, Confirmation], objectives: Sequence[str], inputs: int, margin: float, part: str = ""
 ) -> str:
-    """One sentence for one pick: every objective with its 95 % interval, how many pairs, p.
+    """One sentence for one pick: every objective with its 95 % interval, the number of pairs, and p.
 
     Args:
-        part: what was compared where that is not whole runs (`Prefix.shown`).
+        confirmed: the pick's confirmation, by metric.
+        objectives: metric keys.
+        inputs: number of inputs of the confirmation.
+        margin: equivalence margin, as a share.
+        part: the part of a run that was compared (`Prefix.shown`); empty for whole runs.
     """
     tested = [confirmed[m] for m in objectives if m in confirmed]
     if not tested:
@@ -61,16 +65,16 @@ def is_proven(pick: Pick, objectives: Sequence[str]) -> bool:
 
 
 def losses(pick: Pick, objectives: Sequence[str]) -> list[Confirmation]:
-    """The objectives that are shown to be worse, of a pick that is shown to be better in none; else nothing."""
+    """The objectives that a pick is shown to worsen, if it improves none; else empty."""
     if is_proven(pick, objectives):
         return []
     return [c for m, c in pick.confirmed.items() if m in objectives and c.verdict == "worse"]
 
 
 def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick | None:
-    """The pick a study speaks for: of those with a proven gain that are good advice, the one with the best score.
+    """The pick that a study recommends: of the picks with a proven gain and no objection, the one with the best score.
 
-    Of equals the balanced pick comes first.
+    Of equal picks the balanced one comes first.
     """
     order: list[PickName] = ["balanced", *(n for n in PICK_NAMES if n != "balanced")]
     proven = [picks[n] for n in order if n in picks and is_proven(picks[n], objectives)]
@@ -78,7 +82,7 @@ def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick 
 
 
 def _unproven(too_short: Mapping[str, float], predicted: str) -> str:
-    """Why nothing is proven, and what it takes."""
+    """Why nothing is proven, and which budget would be enough."""
     searched = too_short["searched"]
     if predicted:
         return f"Nothing is proven. Replays of the recorded allocations predict {predicted}. Give a larger --budget."
@@ -99,13 +103,15 @@ def study_claim(
     too_short: Mapping[str, float] | None = None,
     predicted: str = "",
 ) -> str:
-    """The study's one sentence; before the confirmation ended it says that nothing is proven yet.
+    """The study's claim in one sentence. Before the end of the confirmation it says that nothing is proven yet.
 
     Args:
+        picks: by name, with their confirmations.
+        objectives: metric keys.
         confirmed: whether the study is finished.
-        too_short: what there was no time for: `searched` 0 if it was the search, else a confirmation with so many
-            `pairs`, which take so many `seconds`; a run takes `run_s` seconds.
-        predicted: what replays predict where no proof was possible, as a phrase.
+        too_short: if the time did not suffice: `searched` (number of configurations that ran), `run_s` (seconds of a
+            run), and `pairs` and `seconds` that a confirmation would need.
+        predicted: the prediction of replays, as a phrase, if no proof was possible.
     """
     if not confirmed:
         return "Nothing is proven yet: the study has not been confirmed."

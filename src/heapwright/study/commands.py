@@ -5,23 +5,27 @@ from __future__ import annotations
 import shlex
 
 from heapwright.experiment.configuration import Config
-from heapwright.study.view import (
-    StudyView,
-)
+from heapwright.study.view import StudyView
 
 _ONLY_IN_FILES = ("input", "env", "setup", "cleanup", "server")
 
 
 def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
-    """The shell line that measures a configuration by hand, as it stands; empty where there can be none.
+    """The shell line that measures a configuration by hand, ready to paste; empty if there is none.
 
-    That of a workload file is of its first test input, else of its first. Its settings are for the command alone, as
-    they were in the study: set-up and a server's load run without them, and they win over what the file itself sets.
+    For a workload file it measures the first test input, or the first input. As in the study, the settings apply to
+    the command alone and override the file's own environment; set-up and a server's load run without them.
+
+    Args:
+        config: the configuration to measure.
+        view: the study.
+        runs: number of runs.
     """
     words = ["heapwright", "measure"]
     prefix = ["--prefix", view.prefix.as_option()] if view.prefix else []
     if not view.workload_file:
-        if any(view.workload.get(key) for key in _ONLY_IN_FILES):  # a study of before the file was remembered
+        # Older studies do not keep the path of the workload file.
+        if any(view.workload.get(key) for key in _ONLY_IN_FILES):
             return ""
         start = ["env", *(f"{k}={v}" for k, v in config.env.items())] if config.env else []
         success = view.workload.get("success") or [0]

@@ -17,10 +17,16 @@ from heapwright.study.view import Confirmation
 def judge(
     runs: Sequence[StoredRun], configs: dict[int, Config], default: int, options: Options
 ) -> dict[int, dict[str, Confirmation]]:
-    """Every pick's confirmation by metric, objectives first; a pick that failed a run has none.
+    """The confirmation of every pick, by metric, objectives first; a pick with a failed run has none.
 
-    Holm's adjustment runs over picks × objectives. Metrics that were no objective are shown with their
-    interval and never called better or worse.
+    Holm's adjustment covers picks × objectives. Metrics that are not objectives have an interval, but no verdict of
+    better or worse.
+
+    Args:
+        runs: the fresh runs of the confirmation.
+        configs: configurations by number.
+        default: number of the default.
+        options: the study's options.
     """
     candidates = {k: c for k, c in gather(runs, configs, default).items() if not c.failure}
     tested = [(k, m) for k, c in candidates.items() for m in options.objectives if _enough(c, m)]
@@ -41,7 +47,7 @@ def judge(
 
 
 def _enough(candidate: Candidate, metric: str) -> bool:
-    """Whether there are two ratios of every input; a count that is mostly zero has few or none."""
+    """Whether every input has two ratios or more; a count that is mostly zero has few or none."""
     groups = candidate.logs.get(metric, {})
     return min((len(g) for g in groups.values()), default=0) > 1
 

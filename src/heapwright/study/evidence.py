@@ -1,8 +1,8 @@
-"""What stands behind a pick's verdicts: every confirmation pair, and what each of its settings is worth alone.
+"""Collects the evidence behind a pick's verdicts: every confirmation pair, and the effect of each setting.
 
-Both are read from runs that were made anyway: the pairs are those of the confirm phase; the worth of a setting is what
-taking it out, alone, did in the minify phase, against the whole setting of the same block. Runs are few there (five
-blocks), so the intervals are wide, and no claim is made from them.
+The pairs are those of the confirm phase. The effect of a setting is the change that its removal alone caused in the
+minify phase, against the whole configuration in the same block. There are few such runs (five blocks), so the intervals
+are wide, and no claim rests on them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ def with_evidence(
     """The picks with their pairs and removals.
 
     Args:
-        runs: all of the study.
-        fresh: those of the confirmation that counts.
+        picks: by name.
+        store: the study.
+        runs: all runs of the study.
+        fresh: the runs of the latest confirmation.
+        options: the study's options.
     """
     seen = [r for r in runs if r.phase.startswith(Phase.minify(""))]
     return {
@@ -62,10 +65,10 @@ def _values(run: StoredRun, objectives: Sequence[str]) -> dict[str, float]:
 def _removals(
     pick: Pick, names: Sequence[str], store: Store, runs: Sequence[StoredRun], options: Options
 ) -> list[Removal]:
-    """Of each setting of the searched configuration; empty where the minify phase did not get to it."""
+    """The removal of each setting of the searched configuration; empty if the minify phase did not reach it."""
     whole = pick.searched.config
     configs = {whole.id: whole, **{id_: store.config_by_id(id_) for id_ in {r.config for r in runs}}}
-    for phase in (Phase.minify(name) for name in names):  # one setting under two names is minified under one
+    for phase in (Phase.minify(name) for name in names):  # two picks may share a configuration
         begun = store.get(f"begun.{phase}")
         if begun is None:
             continue

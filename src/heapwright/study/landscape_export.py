@@ -59,7 +59,7 @@ def landscape_json(store: Store, landscape: LandscapeResult) -> dict[str, Any]:
 
 
 def csv_text(store: Store, landscape: LandscapeResult) -> str:
-    """Every run of the sweep, a line each: parameters, block, input, failure, then every metric."""
+    """Every run of the sweep, one line each: parameters, block, input, failure, then every metric."""
     from heapwright.metrics import NUMERIC
 
     out = io.StringIO()

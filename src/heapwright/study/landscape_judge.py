@@ -1,26 +1,25 @@
-"""Judges a landscape: every place's ratio to the default, whether places differ at all, the best one, the shape.
+"""Judges a landscape: the ratio of every point to the default, whether points differ, the best point, the shape.
 
-Noise is what runs of one place show at different times (`tuning.landscape` repeats some places). Three
-questions are answered by runs that had no part in raising them:
+Noise is the difference between runs of one point at different times (`tuning.landscape` repeats some points). Fresh
+runs answer three questions:
 
-- Do places differ? The places with the lowest and the highest ratio of the sweep run again, beside
-  each other, in eight blocks or more. Places differ if Wilcoxon's signed-rank test shows it (p below
-  1 %) and the median difference exceeds the margin. In a flat landscape the two are alike and their
-  order in a block is random, so each difference is as likely up as down, whatever the noise is like.
-  An F test over all places would take one slow run for a place.
-- Is the lowest better than the default? By the tests of a confirmation (p again below 1 %), in the
-  same blocks.
-- Is the landscape smooth or rugged? Only asked where places differ.
+- Do points differ? The points with the lowest and the highest ratio of the sweep run again, beside each other, in eight
+  blocks or more. Points differ if Wilcoxon's signed-rank test shows it (p below 1 %) and the median difference exceeds
+  the margin. In a flat landscape the two are equal and their order in a block is random, so each difference is as
+  likely positive as negative, for any kind of noise. An F test over all points would mistake one slow run for a point.
+- Is the lowest point better than the default? The tests of a confirmation decide (p again below 1 %), in the same
+  blocks.
+- Is the landscape smooth or rugged? This is asked only if points differ.
 
 Smoothness, over all pairs of neighbours i, j along an axis, of the log ratios c with mean m and variance v:
 
     autocorrelation    mean of (c_i − m)(c_j − m), divided by v        1: smooth; 0: rugged, or noise
     step               mean of |c_i − c_j|
-    noise step         what `step` would be if the landscape were flat: 2σ/√π, σ the standard error of one place
+    noise step         what `step` would be if the landscape were flat: 2σ/√π, σ the standard error of one point
 
 The autocorrelation is Weinberger's (1990) for neighbours at distance 1. Noise lowers it by the factor
-(v − σ²) / v; the verdict allows for that. Rugged is only what repeats show: neighbours differ by more
-than two runs of one place do (Mann and Whitney's test).
+(v − σ²) / v; the verdict allows for that. A landscape is rugged only if repeats show it: neighbours differ by more than
+two runs of one point do (Mann and Whitney's test).
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ from heapwright.study.store import Store
 FLAT = "flat as far as the noise lets see"
 
 
-# The p of a signed-rank test that shows something here: of eight pairs all must agree. A landscape makes
-# two claims, and must be wrong in fewer than one sweep of twenty.
+# The largest significant p of a signed-rank test: all of eight pairs must agree. A landscape makes two claims, and must
+# be wrong in fewer than one sweep of twenty.
 _SHOWN = 0.01
 
 
@@ -69,10 +68,14 @@ def ends(ratios: Mapping[int, float]) -> list[int]:
 
 
 def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
-    """Reads a landscape from its study; of the metric it was begun for, if none is named.
+    """Read a landscape from its study.
+
+    Args:
+        store: the study.
+        metric: the metric; empty for the one that the sweep was begun for.
 
     Raises:
-        HeapwrightError: a study of something else, or a metric that was not measured.
+        HeapwrightError: the study is not a landscape, or the metric was not measured.
     """
     options = store.meta.study_options
     if not options.axes:

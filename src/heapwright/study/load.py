@@ -88,9 +88,9 @@ def view_of(store: Store) -> StudyView:
     part = prefix.shown() if prefix else ""
     picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta.identity), part)
     usual = _references(store, confirmed, options, _test_inputs(meta.identity), part)
-    gone: list[str] = []
+    dropped: list[str] = []
     if meta.phase == Phase.DONE:
-        picks, gone = stand(picks, usual, aims_of(options))
+        picks, dropped = stand(picks, usual, aims_of(options))
         picks = with_objection(picks, early)
     picks = with_evidence(picks, store, runs, fresh, options)
     return StudyView(
@@ -120,7 +120,7 @@ def view_of(store: Store) -> StudyView:
         hazards=_hazards(picks, params, runs, meta.host),
         warnings=[
             *_warnings(runs, calibrated, options, picks),
-            *gone,
+            *dropped,
             *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
             *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
         ],
@@ -150,7 +150,7 @@ def view_of(store: Store) -> StudyView:
 
 
 def _predicted_text(store: Store) -> str:
-    """What replays predict where no proof was possible; empty where one was."""
+    """The prediction of replays, if no proof was possible; else empty."""
     kept = store.meta.predicted
     if not kept:
         return ""
@@ -161,7 +161,7 @@ _STAGE_OF: dict[str, str] = {Phase.REPLAY: Phase.SEARCH, Phase.CHECK: Phase.SEAR
 
 
 def _stages(store: Store, runs: list[StoredRun]) -> list[Stage]:
-    """What each stage had; recordings are the search's, and looks at who takes over the allocators'."""
+    """Runs and seconds of each stage. Recordings count for the search, and takeover tests for the allocators."""
     found: dict[str, Stage] = {}
 
     def add(name: str, runs: int, seconds: float) -> None:
@@ -187,7 +187,7 @@ def _stages(store: Store, runs: list[StoredRun]) -> list[Stage]:
 
 
 def _seconds(kept: dict[str, Any]) -> float:
-    """The charge of a piece of work that is no run."""
+    """The seconds charged to work that is not a run."""
     return msgspec.convert(kept.get("charged_s", 0.0), float)
 
 
@@ -254,7 +254,7 @@ def _summaries(calibrated: list[StoredRun]) -> dict[str, Summary]:
 
 
 def _noise(calibrated: list[StoredRun]) -> dict[str, float]:
-    """Relative spread per metric: the largest over inputs."""
+    """Relative spread per metric: the largest of all inputs."""
     noise: dict[str, float] = {}
     for metric in NUMERIC:
         by_input: dict[str, list[float]] = {}
@@ -270,7 +270,7 @@ def _noise(calibrated: list[StoredRun]) -> dict[str, float]:
 def _evaluations(
     candidates: dict[int, Candidate], replayed: dict[int, Candidate], runs: list[StoredRun], options: Options
 ) -> tuple[list[Evaluation], list[int]]:
-    """What was searched, in order, and the front of what was measured on the program."""
+    """The evaluations of the search, in order, and the Pareto front of those measured on the program."""
     feasible = [c for c in candidates.values() if c.costs(options.objectives) is not None]
     costs = [c.costs(options.objectives) or () for c in feasible]
     on_front = {feasible[i].config.id for i in pareto.front(costs)}
@@ -342,7 +342,7 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
     middle = {config: statistics.median(w) for config, w in walls.items()}
 
     def rank(run: StoredRun) -> tuple[bool, float, int]:
-        """A confirmation's run that took the time such runs take comes first."""
+        """Sort key: first the run of the confirmation whose wall time is closest to the median."""
         off = abs((run.metrics.get("wall_s") or 0.0) - middle.get(run.config, 0.0))
         return run.phase != Phase.CONFIRM, off, -run.block
 
@@ -358,16 +358,16 @@ def _hazards(
 ) -> list[str]:
     found: dict[str, None] = {}
     for pick in picks.values():
-        who = " and ".join(p.name for p in picks.values() if p.config.id == pick.config.id)
+        names = " and ".join(p.name for p in picks.values() if p.config.id == pick.config.id)
         for key, value in pick.config.settings.items():
             spec = params.get((pick.config.allocator, key))
             if spec and (risk := spec.risks(value)):
-                found[f"{key}={value} ({who} pick): {risk}"] = None
+                found[f"{key}={value} ({names} pick): {risk}"] = None
         limit = host.get("max_map_count")
-        most = max((r.extra.get("maps") or 0 for r in runs if r.config == pick.config.id), default=0)
-        if limit and most >= _MAPS_SHARE * limit:
+        mappings = max((r.extra.get("maps") or 0 for r in runs if r.config == pick.config.id), default=0)
+        if limit and mappings >= _MAPS_SHARE * limit:
             found[
-                f"The {who} pick had {most} memory mappings at once; the kernel allows {limit}"
+                f"The {names} pick had {mappings} memory mappings at once; the kernel allows {limit}"
                 " (vm.max_map_count), and a larger input may need more: then malloc fails."
             ] = None
     return list(found)
@@ -397,7 +397,7 @@ def _warnings(
             found[f"{METRICS[metric].label} varied by {noise[metric]:.0%} between runs of the default."] = None
     walls = [w for r in calibrated if (w := r.metrics.get("wall_s")) is not None]
     if walls and min(walls) < 0.005:
-        found["The command runs for less than 5 ms: process start-up rules what is measured."] = None
+        found["The command runs for less than 5 ms: process start-up dominates the measurement."] = None
     for name, pick in picks.items():
         failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
         if failures:

@@ -1,4 +1,4 @@
-"""Renders a study's configuration for the environment and the machine where it is to run now."""
+"""Renders a study's configuration for the present environment and machine."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def local_environment(
     spaces: Mapping[str, Any],
     base: Mapping[str, str],
 ) -> tuple[dict[str, str], str]:
-    """The variables that make a configuration so here; what the user has set otherwise in them stays.
+    """The variables that apply a configuration on this machine. Other values that the user set in them are kept.
 
     Args:
-        config_env, settings, allocator: of the configuration, as its study has them.
+        config_env, settings, allocator: of the configuration, as stored in its study.
         spaces: the study's parameter spaces by allocator.
         base: the environment of the program.
 
     Returns:
-        The variables, and the library that takes the place of one that is not here, or empty.
+        The variables, and the local library that replaces a missing one, or empty.
 
     Raises:
-        HeapwrightError: the library is not on this machine, under no name.
+        HeapwrightError: the allocator is not on this machine.
     """
     library = config_env.get("LD_PRELOAD", "").partition(":")[0]
     instead = ""

@@ -1,16 +1,16 @@
-"""Bounds how much another malloc, or other settings of it, can win of a program's peak memory and CPU time.
+"""Bounds how much peak memory and CPU time another malloc, or other settings, can save.
 
-Two measurements bound it, both made before the search: where the default's memory was at its peak (the first run of
-each input, `measure.meter.Breakdown`), and what the recording counted, where the study makes one.
+Two measurements give the bound, both made before the search: the holders of the default's memory at its peak (the first
+run of each input, `measure.meter.Breakdown`), and the counts of the recording, if the study makes one.
 
-    memory   What malloc can hold: heap and other anonymous memory. A recording of glibc's malloc limits the other
-             memory to what the recorded blocks took. Blocks that are live at the peak stay resident under every malloc.
-    CPU      System time, a generous price for each recorded call and byte, and what another placement of blocks may
-             save the program's own code. Threads that call malloc often may wait for its locks most of the time: then
-             there is no bound.
+    memory   malloc can hold the heap and other anonymous memory. A recording of glibc's malloc limits the other memory
+             to the size of the recorded blocks. Blocks that are live at the peak stay resident under every malloc.
+    CPU      system time, plus a generous price for each recorded call and byte, plus the time that another placement
+             of blocks may save the program's own code. Threads that call malloc often may spend most of their time
+             waiting for its locks; then there is no bound.
 
-Each bound is an upper one: memory that no reading saw counts as malloc's. docs/method.md compares the bounds with what
-exhaustive comparisons found (tools/matters.py).
+Each bound is an upper bound: memory that no reading covers counts as malloc's. docs/method.md compares the bounds with
+the gains that exhaustive comparisons found (tools/matters.py).
 """
 
 from __future__ import annotations
@@ -37,34 +37,35 @@ if TYPE_CHECKING:
     from heapwright.study.store import Store
 
 NEXT_TO_NOTHING = 0.03  # a smaller share is not worth a search
-CALL_S = (
-    50e-9  # glibc takes 10 to 20 ns where it finds a block in its caches; a miss of the processor's caches some 100
-)
-BYTE_S = 0.25e-9  # to fetch an allocated byte from memory, or to clear or copy it: 4 GB/s
-# Share of user time that another placement of blocks may save, by anonymous memory: what the second-level cache holds,
-# what a second-level TLB of 2,048 pages reaches, and more. Huge pages save half of the time of a program that reads 200
-# MiB at random, and a tenth of xz's, which has 30.
+# Seconds for a call of malloc: glibc takes 10 to 20 ns with a block in its caches, and a cache miss takes some 100 ns.
+CALL_S = 50e-9
+BYTE_S = 0.25e-9  # seconds to fetch, clear or copy an allocated byte: 4 GB/s
+# The share of user time that another placement of blocks may save, by anonymous memory: up to the size of a
+# second-level cache, up to the reach of a second-level TLB of 2,048 pages, and above. Huge pages save half of the time
+# of a program that reads 200 MiB at random, and a tenth of the time of xz, which has 30 MiB.
 LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55))
-# Bytes by which peaks of equal runs may differ: the kernel adds up resident pages of each core in batches, and it maps
-# more or fewer pages of libraries around each fault.
+# Bytes by which the peaks of equal runs may differ: the kernel sums the resident pages of each core in batches, and
+# maps a varying number of library pages around each fault.
 COUNTED_LATE = 128 << 10
-CONTENDED = 50_000.0  # calls in a second of CPU time from which threads may spend most of it waiting for each other
+CONTENDED = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
 _MOST_OF_TREE = 0.5  # share of a tree's memory
-_MOST = 0.95  # of CPU time, unless nothing bounds it
-_CONSISTENT = 1.02  # blocks and resident memory are counted apart, the latter in whole pages
-_MAPPED = 1.125  # memory of blocks with mappings of their own beside their size: a page in 32 KiB
+_MOST = 0.95  # the largest bound on CPU time, unless there is none
+_CONSISTENT = 1.02  # tolerance: blocks and resident memory are counted separately, the latter in whole pages
+_MAPPED = 1.125  # memory of blocks with their own mappings, over their size: one page in 32 KiB
 
 
 @dataclass(frozen=True)
 class Default:
-    """What the default measured on one input. Bytes and seconds.
+    """Measurements of the default on one input, in bytes and seconds.
 
     Attributes:
-        peak: resident memory at its peak; for a tree its proportional memory.
-        parts: where that was, at the reading closest to it; None where nothing could be read.
-        busiest: the path of the program with the most memory; `busiest_share`: of the tree's.
-        own: the paths of the command's program, and of its interpreter.
-        spread: by how much the peaks of its runs differ.
+        peak: peak of resident memory; for a tree of processes, of proportional memory.
+        parts: holders of that memory, at the reading closest to the peak; None if nothing could be read.
+        cpu_s, sys_s: CPU time, and its part in the kernel.
+        threads, processes: largest numbers at once.
+        busiest: path of the program with the most memory. busiest_share: its share of the tree's memory.
+        own: paths of the command's program and of its interpreter.
+        spread: difference of the largest and the smallest peak of its runs.
     """
 
     peak: float
@@ -80,14 +81,15 @@ class Default:
 
 
 class Heap(msgspec.Struct):
-    """What a recording counted.
+    """Counts of a recording.
 
     Attributes:
-        events: calls of malloc and its kin; `share`: of those of all recorded processes.
-        asked_bytes: by all allocations together.
-        live_bytes: of live blocks at their peak, as asked for; `untouched_bytes`: not known to have been resident.
-        glibc: whether glibc's malloc served them.
-        executable: the path of the recorded program; `alike`: how many processes of it were recorded.
+        events: calls of malloc, free and the like. share: their share of the calls of all recorded processes.
+        asked_bytes: sum of the requested sizes of all allocations.
+        live_bytes: requested bytes of the live blocks at their peak. untouched_bytes: the part of them that was not
+            seen to be resident.
+        glibc: whether glibc's malloc served the calls.
+        executable: path of the recorded program. alike: number of recorded processes of it.
     """
 
     events: float
@@ -101,12 +103,12 @@ class Heap(msgspec.Struct):
 
 
 def _of_busiest(default: Default, heap: Heap | None) -> Heap | None:
-    """The recording, if it is of the process that has the memory: in a tree another may make more calls."""
+    """The recording, if it is of the process with the most memory: in a tree, another process may make more calls."""
     return heap if heap is not None and heap.executable == default.busiest and heap.alike == 1 else None
 
 
 def held_bytes(default: Default, heap: Heap | None) -> float | None:
-    """At most so many bytes of the peak are malloc's; None where that is not known."""
+    """Upper bound of malloc's bytes at the peak; None if unknown."""
     parts, heap = default.parts, _of_busiest(default, heap)
     if parts is None:
         return None
@@ -118,7 +120,7 @@ def held_bytes(default: Default, heap: Heap | None) -> float | None:
 
 
 def memory_bound(default: Default, heap: Heap | None) -> float | None:
-    """At most this share of the peak can be won; None where nothing could be read."""
+    """Upper bound of the share of the peak that can be saved; None if nothing could be read."""
     held, parts = held_bytes(default, heap), default.parts
     if held is None or parts is None or default.peak <= 0:
         return None
@@ -126,14 +128,14 @@ def memory_bound(default: Default, heap: Heap | None) -> float | None:
     floor = max(0.0, heap.live_bytes - heap.untouched_bytes) if heap is not None else 0.0
     anonymous = default.peak - parts.program - parts.files - parts.stacks
     if floor > _CONSISTENT * anonymous + default.spread + COUNTED_LATE:
-        floor = 0.0  # more than was ever resident: small blocks are not used as a whole, and nothing is known of them
-    # Files may come and go beside the heap, the program stays.
-    most = min(held, default.peak - parts.program - parts.stacks - floor)
-    return min(1.0, (max(0.0, most) + default.spread + COUNTED_LATE) / default.peak)
+        floor = 0.0  # more than was ever resident: parts of small blocks were never touched, so nothing is known
+    # File pages may come and go beside the heap; the program stays.
+    savable = min(held, default.peak - parts.program - parts.stacks - floor)
+    return min(1.0, (max(0.0, savable) + default.spread + COUNTED_LATE) / default.peak)
 
 
 def cpu_bound(default: Default, heap: Heap | None) -> float | None:
-    """At most this share of CPU time can be won; 1: nothing bounds it; None without a recording."""
+    """Upper bound of the share of CPU time that can be saved; 1 if there is no bound; None without a recording."""
     if heap is None or default.cpu_s <= 0:
         return None
     calls = heap.events / heap.share
@@ -148,9 +150,10 @@ def cpu_bound(default: Default, heap: Heap | None) -> float | None:
 
 
 def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
-    """What can be won over all inputs: the largest of their bounds. The rest is of the input with the largest peak.
+    """The bounds over all inputs: the largest bound of any input. Other facts are of the input with the largest peak.
 
-    None where nothing is known of any input.
+    Returns:
+        None if nothing is known of any input.
     """
     memory = _largest(memory_bound(*one) for one in inputs)
     cpu = _largest(cpu_bound(*one) for one in inputs)
@@ -178,7 +181,7 @@ def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
 
 
 def _recorded_share(default: Default, heap: Heap | None) -> float | None:
-    """The share of the peak's anonymous memory that recorded blocks explain; None where either is not known."""
+    """The share of the anonymous memory at the peak that recorded blocks explain; None if unknown."""
     parts, own = default.parts, _of_busiest(default, heap)
     if parts is None or heap is None or parts.heap + parts.other <= 0:
         return None
@@ -186,7 +189,7 @@ def _recorded_share(default: Default, heap: Heap | None) -> float | None:
 
 
 def _largest(values: Iterable[float | None]) -> float | None:
-    """None where one of them is not known: then no bound holds for all inputs."""
+    """The largest value; None if one is unknown, because then no bound holds for all inputs."""
     found = list(values)
     known = [value for value in found if value is not None]
     return max(known) if known and len(known) == len(found) else None
@@ -199,7 +202,7 @@ def _is_other(default: Default) -> bool:
 
 
 def sentence(matters: Matters) -> str:
-    """What can be won, in one sentence."""
+    """The bounds in one sentence."""
     memory, cpu = matters.memory_bound, matters.cpu_bound
     busiest = ""
     if matters.busiest and matters.busiest_share is not None:
@@ -240,16 +243,16 @@ _HOLDERS = {
 
 
 def _rest(matters: Matters) -> str:
-    """What holds the most where malloc holds little: ' (95% is pages of files)'."""
+    """The largest holder of memory besides malloc: ', 95% is pages of files'."""
     shares = {name: share for name, share in matters.shares.items() if name in _HOLDERS}
     if not shares:
         return ""
-    most = max(shares, key=lambda name: shares[name])
-    return f", {_percent(shares[most])} is {_HOLDERS[most]}"
+    largest = max(shares, key=lambda name: shares[name])
+    return f", {_percent(shares[largest])} is {_HOLDERS[largest]}"
 
 
 def where_text(matters: Matters) -> str:
-    """Where the peak's memory was: 'heap 70%, program 20%, …'; empty where that is not known."""
+    """The holders of memory at the peak: 'heap 70%, program 20%, …'; empty if unknown."""
     names = {
         "heap": "C library's heap",
         "other": "other anonymous memory",
@@ -273,10 +276,11 @@ def _capital(text: str) -> str:
 
 
 def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters | None:
-    """What a study knows by now; None where nothing is known, or its settings need not be a malloc's.
+    """The bounds from a study's runs so far; None if nothing is known, or if its settings may not be a malloc's.
 
     Args:
-        runs: the study's, if they were read already.
+        store: the study.
+        runs: the study's runs, if they were read already.
     """
     spaces: Mapping[str, Any] = store.meta.spaces
     if not spaces or not all(_is_malloc(name) for name in spaces):
@@ -300,14 +304,20 @@ def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters |
 
 
 def _is_malloc(name: str) -> bool:
-    """Whether settings under this name are a malloc's; a user's own file may be of the program's."""
+    """Whether settings under this name belong to a malloc; a user's own space file may belong to the program."""
     from heapwright.allocators.registry import bundled_file
 
     return bundled_file(name) is not None or os.sep in name
 
 
 def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> Default | None:
-    """The default on one input. Memory is of the run that was looked into, times of those that were not."""
+    """Measurements of the default on one input. The run whose memory was divided gives memory; other runs give times.
+
+    Args:
+        made: the calibration runs of the input.
+        tree: whether to use proportional memory, for a tree of processes.
+        own: paths of the command's program and of its interpreter.
+    """
     looked = next((r for r in made if r.extra.get("parts")), None)
     timed = [r for r in made if r.block > 0 and not r.failure] or list(made)
     first = looked or timed[0]
@@ -342,7 +352,7 @@ def busiest(run: StoredRun) -> str:
 
 
 def heap_of(recorded: dict[str, Any] | None, served: bool) -> Heap | None:
-    """What a recording counted; None if there is none, or one of a version that did not count."""
+    """The counts of a recording; None if there is none, or if an older version made it without counts."""
     if recorded is None or "heap" not in recorded:
         return None
     more = {"share": recorded.get("share") or 1.0, "executable": recorded.get("executable") or ""}

@@ -10,7 +10,7 @@ from heapwright.study.options import Options
 
 
 class StudyMeta(msgspec.Struct, kw_only=True):
-    """What a study knows besides its runs. A field that was never stored has its default.
+    """The facts of a study besides its runs. A field that was never stored has its default.
 
     Attributes:
         created: ISO time, UTC. version: of heapwright, that made the study.
@@ -26,7 +26,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         spent_s: seconds of the study's time spent so far. report_s: seconds kept for the report.
         stopped_s: the charge, in seconds, at which the deadline ended the study; None if it did not.
         charged: work that is not a run → seconds charged to it.
-        plan: what the study expected after its first runs (`tuning.plan`).
+        plan: the estimate made after the first runs (`tuning.plan`).
         tree: largest number of live processes, where the objectives are proportional memory because of it; else 0.
         managed: who manages the program's memory, where that is not plain malloc (`tuning.managed`).
         takeover: allocator → whether it takes over, and how long the test took (`tuning.reach`).

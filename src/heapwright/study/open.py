@@ -1,4 +1,4 @@
-"""Opens or begins the study a `tune` command means, and refuses to mix what must not be mixed."""
+"""Opens or begins the study of a `tune` command. Refuses to add runs of other programs, machines or options."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from heapwright.workload.program import identify_program, program_changes
 
 
 def default_path(workload: Workload, named: Sequence[Allocator]) -> Path:
-    """`heapwright-PROGRAM-HASH.study` here: the same command finds its study again.
+    """The default path, `heapwright-PROGRAM-HASH.study` in the current folder: the same command finds its study again.
 
     Args:
-        named: the allocators the user named; none where all that are found are searched.
+        workload: the program and its inputs.
+        named: the allocators that the user named; empty to search all that are found.
     """
-    what = [workload.identity(), *_spaces(named).values()]
-    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:6]
+    identity = [workload.identity(), *_spaces(named).values()]
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
     program = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(workload.file.command[0]).name).strip("-.") or "program"
     return Path(f"heapwright-{program}-{digest}.study")
 
@@ -48,14 +49,16 @@ def open_or_begin(
     same_program: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Store, Options]:
-    """The study at this path, begun if it is new, or if it was made of another build of the program.
+    """Open the study at this path. Begin it if it is new, or if its program was another build.
 
     Args:
-        allocators: those to search.
-        given: the options the user named; the rest are the stored study's, or the defaults.
+        path: the study file.
+        workload: the program and its inputs.
+        allocators: the allocators to search.
+        given: the options that the user named; the others are those of the stored study, or the defaults.
         reproduce: the command line that makes the study again.
-        same_program: go on with a study although its program has changed.
-        tell: tells people that a study of another build was put aside.
+        same_program: whether to go on with a study although its program has changed.
+        tell: receives the message that a study of another build was renamed.
 
     Raises:
         HeapwrightError: the file holds a study of another command, setting space, machine or environment, or
@@ -109,7 +112,7 @@ def _put_aside_if_changed(
             options = store.meta.study_options
             longer = given.get("budget_s", options.budget_s) != options.budget_s or "evaluations" in given
             early = kept_prefix(store) if same and longer else None
-    except HeapwrightError:  # opening it for writing will say what is wrong
+    except HeapwrightError:  # opening it for writing reports the error
         return
     changes = program_changes(identity) if identity is not None else []
     if not changes and early is None:
@@ -174,7 +177,7 @@ def _resume(
     options = _with_budget(msgspec.structs.replace(stored, **given), given)
     store.update(options=msgspec.to_builtins(options), workload_file=workload.path)
     if options.budget_s != stored.budget_s:
-        store.update(stopped_s=None)  # the deadline that ended the study is another now
+        store.update(stopped_s=None)  # a new budget has a new deadline
     return options
 
 
@@ -203,14 +206,14 @@ def stored_allocators(path: Path) -> list[str]:
     """The names of the allocators that the study at this path searches.
 
     Raises:
-        HeapwrightError: not a study.
+        HeapwrightError: the file is not a study.
     """
     with read_study(path) as store:
         return [name for name in store.meta.options.get("allocator", "").split(",") if name]
 
 
 def _environment(allocators: Sequence[Allocator]) -> dict[str, str]:
-    """What the user has set in the variables that settings are written into."""
+    """The values that the user has set in the variables that hold settings."""
     names = {variable_of(a.file.allocator, p) for a in allocators for p in a.file.param}
     names |= {"LD_PRELOAD", *(n for n in os.environ if n.startswith("MALLOC_"))}
     return {n: os.environ[n] for n in sorted(names - {""}) if n in os.environ}

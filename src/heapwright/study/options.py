@@ -1,4 +1,4 @@
-"""What a study is asked to do, as stored with it."""
+"""The options of a study, as stored in its file, and the constants of its stages."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prices: dict[str, float] = {}
 
 
-# May differ when a study is resumed: they change how long it goes on and what it advises, not what was measured.
+# These may differ when a study resumes: they change its length and its advice, not its measurements.
 EXTENSIBLE = ("evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices")
 
 
@@ -103,7 +103,7 @@ def parse_budget(text: str) -> tuple[int, float]:
 
 
 def conflicts(stored: Options, given: dict[str, Any]) -> list[str]:
-    """What the user asked for that a stored study was begun without, as 'seed 1, not 2'."""
+    """The options of this command that contradict those of a stored study, as 'seed 1, not 2'."""
     return [
         f"{name} {_show(getattr(stored, name))}, not {_show(value)}"
         for name, value in given.items()

@@ -1,4 +1,4 @@
-"""Says which trade-offs are good advice: how much a setting must gain, and what it may cost.
+"""Decides which trade-offs are good advice: how much a setting must gain, and how much it may cost.
 
     gain     at least 1 % and 1 MiB of memory, or 1 % of time (or of another count)
     price    a loss weighs three times a gain; with prices of the user's own, as much as they say
@@ -29,18 +29,18 @@ _BEYOND = 10.0  # how much worse the search sees a candidate for each unit of lo
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the user says of trade-offs.
+    """The user's limits and prices of trade-offs.
 
     Attributes:
         limits: metric, or 'memory' or 'time' → the highest ratio to the default.
-        prices: likewise → what one per cent is worth; empty: a loss weighs three times a gain.
+        prices: metric or kind → value of one per cent; empty: a loss weighs three times a gain.
     """
 
     limits: dict[str, float] = {}
     prices: dict[str, float] = {}
 
     def score(self, costs: Mapping[str, float]) -> float:
-        """What a trade-off costs on balance; below 0 it gains.
+        """The balance of a trade-off; below 0 it is a gain.
 
         Args:
             costs: objective → log ratio to the default.
@@ -92,7 +92,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Aims(NamedTuple):
-    """What a study minimises, and which trade-offs are good advice."""
+    """The objectives of a study, and the policy on trade-offs."""
 
     objectives: tuple[str, ...]
     policy: Policy = Policy()

@@ -1,11 +1,11 @@
-"""Prefixes of long runs: what a study measures where its time budget holds too few whole runs to prove anything.
+"""Prefixes of long runs: a study measures them if its time budget holds too few whole runs for a proof.
 
-The first run, a whole one, shows when the program has reached its peak. Where that is early, later runs end soon after
-it, and the study proves what shows by then: peak memory. One whole run under what was found is the last step: it says
-whether the gain of the prefix is one of the program too.
+The first run, a whole one, shows when the program reaches its peak. If that is early, later runs end soon after it, and
+the study proves gains of peak memory. At the end, one whole run with the chosen configuration shows whether the gain
+of the prefix is also a gain of the program.
 
     first run      |----------peak-----------------------------------------|
-    later runs     |----------peak---|     `_SLACK` times as long as the peak took, for settings that are slower
+    later runs     |----------peak---|     `_SLACK` times the time of the peak, for slower settings
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from heapwright.study.view import Pick, PickName
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
-REACHED = 0.98  # share of the peak that counts as the peak: memory that creeps on for an hour does not matter
+REACHED = 0.98  # this share of the peak counts as the peak: later slow growth does not matter
 _SLACK, _LEAST_SLACK_S = 1.25, 0.5
-_SEEN = 0.95  # share of a whole run's peak that a prefix must reach: peaks vary, and a sampled one more
-_WORTH = 0.5  # share of a run that its prefix may take at most
+_SEEN = 0.95  # a prefix must reach this share of a whole run's peak: peaks vary
+_WORTH = 0.5  # a prefix may take at most this share of a run
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """One whole run under what was found.
+    """One whole run with the chosen configuration.
 
     Attributes:
         config: the configuration's number.
@@ -49,7 +49,7 @@ class Whole(msgspec.Struct, frozen=True):
 
     @property
     def objection(self) -> str:
-        """Why it speaks against the configuration, or empty."""
+        """Why the whole run contradicts the configuration, or empty."""
         if self.failure:
             return f"a whole run under it failed: {self.failure}"
         if min(self.ratios.values(), default=0.0) > 1 - LEAST_GAIN:
@@ -72,16 +72,16 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def kept_prefix(store: Store) -> Kept | None:
-    """The prefix that the study has chosen by itself; None if its runs are whole, or end where the user says."""
+    """The prefix that the study chose by itself; None for whole runs, and for a prefix that the user chose."""
     kept = store.meta.prefix
     return msgspec.convert(kept, Kept) if kept else None
 
 
 def find_prefix(first: Sequence[StoredRun], objectives: Sequence[str]) -> tuple[Prefix, tuple[str, ...]] | None:
-    """Where runs can be ended, and which of the objectives show by then; None where none does early enough.
+    """Find the time at which runs can end, and the objectives that show by then; None if none shows early enough.
 
     Args:
-        first: a whole run of each input, with its memory over time.
+        first: a whole run of each input, with memory over time.
         objectives: metric keys.
     """
     shown = tuple(m for m in objectives if METRICS[m].series)
@@ -102,9 +102,9 @@ def find_prefix(first: Sequence[StoredRun], objectives: Sequence[str]) -> tuple[
 
 
 def _reached_s(run: StoredRun, metric: str) -> float | None:
-    """Seconds until a run came near its peak; None where that is not known.
+    """Seconds until a run came close to its peak; None if unknown.
 
-    A point of the series has the largest figures from its time until that of the next point.
+    A point of the series has the largest values from its time until the time of the next point.
     """
     series = run.series or {}
     values, times = series.get(METRICS[metric].series) or [], series.get("t") or []
@@ -114,7 +114,7 @@ def _reached_s(run: StoredRun, metric: str) -> float | None:
 
 
 def missed(runs: Sequence[StoredRun], objectives: Sequence[str]) -> bool:
-    """Whether the default's prefixes stay below the peaks of its whole runs, so that they show too little.
+    """Whether the prefixes of the default stay below the peaks of its whole runs, and so show too little.
 
     Args:
         runs: the calibration; block 0 has a whole run of each input, later blocks have prefixes.
@@ -131,7 +131,17 @@ def missed(runs: Sequence[StoredRun], objectives: Sequence[str]) -> bool:
 def whole_ratios(
     outcomes: Sequence[Outcome], first: Sequence[StoredRun], inputs: Sequence[Input], objectives: Sequence[str]
 ) -> dict[str, float]:
-    """Objective → geometric mean over inputs of the ratio of a whole run to the input's first run."""
+    """Compare whole runs of a configuration with the first runs of the default.
+
+    Args:
+        outcomes: a whole run of each input with the configuration.
+        first: the first run of each input, whole, of the default.
+        inputs: the inputs, in the order of `outcomes`.
+        objectives: metric keys.
+
+    Returns:
+        Objective → geometric mean of the ratios over inputs.
+    """
     by_input = {run.input: run for run in first}
     found = {}
     for metric in objectives:
@@ -146,7 +156,7 @@ def whole_ratios(
 
 
 def with_objection(picks: Mapping[PickName, Pick], kept: Kept | None) -> dict[PickName, Pick]:
-    """The picks, with an objection to the one that a whole run speaks against."""
+    """The picks, with an objection to the one that a whole run contradicts."""
     whole = kept.whole if kept else None
     if whole is None or not whole.objection:
         return dict(picks)
@@ -159,14 +169,14 @@ def with_objection(picks: Mapping[PickName, Pick], kept: Kept | None) -> dict[Pi
 
 
 def sentence(kept: Kept, objectives: Sequence[str]) -> str:
-    """What the study measured, and what one whole run said, for people."""
+    """The prefix that the study measured, and the result of the whole run, in words."""
     labels = " and ".join(METRICS[m].label for m in objectives)
     text = (
         f"A whole run takes {show_seconds(kept.run_s)}, and the time budget holds too few of them. Its {labels}"
         f" shows early ({100 * REACHED:.0f}% of it), so {kept.prefix.shown()} was compared."
     )
     if kept.whole is None:
-        return f"{text} What comes later was not."
+        return f"{text} Later parts of a run were not compared."
     if kept.whole.failure:
         return f"{text} One whole run with the choice failed: {kept.whole.failure}."
     return f"{text} One whole run with the choice, no proof by itself: {_changes(kept.whole.ratios)}."

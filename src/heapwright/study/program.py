@@ -1,4 +1,4 @@
-"""Says whether a study's program is still the one it was made of. Imports little: `heapwright run` asks it, too."""
+"""Tells whether a study's program is still the same build. Imports little, because `heapwright run` uses it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def program_of(store: Store) -> ProgramIdentity | None:
-    """The program that a study is of; None where the study does not know it, as those of older versions."""
-    kept = store.meta.program
-    if kept is None:
+    """The identity of a study's program; None if unknown, as in studies of older versions."""
+    stored = store.meta.program
+    if stored is None:
         return None
-    identity = msgspec.convert(kept, ProgramIdentity)
+    identity = msgspec.convert(stored, ProgramIdentity)
     return identity if identity.settled else msgspec.structs.replace(identity, files=[])
 
 

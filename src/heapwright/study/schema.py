@@ -1,4 +1,4 @@
-"""What makes a file a study: its tables, to the letter, and the version that made it."""
+"""The schema of a study file: its tables, and the version of the format."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CREATE TABLE run (
     failure TEXT NOT NULL, digest TEXT NOT NULL, metrics TEXT NOT NULL, extra TEXT NOT NULL, series TEXT,
     UNIQUE (phase, block, input, config));
 """
-_LONGEST = 64 << 20  # bytes of a value; a run's memory over time, the longest there is, takes some kilobytes
+_LONGEST = 64 << 20  # bytes of a value; the longest in our studies, memory over time, takes some kilobytes
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
-    """Opens for reading, also where SQLite may not make the files that WAL mode wants beside the study."""
-    alone = not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}", uri=True)
+    """Open a study for reading, also where SQLite cannot create the files that WAL mode needs beside it."""
+    immutable = not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}", uri=True)
 
 
 def _not_a_study(path: Path, error: Exception) -> HeapwrightError:
@@ -55,7 +55,7 @@ def check(path: Path, db: sqlite3.Connection) -> bool:
         schema = db.execute("PRAGMA user_version").fetchone()[0]
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         ours = application != APPLICATION or schema != SCHEMA or _schema_of(db) == _our_schema()
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote what is in the file
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote the content of the file
         raise _not_a_study(path, error) from None
     if tables == 0:
         return False
@@ -76,7 +76,7 @@ def check(path: Path, db: sqlite3.Connection) -> bool:
 
 
 def _schema_of(db: sqlite3.Connection) -> list[tuple[str, ...]]:
-    """What there is in a database, and how it was made."""
+    """The objects of a database, with the SQL that made them."""
     found: list[tuple[str, ...]] = db.execute(
         "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
     ).fetchmany(100)

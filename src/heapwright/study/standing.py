@@ -1,14 +1,14 @@
-"""Decides, after the confirmation, which configuration stands under which pick name.
+"""Decides after the confirmation which configuration has which pick name.
 
-The picks were named by the search. Fresh runs may show otherwise:
+The search named the picks. Fresh runs may change that:
 
-    a pick that is worse everywhere than another confirmed row   gives its name to that row
-    a pick that shows no gain in its own objective               loses its name, where it gains elsewhere
-    a pick that shows a loss and no gain                         goes
-    a pick that shows nothing, while another shows a gain        goes
-    no pick is good advice, but a row of usual advice is         that row stands for the study
+    a pick that is worse everywhere than another confirmed row   passes its name to that row
+    a pick that shows no gain in its own objective               loses its name, if it gains elsewhere
+    a pick that shows a loss and no gain                         is dropped
+    a pick that shows nothing, while another shows a gain        is dropped
+    no pick is good advice, but a row of usual advice is         that row becomes the study's choice
 
-A row of usual advice was chosen before any run, so luck in the search does not favour it.
+Rows of usual advice are chosen before any run, so luck in the search does not favour them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def stand(
     Args:
         picks: as named by the search, with their confirmations.
         references: rows of usual advice, confirmed beside them.
-        aims: what is minimised, and which trade-offs are good advice.
+        aims: the objectives, and the policy on trade-offs.
     """
     objectives, policy = aims
     picks = {name: _assessed(pick, objectives, policy) for name, pick in picks.items()}
@@ -62,7 +62,7 @@ def stand(
 
 
 def _assessed(pick: Pick, objectives: Sequence[str], policy: Policy) -> Pick:
-    """The pick with what the policy says of it."""
+    """The pick with the policy's objection and score."""
     tested = {m: c for m in objectives if (c := pick.confirmed.get(m)) is not None}
     shown = {m: math.log(c.ratio) for m, c in tested.items() if c.verdict in ("better", "worse")}
     objection = policy.objection(pick.confirmed, objectives) if is_proven(pick, objectives) else ""
@@ -87,19 +87,19 @@ def _promoted(proven: Sequence[Pick], objectives: Sequence[str]) -> dict[PickNam
 
 
 def _own(name: PickName, objectives: Sequence[str]) -> str | None:
-    """The objective that a name speaks of; None for 'balanced'."""
+    """The objective of a pick name; None for 'balanced'."""
     return next((m for m in objectives if METRICS[m].kind == name), None)
 
 
 def _key(row: Pick, name: PickName, objectives: Sequence[str]) -> tuple[float, float]:
-    """What the best row under a name has least of."""
+    """The sort key of rows under a pick name: the best row has the smallest."""
     costs = _costs(row, objectives)
     own = _own(name, objectives)
     return (costs[objectives.index(own)] if own else row.score), row.score
 
 
 def _costs(row: Pick, objectives: Sequence[str]) -> list[float]:
-    """Log ratios; infinite where an objective was not confirmed."""
+    """Log ratios; infinite for an objective that was not confirmed."""
     return [math.log(row.confirmed[m].ratio) if m in row.confirmed else math.inf for m in objectives]
 
 
@@ -108,7 +108,7 @@ def _dominates(row: Pick, pick: Pick, objectives: Sequence[str]) -> bool:
 
 
 def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:
-    """Why a row cannot stand under a name, or empty. A row without any gain may stay to be seen, unless it loses."""
+    """Why a row cannot have a pick name, or empty. A row without a gain may keep its name, unless it shows a loss."""
     worse = losses(pick, objectives)
     if worse:
         return f"fresh runs proved no gain, and a loss: {'; '.join(map(effect, worse))}"

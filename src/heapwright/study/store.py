@@ -10,9 +10,9 @@ a run is found again by (phase, block, input, configuration).
 
 One process writes at a time (flock on the file); any number may read.
 
-A study may come from anywhere. What it holds is data: nothing of it is run, its schema must be ours to the letter (no
-views or triggers, which are programs), values are no longer than 64 MiB, every row is decoded into what it must be, and
-`study_errors` makes one line of whatever else is wrong with one.
+A study may come from an untrusted source, so its content is only data. Nothing in it is executed. Its schema must equal
+ours exactly: views and triggers are programs. Values are at most 64 MiB long. Every row is decoded into its type.
+`study_errors` turns any other error in the content into one line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 class _Extra(msgspec.Struct):
-    """What a run's `extra` must be, where it is there."""
+    """The types of the fields of a run's `extra`."""
 
     warnings: list[str] = []
     maps: int | None = None
@@ -56,10 +56,10 @@ class _Extra(msgspec.Struct):
 
 @contextmanager
 def study_errors(path: Path) -> Iterator[None]:
-    """Around whatever works with what a study says: where that makes no sense the study is damaged, in one line.
+    """A context in which the content of a study is used: any error means that the study is damaged.
 
     Raises:
-        HeapwrightError: anything was wrong.
+        HeapwrightError: the body raised an error that invalid content causes.
     """
     hint = "restore it from a copy, or name another file with --study"
     try:
@@ -75,8 +75,8 @@ def study_errors(path: Path) -> Iterator[None]:
         ArithmeticError,
         RecursionError,
     ) as error:
-        what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise HeapwrightError(f"the study {path} is damaged: what it holds makes no sense ({what})", hint) from None
+        cause = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise HeapwrightError(f"the study {path} is damaged: its content is invalid ({cause})", hint) from None
 
 
 def reference_folder(path: Path) -> Path:
@@ -102,14 +102,14 @@ class Store:
         self._meta: StudyMeta | None = None
 
     def close(self) -> None:
-        """Closes the file; everything was committed already."""
+        """Close the file. All data were committed before."""
         self._db.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def remove_if_empty(self) -> bool:
-        """Removes the file if no run was ever stored in it; whether it did."""
+        """Remove the file if it has no run; return whether it was removed."""
         if self._db.execute("SELECT count(*) FROM run").fetchone()[0]:
             return False
         self._db.close()  # takes the -wal and -shm files along
@@ -133,7 +133,7 @@ class Store:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def forget_files(self) -> None:
-        """Removes reference outputs and traces: those of a study that was deleted say nothing about a new one."""
+        """Remove reference outputs and traces that a deleted study left behind."""
         shutil.rmtree(self.references, ignore_errors=True)
         shutil.rmtree(self.traces, ignore_errors=True)
 
@@ -184,7 +184,13 @@ class Store:
             )
 
     def config(self, allocator: str, settings: Mapping[str, str], env: Mapping[str, str]) -> Config:
-        """The configuration with this environment, made if new (its first settings win)."""
+        """The configuration with this environment, stored if it is new.
+
+        Args:
+            allocator: name of the allocator.
+            settings: parameter key → value. If the environment is stored already, its first settings stay.
+            env: the variables.
+        """
         key = json.dumps(dict(env), sort_keys=True)
         found = self._rows("SELECT id FROM config WHERE allocator = ? AND env = ?", (allocator, key))
         if found:
@@ -204,16 +210,23 @@ class Store:
         number, allocator, *texts = rows[0]
         settings, env, effective = (self._decoded(text, dict[str, str]) for text in texts)
         if not isinstance(allocator, str) or not all(map(VARIABLE.fullmatch, env)):
-            raise self._damaged(f"configuration {id_} is none")
+            raise self._damaged(f"configuration {id_} has an invalid allocator or variable")
         return Config(number, allocator, settings, env, effective)
 
     def set_effective(self, id_: int, effective: Mapping[str, str]) -> None:
-        """Keeps what the loader said is in force for a configuration."""
+        """Store the values that the loader reports to be in force for a configuration."""
         with self._saving():
             self._db.execute("UPDATE config SET effective = ? WHERE id = ?", (json.dumps(dict(effective)), id_))
 
     def find_run(self, phase: str, block: int, input_: str, config: int) -> StoredRun | None:
-        """The stored run in this place, or None."""
+        """The stored run of a phase, block, input and configuration, or None.
+
+        Args:
+            phase: the phase.
+            block: number of the block in the phase.
+            input_: name of the input.
+            config: number of the configuration.
+        """
         rows = self._rows(
             f"SELECT {_RUN_COLUMNS} FROM run WHERE phase = ? AND block = ? AND input = ? AND config = ?",
             (phase, block, input_, config),
@@ -247,14 +260,14 @@ class Store:
         return [self._stored(row) for row in rows]
 
     def _rows(self, query: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        """What a query finds."""
+        """The rows that a query returns."""
         try:
             return self._db.execute(query, values).fetchall()
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # its messages quote what is in the file
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # its messages quote the content of the file
             raise self._damaged(str(error)) from None
 
     def _decoded(self, text: object, kind: type[_T]) -> _T:
-        """A value from JSON, as what it must be."""
+        """A JSON value, converted to its type."""
         try:
             return msgspec.convert(json.loads(text, parse_constant=_no_number), kind)  # type: ignore[arg-type]
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
@@ -269,13 +282,13 @@ class Store:
             or not isinstance(elapsed_s, float)
             or not _measured(elapsed_s)
         ):
-            raise self._damaged("a run is none")
+            raise self._damaged("a run record has a column of the wrong type")
         charged_s = self._decoded(extra, _Extra).charged_s
         figures = self._decoded(metrics, dict[str, float | None])
         course = self._decoded(series, dict[str, list[float]]) if series is not None else None
         seen = [charged_s, *(v for v in figures.values() if v is not None)]
         if not all(map(_measured, seen)) or not _is_course(course):
-            raise self._damaged("a run has a figure that nothing measures")
+            raise self._damaged("a run record has a number that no measurement gives")
         return StoredRun(
             phase, block, input_, config, elapsed_s, failure, digest,
             figures, self._decoded(extra, dict[str, Any]), course,
@@ -310,12 +323,12 @@ _RUN_COLUMNS = "phase, block, input, config, elapsed_s, failure, digest, metrics
 
 
 def _measured(value: float) -> bool:
-    """Whether it can be a figure of a run: seconds, bytes and counts are none below 0, and none beyond all measure."""
+    """Whether a number can be a measurement: seconds, bytes and counts are neither negative nor astronomical."""
     return 0 <= value < 1e24
 
 
 def _is_course(series: dict[str, list[float]] | None) -> bool:
-    """Whether it is memory over time, or not there."""
+    """Whether this is a valid series of memory over time, or None."""
     if series is None:
         return True
     lists = [series.get(key) for key in ("t", "rss", "heap", "vm")]
@@ -325,8 +338,8 @@ def _is_course(series: dict[str, list[float]] | None) -> bool:
 
 
 def _no_number(name: str) -> float:
-    """JSON has no NaN and no Infinity, whatever Python thinks."""
-    raise ValueError(f"{name} is no number")
+    """Refuse NaN and Infinity, which Python accepts although JSON has neither."""
+    raise ValueError(f"{name} is not a number")
 
 
 def open_study(path: Path) -> Store:

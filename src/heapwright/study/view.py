@@ -1,4 +1,4 @@
-"""A finished or running study as the report, the terminal and `apply` read it: plain data, nothing to run.
+"""A finished or running study as plain data, for the report, the terminal and `apply`.
 
 `study.load.load_view(path)` builds it from the SQLite file. Ratios are always to the default measured in
 the same block; below 1 is better. Every number is in the units of `heapwright.metrics`.
@@ -27,13 +27,13 @@ class Evaluation:
 
     Attributes:
         number: 1, 2, … in the order of first evaluation.
-        config: what was run.
-        runs: how many runs stand behind the ratios (all inputs, search and shortlist).
+        config: the configuration that ran.
+        runs: number of runs behind the ratios (all inputs, search and shortlist).
         ratios: metric key → geometric-mean ratio to the default of the same blocks.
         medians: metric key → median of the values.
         feasible: False when it crashed, timed out or changed the output; then `reason` says which.
         on_front: member of the Pareto front over the objectives.
-        replayed: only replays stand behind it: ratios are predicted, medians the replay's own.
+        replayed: there are only replays of it: ratios are predictions, medians are the replays' own.
     """
 
     number: int
@@ -56,8 +56,8 @@ class Confirmation:
         p: signed-rank p value, Holm-adjusted over picks × objectives; None for a metric not tested
             (not an objective: shown for information, never a claim).
         pairs: how many pairs.
-        note: what is unusual about the runs behind the ratio (groups, outliers, spells, a mean unlike the medians), in
-            words; empty for regular runs.
+        note: irregularities of the runs behind the ratio, in words (groups, outliers, spells, a mean unlike the
+            medians); empty for regular runs.
     """
 
     metric: str
@@ -74,7 +74,7 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A setting the minify phase put back to unset, because its removal cost nothing that shows."""
+    """A setting that the minify phase dropped, because its removal showed no cost."""
 
     key: str
     value: str
@@ -82,12 +82,12 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Removal:
-    """What taking one setting out of a searched configuration did, as the minify phase measured it.
+    """The effect of removing one setting from a searched configuration, measured in the minify phase.
 
     Attributes:
-        changes: objective → ratio without the setting ÷ with all, low, high (95 %); above 1 it was worth having.
+        changes: objective → (ratio without the setting ÷ with all, low, high) (95 %); above 1 the setting helps.
         kept: whether the pick still has it.
-        failure: why it cannot be done without, or empty.
+        failure: why the program fails without it, or empty.
     """
 
     key: str
@@ -108,20 +108,20 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pick:
-    """What the study recommends under one name.
+    """The study's recommendation under one name.
 
     Attributes:
         name: memory, time or balanced.
-        config: after minify; this is what was confirmed and what `apply` prints.
+        config: the configuration after minify, which was confirmed and which `apply` prints.
         searched: the evaluation it came from.
         dropped: settings of the searched configuration that minify removed.
         confirmed: metric key → confirmation (objectives first); empty until the confirm phase ran.
         claim: one sentence for this pick, with its interval.
-        removals: what each of the searched settings is worth alone; empty before the minify phase.
+        removals: the effect of each searched setting; empty before the minify phase.
         pairs: the confirmation, pair by pair.
-        minified: whether there was time to try each setting for being of use.
-        objection: why it is no good advice although a gain is proven (`study.policy`); empty if it is.
-        score: what its trade-off costs on balance, by what fresh runs show; below 0 it gains.
+        minified: whether there was time to test whether each setting has an effect.
+        objection: why it is not good advice although a gain is proven (`study.policy`), or empty.
+        score: balance of its trade-off in fresh runs; below 0 it is a gain.
     """
 
     name: PickName
@@ -142,9 +142,9 @@ class Reference:
     """A row of usual advice (MALLOC_ARENA_MAX=1, jemalloc, …), confirmed beside the picks.
 
     Attributes:
-        name: for people.
-        config: what it sets.
-        confirmed: metric key → confirmation, objectives first; empty where it failed or there was no time.
+        name: label for the user.
+        config: its settings.
+        confirmed: metric key → confirmation, objectives first; empty if it failed or there was no time.
         claim: one sentence, with its interval.
     """
 
@@ -156,7 +156,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage of the study had: its runs of program and replays, and seconds of the study's time."""
+    """The runs of a stage, of the program and of replays, and the seconds of the study's time that it took."""
 
     name: str
     runs: int
@@ -175,13 +175,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How replays and the program rank the settings measured on both, for one objective.
+    """Whether replays rank settings as the program does, for one objective.
 
     Attributes:
-        pairs: log ratios to the default: the program's, and as predicted by the replay.
-        rank: Spearman's correlation; None where it cannot tell.
+        pairs: (log ratio on the program, log ratio predicted by replays), one for each setting measured on both.
+        rank: Spearman's correlation; None if it is meaningless.
         verdict: 'holds'; 'fails'; 'unclear': neither is certain; 'flat': neither shows differences beyond noise;
-            'few': too few were measured on both.
+            'few': too few settings were measured on both.
     """
 
     metric: str
@@ -192,11 +192,11 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Proxy:
-    """The replay that stood in for the program in the search, or why none did.
+    """The replays that replaced the program in the search, or why there were none.
 
     Attributes:
         used: whether anything was replayed.
-        why: why the program itself was searched, first or last; empty: the replay held.
+        why: why the search used the program itself, from the beginning or later; empty if replays were used throughout.
         recorded: input name → events, threads, bytes of the trace, share of the program's calls that are in it,
             processes, executable, elapsed_s, warning.
         program_s, replay_s: median seconds of a run; slots: replays at once.
@@ -213,17 +213,18 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Matters:
-    """How much a malloc can win of the program's peak memory and CPU time (`study.matters`). None: not known.
+    """Upper bounds of what a malloc can save of peak memory and CPU time (`study.matters`). None: unknown.
 
     Attributes:
-        sentence: for people.
-        memory_bound, cpu_bound: at most this share of the default's peak memory, of its CPU time; of CPU time 1 says
-            that nothing bounds it.
-        held_share: malloc holds at most this share of the peak.
-        shares: of the peak, by what holds it (`measure.meter.Parts`); empty where it could not be read.
-        live_bytes: of recorded blocks, at their peak; recorded_share: they explain this share of anonymous memory.
-        calls: of malloc and its kin; calls_per_cpu_s: in a second of CPU time.
-        busiest: the program with the most memory, where that is not the command itself; busiest_share: its share.
+        sentence: the bounds in words.
+        memory_bound, cpu_bound: upper bounds, as shares of the default's peak memory and CPU time; 1 for CPU time
+            means that there is no bound.
+        held_share: upper bound of malloc's share of the peak.
+        shares: holder of memory → its share of the peak (`measure.meter.Parts`); empty if it could not be read.
+        live_bytes: peak of the recorded live blocks. recorded_share: the share of anonymous memory that they explain.
+        calls: calls of malloc, free and the like. calls_per_cpu_s: calls per second of CPU time.
+        threads, processes: largest numbers at once.
+        busiest: the program with the most memory, if it is not the command itself. busiest_share: its share.
     """
 
     sentence: str
@@ -243,13 +244,13 @@ class Matters:
 
 @dataclass(frozen=True)
 class Worker:
-    """What a worker of a cluster did in one session.
+    """The work of one worker of a cluster in one session.
 
     Attributes:
         worker: its address.
         machine: its host's name.
-        lost: it went away before the session's end.
-        refused: why it was not used (any more), or empty.
+        lost: whether it disappeared before the end of the session.
+        refused: why it was not used, or no longer used; or empty.
     """
 
     worker: str
@@ -264,11 +265,11 @@ class Worker:
 
 @dataclass(frozen=True)
 class StudyView:
-    """Everything a report shows.
+    """All data that a report shows.
 
     Attributes:
         path: the study file as given.
-        command: the target's words; empty when a workload file rules, then `workload` says.
+        command: the program's command line as words; empty for a workload file, see `workload`.
         workload: the effective workload as a JSON-like dict (inputs, compare, timeout …).
         reproduce: the `heapwright tune …` command that made the study, as words.
         options: method, budget, seed, margin, max pairs … as a JSON-like dict.
@@ -281,28 +282,28 @@ class StudyView:
         claim: the study's claim, generated from the confirmation; may be
             'no proven improvement, keep the default'.
         series: 'default' and pick names → memory over time.
-        hazards: sentences about what could go wrong with what is recommended (VMA count, …).
-        warnings: sentences about the measurement (noisy machine, output not comparable, …).
-        explanations: what each setting does (from the parameter space), by key, or NAME.KEY where several
+        hazards: sentences about risks of the recommended settings (number of mappings, …).
+        warnings: sentences about the quality of the measurements (noisy machine, output not comparable, …).
+        explanations: effect of each setting, from the parameter space, by KEY, or by ALLOCATOR.KEY if several
             allocators were searched; `explain` looks one up.
         phase: the phase reached: 'calibrate', 'allocators', 'record', 'replay', 'race', 'search', 'shortlist',
             'minify', 'confirm', 'done'.
         wall_s: total time spent in runs.
-        method: the search method's name; `method_why`: why, where 'auto' chose it.
-        quality: of the front; None before anything was searched.
-        warm: how many settings of other studies were to be tried first.
-        landscape: of a landscape, its places and their shape; None for a study of `tune`.
-        proxy: the replay the search was on; None before that was decided.
-        workers: of the cluster, where there was one.
+        method: name of the search method. method_why: why 'auto' chose it.
+        quality: of the Pareto front; None before the search.
+        warm: number of settings of other studies to try first.
+        landscape: points and shape of a landscape; None for a study of `tune`.
+        proxy: the replays of the search; None before that was decided.
+        workers: of the cluster, if there was one.
         references: rows of usual advice, by name.
-        stages: what each stage had, in order.
-        objectives_why: why these are the objectives, where the user named none and they are not the usual ones.
-        prefix: where runs were ended; None where they are whole.
-        program: its `path`, `build_id` and `sha256`; None where they are not known; empty in older studies.
+        stages: runs and seconds of each stage, in order.
+        objectives_why: why these are the objectives, if the user named none and they are not the usual ones.
+        prefix: the prefix of a run that was measured; None for whole runs.
+        program: its `path`, `build_id` and `sha256`; None if unknown; empty in older studies.
         workload_file: the absolute path of the workload file; empty for a bare command.
-        managed: who manages the program's memory where that is not plain malloc: `runtime`, `reach` and `sentence` of
-            `allocators.managed.Managed`; empty for others.
-        matters: how much can be won at most; None where nothing is known of that.
+        managed: the manager of the program's memory, if it is not plain malloc: `runtime`, `reach` and `sentence` of
+            `allocators.managed.Managed`; else empty.
+        matters: upper bounds of the possible gain; None if unknown.
     """
 
     path: str
@@ -345,7 +346,7 @@ class StudyView:
     prefix: Prefix | None = None
 
     def explain(self, config: Config, key: str) -> str:
-        """What a setting of this configuration does."""
+        """The effect of a setting of this configuration, in words."""
         return self.explanations.get(f"{config.allocator}.{key}", self.explanations.get(key, ""))
 
     def distinct_picks(self) -> list[tuple[str, Pick]]:
