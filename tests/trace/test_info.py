@@ -74,7 +74,7 @@ def test_the_picture_fits_a_terminal(tmp_path: Path) -> None:
     out = heapwright("info", tmp_path / "t.hwt").stdout
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) <= 80
-    for word in ("live bytes over time", "at least", "sizes", "lifetimes", "█"):
+    for word in ("live bytes over time", "lower bound", "sizes", "lifetimes", "█"):
         assert word in out
 
 

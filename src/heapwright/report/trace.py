@@ -104,7 +104,7 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
         chains = info.realloc_chains
         longest = f"{chains['longest']}{' or more' if chains['longest_is_64_or_more'] else ''}"
         grown = f"grown by {amount(chains['grown_bytes'])}"
-        add("realloc", f"{info.reallocs:,} of {chains['objects']:,} blocks, at most {longest} of one block; {grown}")
+        add("realloc", f"{info.reallocs:,} of {chains['objects']:,} blocks, up to {longest} of one; {grown}")
     if info.callocs or info.aligned:
         add("kinds", f"{info.callocs:,} calloc, {info.aligned:,} aligned")
     if info.threads > 1:
