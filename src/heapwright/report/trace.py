@@ -96,8 +96,9 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     add("live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {info.peak_live_objects:,} blocks at most")
     never_freed = f"never freed {amount(info.end_live_bytes)} in {info.never_freed['count']:,} blocks"
     add("", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {never_freed}")
-    add("lower bound", f"{amount(bound.peak_page_bytes)} at the peak, {amount(bound.mean_page_bytes)} on average: any")
-    add("", "allocator with 16-byte alignment needs that if all blocks are touched")
+    peak, mean = amount(bound.peak_page_bytes), amount(bound.mean_page_bytes)
+    add("lower bound", f"{peak} at the peak, {mean} on average, for any")
+    add("", "allocator with 16-byte alignment if all memory is touched")
     if info.peak_resident_bytes:
         add("resident", f"{amount(info.peak_resident_bytes)} at most during the recording")
     if info.reallocs:
