@@ -70,8 +70,7 @@ bench: build
 
 # The documentation site, in build/site; the reference pages come from the code.
 docs: build
-	$(BIN)/python tools/reference.py verbs >docs/verbs.md
-	$(BIN)/python tools/reference.py metrics >docs/metrics.md
+	$(BIN)/python tools/reference.py docs
 	$(BIN)/python tools/settings_table.py >docs/settings.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo build/site/index.html

@@ -1,16 +1,16 @@
-"""Writes docs/verbs.md (from the command line's own parser) and docs/metrics.md (from metrics.py), the only places.
+"""Writes the reference pages of the documentation: verbs from the command line's own parser, metrics from metrics.py.
 
-.venv/bin/python tools/reference.py verbs >docs/verbs.md
-.venv/bin/python tools/reference.py metrics >docs/metrics.md
+.venv/bin/python tools/reference.py docs
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from heapwright.cli.completion import verbs_of
-from heapwright.cli.main import build_parser
+from heapwright.cli.main import build_parser, groups_of
 from heapwright.metrics import METRICS
 
 _UNITS = {"": "", "count": "", "B": "B", "B/s": "B/s", "s": "s", "J": "J"}
@@ -31,22 +31,39 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def verbs() -> None:
-    """Every verb: what it does, its options, examples; as tables, the same whatever Python makes them."""
-    print(HEAD)
-    for name, verb in verbs_of(build_parser()).items():
-        print(f"\n## {name}\n\n{verb.description}\n")
-        command = " `-- CMD`" if verb.get_default("takes_command") else ""
-        positional = [_shown(a) for a in verb._actions if not a.option_strings]
-        print(f"`heapwright {name}` {' '.join([*positional, '[options]'])}{command}\n".replace("  ", " "))
-        rows = [a for a in verb._actions if not isinstance(a, argparse._HelpAction)]
-        if rows:
-            print("| | |\n|---|---|")
-        for action in rows:
-            choices = f" ({', '.join(map(str, action.choices))})" if action.choices and action.metavar else ""
-            print(f"| {_cell(_shown(action))} | {_cell((action.help or '').replace('%%', '%') + choices)} |")
-        if verb.epilog:
-            print(f"\n```text\n{verb.epilog.strip()}\n```")
+def verbs() -> dict[str, str]:
+    """The pages of the verbs: an index, and a page for each group of `heapwright --help`.
+
+    Returns:
+        Path below the folder of the documentation → text. It is the same under every version of Python.
+    """
+    parser = build_parser()
+    known = verbs_of(parser)
+    pages, index = {}, [HEAD]
+    for group, names in groups_of(parser).items():
+        page = f"verbs/{group}.md"
+        index += [f"\n## {group.capitalize()}\n", "| | |\n|---|---|"]
+        index += [f"| [{name}]({page}#{name}) | {_cell(known[name].description or '')} |" for name in names]
+        title = f"# Verbs: {group}\n\nMade by `tools/reference.py`; see [every verb](../verbs.md)."
+        pages[page] = "\n".join([title, *(_verb(name, known[name]) for name in names)]) + "\n"
+    return {"verbs.md": "\n".join(index) + "\n", **pages}
+
+
+def _verb(name: str, verb: argparse.ArgumentParser) -> str:
+    """The section of a verb: its description, options and examples."""
+    command = " `-- CMD`" if verb.get_default("takes_command") else ""
+    positional = [_shown(a) for a in verb._actions if not a.option_strings]
+    usage = f"`heapwright {name}` {' '.join([*positional, '[options]'])}{command}\n".replace("  ", " ")
+    lines = [f"\n## {name}\n\n{verb.description}\n", usage]
+    actions = [a for a in verb._actions if not isinstance(a, argparse._HelpAction)]
+    if actions:
+        lines.append("| | |\n|---|---|")
+    for action in actions:
+        choices = f" ({', '.join(map(str, action.choices))})" if action.choices and action.metavar else ""
+        lines.append(f"| {_cell(_shown(action))} | {_cell((action.help or '').replace('%%', '%') + choices)} |")
+    if verb.epilog:
+        lines.append(f"\n```text\n{verb.epilog.strip()}\n```")
+    return "\n".join(lines)
 
 
 HEAD = """\
@@ -54,20 +71,27 @@ HEAD = """\
 
 Made by `tools/reference.py` from the command line's own parser; `heapwright VERB --help` says the same.
 
-Exit status: 0 done, 1 failed, 2 usage; `measure`, `record` and `run` pass the command's own on (128 + signal). Ctrl-C:
-130, what was measured is kept. Everything after `--` is the command, word for word, without a shell."""
+Exit status: 0 done, 1 failed, 2 usage error. `measure`, `record` and `run` return the command's own status (128 +
+signal). Ctrl-C returns 130; all measurements so far are kept. Everything after `--` is the command, word for word,
+without a shell."""
 
 
-def metrics() -> None:
-    """Every metric."""
-    print("# Every metric\n\nMade by `tools/reference.py` from `src/heapwright/metrics.py`, the only place for them.")
-    print("`--minimize` takes the key or the short form. JSON has the full keys, sizes in bytes, times in seconds.\n")
-    print("| key | short | unit | what it is | who counts it | pick |\n|---|---|---|---|---|---|")
+def metrics() -> dict[str, str]:
+    """The page of the metrics, as `verbs` returns its pages."""
+    lines = [
+        "# Every metric\n\nMade by `tools/reference.py` from `src/heapwright/metrics.py`, the only place for them.",
+        "`--minimize` takes the key or the short form. JSON has the full keys, sizes in bytes, times in seconds.\n",
+        "| key | short | unit | meaning | source | pick |\n|---|---|---|---|---|---|",
+    ]
     for m in METRICS.values():
         short = f"`{m.short}`" if m.short != m.key else ""
         aim = {"memory": "memory", "time": "time", "count": "balanced", "output": ""}[m.kind]
-        print(f"| `{m.key}` | {short} | {_UNITS[m.unit]} | {m.meaning} | {m.source} | {aim} |")
+        lines.append(f"| `{m.key}` | {short} | {_UNITS[m.unit]} | {m.meaning} | {m.source} | {aim} |")
+    return {"metrics.md": "\n".join(lines) + "\n"}
 
 
 if __name__ == "__main__":
-    {"verbs": verbs, "metrics": metrics}[sys.argv[1]]()
+    folder = Path(sys.argv[1])
+    for name, text in (verbs() | metrics()).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")

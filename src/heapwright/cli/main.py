@@ -135,6 +135,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def groups_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
+    """The names of the verbs by group, in the order of `heapwright --help`."""
+    verbs = next(action for action in parser._actions if isinstance(action, _Verbs))
+    return verbs.groups
+
+
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
     """What is ours, and the target's words after the first '--' if there is one."""
     if "--" not in words:
