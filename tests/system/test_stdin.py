@@ -122,7 +122,7 @@ def test_a_study_keeps_its_input_and_goes_on_with_it(heapwright: Heapwright) -> 
         assert mixed.status == 1
         assert f"{study} was made with another standard input" in mixed.err
         assert f"(give --stdin {heapwright.folder / copy}, or name another file" in mixed.err
-    assert len(names(heapwright, "*.stdin")) == 2, "what was refused leaves nothing"
+    assert len(names(heapwright, "*.stdin")) == 2, "refused input must leave no file"
     assert heapwright(*SHORT, "--study", study, "--stdin", copy, "--", "sh", "-c", NEEDS_INPUT).status == 0
 
 

@@ -43,7 +43,7 @@ def test_memory_is_searched_on_replays(heapwright: Heapwright, tmp_path: Path) -
     if not told["why"]:
         assert not rows(study, "SELECT 1 FROM run WHERE phase = 'search'")
     for pair in told["agreement"][0]["pairs"]:
-        assert abs(pair[0] - pair[1]) < 0.1, "what was predicted of the program's memory came true"
+        assert abs(pair[0] - pair[1]) < 0.1, "the prediction of the program's memory is wrong"
     before = rows(study, "SELECT count(*) FROM run")
     again = result(heapwright("tune", *options, "--", *COMMAND))
     assert rows(study, "SELECT count(*) FROM run") == before

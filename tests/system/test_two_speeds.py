@@ -15,7 +15,7 @@ key = "mood"
 env = "MOOD"
 type = "enum"
 values = ["lean", "plain"]
-explain = "What the program below does."
+explain = "The behaviour of the program below."
 """
 # Without MOOD, every fifth run needs 60 % more memory.
 PROGRAM = """

@@ -194,7 +194,7 @@ def test_record_of_a_run_that_fails(server: str, heapwright: Heapwright) -> None
     done = heapwright("record", "-o", "t.hwt", "--workload", server)
     assert done.status == 1
     assert "heapwright: warning: the run failed: the load command failed with status 1\n" in done.err
-    assert (heapwright.folder / "t.hwt").exists(), "what was recorded is kept, as that of a command that fails"
+    assert (heapwright.folder / "t.hwt").exists(), "the recording should be kept, as that of a failing command is"
 
 
 # run

@@ -1,4 +1,4 @@
-"""How much of the torture to do: its short form in every test run, all of it with `pytest --long` (`make torture`)."""
+"""Selects the form of these tests: the short one in every test run, the long one with `pytest --long`."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def long(request: pytest.FixtureRequest) -> bool:
-    """True where all of it is to run; a test that has no short form skips itself otherwise."""
+    """Whether the long form runs (`pytest --long`, `make torture`)."""
     return bool(request.config.getoption("--long"))

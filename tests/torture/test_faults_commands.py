@@ -228,7 +228,7 @@ def test_killed_before_a_file_gets_its_name(
 
 
 def forget(verb: str, heapwright: Marked) -> None:
-    """Removes what a verb wrote."""
+    """Removes the files that a verb wrote."""
     for name in outputs_of(verb):
         (heapwright.folder / name).unlink(missing_ok=True)
 

@@ -1,8 +1,8 @@
-"""Every corpus entry through its harness; in the long form, the harnesses driven by coverage.
+"""Runs every corpus entry through its harness and, in the long form, fuzzes the harnesses by coverage.
 
-The native ones (tests/torture/fuzz/CMakeLists.txt) replay their corpora in `make native-test`, as ctest; here they are
-built with clang and libFuzzer. The Python ones (targets.py) replay theirs here, with some mutations, and atheris drives
-them where it can be had.
+The native harnesses (tests/torture/fuzz/CMakeLists.txt) replay their corpora in `make native-test`, by ctest; here they
+are built with clang and libFuzzer. The Python targets (targets.py) replay their corpora and some mutations here, and
+atheris drives them if it is available.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .fuzz.targets import TARGETS
 FOLDER = Path(__file__).parent
 CORPORA = FOLDER / "corpora"
 NATIVE = ("raw", "packed", "events", "wl", "heaptrack", "synth", "options", "massif", "exgen", "reaper")
-SECONDS = int(os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "60"))  # of each harness, in the long form
+SECONDS = int(os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "60"))  # time for each harness in the long form
 
-# In front of a fuzzer: a process's greatest memory, which it limits, is counted on from who started it, and a worker of
-# pytest may have had gigabytes.
+# Starts a fuzzer from a small process. A fuzzer limits its peak memory, which a process inherits from its parent, and a
+# pytest worker may have had gigabytes.
 SHELL = ("sh", "-c", '"$@"; exit $?', "sh")
 
 
@@ -43,7 +43,7 @@ TOKENS = (b'"', b"{", b"[", b"-1", b"9" * 30, b"\xff", b"\0", b"1e999", b"null",
 
 
 def mutated(rng: random.Random, corpus: list[bytes]) -> bytes:
-    """One of them, changed a little; now and then joined to another."""
+    """Makes a small change to a random corpus entry, and sometimes joins it to another."""
     data = bytearray(rng.choice(corpus))
     if rng.random() < 0.2:
         data += rng.choice(corpus)
@@ -67,7 +67,7 @@ def mutated(rng: random.Random, corpus: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_python_parsers(name: str, long: bool) -> None:
-    """The corpus, and as many mutations as a second or so has room for (a minute in the long form)."""
+    """Runs the corpus, and mutations of it for about a second (a minute in the long form)."""
     corpus, rng = entries(name), random.Random(7)
     for data in corpus:
         TARGETS[name](data)
@@ -130,7 +130,7 @@ def test_native_parsers_and_heaps_by_coverage(name: str, libfuzzer: Path, tmp_pa
 
 @pytest.fixture(scope="module")
 def atheris(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with atheris in it, of the very wheel that the lock file names."""
+    """A folder with atheris, installed from the wheel that the lock file names."""
     folder = tmp_path_factory.mktemp("atheris")
     lock = FOLDER / "fuzz/requirements.lock"
     words: list[str | Path] = [
@@ -165,5 +165,5 @@ def test_python_parsers_by_coverage(name: str, atheris: Path, tmp_path: Path) ->
     done = subprocess.run(words, cwd=root, env=env, capture_output=True, check=False, timeout=SECONDS + 300)
     kept = [p.read_bytes() for p in tmp_path.glob("*-*")]
     for data in kept:
-        TARGETS[name](data)  # says what is wrong, if it is ours
+        TARGETS[name](data)  # raises the error here if the target found it
     assert done.returncode == 0, f"{kept}\n{done.stderr.decode(errors='replace')[-3000:]}"

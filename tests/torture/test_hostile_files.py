@@ -89,7 +89,7 @@ def test_inspect(case: str, tmp_path: Path) -> None:
     done = run("inspect", "x", "--no-plugins", cwd=tmp_path)
     if done.status:
         refused(done)
-    assert "root:" not in done.out + done.err, "it has read what it was led to"
+    assert "root:" not in done.out + done.err, "it has followed the path and read the file"
 
 
 def test_link_goes_on_without_us(tmp_path: Path) -> None:

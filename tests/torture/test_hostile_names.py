@@ -1,4 +1,4 @@
-"""Names in the terminal: whatever a path, a word, a variable, a study or a symbol holds is shown and never obeyed."""
+"""Tests hostile names of paths, arguments, variables, studies and symbols: the terminal shows them as text."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests import needs
 from .fuzz.targets import template
 from .hostile import NAME, obeyed, on_a_terminal, refused, run
 
-BYTES = os.fsdecode(b"bytes\xff\xfe.so")  # a name that is no text
+BYTES = os.fsdecode(b"bytes\xff\xfe.so")  # a name that is not valid UTF-8
 
 
 def hostile_study(folder: Path) -> Path:
-    """A study whose every text is hostile."""
+    """A study in which all texts are hostile."""
     path = folder / f"{NAME}.study"
     path.write_bytes(template())
     with sqlite3.connect(path) as db:
@@ -64,7 +64,7 @@ CASES: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place full of things with hostile names."""
+    """A folder of files with hostile names."""
     folder = tmp_path_factory.mktemp("names")
     (folder / f"{NAME}.txt").write_text(NAME)
     (folder / f"{NAME}.toml").write_text('[allocator]\nname = "x"\n"\\u001b[2J" = 1\n')
@@ -86,7 +86,7 @@ def test_nothing_is_obeyed(case: str, folder: Path) -> None:
     words = CASES[case]
     env = {"GLIBC_TUNABLES": f"glibc.malloc.mxfast={NAME}", "MALLOC_CONF": NAME} if words == ["doctor"] else {}
     seen = on_a_terminal(*words, cwd=folder, env=env)
-    if words[0] == "record":  # the program's own words to its own terminal are its own
+    if words[0] == "record":  # the target itself may print anything to the terminal
         seen = seen.replace(NAME.replace("\n", "\r\n"), "")
     assert seen.strip(), "nothing was said"
     assert "Traceback" not in seen
@@ -115,7 +115,7 @@ def test_a_name_that_is_no_text_is_a_name(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_pasted_is_exact(tmp_path: Path) -> None:
-    """`apply` into a pipe changes nothing: a shell that reads it has the very bytes."""
+    """`apply` into a pipe escapes nothing: a shell that reads it gets exactly the same bytes."""
     study = tmp_path / "s.study"
     study.write_bytes(template())
     value = "/odd \x1b[2J 'q' \u202e.so"

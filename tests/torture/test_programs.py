@@ -1,6 +1,6 @@
-"""Whole programs under our mallocs: what they print is what they print under the one they have, byte for byte.
+"""Tests that whole programs print the same, byte for byte, under our mallocs as under their own.
 
-`make torture` leaves the table of it in build/torture/programs.md.
+`make torture` writes the table of results to build/torture/programs.md.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from tests.report.views import view
 from tests.torture.whole import PROGRAMS, note, run, source, whose_malloc
 
 HARDENED = ("exgen-secure", "reaper-secure")
-# So many lines of a difference are shown.
+# The number of lines of a difference that are shown.
 SHOWN = 40
 EVERY = [needs.long_unless(not program.long, name) for name, program in PROGRAMS.items()]
 
 
 def mallocs(long: bool) -> list[Malloc]:
-    """Ours; the hardened builds, too, in the long form."""
+    """Our mallocs; in the long form, the hardened builds too."""
     names = NAMES if long else tuple(name for name in NAMES if name not in HARDENED)
     return [Malloc(name, library) for name in names if (library := bundled(name))]
 
 
 @pytest.fixture(scope="session")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of ours."""
+    """A report to open."""
     path = tmp_path_factory.mktemp("report") / "report.html"
     write_report([view()], path)
     return path
 
 
 def need(name: str) -> None:
-    """Skips where something is missing."""
+    """Skips the test if something that the program needs is missing."""
     needs.command(*PROGRAMS[name].needs)
     if name == "cpython":
         code = "import sys; print('%d.%d' % sys.version_info[:2]); import test.test_json"
@@ -67,7 +67,7 @@ def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) 
     differences = []
     for malloc in mallocs(long and not PROGRAMS[name].source):
         printed, seconds = run(name, malloc, env, 1500)
-        # On a busy machine Chromium's picture may be taken half-way, under any malloc, and differ from the next one.
+        # On a busy machine, under any malloc, Chromium may take its picture half-way, so that two pictures differ.
         same = printed == plain or printed == run(name, GLIBC, env, 1500)[0]
         outcome[malloc.name] = f"the same, {seconds:.0f} s" if same else "**differs**"
         if not same:

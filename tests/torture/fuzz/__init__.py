@@ -1,1 +1,1 @@
-"""Harnesses over our parsers: C++ (CMakeLists.txt) and Python (targets.py)."""
+"""Fuzzes our parsers: harnesses in C++ (CMakeLists.txt) and Python (targets.py)."""

@@ -1,4 +1,4 @@
-"""libFuzzer over a Python target: python -m tests.torture.fuzz.drive TARGET [options and folders of libFuzzer]."""
+"""Runs libFuzzer on a Python target: python -m tests.torture.fuzz.drive TARGET [libFuzzer's options and folders]."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 
 
 def main() -> None:
-    """Instruments heapwright and what it parses with, and runs until libFuzzer says so."""
-    import atheris  # type: ignore[import-untyped]  # for the long form alone, and not on every Python
+    """Instruments heapwright and its parser libraries, and runs until libFuzzer ends."""
+    import atheris  # type: ignore[import-untyped]  # only for the long form; not available for every Python
 
     name = sys.argv.pop(1)
     with atheris.instrument_imports(include=["heapwright", "elftools"]):

@@ -1,5 +1,6 @@
-// Any trace there can be, packed: it comes back event for event; what is counted and fitted of it agrees; and what is made of it
-// for the replayer can be played, in any order that threads may take.
+// Fuzzes packing, statistics, models and replays with arbitrary valid traces. Unpacking gives the same events.
+// Statistics and the fitted model agree. The replayer's operations can be played in any order that the threads may
+// take.
 #include <map>
 
 #include "../../native/replay/ops_model.h"
@@ -16,7 +17,7 @@ using namespace heapwright;
 using trace::Event;
 using trace::Kind;
 
-// Choices become a trace that makes sense.
+// Makes a valid trace of a fuzzer's choices.
 std::vector<Event> imagine(fuzz::Input in) {
   std::vector<Event> events;
   std::vector<std::uint64_t> alive;

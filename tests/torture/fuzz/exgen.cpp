@@ -1,4 +1,4 @@
-// exgen: one heap until there is a second thread; see heaps.h.
+// Fuzzes exgen, which has one heap until there is a second thread; see heaps.h.
 #include "heaps.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

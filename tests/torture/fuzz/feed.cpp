@@ -1,4 +1,4 @@
-// Feeds files to a harness, where there is no libFuzzer: HARNESS FILE|FOLDER… A folder's files in the order of their names.
+// Feeds files to a harness without libFuzzer: HARNESS FILE|FOLDER… A folder's files come in the order of their names.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
       (void)std::fprintf(stderr, "%s: cannot be read\n", path.c_str());
       return 1;
     }
-    (void)std::fprintf(stderr, "%s\n", path.c_str());  // the last one named is the one that broke it
+    (void)std::fprintf(stderr, "%s\n", path.c_str());  // after a crash, the last name printed is the input that caused it
     (void)LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   }
   (void)std::printf("%zu inputs\n", files.size());

@@ -1,4 +1,4 @@
-// heaptrack's text, whatever is in it.
+// Fuzzes the reader of heaptrack's text.
 #include "judge.h"
 #include "trace/formats.h"
 

@@ -1,7 +1,7 @@
-// What the harnesses share: a fuzzer's bytes as choices, as a file with a path, and a broken promise.
+// Helpers of the harnesses: read a fuzzer's bytes as choices or as a file with a path, and report a broken promise.
 //
-// A harness is one `LLVMFuzzerTestOneInput`. clang links it with libFuzzer; any other compiler with feed.cpp, whose `main`
-// feeds it files: so the corpora and all that ever broke something run in every `make test`.
+// A harness is one `LLVMFuzzerTestOneInput`. clang links it with libFuzzer. Other compilers link it with feed.cpp,
+// whose `main` feeds it files. So every `make test` runs the corpora, with all inputs that ever broke something.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,14 +17,17 @@
 
 namespace heapwright::fuzz {
 
-// A promise is broken: one line, and the end. Sanitizers and libFuzzer keep the input of an abort.
+// Prints one line on a broken promise and aborts. Sanitizers and libFuzzer save the input of an abort.
+//
+//   what        the promise
+//   file, line  its place in the source
 [[noreturn]] inline void broken(const char* what, const char* file, int line) {
   (void)std::fprintf(stderr, "%s:%d: not so: %s\n", file, line, what);
   std::abort();
 }
 #define PROMISE(what) ((what) ? (void)0 : ::heapwright::fuzz::broken(#what, __FILE__, __LINE__))
 
-// Bytes taken off the front; zeroes behind the end.
+// Takes bytes off the front of an input; after the end come zeroes.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : at_(data), end_(data + size) {}
@@ -38,7 +41,7 @@ class Input {
     }
     return value;
   }
-  // Mostly small, now and then of any size.
+  // Returns a number that is mostly small, and sometimes of any size.
   std::uint64_t any() {
     const unsigned kind = byte();
     if (kind < 0x80) {
@@ -80,7 +83,7 @@ class MemoryFile {
   std::string path_;
 };
 
-// A folder of this process's own for what must be written under a name, in memory if there is such a place.
+// Returns a private folder of this process for files that need a name, in memory if possible.
 inline const std::string& scratch() {
   static const std::string kPath = [] {
     std::string name =

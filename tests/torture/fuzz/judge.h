@@ -1,5 +1,6 @@
-// What every reader promises of the events it gives, whatever it reads (trace/event.h): objects are numbered as they are made
-// and are alive when they are used, threads are numbered as they appear, times never fall within a thread.
+// Checks the promises of every reader on its events (trace/event.h). Objects are numbered in order of allocation
+// and are alive when they are used. Threads are numbered in order of appearance. Times never decrease within a
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace heapwright::fuzz {
 
 class Judge {
  public:
-  // `whole`: from the first event on, so that every object's making was seen.
+  // `whole`: the events start at the first one of the trace, so that the judge sees every allocation.
   explicit Judge(bool whole = true) : whole_(whole) {}
 
   void see(const trace::Event& event) {
@@ -46,7 +47,7 @@ class Judge {
   std::uint64_t events_ = 0;
 };
 
-// All events of a source, judged.
+// Reads and judges all events of a source, up to `most`.
 inline std::vector<trace::Event> read_all(trace::EventSource& source, std::size_t most = 1U << 20) {
   Judge judge;
   std::vector<trace::Event> events;

@@ -1,4 +1,4 @@
-// Massif's rules over any mapping calls, against a page-by-page count; and what /proc/PID/statm might say.
+// Fuzzes Massif's rules with any mapping calls, against a page-by-page count, and the parser of /proc/PID/statm.
 #include "meter/massif.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 
-// The multiset of pages, one by one.
+// Counts every page by itself, as a multiset.
 class Pages {
  public:
   void add(std::uint64_t address, std::uint64_t length) {

@@ -1,4 +1,5 @@
-// Options of exgen and reaper, and the meter's words: each is understood or named, and the defaults stay where nothing was.
+// Fuzzes the options of exgen and reaper, and the meter's command line. Each option is accepted or named in an
+// error, and options that are not set keep their defaults.
 #include "core/options.h"
 
 #include <getopt.h>
@@ -35,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     pointers.push_back(word.data());
   }
   pointers.push_back(nullptr);
-  optind = 0;  // glibc: begin anew
+  optind = 0;  // makes glibc's getopt start again
   meter::Options options;
   std::string error;
   const bool good = meter::parse_options(static_cast<int>(words.size()), pointers.data(), options, error);

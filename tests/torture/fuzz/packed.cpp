@@ -34,8 +34,8 @@ std::string mended(std::string_view given) {
   return file;
 }
 
-// Counts the events, and checks threads and object numbers. A reader of packed traces does not promise that a freed or
-// resized object is alive, and no tool relies on that.
+// Counts the events, and checks threads and object numbers. A reader of packed traces does not promise that a freed
+// or resized object is alive, and no tool relies on that.
 std::uint64_t count(trace::EventSource& source, bool from_start) {
   std::uint64_t events = 0;
   std::uint64_t made = 0;

@@ -1,4 +1,5 @@
-// The recorder's raw file, whatever is in it: what comes out is a trace, judged, and packing it succeeds.
+// Fuzzes the reader of the recorder's raw file: its events satisfy the rules of a trace (judge.h), and packing
+// succeeds.
 #include "judge.h"
 #include "raw_format/format.h"
 #include "trace/packed.h"
@@ -8,8 +9,9 @@ namespace {
 
 using namespace heapwright;
 
-// The header is 64 KiB of mostly zeroes and so is each block: an input is their first bytes, put where they belong.
-//   length of the header's part (2 bytes), it, then for each block a length (2 bytes) and it
+// Makes a raw file of an input. Header and blocks have 64 KiB each, mostly zeroes, so an input holds only their
+// first bytes:
+//   the length of the header's part (2 bytes) and that part, then for each block a length (2 bytes) and its part
 std::string unfold(fuzz::Input in) {
   std::string file;
   while (!in.empty()) {
@@ -25,7 +27,7 @@ std::string unfold(fuzz::Input in) {
       break;
     }
   }
-  // What a fuzzer cannot know, or finds again and again.
+  // Sets fields that a fuzzer cannot guess, or whose errors it would find again and again.
   const auto put = [&file](std::size_t at, auto value) {
     if (file.size() >= at + sizeof(value)) {
       std::memcpy(file.data() + at, &value, sizeof(value));

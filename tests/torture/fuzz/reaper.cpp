@@ -1,4 +1,4 @@
-// reaper: a heap for each thread from the beginning; see heaps.h.
+// Fuzzes reaper, which has a heap for each thread from the beginning; see heaps.h.
 #include "heaps.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,5 +1,5 @@
-// Reads a model from JSON: it is refused, or becomes a trace that makes sense and takes about the memory that was predicted.
-// The first byte of the input chooses the scales.
+// Fuzzes the reader of models (JSON): a model is refused, or gives a valid trace whose memory is about as
+// predicted. The first byte of the input chooses the scales.
 #include "model/synth.h"
 
 #include "judge.h"

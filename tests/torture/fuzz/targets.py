@@ -1,7 +1,7 @@
-"""The Python parsers as functions of a byte string: each refuses it in one line, or makes something that holds.
+"""Fuzz targets for the Python parsers: each refuses a byte string in one line, or parses it to a valid result.
 
-A target raises nothing but its own AssertionError. atheris drives it by coverage (`drive.py`, the long form); every run
-of the tests feeds it its corpus and some thousands of cheap mutations of that (test_fuzz.py).
+A target raises only its own AssertionError. atheris drives it by coverage (`drive.py`, the long form). Every test run
+feeds it its corpus and some thousands of cheap mutations of the corpus (test_fuzz.py).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _file(data: bytes, name: str) -> Path:
 
 
 def _told(error: HeapwrightError) -> None:
-    """A complaint is one line, and a terminal obeys nothing in it."""
+    """Checks that an error message is one line without control characters."""
     shown = visible(f"{error.message} ({error.hint})")
     assert shown.isprintable() or not any(ord(c) < 32 for c in shown)
     assert error.message
@@ -62,7 +62,7 @@ def _told(error: HeapwrightError) -> None:
 
 
 def toml(data: bytes) -> None:
-    """Workload files, parameter spaces, cluster settings."""
+    """Parses workload files, parameter spaces and cluster settings."""
     path = _file(data, "x.toml")
     for read in (load_workload, lambda p: read_settings(str(p))):
         try:
@@ -82,7 +82,7 @@ def toml(data: bytes) -> None:
 
 
 def _rows(data: bytes) -> list[list[str]]:
-    """A study as lines: a kind (m, c or r) and fields between tabs; '-' is an empty one, nothing is NULL."""
+    """Parses a study from lines: a kind (m, c or r) and fields between tabs; '-' is an empty field, nothing is NULL."""
     lines = data.decode("utf-8", "replace").replace("\0", " ").split("\n")
     return [line.split("\t") for line in lines if line[:2] in ("m\t", "c\t", "r\t")]
 
@@ -97,7 +97,7 @@ def _fill(db: sqlite3.Connection, data: bytes) -> None:
 
 
 def study(data: bytes) -> None:
-    """A study with our tables and anything in them, as everything that reads one sees it."""
+    """Reads a study with our tables and arbitrary rows, by all code that reads studies."""
     path = _folder() / "x.study"
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as db:
@@ -108,7 +108,7 @@ def study(data: bytes) -> None:
 
 
 def database(data: bytes) -> None:
-    """A study file with bytes of it changed: pairs of a place (3 bytes) and a byte."""
+    """Reads a study file with changed bytes: the data are pairs of an offset (3 bytes) and a byte."""
     whole = bytearray(template())
     for at in range(0, len(data) - 3, 4):
         whole[int.from_bytes(data[at : at + 3], "little") % len(whole)] = data[at + 3]
@@ -133,7 +133,7 @@ def _look_at(path: Path) -> None:
 
 @cache
 def template() -> bytes:
-    """A study that is whole."""
+    """The bytes of a valid study."""
     path = _folder() / "template.study"
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as db:
@@ -177,7 +177,7 @@ SMALL_STUDY = _small_study()
 
 
 def report(data: bytes) -> None:
-    """`report --extract` of anything; and of a report with anything for its data."""
+    """Runs `report --extract` on arbitrary bytes, and on a report with arbitrary bytes as its data."""
     start, end = b'<script type="application/json" id="heapwright-data">', b"</script>"
     for content in (data, start + data + end):
         try:
@@ -187,7 +187,7 @@ def report(data: bytes) -> None:
 
 
 def elf(data: bytes) -> None:
-    """Objects, programs, libraries, archives."""
+    """Parses objects, programs, libraries and archives."""
     try:
         if is_archive(data):
             archive = Archive(_folder() / "x.a", data)
@@ -205,7 +205,7 @@ def elf(data: bytes) -> None:
 
 
 def model(data: bytes) -> None:
-    """A model's JSON."""
+    """Parses the JSON of a model."""
     try:
         found = load_model(_file(data, "x.json"))
     except HeapwrightError as error:
@@ -215,7 +215,7 @@ def model(data: bytes) -> None:
 
 
 def settings(data: bytes) -> None:
-    """Variables of allocators, budgets, linker command lines, mangled names."""
+    """Parses allocators' variables, budgets, linker command lines and mangled names."""
     text = data.decode("utf-8", "surrogateescape").replace("\0", " ")
     for line in (*tunables_troubles(text, "2.36"), *conf_troubles(text)):
         assert line
@@ -231,7 +231,7 @@ def settings(data: bytes) -> None:
 
 
 def jobs(data: bytes) -> None:
-    """A folder of blocks for job arrays."""
+    """Reads the folder of a job array."""
     (_folder() / "plan.json").write_bytes(data)
     try:
         found = read_plan(_folder())

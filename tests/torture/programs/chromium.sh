@@ -1,5 +1,5 @@
-# Chromium, headless, on a report of ours: the page as its scripts left it, and as it looks when all of it is drawn (without
-# --run-all-compositor-stages-before-draw a busy machine is now and then photographed half-way).
+# Opens a report in headless Chromium; prints the page after its scripts ran, and a digest of its picture. Without
+# --run-all-compositor-stages-before-draw, a busy machine sometimes takes the picture half-way.
 look() {
   rm -rf profile
   chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-extensions \

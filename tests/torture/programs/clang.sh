@@ -1,3 +1,3 @@
-# clang and clang++: objects of large sources, linked.
+# Runs clang and clang++: compiles and links large sources.
 CC=clang CXX=clang++
 . "$ROOT/tests/torture/programs/compilers.sh"

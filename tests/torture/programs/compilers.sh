@@ -1,5 +1,5 @@
-# Builds objects of big C and C++ sources, with every header of the standard library, and links them; `CC` and `CXX` name the
-# compilers. gcc.sh and clang.sh read this file.
+# Compiles big C and C++ sources, with every header of the standard library, and links them. `CC` and `CXX` name the
+# compilers; gcc.sh and clang.sh read this file.
 functions=10; levels=O2; sources= # g++ in short: tests/allocator/test_programs.py
 [ "$SIZE" = long ] && functions=150 && levels="O0 O2 O3" && sources=$(ls "$ROOT"/native/*/*.cpp "$ROOT"/native/trace/raw/*.cpp)
 "$PYTHON" - "$functions" <<'PYTHON'

@@ -1,5 +1,5 @@
-# CPython's own regression tests. Printed: each test case and how it ended.
-# A case that fails is run once more, as some of them have deadlines; a test file that ends by a signal is always printed.
+# Runs CPython's own regression tests; prints the outcome of each test case.
+# A case that fails runs once more, as some have deadlines. A test file that a signal ends is always printed.
 if [ "$SIZE" = long ]; then
   set -- asyncio concurrent_futures multiprocessing_fork signal array ast atexit base64 bigmem bisect bufio builtin \
     bytes bz2 call cmath codecs codeop collections compile context contextlib copy coroutines csv ctypes dataclasses \

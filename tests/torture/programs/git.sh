@@ -1,4 +1,4 @@
-# git: a repository of many commits made, packed by threads, checked, cloned, read.
+# Runs git: makes a repository of many commits, packs it with threads, checks, clones and reads it.
 commits=25; files=120; [ "$SIZE" = long ] && commits=400 && files=1500
 export HOME=$PWD GIT_CONFIG_NOSYSTEM=1
 git init -q -b main r; cd r

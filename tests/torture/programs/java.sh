@@ -1,4 +1,5 @@
-# OpenJDK: javac over many sources, byte for byte, and a job of many threads that come and go, with native memory and two collectors.
+# Runs OpenJDK: javac over many sources, whose class files must be the same byte for byte, and a job of many short-lived
+# threads, with native memory and two collectors.
 classes=20; rounds=3; [ "$SIZE" = long ] && classes=600 && rounds=60
 "$PYTHON" - "$classes" <<'PYTHON'
 import random, sys
@@ -50,7 +51,7 @@ public class Job {
   }
 }
 JAVA
-# By its module: a runtime without the javac command has the compiler too.
+# Calls the compiler by its module, which a runtime without the javac command has too.
 mkdir classes && java -Xmx512m -m jdk.compiler/com.sun.tools.javac.Main -d classes C*.java Job.java; echo "javac: $?"
 (cd classes && find . -name '*.class' | sort | xargs cat | cksum; find . -name '*.class' | wc -l)
 collectors=Parallel; [ "$SIZE" = long ] && collectors="G1 Parallel Serial"

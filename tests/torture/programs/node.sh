@@ -1,4 +1,4 @@
-# Node.js: worker threads that come and go, its thread pool (zlib, scrypt), buffers handed between threads, child processes.
+# Runs Node.js: short-lived worker threads, its thread pool (zlib, scrypt), buffers passed between threads, child processes.
 rounds=3; [ "$SIZE" = long ] && rounds=60
 cat >job.js <<'JS'
 const { Worker, isMainThread, parentPort, workerData } = require("worker_threads");

@@ -1,4 +1,4 @@
-# Perl over its own library: every module is parsed and compiled anew, its manual made; no package carries Perl's own tests.
+# Runs Perl over its own library: parses and compiles every module and makes its manual. No package has Perl's own tests.
 export PERL_HASH_SEED=1 PERL_PERTURB_KEYS=0
 library=$(perl -MConfig -e 'print $Config{privlib}')
 some='NR % 12 == 0'; [ "$SIZE" = long ] && some='NR % 2 == 0'

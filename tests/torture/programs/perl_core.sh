@@ -1,5 +1,5 @@
-# Perl's own core tests ($SOURCE: its source package) under the perl that is installed. Printed: of each file how it ended, how
-# many of its tests passed, and which did not. A file with a failure is run once more, as some have deadlines.
+# Runs Perl's own core tests ($SOURCE: its source package) under the installed perl. For each file it prints the outcome,
+# how many tests passed, and which failed. A file with a failure runs once more, as some have deadlines.
 export PERL_CORE=1 PERL_TEST_CHARNAMES_SEED=1 PERL_HASH_SEED=1 PERL_PERTURB_KEYS=0 LC_ALL=C.UTF-8
 cp -r "$SOURCE/t" "$SOURCE/lib" . # what is generated and compiled comes from the system
 for folder in $(perl -MConfig -e 'print "@Config{qw(privlib archlib)}"') /usr/lib/*/perl-base; do cp -rns "$folder/." lib/; done

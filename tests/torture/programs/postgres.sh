@@ -1,4 +1,5 @@
-# PostgreSQL: a cluster made, pgbench on it, parallel queries and compiled ones, a dump. It will not run as root: then as nobody.
+# Runs PostgreSQL: makes a cluster, runs pgbench, parallel queries and compiled queries on it, and dumps it. PostgreSQL
+# refuses to run as root, so root runs it as nobody.
 pg=$(dirname "$(readlink -f "$(command -v postgres || ls /usr/lib/postgresql/*/bin/postgres | tail -1)")")
 as() { if [ "$(id -u)" = 0 ]; then setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; else "$@"; fi; }
 [ "$(id -u)" = 0 ] && chown 65534:65534 .

@@ -1,5 +1,5 @@
-# Redis under its own benchmark: threads for input and output, snapshots by fork while it writes, its log rewritten, and all of
-# it loaded again. (Debian's redis-server has no self tests built in.)
+# Runs Redis under its own benchmark: I/O threads, snapshots by fork during writes, a rewrite of its log, and a reload of
+# all data. (Debian's redis-server has no self tests built in.)
 requests=2000; [ "$SIZE" = long ] && requests=60000
 serve() {
   redis-server --port 0 --unixsocket "$PWD/socket" --dir "$PWD" --appendonly yes --appendfsync no --save '1 1' --io-threads 3 \

@@ -1,5 +1,5 @@
-# Ruby: the tests of the bundled gems (no package carries those of the core), its documentation tool over its own library, and
-# the collector under stress.
+# Runs Ruby: the tests of the bundled gems (no package has those of the core), its documentation tool over its own
+# library, and the garbage collector under stress.
 export LC_ALL=C.UTF-8
 for gem in $(ruby -e 'Gem::Specification.select { |s| %w[minitest rss].include? s.name }.each { |s| puts s.gem_dir }'); do
   [ -d "$gem/test" ] || continue

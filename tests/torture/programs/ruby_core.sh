@@ -1,5 +1,5 @@
-# Ruby's own core tests ($SOURCE: its source package) under the ruby that is installed. Printed: each test and how it ended. What
-# fails is run once more, as some have deadlines. Left out: its compilers, which want the headers it was built with.
+# Runs Ruby's own core tests ($SOURCE: its source package) under the installed ruby; prints the outcome of each test. Tests
+# that fail run once more, as some have deadlines. Tests of its compilers are left out, as they need its build headers.
 export LC_ALL=C.UTF-8
 cp -r "$SOURCE/test" "$SOURCE/tool" .
 run() { ruby -I tool/lib test/runner.rb "--ruby=$(command -v ruby)" -v --seed=1 -x jit -x test_bug_reporter "$@" test/ruby 2>&1; }

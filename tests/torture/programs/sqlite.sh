@@ -1,4 +1,4 @@
-# SQLite: no package carries its own tests; every feature of the shell's library, and processes that share one file.
+# Runs SQLite: every feature of the shell's library, and processes that share one file. No package has its own tests.
 n=12000; [ "$SIZE" = long ] && n=60000
 sqlite3 shared.db 'pragma journal_mode=wal; create table shared (k integer primary key, v text, w blob);'
 for worker in 1 2 3; do # three processes in one file, each its own keys

@@ -1,5 +1,5 @@
-# SQLite's own tests, those of every day ($SOURCE: its source package; its test program is built of it, once). Printed: each test
-# and how it ended. They will not run as root: then as nobody.
+# Runs SQLite's own everyday tests ($SOURCE: its source package, from which the test program is built once); prints the
+# outcome of each test. The tests refuse to run as root, so root runs them as nobody.
 export LC_ALL=C.UTF-8 HOME=$PWD
 as() { if [ "$(id -u)" = 0 ]; then setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; else "$@"; fi; }
 [ "$(id -u)" = 0 ] && chown 65534:65534 .
