@@ -24,7 +24,7 @@ from .fakes import World, install, toy_allocator
 
 
 class Notes(Silent):
-    """Keeps what a study said."""
+    """Keeps the messages of a study."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -55,12 +55,12 @@ class Tuning:
 
     @property
     def allocators(self) -> list[Allocator]:
-        """What is searched."""
+        """The allocators that the study searches."""
         return [self.allocator, *self.others]
 
     @property
     def workload(self) -> Workload:
-        """What is tuned."""
+        """The workload that the study tunes."""
         return Workload(WorkloadFile(command=["true"], input=list(self.inputs)), self.path.parent, self.inputs)
 
     def go(self, **options: Any) -> StudyView:
@@ -86,16 +86,16 @@ class Tuning:
         return False
 
     def view(self) -> StudyView:
-        """What the study says now."""
+        """The view of the study as it is now."""
         return load_view(self.path)
 
     def runs(self, phase: str = "%") -> list[StoredRun]:
-        """What is stored."""
+        """The stored runs."""
         with read_study(self.path) as store:
             return store.runs(phase)
 
     def course(self) -> list[tuple[Any, ...]]:
-        """Every run in order: where it stands, under which environment, what it measured."""
+        """Every run in order: its phase and block, its environment, its measurements."""
         with read_study(self.path) as store:
             return [
                 (r.phase, r.block, r.input, r.config, store.config_by_id(r.config).env, r.failure, r.metrics)

@@ -1,7 +1,7 @@
-"""A program that is not there: what it would measure follows from its settings, and time from a fake clock.
+"""A simulated program: its measurements follow from its settings, and time from a fake clock.
 
 `World` stands for the machine. `FakeExecutor` takes the place of `workload.execute.Executor`; every run it makes is
-noted in the world, so tests can tell what was run, how often, and in what order.
+noted in the world, so tests can check which runs were made, how often, and in which order.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class World:
     Attributes:
         effect: settings and input name → factor by metric.
         fails: settings → why such a run fails, or nothing.
-        prints: settings and how many runs there were → what the program prints.
+        prints: settings and number of runs so far → output of the program.
         noise: standard deviation of every run's log values; it follows from the run's padding and place, not from when
             it is made, so that a resumed study measures the same.
-        seconds: what a run takes on the fake clock; its prefix takes less.
+        seconds: duration of a run on the fake clock; its prefix takes less.
         peak_at: when a run reaches its peak, as a share of its wall time.
         prefix_s: where the present run ends.
         interrupt_after: after so many runs Ctrl-C comes.
@@ -100,12 +100,12 @@ class World:
 
 
 def read_settings(env: Mapping[str, str]) -> Settings:
-    """What the variable TOY says."""
+    """The settings in the variable TOY."""
     return dict(part.removeprefix("toy.").split("=") for part in env.get("TOY", "").split(":") if part)
 
 
 def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Puts the world in place of real programs and real time."""
+    """Replace real programs and real time by the world."""
 
     class FakeExecutor:
         def __init__(self, workload: Workload, options: MeterOptions, _references: Path) -> None:

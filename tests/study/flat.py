@@ -117,7 +117,7 @@ class NoisyWorld(World):
         self.course = course
 
     def run(self, input_: Input, settings: Settings, pad: int) -> Outcome:
-        """One run, slowed down by what comes next."""
+        """One run, slowed down by the next value of the course."""
         outcome = super().run(input_, settings, pad)
         shift = math.exp(next(self.course))
         metrics = {key: None if v is None else v * shift for key, v in outcome.run.metrics.items()}

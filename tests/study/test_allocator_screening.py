@@ -17,7 +17,7 @@ SHORT: dict[str, Any] = {"method": "nsga2", "evaluations": 40, "pairs_min": 8, "
 
 
 def allocator(name: str, key: str) -> Allocator:
-    """An allocator that says in TOY who it is, and has one setting."""
+    """An allocator that puts its name into TOY, and has one setting."""
     spec = AllocatorSpec(name, env="TOY", pair="toy.{key}={value}", join=":", needs={"TOY": f"toy.is={name}"})
     params = [number(key, 1, 64)]
     return Allocator(name, None, None, False, "", SpaceFile(spec, [], params), spec.needs)

@@ -1,4 +1,4 @@
-"""A time budget: how it is divided, what is charged, when a study ends."""
+"""Tests a time budget: its division among stages, its charges, and the end of a study."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_second_of_a_session_is_charged_once(clock: SimpleNamespace) -> No
     clock.now = 50.0
     budget.recall(10.0)
     clock.now = 51.0
-    assert budget.charge() == 1.0, "looking up what is stored costs nothing"
+    assert budget.charge() == 1.0, "looking up stored runs costs nothing"
     assert budget.spent_s == 15.5
 
 

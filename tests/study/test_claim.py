@@ -1,4 +1,4 @@
-"""What is said is what was shown: claims, the pick a study speaks for, judging."""
+"""Tests that claims state only proven results, the choice of the headline pick, and judging."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_losses_are_those_of_a_pick_without_a_gain() -> None:
 
 
 def test_a_pick_that_only_loses_is_none(tuning: Callable[..., Tuning]) -> None:
-    """Fresh runs decide, whatever the search had found."""
+    """Fresh runs decide, not the results of the search."""
     study = tuning(World(effect=faster), options=SHORT)
     before = study.go()
     (config,) = {p.config.id for p in before.picks.values()}
@@ -159,7 +159,7 @@ CONFIGS = {1: Config(1, "toy", {}, {}), 2: CONFIG}
 
 
 def test_judging_pairs_by_block() -> None:
-    """The machine doubles its pace each block; within a block the pick always takes 0.9."""
+    """The machine doubles its speed with each block; within a block the pick always takes 0.9 of the default."""
     runs = [run(b, c, cpu_s=2.0**b * (0.9 if c == 2 else 1.0), wall_s=1.0) for b in range(10) for c in (2, 1)]
     found = judge(runs, CONFIGS, 1, Options(objectives=("cpu_s",)))[2]
     assert list(found) == ["cpu_s", "wall_s"]
@@ -176,7 +176,7 @@ def test_a_pick_that_failed_once_has_no_confirmation() -> None:
 
 
 def test_a_metric_that_is_mostly_zero_has_no_interval(tmp_path: Path) -> None:
-    """One pair with a ratio, nine without: its interval would be from 0 to infinity, which no JSON can hold."""
+    """One pair with a ratio, nine without: its interval would be from 0 to infinity, and JSON has no infinity."""
     faults = {(0, 1): 2.0, (0, 2): 3.0}
     runs = [run(b, c, cpu_s=1.0, major_faults=faults.get((b, c), 4.0 * (c == 1))) for b in range(10) for c in (1, 2)]
     found = judge(runs, CONFIGS, 1, Options(objectives=("cpu_s",)))[2]
@@ -201,7 +201,7 @@ def test_too_few_pairs_are_made_more_or_said(tuning: Callable[..., Tuning]) -> N
     assert "6 pairs can prove nothing here: it takes at least 7 (--pairs)" in study.notes.notes
 
 
-# which one is shipped
+# the shipped pick
 
 
 def faster(settings: dict[str, str], _input: str) -> dict[str, float]:
@@ -253,7 +253,7 @@ def test_the_line_that_measures_a_configuration_by_hand(tuning: Callable[..., Tu
 
 
 def test_the_line_of_a_workload_file_names_it_and_its_test_input(tuning: Callable[..., Tuning]) -> None:
-    """The settings are the command's alone: `env` before it would set them for set-up and a server's load, too."""
+    """Settings apply to the command alone: `env` before it would also set them for set-up and a server's load."""
     small = {"name": "small", "split": "train", "args": ["small"]}
     large = {"name": "my large", "split": "test", "args": ["-l", "a b"]}
     view = replace(

@@ -1,4 +1,4 @@
-"""What a confirmation says of metrics that were hardly ever measured, and of programs with two speeds."""
+"""Tests confirmations of metrics with few values, and of programs with two speeds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_count_that_is_mostly_zero_has_no_ratio() -> None:
 
 
 def pairs(slow: int, n: int = 40) -> list[StoredRun]:
-    """The pick is 10 % faster, but of the default's runs the first so many take 60 % longer."""
+    """The pick is 10 % faster, but the first runs of the default take 60 % longer."""
     runs = []
     for block in range(n):
         wobble = 1 + 0.001 * (block * 7 % 10)

@@ -1,4 +1,4 @@
-"""What docs/method.md promises of intervals, held against studies whose truth is known (tools/coverage.py)."""
+"""Tests the coverage of intervals that docs/method.md promises, on studies with known effects (tools/coverage.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the confirmation claims what is not so: the real `confirm` and `judge` on simulated machines.
+"""Counts false claims of the confirmation: the real `confirm` and `judge` on simulated machines.
 
 The default and three picks are the same program on a machine that drifts and jumps; in the second test one of them is
 really faster. Blocks, random order, stopping rule, intervals, rank test and Holm are the real ones.
@@ -30,7 +30,7 @@ INPUTS = [Input("default")]
 
 
 class MemoryStore:
-    """What `Blocks` asks of a store, without a disk."""
+    """A store in memory with the methods that `Blocks` uses."""
 
     def __init__(self) -> None:
         self.kept: list[StoredRun] = []
@@ -50,7 +50,7 @@ class MemoryStore:
 
 
 class Machine:
-    """Runs a program whose `cpu_s` and `peak_rss_bytes` are noisy; its speed wanders and now and then jumps."""
+    """Runs a program with noisy `cpu_s` and `peak_rss_bytes`; its speed drifts and sometimes jumps."""
 
     def __init__(self, seed: int, faster: float) -> None:
         self.rng = random.Random(seed)
@@ -97,7 +97,7 @@ def test_a_real_gain_is_seen_all_the_same() -> None:
 
 
 def test_the_machine_would_fool_an_unpaired_comparison() -> None:
-    """What the blocks are for: the same machine, the default first and then a pick, tested by ranks."""
+    """Shows why blocks are needed: the same machine, all runs of the default before those of a pick, a rank test."""
     from scipy.stats import mannwhitneyu
 
     wrong = 0

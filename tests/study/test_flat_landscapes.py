@@ -1,4 +1,4 @@
-"""A setting that does nothing is a flat landscape, on any machine; what is planted is seen all the same.
+"""Tests that a setting without effect gives a flat landscape on any machine, and that planted effects are found.
 
 Whole sweeps in memory (tests/study/flat.py); tools/flat_landscapes.py makes the table in docs/landscape.md.
 """
@@ -23,7 +23,7 @@ def test_what_does_nothing_is_flat(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_seventy_places_that_do_nothing_are_flat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one run and with three runs of each place."""
+    """With one run and with three runs of each point."""
     axes = ("size:1:1073741824:0.43",)
     for replicates in (1, 3):
         found = [

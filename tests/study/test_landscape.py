@@ -1,4 +1,4 @@
-"""Sweeps on a program that is not there, and what is said of landscapes whose shape is known."""
+"""Tests sweeps of a simulated program, and the verdicts on landscapes of known shape."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TOY = toy_allocator(
 
 
 def valley(settings: Settings, _input: str) -> Mapping[str, float]:
-    """Best at 16; the count matters little."""
+    """The best size is 16; the count has little effect."""
     size = float(settings.get("size", 128))
     count = float(settings.get("count", 4))
     return {"peak_rss_bytes": math.exp(0.05 * (abs(math.log2(size / 16)) - 3) + 0.002 * (count - 4))}
@@ -282,7 +282,7 @@ def test_nothing_to_say_of_a_point_and_of_a_plain() -> None:
 
 
 def test_rugged_is_only_what_repeats_show() -> None:
-    """Neighbours that differ by no more than two runs of one place may be noise around anything."""
+    """Neighbours that differ no more than two runs of one point may be noise around any shape."""
     rng = random.Random(3)
     logs = [rng.gauss(0, 0.02) + (0.3 if k == 7 else 0) for k in range(40)]
     repeats = [abs(rng.gauss(0, 0.02 * math.sqrt(2))) for _ in range(8)]
@@ -291,7 +291,7 @@ def test_rugged_is_only_what_repeats_show() -> None:
 
 
 def test_noise_does_not_make_a_slope_rugged() -> None:
-    """The autocorrelation that is seen falls below one half; that of the places themselves is near one."""
+    """The observed autocorrelation falls below one half; that of the points without noise is near one."""
     rng = random.Random(4)
     logs = [0.06 * k / 100 + rng.gauss(0, 0.02) for k in range(100)]
     found = smoothness(logs, [100], 0.02, [abs(rng.gauss(0, 0.028)) for _ in range(10)], True)
@@ -336,7 +336,7 @@ def test_the_best_place_is_measured_again_beside_the_default(sweeping: Any) -> N
 
 
 def test_the_luckiest_run_is_not_called_best(sweeping: Any) -> None:
-    """One run of one place was lucky: the sweep shows a gain, fresh runs do not."""
+    """One run of one point was lucky: the sweep shows a gain, fresh runs do not."""
     world = World(effect=lucky_once())
     sweep = sweeping(world, "size:1:1024:1")
     sweep.go()
@@ -357,7 +357,7 @@ def test_the_luckiest_run_is_not_called_best(sweeping: Any) -> None:
 
 
 def lucky_once() -> Any:
-    """An effect that one place has, as often as the sweep measures it."""
+    """An effect that one point has only during the sweep."""
     left = [2]
 
     def effect(settings: Settings, _input: str) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""How much can be won at most, and what is said of it: on made-up figures, and on a stored study."""
+"""Tests the upper bounds of the possible gain and their sentences, on made-up numbers and on a stored study."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def default(**changes: Any) -> Default:
 
 
 def heap(live: float, **changes: Any) -> Heap:
-    """A recording whose blocks were all resident."""
+    """A recording of blocks that were all resident."""
     made: dict[str, Any] = {"events": 1e6, "asked_bytes": 1e8, "live_bytes": live * MIB, "untouched_bytes": 0.0}
     return Heap(**{**made, "executable": PROGRAM, **changes})
 
@@ -64,7 +64,7 @@ def test_what_no_reading_saw_may_be_mallocs() -> None:
 
 
 def test_blocks_that_are_live_at_the_peak_stay() -> None:
-    # Files may have come after the blocks went, so they do not count against the bound.
+    # File pages may have come after the blocks were freed, so they do not lower the bound.
     assert memory(default(), heap(70)) == pytest.approx(100 - 6 - 1 - 70)
     assert memory(default(), heap(70, untouched_bytes=60.0 * MIB)) == pytest.approx(100 - 6 - 1 - 10)
 

@@ -1,4 +1,4 @@
-"""Options, budgets, and which study a command may go on with: every refusal is one line with a way out."""
+"""Tests options, budgets, and the studies that a command may resume: every refusal is one line with a remedy."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_only_how_long_it_goes_on_and_what_it_advises_may_change() -> None:
     assert conflicts(stored, msgspec.structs.asdict(stored)) == []
 
 
-# taking a study up again
+# resuming a study
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_study_keeps_the_settings_of_the_version_it_searches(begin: Callable[.
 def test_a_study_remembers_its_workload_file_where_it_stands_now(
     begin: Callable[..., Options], workload: Workload, tmp_path: Path
 ) -> None:
-    """The file may be moved or the study taken up with another copy: its place is no part of what is studied."""
+    """The workload file may move, or the study may resume with a copy: its path is not part of the study's identity."""
     for place in ("/first/w.toml", "/second/w.toml"):
         begin(replace(workload, path=place))
         with read_study(tmp_path / "s.study") as store:
@@ -224,7 +224,7 @@ def test_old_reference_outputs_do_not_judge_a_new_study(begin: Callable[..., Opt
     assert references.exists(), "those of a study that goes on stay"
 
 
-# where it is kept
+# the path of a study
 
 
 def test_the_same_command_finds_its_study_again(workload: Workload) -> None:

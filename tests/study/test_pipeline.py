@@ -1,4 +1,4 @@
-"""The tuning pipeline on programs whose truth is known: what is found, what is refused, what is never run."""
+"""Tests the tuning pipeline on programs with known effects: gains it finds, settings it refuses, runs it avoids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def faster_without_cache(settings: Settings, _input: str) -> Mapping[str, float]
     return {"cpu_s": 0.85 if settings.get("cache") == "0" else 1.0}
 
 
-# what is found
+# gains that are found
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in ("default", "magpie")])
@@ -52,7 +52,7 @@ def test_minify_keeps_settings_that_only_help_together(tuning: Callable[..., Tun
 
 
 def test_minify_does_not_lose_a_gain_that_two_settings_give_alike(tuning: Callable[..., Tuning]) -> None:
-    """Either does it: dropping one shows nothing, dropping both would lose all."""
+    """Either of two settings gives the gain: dropping one shows no cost, dropping both would lose the gain."""
 
     def effect(settings: Settings, _input: str) -> Mapping[str, float]:
         return {"cpu_s": 0.8 if settings.get("cache") == "0" or settings.get("trim") == "1" else 1.0}
@@ -88,7 +88,7 @@ def test_memory_and_time_have_their_own_picks(tuning: Callable[..., Tuning]) -> 
     assert view.picks["balanced"].config.settings == {"trim": "1", "cache": "0"}
 
 
-# what is refused
+# settings that are refused
 
 
 def test_what_fails_is_infeasible_and_never_picked(tuning: Callable[..., Tuning]) -> None:

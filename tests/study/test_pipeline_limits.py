@@ -1,4 +1,4 @@
-"""Inputs, budgets, time-outs: what is run where, and how much of it."""
+"""Tests inputs, budgets and time-outs: which runs are made on which input, and how many."""
 
 from __future__ import annotations
 

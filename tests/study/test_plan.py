@@ -1,4 +1,4 @@
-"""What a study foresees after its first run."""
+"""Tests the plan that a study makes after its first run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_count_without_a_time_is_foreseen_too() -> None:
 
 
 def test_a_study_without_time_for_a_proof_ends_at_once(tuning: Callable[..., Tuning]) -> None:
-    """It does not spend the budget on runs that prove nothing."""
+    """The study does not spend its budget on runs that prove nothing."""
     world = World(seconds=100.0)
     view = tuning(world, options={"budget_s": 600.0, "proxy": "none"}).go()
     assert len(world.made) == 1
@@ -67,7 +67,7 @@ def test_a_study_without_time_for_a_proof_ends_at_once(tuning: Callable[..., Tun
 
 
 def test_few_settings_prove_nothing(tuning: Callable[..., Tuning]) -> None:
-    """Two settings that are no better are no reason to say that nothing is."""
+    """Two settings that are not better do not show that no setting is."""
     view = tuning(World(effect=lambda s, _: {"cpu_s": 1.1} if s else {}), options={"evaluations": 2}).go()
     assert view.picks == {}
     assert view.claim.startswith("Not enough was measured to say anything: 2 settings were tried, none was confirmed")

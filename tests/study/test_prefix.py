@@ -22,7 +22,7 @@ MEMORY = ("peak_rss_bytes",)
 
 
 def whole_run(peak_at: float, wall_s: float = 100.0, heap_at: float | None = None) -> StoredRun:
-    """A run whose resident memory reaches its peak after so many seconds, and its heap's after others."""
+    """A run whose resident memory and heap reach their peaks after given times, in seconds."""
     peaks = {peak_at, heap_at or peak_at}
     at = sorted({0.0, *peaks, *(peak + 1e-9 for peak in peaks), wall_s})
     series = {
@@ -162,7 +162,7 @@ def test_a_late_peak_is_not_cut_off(tuning: Callable[..., Tuning]) -> None:
 
 
 def test_objectives_of_the_user_stay(tuning: Callable[..., Tuning], tmp_path: Path) -> None:
-    """Who asks for time is not given memory."""
+    """A user who asks for time does not get memory as the objective."""
     assert tmp_path
     view = tuning(long_program(), options={**OPTIONS, "objectives": ("cpu_s",)}).go()
     assert view.prefix is None

@@ -1,4 +1,4 @@
-"""Whether an allocator's settings reach a program, asked of the program itself: real programs, one run each."""
+"""Tests with real programs whether an allocator's settings reach them, with one run each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Counting(Executor):
 
 @pytest.fixture
 def check(tmp_path: Path, meter: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, int]]:
-    """What check_reach says of a command, and how many runs it took."""
+    """The answer of check_reach for a command, and the number of runs that it made."""
     monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
     monkeypatch.delenv("LD_PRELOAD", raising=False)
 
@@ -55,7 +55,7 @@ def build(path: Path, *words: str | Path) -> Path:
 
 
 def test_it_reaches(check: Callable[..., tuple[str, int]], program: Callable[..., Path]) -> None:
-    """The loader tells, so the program need not run."""
+    """The loader decides, so the program need not run."""
     for name in ("glibc", "exgen"):
         assert check(name, program("mapping_calls")) == ("", 0)
         assert check(name, sys.executable, "-c", "pass") == ("", 0)
@@ -70,7 +70,7 @@ def test_a_malloc_in_the_program_takes_no_run(check: Callable[..., tuple[str, in
 
 
 def test_a_shell_with_its_own_malloc_is_asked(check: Callable[..., tuple[str, int]], tmp_path: Path) -> None:
-    """It may start programs that can be reached: the run tells."""
+    """The program may start others that can be reached: a run decides."""
     shell = build(tmp_path / "bash", PROGRAMS / "bump_malloc.c")
     assert check("glibc", shell) == (
         "glibc's settings do not reach bash: its malloc is that of a program"
@@ -82,7 +82,7 @@ def test_a_shell_with_its_own_malloc_is_asked(check: Callable[..., tuple[str, in
 def test_a_library_with_another_malloc(
     check: Callable[..., tuple[str, int]], program: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """As Debian's redis-server has jemalloc: what is preloaded comes before it, glibc does not."""
+    """Like Debian's redis-server with jemalloc: a preloaded library comes before it, glibc does not."""
     bump = program("bump_malloc", "-shared", "-fPIC")
     linked = build(tmp_path / "linked", bump, f"-Wl,-rpath,{bump.parent}")
     assert check("glibc", linked) == (

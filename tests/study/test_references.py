@@ -1,4 +1,4 @@
-"""The usual advice: which rows stand beside the picks of which program."""
+"""Tests which rows of usual advice are measured for which program."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_advice_is_confirmed_beside_the_picks(tuning: Callable[..., Tuning], mon
 def test_advice_that_beats_the_search_stands_for_the_study(
     tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As glibc did in place of redis's own malloc, which a small budget had missed."""
+    """As with glibc in place of redis's own malloc, a gain that a small budget had missed."""
 
     def effect(settings: Settings, _input: str) -> Mapping[str, float]:
         return {"peak_rss_bytes": 0.92 if settings.get("cache") == "7" else 1.0}
@@ -117,7 +117,7 @@ def test_advice_that_beats_the_search_stands_for_the_study(
     ],
 )
 def test_with_little_time_rows_go(runs: float, picks: int | None, beside: int | None, pairs: int | None) -> None:
-    """What is left has the pairs that a proof needs, and some to spare; the most important pick stays."""
+    """The remaining rows have more pairs than a proof needs; the most important pick stays."""
     budget = Budget(0.0 if runs == math.inf else runs * 2.0)
     blocks: Any = SimpleNamespace(budget=budget, typical=SimpleNamespace(seconds=2.0))
     configs = [Config(number, "toy", {}, {}) for number in range(2, 6)]

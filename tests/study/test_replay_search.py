@@ -1,4 +1,4 @@
-"""The search on replays: where it is taken, when it is given up, and what of it reaches the program."""
+"""Tests the search on replays: when it is used, when it is given up, and which settings run on the program."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def effect(settings: Settings, _input: str) -> dict[str, float]:
 
 
 def upside_down(settings: Settings, input_: str) -> dict[str, float]:
-    """A replay that tells the opposite."""
+    """A replay that ranks settings in the opposite order."""
     return {key: 1 / value for key, value in effect(settings, input_).items()}
 
 
 @pytest.fixture
 def replays(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], None]:
-    """Puts a world in place of the replays of a trace."""
+    """Replace the replays of a trace by a simulated world."""
 
     def put(world: World) -> None:
         class FakeReplays:
@@ -79,7 +79,7 @@ def quick(world: World, of: World) -> World:
 
 
 def test_a_recording_must_account_for_the_programs_heap(tmp_path: Path) -> None:
-    """Tiny blocks count with what an allocator adds to each; file pages and address space are no heap."""
+    """Tiny blocks count with the allocator's overhead for each; file pages and address space do not count as heap."""
     big = parse(tmp_path, "0 0 malloc 0 30000000\n10 0 free 0\n")
 
     def why(live: int, rss: float, heap: float, trace: Path = big) -> str:

@@ -1,4 +1,4 @@
-"""What a study says of its search: the method that auto chose, warm starts, the default alone, the front in figures."""
+"""Tests the search of a study: the method chosen by auto, warm starts, the default alone, quality of the front."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLANE = {**SHORT, "method": "grid", "evaluations": 40, "params": ("pad", "cache"
 
 
 def effect(settings: Settings, _input: str) -> Mapping[str, float]:
-    """Only two settings together do anything."""
+    """Only two settings together have an effect."""
     both = settings.get("cache") == "16" and settings.get("pad") == "32"
     return {"cpu_s": 0.8 if both else 1.0, "peak_rss_bytes": 1.05 if both else 1.0}
 
@@ -53,7 +53,7 @@ def test_auto_says_what_it_chose_and_keeps_to_it(tuning: Callable[..., Tuning]) 
 def test_auto_looks_at_budget_settings_and_objectives(
     options: dict[str, object], method: str, tuning: Callable[..., Tuning]
 ) -> None:
-    """Of a time budget it reckons the evaluations from how long a run takes; each is a second here."""
+    """With a time budget, the number of evaluations follows from the seconds of a run, here one."""
     study = tuning(World(noise=0.01), options={**SHORT, **options, "method": "auto"})
     study.world.interrupt_after = 60
     with contextlib.suppress(KeyboardInterrupt):
@@ -80,7 +80,7 @@ def test_a_warm_start_tries_what_was_good_elsewhere_first(tuning: Callable[..., 
     assert view.picks["time"].config.settings == found
     assert view.warm >= 1
     assert "warm-started with" in how_searched(view)
-    first.path.unlink()  # what was read is kept
+    first.path.unlink()  # the settings that were read are stored
     made = len(second.world.made)
     second.go()
     assert len(second.world.made) == made

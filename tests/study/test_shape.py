@@ -1,4 +1,4 @@
-"""Groups, outliers and spells: found where they are planted, seldom seen where there are none."""
+"""Tests that planted groups, outliers and spells are found, and that false alarms are rare."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_planted_groups_are_found(n: int, slow: int) -> None:
 
 
 def test_three_groups_are_three() -> None:
-    """What pairs of a program with two speeds look like."""
+    """Pairs of a program with two speeds."""
     logs = RNG.normal(0, 0.01, 40) + SLOW * np.repeat([-1, 0, 1], [10, 20, 10])
     assert [len(g) for g in groups(list(logs))] == [10, 20, 10]
 

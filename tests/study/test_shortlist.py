@@ -1,4 +1,4 @@
-"""The shortlist: the front is computed again after every round, and luck does not last."""
+"""Tests the shortlist: the front is computed again after every round, so lucky candidates drop out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lucky(world: World, settings: Settings, phase_of: Callable[[], bool]) -> Non
 
 
 def test_a_lucky_single_run_hides_nothing(tuning: Callable[..., Tuning]) -> None:
-    """Settings with trim=1 look twice as good in the search. Then they fall back, and what they hid comes up."""
+    """Settings with trim=1 look twice as good in the search. Later they fall back, and the hidden ones come up."""
     study = tuning(World(effect=effect, noise=0.001), options=SHORT)
     searching = True
     lucky(study.world, {"trim": "1"}, lambda: searching)

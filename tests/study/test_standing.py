@@ -1,4 +1,4 @@
-"""Which configuration stands under which name after the confirmation."""
+"""Tests which configuration has which pick name after the confirmation."""
 
 from __future__ import annotations
 

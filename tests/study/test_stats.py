@@ -1,4 +1,4 @@
-"""The statistics, against truth that is known by construction or by hand."""
+"""Tests the statistics against values known by construction or computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study file: what is committed stays, whatever happens; what is not a study is left alone."""
+"""Tests the study file: committed data survive any event, and files that are not studies stay untouched."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def store(path: Path) -> Iterator[Store]:
         yield found
 
 
-# what goes in comes out
+# stored data are read back unchanged
 
 
 def test_runs_come_back_as_they_were(store: Store, path: Path) -> None:
@@ -69,7 +69,7 @@ def test_runs_come_back_as_they_were(store: Store, path: Path) -> None:
 @settings(max_examples=40)
 @given(st.floats(0, 1e24, exclude_max=True))
 def test_a_number_survives_to_the_last_bit(number: float) -> None:
-    """Resuming replays the store: a strategy must be told exactly what it was told before."""
+    """Resuming replays the store: a strategy must receive exactly the same observations as before."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder, open_study(Path(folder) / "s.study") as store:
@@ -154,11 +154,11 @@ def test_a_refused_or_ended_writer_lets_the_next_one_in(path: Path) -> None:
     open_study(path).close()
 
 
-# files that are no study of ours
+# files that are not studies
 
 
 def refused(path: Path, message: str) -> None:
-    """Both ways of opening say it, and neither changes the file."""
+    """Both ways of opening refuse the file with this message, and neither changes it."""
     before = path.read_bytes()
     for way in (open_study, read_study):
         with pytest.raises(HeapwrightError) as caught:
@@ -302,7 +302,7 @@ def test_killed_while_writing_nothing_committed_is_lost(path: Path) -> None:
             if kill_after == 0:
                 process.send_signal(signal.SIGKILL)
                 break
-        for line in process.stdout:  # what it still committed before the signal came
+        for line in process.stdout:  # runs committed before the signal
             committed = int(line)
         process.wait()
         process.stdout.close()
@@ -310,6 +310,6 @@ def test_killed_while_writing_nothing_committed_is_lost(path: Path) -> None:
         with read_study(path) as store:
             blocks = [r.block for r in store.runs()]
         assert blocks == list(range(len(blocks)))
-        assert len(blocks) - 1 in (committed, committed + 1)  # one may be committed and not yet said
+        assert len(blocks) - 1 in (committed, committed + 1)  # one may be committed and not yet printed
         committed = len(blocks) - 1
     assert committed >= 100

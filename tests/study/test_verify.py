@@ -1,4 +1,4 @@
-"""Verifying a claim: what holds, what is lost, what stays undecided."""
+"""Tests the verification of claims that hold, that are lost, and that stay undecided."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Verify = Callable[..., Verification]
 
 @pytest.fixture
 def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
-    """Verifies a claim (memory as it was, CPU time −20 %) in a world."""
+    """Verify a claim (memory unchanged, CPU time −20 %) in a simulated world."""
 
     def go(world: World, max_s: float = 0.0, cpu: float = 0.8) -> Verification:
         study = tuning(world)
