@@ -1,9 +1,10 @@
-// What every benchmark program needs: options, a seeded generator, memory that is not the allocator's, checks
-// of what blocks hold, threads that start together, and one JSON object at the end.
+// What every benchmark program needs: options, a seeded generator, memory that is not the
+// allocator's, checks of what blocks hold, threads that start together, and one JSON object at the
+// end.
 //
-// Rules: bookkeeping lives in Pages (mmap), so that the allocator under test sees the benchmark's blocks and
-// nothing else; every block is written and its tag checked before it is freed, and a wrong tag ends the
-// program with status 3.
+// Rules: bookkeeping lives in Pages (mmap), so that the allocator under test sees the benchmark's
+// blocks and nothing else; every block is written and its tag checked before it is freed, and a
+// wrong tag ends the program with status 3.
 #pragma once
 
 #include <linux/perf_event.h>
@@ -179,9 +180,9 @@ inline std::uint64_t status(const char* key) {
   return value;
 }
 
-// What the measured part of a program costs: wall time as the program says, CPU time of all threads and ended
-// children, and cycles and instructions where perf_event_open works. Make it before there are threads: they
-// inherit the counters. Several parts add up.
+// What the measured part of a program costs: wall time as the program says, CPU time of all threads
+// and ended children, and cycles and instructions where perf_event_open works. Make it before there
+// are threads: they inherit the counters. Several parts add up.
 class Section {
  public:
   Section() : cycles_(PERF_COUNT_HW_CPU_CYCLES), instructions_(PERF_COUNT_HW_INSTRUCTIONS) {}
@@ -208,8 +209,8 @@ class Section {
   double sys_s = 0;
 
  private:
-  // One hardware counter of this process, threads and children included; kernel time too where that is
-  // allowed.
+  // One hardware counter of this process, threads and children included; kernel time too where that
+  // is allowed.
   class Counter {
    public:
     explicit Counter(std::uint64_t event) {
@@ -267,8 +268,8 @@ class Section {
   double sys_began_ = 0;
 };
 
-// Runs body(thread number) on so many threads that start together; the seconds from the first start to the
-// last end, as the threads themselves saw them (who waits for them may be woken late).
+// Runs body(thread number) on so many threads that start together; the seconds from the first start
+// to the last end, as the threads themselves saw them (who waits for them may be woken late).
 template <class Body>
 double run_threads(std::uint64_t count, Body body) {
   struct Thread {

@@ -1,6 +1,6 @@
-// A matrix whose rows are allocated and written by threads, then checked and freed by another one. After
-// Reaper's correctness test: blocks of different threads must not overlap, and a free by another thread must
-// be safe.
+// A matrix whose rows are allocated and written by threads, then checked and freed by another one.
+// After Reaper's correctness test: blocks of different threads must not overlap, and a free by
+// another thread must be safe.
 #include "openmp.h"
 
 int main(int argc, char** argv) {

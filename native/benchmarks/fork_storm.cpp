@@ -1,6 +1,6 @@
-// A process with a heap forks again and again while its threads allocate; each child allocates, frees and
-// ends. After the fork deadlocks in the trackers of jemalloc, gperftools and tcmalloc: a lock held by another
-// thread at the moment of fork is held for ever in the child.
+// A process with a heap forks again and again while its threads allocate; each child allocates,
+// frees and ends. After the fork deadlocks in the trackers of jemalloc, gperftools and tcmalloc: a
+// lock held by another thread at the moment of fork is held for ever in the child.
 #include <sys/wait.h>
 
 #include "bench.h"

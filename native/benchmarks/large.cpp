@@ -1,5 +1,5 @@
-// Random blocks from 64 KiB to 32 MiB, each touched page by page, as solvers and numerical libraries have
-// them. Shows how often memory goes to the kernel and comes back as page faults.
+// Random blocks from 64 KiB to 32 MiB, each touched page by page, as solvers and numerical
+// libraries have them. Shows how often memory goes to the kernel and comes back as page faults.
 #include <cmath>
 
 #include "bench.h"

@@ -1,13 +1,14 @@
-// run_openmp: as run_threads, on OpenMP's threads, which stay between parallel regions as real programs have
-// them. Their stacks and what libgomp keeps come from the allocator under test; that is a few kilobytes.
+// run_openmp: as run_threads, on OpenMP's threads, which stay between parallel regions as real
+// programs have them. Their stacks and what libgomp keeps come from the allocator under test; that
+// is a few kilobytes.
 #pragma once
 
 #include "bench.h"
 
 namespace heapwright::bench {
 
-// Runs body(number) once on each of so many threads, and adds what it costs. libgomp lets new threads wait
-// until all are there, so they start together.
+// Runs body(number) once on each of so many threads, and adds what it costs. libgomp lets new
+// threads wait until all are there, so they start together.
 template <class Body>
 void run_openmp(Section& section, std::uint64_t count, Body body) {
   struct alignas(64) Times {

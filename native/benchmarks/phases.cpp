@@ -1,6 +1,6 @@
-// Memory that ramps up, stays, and falls to a tenth, again and again, with other sizes each time. Shows what
-// an allocator keeps: resident memory after each fall, at once and after an idle second (allocators that
-// purge lazily need the time).
+// Memory that ramps up, stays, and falls to a tenth, again and again, with other sizes each time.
+// Shows what an allocator keeps: resident memory after each fall, at once and after an idle second
+// (allocators that purge lazily need the time).
 #include "bench.h"
 
 int main(int argc, char** argv) {

@@ -1,9 +1,10 @@
-// Blocks allocated by some threads and freed by others. After xmalloc-test and Hoard's blow-up argument: an
-// allocator that never brings freed memory back to who allocates grows without bound.
+// Blocks allocated by some threads and freed by others. After xmalloc-test and Hoard's blow-up
+// argument: an allocator that never brings freed memory back to who allocates grows without bound.
 //
-// producers=P of the threads produce, the rest consume. With as many of one as of the other (the default for
-// an even number) they are pairs, each with a queue of its own; else all share one. A single thread takes
-// turns. bounded=N: at most N blocks are under way in a queue; 0: as many as there are.
+// producers=P of the threads produce, the rest consume. With as many of one as of the other (the
+// default for an even number) they are pairs, each with a queue of its own; else all share one. A
+// single thread takes turns. bounded=N: at most N blocks are under way in a queue; 0: as many as
+// there are.
 #include <memory>
 
 #include "bench.h"

@@ -1,15 +1,18 @@
 // Random work as real programs have it, and the cost of the test itself subtracted.
 //
-// After "Testing Memory Allocators: ptmalloc2 vs tcmalloc vs hoard vs jemalloc While Trying to Simulate
-// Real-World Loads": slots; each step picks one, and fills it if it is empty and empties it if it is full.
-// Sizes have p ~ 1/size. Slots are picked 80/20: 80 % of the steps meet 20 % of the slots, and again within
-// these (F(x) = x^a with a = ln 0.8 / ln 0.2). All of a block is written once after malloc and read once
-// before free. The memory that is live is fixed, and split over the threads.
+// After "Testing Memory Allocators: ptmalloc2 vs tcmalloc vs hoard vs jemalloc While Trying to
+// Simulate Real-World Loads": slots; each step picks one, and fills it if it is empty and empties
+// it if it is full. Sizes have p ~ 1/size. Slots are picked 80/20: 80 % of the steps meet 20 % of
+// the slots, and again within these (F(x) = x^a with a = ln 0.8 / ln 0.2). All of a block is
+// written once after malloc and read once before free. The memory that is live is fixed, and split
+// over the threads.
 //
-// --void runs the same steps with an allocator that does nothing, as the paper has it: every block of a
-// thread is the same small buffer, hot in its cache. What remains of the difference is the allocator, and the
-// cache and TLB misses that come of where it puts blocks. Beyond the paper: handover=P hands P per cent of
-// the blocks to the next thread, which frees them; realloc=P resizes P per cent in place of freeing them.
+// --void runs the same steps with an allocator that does nothing, as the paper has it: every block
+//  of a
+// thread is the same small buffer, hot in its cache. What remains of the difference is the
+// allocator, and the cache and TLB misses that come of where it puts blocks. Beyond the paper:
+// handover=P hands P per cent of the blocks to the next thread, which frees them; realloc=P resizes
+// P per cent in place of freeing them.
 #include <cmath>
 
 #include "bench.h"

@@ -1,6 +1,6 @@
-// Buffers that grow by realloc: some by doubling as vectors do, some by a little as strings and readers of
-// files do, one to a gibibyte. After rptest's and glibc's realloc cases: an allocator that moves large blocks
-// pays for every byte.
+// Buffers that grow by realloc: some by doubling as vectors do, some by a little as strings and
+// readers of files do, one to a gibibyte. After rptest's and glibc's realloc cases: an allocator
+// that moves large blocks pays for every byte.
 #include "bench.h"
 
 int main(int argc, char** argv) {

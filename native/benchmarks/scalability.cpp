@@ -1,6 +1,6 @@
-// Independent threads allocate and free blocks of one size (512 bytes), a million times each. After Reaper's
-// scalability experiment (itself after Hoard's `threadtest`): without contention the time does not depend on
-// the number of threads.
+// Independent threads allocate and free blocks of one size (512 bytes), a million times each. After
+// Reaper's scalability experiment (itself after Hoard's `threadtest`): without contention the time
+// does not depend on the number of threads.
 #include "openmp.h"
 
 int main(int argc, char** argv) {

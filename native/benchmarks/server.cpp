@@ -1,6 +1,6 @@
-// Threads that replace random blocks of their state, and hand the whole state over to a successor when they
-// end. After Larson and Krishnan (ISMM 1998): blocks outlive the thread that made them, as in servers with a
-// thread a request.
+// Threads that replace random blocks of their state, and hand the whole state over to a successor
+// when they end. After Larson and Krishnan (ISMM 1998): blocks outlive the thread that made them,
+// as in servers with a thread a request.
 #include "bench.h"
 
 int main(int argc, char** argv) {

@@ -1,5 +1,5 @@
-// How long a process that does nothing takes from its start to its end, and how large it is: what an
-// allocator costs programs that are started thousands of times. The program executes itself.
+// How long a process that does nothing takes from its start to its end, and how large it is: what
+// an allocator costs programs that are started thousands of times. The program executes itself.
 #include <spawn.h>
 #include <sys/wait.h>
 

@@ -1,14 +1,14 @@
-// Three hundred short threads, one after the other, whose thread-local destructors still allocate and free.
-// After bug reports to jemalloc, mimalloc and tcmalloc: heaps of threads that have gone must be used again,
-// and the last calls of a dying thread must work.
+// Three hundred short threads, one after the other, whose thread-local destructors still allocate
+// and free. After bug reports to jemalloc, mimalloc and tcmalloc: heaps of threads that have gone
+// must be used again, and the last calls of a dying thread must work.
 #include "bench.h"
 
 namespace {
 
 using namespace heapwright::bench;
 
-// Made by each thread late, so that it is torn down early or late depending on the C library; allocates
-// either way.
+// Made by each thread late, so that it is torn down early or late depending on the C library;
+// allocates either way.
 struct Last {
   void* block = nullptr;
   ~Last() {

@@ -26,8 +26,8 @@ FAULTS = {
     "twice-span": "which was free already",
     "twice-large": "which is not a block of this allocator",
     "foreign": "which is not a block of this allocator",
-    "inside": "which is inside a block or in memory that is nobody's",
-    "inside-span": "which is inside a block or in memory that is nobody's",
+    "inside": "which is inside a block or in memory that belongs to no block",
+    "inside-span": "which is inside a block or in memory that belongs to no block",
     "realloc-foreign": "which is not a block of this allocator",
     "realloc-freed": "which was free already",
 }

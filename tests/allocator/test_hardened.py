@@ -12,8 +12,8 @@ from tests import needs
 from tests.allocator.conftest import FLAGS, Malloc, bundled
 
 END, LATE, TWICE = "was written beyond its end", "was written after it was freed", "was free already"
-INSIDE, FOREIGN = "is inside a block or in memory that is nobody's", "is not a block of this allocator"
-ORIGIN, SIZE = "was not allocated by what frees it", "has another size than was said"
+INSIDE, FOREIGN = "is inside a block or in memory that belongs to no block", "is not a block of this allocator"
+ORIGIN, SIZE = "was allocated by another kind of function", "has another size than the one given"
 
 
 @pytest.fixture(scope="module", params=["exgen-secure", "reaper-secure"])

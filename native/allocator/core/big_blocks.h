@@ -1,7 +1,8 @@
-// Blocks above the largest size class: spans of superblocks up to 1 MiB, and large blocks with a mapping of their own.
+// Blocks above the largest size class: spans of superblocks up to 1 MiB, and large blocks with a
+// mapping of their own.
 //
-// They belong to no heap: all functions work on the pool and take its lock. After them a heap must call
-// ThreadCache::update_region_bounds(), because the region may have begun or grown.
+// They belong to no heap: all functions work on the pool and take its lock. After them a heap must
+// call ThreadCache::update_region_bounds(), because the region may have begun or grown.
 #pragma once
 
 #include <algorithm>
@@ -23,17 +24,19 @@ class BigBlocks {
   };
   // Allocates a span for at most kLargestSpanBytes. It is aligned to a superblock.
   Allocated allocate_span(std::size_t bytes);
-  // Allocates a mapping. `alignment` is a power of two. `zero`: memory that reads as zero is preferred.
+  // Allocates a mapping. `alignment` is a power of two. `zero`: memory that reads as zero is
+  // preferred.
   Allocated allocate_large(std::size_t bytes, std::size_t alignment, bool zero);
-  // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block begins there; `fault`
-  // then says what is wrong.
+  // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block
+  // begins there; `fault` then says what is wrong.
   bool free_span(void* address, Fault& fault, FreedAs freed_as);
   // Frees a block outside the region, likewise.
   bool free_large(void* address, Fault& fault, FreedAs freed_as);
   // Returns the usable bytes of a span or a large block, or 0 if none begins at `address`.
   [[nodiscard]] std::size_t usable(const void* address) const;
-  // Resizes a span in place, or a large block by its mapping, which may move. Returns nullptr if neither is possible: the
-  // caller copies. The caller holds the pool's lock. `origin`: what the resized block's mark says.
+  // Resizes a span in place, or a large block by its mapping, which may move. Returns nullptr if
+  // neither is possible: the caller copies. The caller holds the pool's lock. `origin`: what the
+  // resized block's mark says.
   void* resize(void* address, std::size_t bytes, Origin origin);
   // Returns all free memory to the kernel. Returns whether there was any.
   bool trim();
@@ -230,8 +233,8 @@ bool BigBlocks<C>::trim() {
   return any;
 }
 
-// Tells the region how much memory large blocks hold now: it counts towards the limit and against what free superblocks
-// may hold.
+// Tells the region how much memory large blocks hold now: it counts towards the limit and against
+// what free superblocks may hold.
 template <Configuration C>
 void BigBlocks<C>::after_large_change() {
   pool_->region.large_bytes = pool_->large.bytes();
@@ -239,7 +242,8 @@ void BigBlocks<C>::after_large_change() {
   pool_->region.purge_excess();
 }
 
-// Marks a span as freed. If several threads free one span at the same time, only the first gets true.
+// Marks a span as freed. If several threads free one span at the same time, only the first gets
+// true.
 template <Configuration C>
 bool BigBlocks<C>::claim_span(Superblock* span) {
   const Pool::Guard guard(*pool_);

@@ -36,7 +36,8 @@ bool accept_free(Pool& pool, void* address, FreedAs freed_as) {
     pool.report(address, Fault::kInterior);
     return false;
   }
-  // Only an allocated block has a mark: the unused tail of a superblock has none that could be read.
+  // Only an allocated block has a mark: the unused tail of a superblock has none that could be
+  // read.
   const bool allocated = Hardening::is_allocated(address);
   const Hardening::Mark mark = allocated ? pool.hardening.read_mark(address, superblock->size)
                                          : Hardening::Mark{0, Origin::kMalloc, false};

@@ -1,4 +1,5 @@
-// The blocks of one superblock: describes a new superblock, carves blocks from its unused memory, splits its free list.
+// The blocks of one superblock: describes a new superblock, carves blocks from its unused memory,
+// splits its free list.
 //
 // These functions have no state. Their caller owns the superblock and keeps its `free_count`.
 #pragma once
@@ -19,23 +20,24 @@ struct BlockChain {
   std::size_t count = 0;
 };
 
-// Returns whether a block of the superblock begins at `address`. In granules of 16 bytes, with r = ⌈2³²/size⌉: the low
-// half of offset·r is at most the offset, and so below 2¹⁶, for a multiple of the size, and at least r > 2¹⁶ for
-// everything else.
+// Returns whether a block of the superblock begins at `address`. In granules of 16 bytes, with r =
+// ⌈2³²/size⌉: the low half of offset·r is at most the offset, and so below 2¹⁶, for a multiple of
+// the size, and at least r > 2¹⁶ for everything else.
 inline bool begins_block(std::uint32_t reciprocal, const void* address) {
   const auto offset =
       static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address) % kSuperblockBytes);
   return offset / 16 * reciprocal < kSuperblockBytes && offset % 16 == 0;
 }
 
-// Returns whether the superblock can still hand out a block: a free one, an uncarved one or one on a purged page.
+// Returns whether the superblock can still hand out a block: a free one, an uncarved one or one on
+// a purged page.
 inline bool has_blocks(const Superblock* superblock) {
   return superblock->free != nullptr || superblock->carved < superblock->capacity ||
          superblock->purged_pages != 0;
 }
 
-// Describes a superblock just taken from the region as one of blocks of `size` bytes, none of them carved. The purger
-// has left `purged_pages` 0 when the superblock was returned.
+// Describes a superblock just taken from the region as one of blocks of `size` bytes, none of them
+// carved. The purger has left `purged_pages` 0 when the superblock was returned.
 inline void describe_superblock(Superblock* superblock, std::size_t class_number, std::size_t size) {
   superblock->free = nullptr;
   store_shared(superblock->free_count, 0U);
@@ -49,7 +51,8 @@ inline void describe_superblock(Superblock* superblock, std::size_t class_number
   set_kind(superblock, Kind::kBlocks);
 }
 
-// A hardened build carves at least this many blocks at a time: enough for an order that nobody can guess.
+// A hardened build carves at least this many blocks at a time: enough for an order that nobody can
+// guess.
 template <Configuration C>
 inline constexpr std::size_t kMinCarved =
     C::kSecure ? std::min(std::size_t{8}, std::size_t{C::kCacheBlocksPerClass}) : 1;
@@ -72,8 +75,8 @@ Block* link_shuffled(Pool& pool, char* first, std::size_t size, std::size_t coun
   return head;
 }
 
-// Carves up to `max_count` blocks that were never handed out. It stops at the end of a page, so that no page is touched
-// before it is needed.
+// Carves up to `max_count` blocks that were never handed out. It stops at the end of a page, so
+// that no page is touched before it is needed.
 template <Configuration C>
 BlockChain carve(Pool& pool, Superblock* superblock, std::size_t max_count) {
   const std::size_t size = superblock->size;
@@ -95,7 +98,8 @@ BlockChain carve(Pool& pool, Superblock* superblock, std::size_t max_count) {
   return {reinterpret_cast<Block*>(first), count};
 }
 
-// Takes the first blocks, at most `max_count`, from a superblock's free list, which has at least one.
+// Takes the first blocks, at most `max_count`, from a superblock's free list, which has at least
+// one.
 template <Configuration C>
 BlockChain split_free_list(const Pool& pool, Superblock* superblock, std::size_t max_count) {
   Block* const first = superblock->free;

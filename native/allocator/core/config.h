@@ -1,5 +1,7 @@
-// What exgen and reaper, and their hardened builds, may differ in. The core asks its configuration with
-// `if constexpr`; there are no macros and no copies.
+// The constants in which exgen, reaper and their hardened builds differ, and the sizes that all
+// share.
+//
+// The core tests them with `if constexpr`: there are no macros and no second copy of the code.
 #pragma once
 
 #include <concepts>
@@ -9,35 +11,38 @@ namespace heapwright::alloc {
 
 template <class C>
 concept Configuration = requires {
-  // The name in messages and of the options variable, as "exgen".
+  // The name in messages and in the name of the options variable, such as "exgen".
   { C::kName } -> std::convertible_to<const char*>;
-  // Size classes in each doubling: a power of two. Coarser ones reuse better, finer ones waste less.
+  // Size classes in each doubling of the size: a power of two. Fewer classes reuse blocks better,
+  // more waste less.
   { C::kClassesPerDoubling } -> std::convertible_to<std::size_t>;
-  // What the list in front of a class may hold before the older half goes back to its superblocks: bytes, and
-  // blocks whatever their size.
+  // How much the thread cache's list of a class may hold before part of it is flushed: bytes, and
+  // blocks of whatever size.
   { C::kCacheBytesPerClass } -> std::convertible_to<std::size_t>;
   { C::kCacheBlocksPerClass } -> std::convertible_to<std::size_t>;
-  // Encoded links, checks of every block given back, guard pages, blocks carved in random order.
+  // A hardened build: encoded links, checks of every freed block, guard pages, blocks carved in
+  // random order.
   { C::kSecure } -> std::convertible_to<bool>;
-  // One heap, found without TLS, until there is a second thread; or a heap for each thread from the
-  // beginning.
+  // True: the process has one heap, found without thread-local storage, until it starts a second
+  // thread. False: each thread has its own heap from the beginning.
   { C::kStartsSingleThreaded } -> std::convertible_to<bool>;
 };
 
-// A superblock, the unit of everything; and a chunk, 64 of them, the first of which holds what describes the
-// rest.
+// All memory below kLargestSpanBytes is managed in superblocks. 64 of them are a chunk; the first
+// describes the other 63.
 inline constexpr std::size_t kSuperblockBytes = 64 * 1024;
 inline constexpr std::size_t kSuperblockShift = 16;
 inline constexpr std::size_t kSuperblocksInChunk = 64;
 inline constexpr std::size_t kChunkBytes = kSuperblockBytes * kSuperblocksInChunk;
 
-// The largest block that has a size class. Above: whole superblocks, then mappings of their own.
+// The largest block that has a size class. Larger blocks are spans of whole superblocks, and above
+// kLargestSpanBytes mappings of their own.
 inline constexpr std::size_t kLargestClassBytes = 32 * 1024;
 inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 
 static_assert(kLargestClassBytes <= kSuperblockBytes);
 
-// More than the addresses that any process gets without asking for high ones.
+// An upper bound of the addresses that a process gets without asking for higher ones.
 inline constexpr std::size_t kAddresses = std::size_t{1} << 48U;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {

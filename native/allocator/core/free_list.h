@@ -1,4 +1,5 @@
-// Lists of free blocks: how one block links to the next, and how a superblock's tag names the list of its class.
+// Lists of free blocks: how one block links to the next, and how a superblock's tag names the list
+// of its class.
 //
 // A tag is the 32-bit word that the region keeps for each superblock (region.h):
 //
@@ -37,8 +38,8 @@ constexpr std::uint32_t make_tag(std::uint32_t owner, std::size_t class_number) 
   return owner | static_cast<std::uint32_t>(class_number * sizeof(FreeList));
 }
 
-// Reads the tag of the superblock that holds `address`. The owner may change it at any time: for other threads it is a
-// hint.
+// Reads the tag of the superblock that holds `address`. The owner may change it at any time: for
+// other threads it is a hint.
 inline std::uint32_t tag_of(const Pool& pool, const void* address) {
   return __atomic_load_n(&pool.region.tag(address), __ATOMIC_RELAXED);
 }
@@ -53,8 +54,8 @@ T load_shared(const T& field) {
   return __atomic_load_n(&field, __ATOMIC_RELAXED);
 }
 
-// Returns the block that follows in the list. A hardened build decodes the link; a damaged link is reported and ends the
-// list.
+// Returns the block that follows in the list. A hardened build decodes the link; a damaged link is
+// reported and ends the list.
 template <Configuration C>
 [[nodiscard]] HEAPWRIGHT_INLINE Block* next_of(const Pool& pool, const Block* block) {
   if constexpr (C::kSecure) {

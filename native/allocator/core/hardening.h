@@ -1,24 +1,28 @@
-// What a hardened heap adds, all of it checked when a block comes or goes:
+// The protections of hardened builds. All are checked when a block is allocated or freed:
 //
-// - Links between free blocks are stored scrambled, by a key and the place they stand at: an overwritten link
-//   decodes to an address that is (but for one in 2²⁰ or so) no block of the region, and the process ends before it is
-//   followed.
-// - One bit a block says that the program has it: freeing twice, or an address inside a block, ends the process at
-//   once, whatever happened between.
-// - A block carries a mark of eight bytes, half of it right behind what was asked for and half at its slot's end:
+// - Links between free blocks are stored scrambled, with a key and their own address. An
+//   overwritten link decodes to an address that is no block of the region (except once in some 2²⁰
+//   cases), and the process ends before it follows the link.
+// - One bit for each block tells whether it is allocated. Freeing a block twice, or an address
+//   inside a block, ends the process at once, whatever happened in between.
+// - A block carries a mark of eight bytes: half of it directly behind the requested bytes, half at
+//   the end of its slot:
 //
-//       ├─ what was asked for ─┤ 0 · 3 bytes of canary ├─ slack, if any ─┤ slack, origin: 4 bytes, encoded ┤
+//       ├── requested bytes ───┤ 0 · 3 bytes of canary ├─ slack, if any ─┤ slack, origin: 4 bytes, encoded ┤
 //
-//   Both depend on the block's address. Writing past the end of what was asked for is found when the block is freed; so
-//   is a `delete` that names another size, or that does not fit how the block was allocated (`Origin`).
-// - What is freed reads as zero from then on, and is looked at when it is handed out again: a write after free is found.
-//   It first waits in a quarantine (quarantine.h).
-// - Blocks are carved in random order; descriptions of superblocks, and large blocks, end in a page without access.
+//   Both halves depend on the block's address. free() detects a write behind the requested bytes, a
+//   `delete` with another size, and a `delete` that does not fit how the block was allocated
+//   (`Origin`).
+// - A freed block is wiped. It must still read as zero when it is allocated again: so a write after
+//   free is detected. It first waits in a quarantine (quarantine.h).
+// - Blocks are carved in random order. An inaccessible page follows the descriptions of superblocks
+//   and each large block.
 //
-// Links, canaries and the order have keys of their own, each from the kernel: who reads canaries through a bug learns
-// nothing of links, and neither is akin to the stack protector's value. A cipher would cost more than the allocator; what
-// stands in memory goes through two multiplications by secret odd numbers, with the bytes reversed between them, so that
-// no key is one value read xor one known.
+// Links, canaries and the order have separate keys, each from the kernel. An attacker who reads
+// canaries learns nothing about links, and neither key is related to the stack protector's value. A
+// cipher would cost more than the allocator itself. Stored values instead go through two
+// multiplications by secret odd numbers, with the bytes reversed between them, so that no key is
+// the xor of a stored and a known value.
 //
 //     chunk ┌───────────────┬───────────────────────────┬─ ─ ─┬───────┐
 //           │ descriptions  │ bits: 512 bytes for each  │     │ guard │ superblock 1 ...
@@ -37,23 +41,23 @@
 
 namespace heapwright::alloc {
 
-// How a block was allocated, and so how it must be freed.
+// How a block was allocated, which decides how it must be freed.
 enum class Origin : std::uint8_t { kMalloc, kNew, kNewArray };
 
-// What whoever frees a block says of it.
+// What the caller of a free function claims about the block.
 struct FreedAs {
   Origin origin = Origin::kMalloc;
-  std::size_t bytes = SIZE_MAX;  // nothing
+  std::size_t bytes = SIZE_MAX;  // SIZE_MAX: the caller names no size
 };
 
 class Hardening {
  public:
   static constexpr std::size_t kMarkBytes = 8;
 
-  bool wipes = true;                           // what is freed, and looks at it when it is handed out again
-  static constexpr std::size_t kEndBytes = 4;  // of the mark, those behind what was asked for
+  bool wipes = true;                           // whether freed blocks are wiped, and checked at reuse
+  static constexpr std::size_t kEndBytes = 4;  // the half of the mark behind the requested bytes
 
-  // Before the first block.
+  // Chooses the keys. Called before the first block exists.
   void start() {
     std::array<std::uint64_t, 7> bytes{};
     platform::random_bytes(bytes.data(), sizeof bytes);
@@ -71,7 +75,8 @@ class Hardening {
                                     address_mask(at));
   }
 
-  // A block's bit: sets it or clears it; what it was. Alone: without a locked instruction.
+  // Set or clear a block's bit, and return its old value. `single_threaded`: without a locked
+  // instruction.
   static bool mark_allocated(const void* block, bool single_threaded) {
     std::uint64_t mask = 0;
     std::uint64_t& bits = bit_word(block, mask);  // shared with blocks of other threads
@@ -97,7 +102,8 @@ class Hardening {
     return (__atomic_load_n(&bit_word(block, mask), __ATOMIC_RELAXED) & mask) != 0;
   }
 
-  // The bit of a block: of the granule of 16 bytes that it begins with, among those of that superblock.
+  // Returns the word that holds a block's bit, and the bit in `mask`. Each granule of 16 bytes of a
+  // superblock has a bit; a block's bit is that of its first granule.
   static std::uint64_t& bit_word(const void* block, std::uint64_t& mask) {
     const std::size_t number = reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes / 16;
     mask = std::uint64_t{1} << number % 64;
@@ -106,13 +112,13 @@ class Hardening {
     return reinterpret_cast<std::uint64_t*>(bits)[number / 64];
   }
 
-  // What a block's mark says.
+  // The contents of a block's mark.
   struct Mark {
-    std::size_t bytes;  // that were asked for
+    std::size_t bytes;  // requested by the program
     Origin origin;
-    bool intact;  // else the rest means nothing
+    bool intact;  // false: the mark is damaged and the rest is meaningless
   };
-  // `size`: of the slot.
+  // `size`: bytes of the slot. `bytes`: those that the program asked for.
   void write_mark(void* block, std::size_t size, std::size_t bytes, Origin origin) const {
     const std::uint64_t value = canaries_.scramble(address_mask(block));
     const auto slack = static_cast<std::uint32_t>(size - kMarkBytes - bytes);
@@ -135,7 +141,8 @@ class Hardening {
     return {bytes, static_cast<Origin>(origin),
             canary_intact(static_cast<const char*>(block) + bytes, value)};
   }
-  // Only the half behind what was asked for, of a block that says the rest elsewhere; as much of it as there is room for.
+  // Write and check only the half behind the requested bytes, for a block whose description holds
+  // the rest. Only the first `room` bytes of the half are used.
   void write_end(void* block, std::size_t bytes, std::size_t room = kEndBytes) const {
     write_canary(static_cast<char*>(block) + bytes, canaries_.scramble(address_mask(block)), room);
   }
@@ -144,7 +151,7 @@ class Hardening {
                          room);
   }
 
-  // Makes memory read as zero; pages that do so already, untouched ones among them, are only read.
+  // Makes memory read as zero. Pages that already do, such as untouched ones, are only read.
   static void wipe(void* memory, std::size_t bytes) {
     constexpr std::size_t kPiece = 4096;
     auto* at = static_cast<char*>(memory);
@@ -178,7 +185,7 @@ class Hardening {
     return true;
   }
 
-  // For orders: of carving, of quarantines.
+  // Random numbers for the order of carving and for quarantines.
   std::uint64_t random() {
     std::uint64_t value = __atomic_add_fetch(&random_, 0x9e3779b97f4a7c15U, __ATOMIC_RELAXED);
     value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -191,13 +198,13 @@ class Hardening {
 
  private:
   static constexpr std::size_t kLabelBytes = kMarkBytes - kEndBytes;
-  static constexpr unsigned kOriginShift = 16;  // a slack is below it
+  static constexpr unsigned kOriginShift = 16;  // a slack has fewer bits
   static_assert(kLargestClassBytes < 1U << kOriginShift);
   static constexpr std::size_t kBitsBegin = 4096;
   static constexpr std::size_t kBitsEach = kSuperblockBytes / 16 / 8;
   static_assert(kBitsBegin + kSuperblocksInChunk * kBitsEach <= kSuperblockBytes - 4096);
 
-  // A permutation of 64 bits that its three numbers choose.
+  // A permutation of 64-bit values, chosen by three numbers.
   class Key {
    public:
     constexpr Key() = default;
@@ -215,7 +222,8 @@ class Hardening {
     }
 
    private:
-    // Of an odd number, modulo 2⁶⁴: each step doubles the bits that are right, of which the number itself has three.
+    // Inverts an odd number modulo 2⁶⁴. The number itself has three correct bits; each step doubles
+    // them.
     static constexpr std::uint64_t inverse(std::uint64_t odd) {
       std::uint64_t result = odd;
       for (int step = 0; step < 5; ++step) {
@@ -233,7 +241,8 @@ class Hardening {
   static std::uint64_t address_mask(const void* at) {
     return std::rotl(reinterpret_cast<std::uintptr_t>(at), 17);
   }
-  // Its first byte is zero, so that a text that runs into it ends there and does not show the rest.
+  // The first byte is zero: a string that runs into the canary ends there and does not reveal the
+  // rest.
   static void write_canary(void* at, std::uint64_t value, std::size_t room = kEndBytes) {
     const std::uint32_t canary = static_cast<std::uint32_t>(value) << 8U;
     std::memcpy(at, &canary, room < kEndBytes ? room : kEndBytes);

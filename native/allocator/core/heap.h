@@ -1,49 +1,59 @@
-// A heap: what one thread allocates from and frees to. It joins a thread cache, the superblocks that the thread owns, and
-// batches of blocks that belong to other heaps.
+// A heap: what one thread allocates from and frees to. It joins a thread cache, the superblocks
+// that the thread owns, and batches of blocks that belong to other heaps.
 //
 // One malloc of at most 32 KiB:
-//   1. allocate() looks up the size's list in the thread cache (thread_cache.h) and takes its first block. Done.
-//   2. If the list is empty, allocate_slow() finds the size class, and refill() asks OwnedSuperblocks for half a list.
-//   3. These blocks come from the current superblock of the class: from its free list, else from its purged pages, else
-//      from its remote queue, else they are carved from memory that was never used.
-//   4. If the current superblock is full, the heap disowns it and takes the next in the queue of the class, or a new one
-//      from the region (region.h).
+//   1. allocate() looks up the size's list in the thread cache (thread_cache.h) and takes its first
+//      block. Done.
+//   2. If the list is empty, allocate_slow() finds the size class, and refill() asks
+//      OwnedSuperblocks for half a list.
+//   3. These blocks come from the current superblock of the class: from its free list, else from
+//      its purged pages, else from its remote queue, else they are carved from memory that was
+//      never used.
+//   4. If the current superblock is full, the heap disowns it and takes the next in the queue of
+//      the class, or a new one from the region (region.h).
 //   5. If there is no memory, the heap trims itself and tries once more.
 //   Larger blocks are spans of superblocks (up to 1 MiB) or mappings: big_blocks.h.
 //
 // One free of a block that this heap owns:
-//   1. free() checks that the address is in the region, and reads the superblock's tag: owner and list.
+//   1. free() checks that the address is in the region, and reads the superblock's tag: owner and
+//      list.
 //   2. The owner is this heap: the block goes to the front of the list. Done.
-//   3. If the list is due for its check, flush_full_list() keeps a quarter, the most recently freed blocks, and returns the
-//      others to their superblocks.
-//   4. A superblock all of whose blocks are free returns to the region. One that is mostly free has its wholly free pages
-//      purged (page_purger.h).
+//   3. If the list is due for its check, flush_full_list() keeps a quarter, the most recently freed
+//      blocks, and returns the others to their superblocks.
+//   4. A superblock all of whose blocks are free returns to the region. One that is mostly free has
+//      its wholly free pages purged (page_purger.h).
 //
 // One remote free, of a block that another heap owns:
-//   1. The tag names another owner. try_free_remote() adds the block to the batch of its superblock (remote_frees.h).
-//   2. A batch of 4 KiB is sent: one compare-and-swap links its blocks into the superblock's remote queue
-//      (remote_queue.h). Batches are also sent when drain_remote() runs, and when another superblock needs the batch.
-//   3. If nobody owns the superblock and a quarter of its blocks are there, this heap becomes its owner.
-//   4. If an owner exists but a quarter of the blocks wait, or all that are missing, this thread reclaims them for the
-//      owner, under the owner's lock (owned_superblocks.h).
+//   1. The tag names another owner. try_free_remote() adds the block to the batch of its superblock
+//      (remote_frees.h).
+//   2. A batch of 4 KiB is sent: one compare-and-swap links its blocks into the superblock's remote
+//      queue (remote_queue.h). Batches are also sent when drain_remote() runs, and when another
+//      superblock needs the batch.
+//   3. If nobody owns the superblock and a quarter of its blocks are there, this heap becomes its
+//      owner.
+//   4. If an owner exists but a quarter of the blocks wait, or all that are missing, this thread
+//      reclaims them for the owner, under the owner's lock (owned_superblocks.h).
 //   5. Otherwise the owner takes them when it needs blocks, or in its next drain_remote().
 //
 // One thread exit (thread_heaps.h calls on_thread_exit()):
 //   1. The cache is flushed: all its blocks return to their superblocks.
-//   2. Current superblocks become ordinary ones, so that other threads may reclaim blocks into them.
+//   2. Current superblocks become ordinary ones, so that other threads may reclaim blocks into
+//      them.
 //   3. drain_remote() sends all batches and collects all remote frees.
-//   4. The heap waits, with its partly used superblocks, for the next thread. Blocks freed remotely after that are
-//      reclaimed by the freeing thread.
+//   4. The heap waits, with its partly used superblocks, for the next thread. Blocks freed remotely
+//      after that are reclaimed by the freeing thread.
 //
-// Layout: the cache is the first member, so that it begins where the heap, and the library, begin. The fast paths then
-// need no offset.
+// Layout: the cache is the first member, so that it begins where the heap, and the library, begin.
+// The fast paths then need no offset.
 //
 // Invariants:
-//   - A heap belongs to one thread. Other threads call only OwnedSuperblocks::reclaim(), which takes the heap's lock.
-//   - Each block is in exactly one place: with the program, in a thread cache, in a batch, in a remote queue, in
-//     quarantine (hardened builds), in its superblock's free list or on a purged page, or not carved yet.
-//   - Locks are taken in this order: a heap's, then the pool's. No thread holds the locks of two heaps, except during a
-//     fork.
+//   - A heap belongs to one thread. Other threads call only OwnedSuperblocks::reclaim(), which
+//     takes the heap's lock.
+//   - Each block is in exactly one place: with the program, in a thread cache, in a batch, in a
+//     remote queue, in quarantine (hardened builds), in its superblock's free list or on a purged
+//     page, or not carved yet.
+//   - Locks are taken in this order: a heap's, then the pool's. No thread holds the locks of two
+//     heaps, except during a fork.
 //   - A heap of a process with one thread needs neither owners nor locks (free_single_threaded()).
 #pragma once
 
@@ -84,8 +94,9 @@ class Heap {
   }
 
   enum class FreeResult : std::uint8_t { kDone, kListFull, kSlow };
-  // The fast path of free. After kListFull the caller calls flush_full_list(), after kSlow try_free_remote() or
-  // free_slow(). `freed_as`: what the caller says about the block; only hardened builds compare it.
+  // The fast path of free. After kListFull the caller calls flush_full_list(), after kSlow
+  // try_free_remote() or free_slow(). `freed_as`: what the caller says about the block; only
+  // hardened builds compare it.
   HEAPWRIGHT_INLINE FreeResult free(void* address, FreedAs freed_as = {}) {
     const std::size_t offset = cache_.offset_in_region(address);
     if (offset >= cache_.limit()) [[unlikely]] {
@@ -105,7 +116,8 @@ class Heap {
     }
     return free_to_list(cache_.tag_at(offset), address, freed_as);
   }
-  // Frees another heap's block after free() returned kSlow; returns false if it is none. A short cut before free_slow().
+  // Frees another heap's block after free() returned kSlow; returns false if it is none. A short
+  // cut before free_slow().
   HEAPWRIGHT_INLINE bool try_free_remote(void* address) {
     const std::size_t offset = cache_.offset_in_region(address);
     if (C::kSecure || offset >= cache_.limit() || list_offset(cache_.tag_at(offset)) == 0) {
@@ -122,13 +134,14 @@ class Heap {
     }
     return kUsableBytes<C>[class_of_tag(cache_.tag_at(offset))];
   }
-  // Returns whether realloc to `bytes` leaves a block of `usable` bytes where it is: it is large enough and at least half
-  // used.
+  // Returns whether realloc to `bytes` leaves a block of `usable` bytes where it is: it is large
+  // enough and at least half used.
   static HEAPWRIGHT_INLINE bool fits_in_place(std::size_t usable, std::size_t bytes) {
     return bytes <= usable && (bytes >= usable / 2 || usable <= Classes::kGranule);
   }
 
-  // Allocates a block of any size; nullptr: out of memory. `zero`: memory for which is_zero() holds is preferred.
+  // Allocates a block of any size; nullptr: out of memory. `zero`: memory for which is_zero() holds
+  // is preferred.
   void* allocate_slow(std::size_t bytes, bool zero = false);
   // Allocates at a multiple of `alignment`, a power of two.
   void* allocate_aligned(std::size_t bytes, std::size_t alignment);
@@ -142,7 +155,8 @@ class Heap {
   [[nodiscard]] std::size_t usable(const void* address) const;
   // Hardened builds: records that one of C++'s operators allocated the block.
   void set_origin(void* address, Origin origin) { alloc::set_origin(*pool_, address, origin); }
-  // Resizes a block in place, or a large one by its mapping, which may move; nullptr: the caller copies.
+  // Resizes a block in place, or a large one by its mapping, which may move; nullptr: the caller
+  // copies.
   void* resize(void* address, std::size_t bytes);
 
   // Changes how many bytes each list of the thread cache may hold. It flushes the cache first.
@@ -150,7 +164,8 @@ class Heap {
     flush_cache();
     cache_.set_bytes_per_class(bytes);
   }
-  // Returns all cached and quarantined blocks to their superblocks; blocks of other heaps go to batches.
+  // Returns all cached and quarantined blocks to their superblocks; blocks of other heaps go to
+  // batches.
   void flush_cache();
   // Sends all batches and collects all remote frees of this heap's superblocks.
   void drain_remote();
@@ -166,7 +181,8 @@ class Heap {
     drain_remote();
     return big_.trim();
   }
-  // Takes over everything from another heap of this thread. The other heap's fast paths fail from then on.
+  // Takes over everything from another heap of this thread. The other heap's fast paths fail from
+  // then on.
   void take_over(Heap& other);
   // Called before the process gets a second thread: from then on the pool is locked.
   static void become_threaded(Pool& pool) { OwnedSuperblocks<C>::become_threaded(pool); }

@@ -1,4 +1,5 @@
-// The slow paths of a heap: refills, flushes, and every size and address that the fast paths in heap.h refuse.
+// The slow paths of a heap: refills, flushes, and every size and address that the fast paths in
+// heap.h refuse.
 //
 // Whoever uses a heap includes this header.
 #pragma once
@@ -233,10 +234,12 @@ void Heap<C>::quarantine_block(void* address, FreedAs freed_as) {
   }
 }
 
-// Makes a block that has left quarantine available again: to the cache, or to the heap that owns it.
+// Makes a block that has left quarantine available again: to the cache, or to the heap that owns
+// it.
 template <Configuration C>
 void Heap<C>::reuse_block(Block* block) {
-  // prepare_block() checks again, but the superblock may return to the region and be wiped before that.
+  // prepare_block() checks again, but the superblock may return to the region and be wiped before
+  // that.
   check_wiped(*pool_, block, superblock_of(block)->size);
   const std::uint32_t tag = tag_of(*pool_, block);
   const std::uint32_t offset = list_offset(tag);

@@ -1,4 +1,4 @@
-// See large.h.
+// Large blocks: the hash table, kept mappings, and resizing. See large.h.
 #include "large.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ void Large::insert(Entry entry) {
   bytes_ += entry.bytes;
 }
 
-// Room for one more, with half of the table empty.
+// Makes room for one more entry, so that half of the table stays empty.
 bool Large::make_room() {
   if ((count_ + 1) * 2 <= capacity_) {
     return true;
@@ -63,7 +63,7 @@ bool Large::make_room() {
   return true;
 }
 
-// Closes the gap: what probing had pushed behind it moves up.
+// Erases an entry and moves up the entries that probing had pushed behind it.
 void Large::erase(Entry* entry) {
   --count_;
   bytes_ -= entry->bytes;
@@ -100,7 +100,7 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
     return nullptr;
   }
   auto address = reinterpret_cast<std::uintptr_t>(mapped);
-  if (extra != 0) {  // cut off what is before and behind the aligned part
+  if (extra != 0) {  // unmap the parts before and behind the aligned block
     const std::uintptr_t begin = round_up(address, alignment);
     const std::size_t before = begin - address;
     if (before != 0) {
@@ -188,8 +188,9 @@ std::size_t Large::drop_oldest() {
   return oldest.bytes;
 }
 
-// The kept mapping that wastes least, or the longest that is not too short by more than half; brought to the
-// right length unless it is hardly longer. nullptr: none fits.
+// Reuses the shortest kept mapping that is long enough, or else the longest that has at least half
+// of the bytes. It is brought to the right length unless it is at most an eighth longer. Returns
+// nullptr if none fits.
 void* Large::reuse(std::size_t bytes) {
   std::size_t best = kept_count_;
   for (std::size_t i = 0; i < kept_count_; ++i) {
@@ -230,10 +231,10 @@ void* Large::resize(void* block, std::size_t bytes) {
   void* moved = block;
   if (!guards) {
     moved = platform::remap(block, before, bytes);
-  } else if (bytes < before) {  // the first page that is too much becomes the guard
+  } else if (bytes < before) {  // the first superfluous page becomes the guard
     platform::protect(static_cast<char*>(block) + bytes, guard_bytes());
     platform::unmap(static_cast<char*>(block) + bytes + guard_bytes(), before - bytes);
-  } else {  // the guard is in the way, and stays behind
+  } else {  // the block moves away from its old guard
     moved = platform::remap(block, before, bytes + guard_bytes());
     if (moved != nullptr) {
       platform::protect(static_cast<char*>(moved) + bytes, guard_bytes());

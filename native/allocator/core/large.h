@@ -1,10 +1,13 @@
-// Blocks with a mapping of their own: above 1 MiB, or aligned to more than a superblock. They go straight
-// back to the kernel when freed, and grow by moving page tables, not bytes (mremap).
+// Large blocks: those above 1 MiB, or aligned to more than a superblock. Each has a mapping of its
+// own.
 //
-// A hash table of page numbers (open addressing, no tombstones) knows them all; a pointer that is not in it
-// is not a large block. Entries are found by slow paths only.
+// A large block grows by moving page tables, not bytes (mremap). After a free, some mappings are
+// kept for reuse; a hardened build keeps their addresses in quarantine instead.
 //
-// Threads: none here; who shares it locks it.
+// A hash table of page numbers (open addressing, no tombstones) holds all large blocks. A pointer
+// that is not in it is not a large block. Only slow paths search it.
+//
+// Threads: callers hold the pool's lock.
 #pragma once
 
 #include <array>
@@ -18,25 +21,27 @@ namespace heapwright::alloc {
 
 class Large {
  public:
-  // nullptr: out of memory. `alignment` is a power of two; last_was_clean() says whether the memory is zero.
-  // Memory that must be zero (`zero`) is not taken from what was kept.
+  // Allocates a block; nullptr: out of memory. `alignment` is a power of two. `zero`: do not reuse
+  // a kept mapping. last_was_clean() then tells whether the memory reads as zero.
   void* allocate(std::size_t bytes, std::size_t alignment, bool zero = false);
-  // The usable bytes, or 0 if no block begins here.
+  // Returns the usable bytes, or 0 if no block begins here.
   [[nodiscard]] std::size_t usable(const void* block) const;
-  // False if no block begins here. The mapping is kept. With `guards` and a random number, its addresses are, without
-  // memory and without access, until others take their place.
+  // Frees a block and keeps its mapping; returns false if no block begins here. With `guards` and a
+  // random number, only the addresses are kept, decommitted and inaccessible, until the quarantine
+  // evicts them.
   bool free(void* block, std::uint64_t random = 0);
   void empty_quarantine();
-  // Gives the mapping that has been kept for longest to the kernel; its bytes, or 0 if none is kept.
+  // Unmaps the oldest kept mapping. Returns its bytes, or 0 if none is kept.
   std::size_t drop_oldest();
   [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
-  // Of the last allocate(): nobody has used this memory since the kernel gave it.
+  // Whether nobody has used the memory of the last allocate() since the kernel gave it.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
-  // The block, perhaps elsewhere, with so many bytes; nullptr and no change if there is no room.
+  // Resizes a block, which may move; nullptr and no change if there is no room.
   void* resize(void* block, std::size_t bytes);
 
-  // Hardened heaps: what a block was asked for with, and how; its canary stands behind that, as far as its last page has
-  // room. mark() of what is no block has no bytes.
+  // Hardened builds: describe() records the requested bytes and the origin, and writes the canary
+  // behind them, as far as the last page has room. mark() returns them, with 0 bytes if no block
+  // begins here.
   void describe(void* block, std::size_t asked, Origin origin, const Hardening& hardening);
   void set_origin(const void* block, Origin origin);
   [[nodiscard]] Hardening::Mark mark(const void* block, const Hardening& hardening) const;
@@ -44,7 +49,7 @@ class Large {
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
-  // A page without access behind each block.
+  // Whether an inaccessible page follows each block.
   bool guards = false;
 
  private:
@@ -77,7 +82,7 @@ class Large {
   std::size_t capacity_ = 0;  // a power of two
   std::size_t count_ = 0;
   std::size_t bytes_ = 0;
-  std::array<Entry, kMaxKept> kept_{};  // the oldest first
+  std::array<Entry, kMaxKept> kept_{};  // kept mappings, the oldest first
   std::size_t kept_count_ = 0;
   std::size_t kept_bytes_ = 0;
   bool clean_ = true;

@@ -1,4 +1,4 @@
-// A doubly linked list through the `next` and `previous` of its members, with both ends at hand. Zeroed:
+// A doubly linked list through the `next` and `previous` fields of its items. A zeroed list is
 // empty.
 #pragma once
 

@@ -1,4 +1,5 @@
-// A line for stderr, put together without malloc or stdio. It ends also if it was too long.
+// Composes a line for stderr without malloc or stdio. A line that is too long is cut but still
+// ends.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,8 @@ class Message {
     *this << "0x";
     return digits(reinterpret_cast<std::uintptr_t>(address), 16);
   }
-  // So many characters of somebody else's text that need not end there; nothing a terminal would obey.
+  // Adds `length` characters of foreign text, which need not be terminated. Control characters
+  // become '?', so that a terminal obeys none.
   Message& add(const char* text, std::size_t length) {
     for (std::size_t i = 0; i < length; ++i) {
       put(text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');

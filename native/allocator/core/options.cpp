@@ -5,7 +5,7 @@
 
 #include "message.h"
 
-// The program's own, if it has one: a string.
+// The string of options that the program has built in, if any.
 extern "C" [[gnu::weak, gnu::visibility("default")]] const char heapwright_built_in_options[];
 
 namespace heapwright::alloc {
@@ -20,7 +20,7 @@ struct Text {
   }
 };
 
-// '64m', '1g', '4096': bytes, or a plain number.
+// Reads a number with an optional binary unit: '4096', '64m', '1g'.
 bool read_number(Text text, std::size_t& result) {
   std::size_t value = 0;
   std::size_t i = 0;
@@ -59,7 +59,7 @@ bool read_positive(Text text, std::size_t& result) {
   return true;
 }
 
-// One of a few words; its number.
+// Reads one of a few words; `result` is its index.
 bool read_word(Text text, const char* const* words, std::size_t& result) {
   for (std::size_t i = 0; words[i] != nullptr; ++i) {
     if (text.is(words[i])) {

@@ -1,6 +1,8 @@
-// Options from an environment variable: 'limit=2g,purge_delay=1000'. What cannot be used is reported once, in
-// one line on stderr, and left at its default. A program may have options built in (`heapwright link` does that); the
-// variable is read after them and wins.
+// Reads options from an environment variable such as 'limit=2g,purge_delay=1000'.
+//
+// An option that cannot be used is reported in one line on stderr and keeps its default. A program
+// may have options built in (`heapwright link` does that). The variable is read after them and
+// takes precedence.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +11,18 @@
 namespace heapwright::alloc {
 
 struct Options {
-  std::size_t limit = SIZE_MAX;        // limit=SIZE: of all memory obtained
-  std::size_t keep = 2 * 1024 * 1024;  // keep=SIZE: what free superblocks may hold at least
-  std::uint64_t purge_delay = 1000;    // purge_delay=MS: memory wanted again so soon was given back too early
-  std::size_t cache_bytes_per_class =
-      0;  // front=SIZE: of the list before each class; 0: the built-in default
+  std::size_t limit = SIZE_MAX;        // limit=SIZE: the most memory obtained from the kernel
+  std::size_t keep = 2 * 1024 * 1024;  // keep=SIZE: free superblocks may always hold this much
+  std::uint64_t purge_delay = 1000;    // purge_delay=MS: memory needed again within it was purged prematurely
+  std::size_t cache_bytes_per_class = 0;  // front=SIZE: of each list of the cache; 0: the default
   enum class Huge : std::uint8_t {
     kAuto,
     kNever,
     kAlways
   } huge_pages = Huge::kAuto;  // huge_pages=auto|never|always
-  // Of hardened builds: quarantine=SIZE, of each thread's freed blocks; wipe=0|1, what is freed; on_mismatch, of new and
-  // free and the like.
+  // Hardened builds only. quarantine=SIZE: how much each thread's quarantine holds. wipe=0|1:
+  // whether freed memory is wiped. on_mismatch: what to do about a free that does not fit the
+  // allocation, such as free() of a block from new.
   std::size_t quarantine = 128 * 1024;
   bool wipe = true;
   enum class Mismatch : std::uint8_t {
@@ -28,14 +30,15 @@ struct Options {
     kReport,
     kIgnore
   } mismatch = Mismatch::kAbort;  // abort|report|ignore
-  bool report = false;            // on_error=abort|report: a wrong pointer is reported and ignored
-  bool statistics = false;        // stats=0|1: print them at exit
+  bool report = false;            // on_error=abort|report: true if a wrong pointer is only reported
+  bool statistics = false;        // stats=0|1: print statistics at exit
 };
 
-// The options in `text`, which may be nullptr, on top of `options`. `variable` is its name, for messages.
+// Returns `options` changed by the options in `text`, which may be nullptr. `variable`: the name
+// for messages.
 Options read_options(const char* variable, const char* text, Options options = {});
 
-// What the program has built in; nullptr: nothing.
+// Returns the options that the program has built in; nullptr: none.
 const char* built_in_options();
 
 inline constexpr const char* kBuiltInOptions = "heapwright_built_in_options";

@@ -1,24 +1,28 @@
-// The superblocks that a heap owns: refills the thread cache from them and takes freed blocks back into them.
+// The superblocks that a heap owns: refills the thread cache from them and takes freed blocks back
+// into them.
 //
 //     queue of each class: the owned superblocks with a block to hand out; `current` is the one that refills take from
 //
 //     refill ◄── current superblock ◄── first in the queue ◄── a new one from the region
 //     return ──► its superblock's free list ──(all blocks free)──► the region
 //
-// Ownership. The superblock's remote queue (remote_queue.h) decides who owns it. The owner need not read that queue:
-// whoever becomes owner sets `owner` first and `queued` second, and the owner clears `queued` before it gives the
-// superblock up. So if a heap reads `queued` as set (acquire) and then `owner` as itself, it is the owner, and nobody
-// else can change either field. The superblock's tag is only a hint.
+// Ownership. The superblock's remote queue (remote_queue.h) decides who owns it. The owner need not
+// read that queue: whoever becomes owner sets `owner` first and `queued` second, and the owner
+// clears `queued` before it gives the superblock up. So if a heap reads `queued` as set (acquire)
+// and then `owner` as itself, it is the owner, and nobody else can change either field. The
+// superblock's tag is only a hint.
 //
-// A full superblock has no owner. When its last block is handed out, its owner disowns it. So a thread that sleeps
-// strands no memory: any thread that frees enough of the blocks becomes the owner.
+// A full superblock has no owner. When its last block is handed out, its owner disowns it. So a
+// thread that sleeps strands no memory: any thread that frees enough of the blocks becomes the
+// owner.
 //
-// Reclaiming. An idle owner must not strand memory either. When a quarter of a superblock's blocks wait in its remote
-// queue, or all that its owner has not got, the freeing thread reclaims them: it moves them to the free list in the owner's
-// name, under the owner's lock. Two threads may return the last blocks at the same time. One writes the queue and then
-// reads `free_count`; the other writes `free_count` and then reads the queue. All four accesses are sequentially
-// consistent, so at least one of the threads sees all blocks. Likewise, a new owner sets `queued` and then reads the
-// queue: a freeing thread that found no owner has written the queue before.
+// Reclaiming. An idle owner must not strand memory either. When a quarter of a superblock's blocks
+// wait in its remote queue, or all that its owner has not got, the freeing thread reclaims them: it
+// moves them to the free list in the owner's name, under the owner's lock. Two threads may return
+// the last blocks at the same time. One writes the queue and then reads `free_count`; the other
+// writes `free_count` and then reads the queue. All four accesses are sequentially consistent, so
+// at least one of the threads sees all blocks. Likewise, a new owner sets `queued` and then reads
+// the queue: a freeing thread that found no owner has written the queue before.
 #pragma once
 
 #include <algorithm>
@@ -43,20 +47,21 @@ class OwnedSuperblocks {
     BlockChain blocks;  // none: out of memory
     bool started;       // a superblock was taken from the region, which may have grown
   };
-  // Takes linked blocks of a class: `batch` of them, or all that a superblock has if these are at most `max`. It takes no
-  // lock while the current superblock has blocks: a locked instruction waits until the processor's cache has received
-  // all that the program wrote before.
+  // Takes linked blocks of a class: `batch` of them, or all that a superblock has if these are at
+  // most `max`. It takes no lock while the current superblock has blocks: a locked instruction
+  // waits until the processor's cache has received all that the program wrote before.
   Refill refill(std::size_t class_number, std::size_t max, std::size_t batch);
 
-  // Puts linked blocks back into their superblocks. Returns those that belong to superblocks of other heaps, linked.
+  // Puts linked blocks back into their superblocks. Returns those that belong to superblocks of
+  // other heaps, linked.
   Block* return_blocks(Block* block);
-  // Sends a batch to its superblock. If nobody owns the superblock and enough blocks are there, this heap becomes the
-  // owner; if its owner should have them now, reclaims them for the owner.
+  // Sends a batch to its superblock. If nobody owns the superblock and enough blocks are there,
+  // this heap becomes the owner; if its owner should have them now, reclaims them for the owner.
   void send(const RemoteFreeBatch& batch);
   // Moves all blocks from the remote queues of this heap's superblocks to their free lists.
   void collect_remote_frees();
-  // Whether enough superblocks have been started since the last collect_remote_frees() to make it due again; if so,
-  // begins to count anew.
+  // Whether enough superblocks have been started since the last collect_remote_frees() to make it
+  // due again; if so, begins to count anew.
   bool collection_due() {
     if (started_ < collect_at_) {
       return false;
@@ -65,8 +70,9 @@ class OwnedSuperblocks {
     return true;
   }
 
-  // Makes the current superblocks ordinary ones, so that other threads may reclaim blocks into them. The next
-  // collect_remote_frees() takes the blocks of threads that saw one of them as current.
+  // Makes the current superblocks ordinary ones, so that other threads may reclaim blocks into
+  // them. The next collect_remote_frees() takes the blocks of threads that saw one of them as
+  // current.
   void on_thread_exit();
   // Takes over all superblocks of another heap of this thread.
   void take_over(OwnedSuperblocks& other);
@@ -83,8 +89,8 @@ class OwnedSuperblocks {
   static constexpr std::uint32_t kReclaimDivisor = 4;     // a quarter of a superblock's blocks
   static constexpr std::size_t kMinCollectInterval = 32;  // superblocks started
 
-  // Held while a heap's superblocks change: by its thread, or by a thread that reclaims blocks for it. No thread holds two
-  // of them. A process with one thread needs none.
+  // Held while a heap's superblocks change: by its thread, or by a thread that reclaims blocks for
+  // it. No thread holds two of them. A process with one thread needs none.
   class Guard {
    public:
     explicit Guard(OwnedSuperblocks& heap)
@@ -106,7 +112,8 @@ class OwnedSuperblocks {
     bool held_;
   };
 
-  // How many remotely freed blocks of a superblock are enough to become its owner, or to reclaim them.
+  // How many remotely freed blocks of a superblock are enough to become its owner, or to reclaim
+  // them.
   static std::uint32_t reclaim_threshold(const Superblock* superblock) {
     return std::max(superblock->capacity / kReclaimDivisor, 1U);
   }
@@ -124,7 +131,8 @@ class OwnedSuperblocks {
 
   platform::Lock lock_;
   std::uint32_t owner_;  // owner_tag() of the heap
-  // If it differs from the pool's, the heap's thread is in another process and lock_ may be held for ever.
+  // If it differs from the pool's, the heap's thread is in another process and lock_ may be held
+  // for ever.
   std::uint32_t forks_ = 0;
   Pool* pool_;
   SuperblockQueues<C> queues_;
@@ -160,8 +168,8 @@ typename OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t cla
   return {blocks, started};
 }
 
-// Takes `batch` blocks, or the whole free list if that is at most `max`: then nobody walks the list, whose links may be
-// in no cache of the processor.
+// Takes `batch` blocks, or the whole free list if that is at most `max`: then nobody walks the
+// list, whose links may be in no cache of the processor.
 template <Configuration C>
 BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t max, std::size_t batch) {
   if (superblock->free == nullptr && superblock->purged_pages != 0) {
@@ -269,8 +277,9 @@ void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
   }
 }
 
-// Moves a superblock's remotely freed blocks to its free list on behalf of its owner. Other threads may have changed the
-// superblock in any way by now: only if its owner still has it, under the owner's lock, is it what it was.
+// Moves a superblock's remotely freed blocks to its free list on behalf of its owner. Other threads
+// may have changed the superblock in any way by now: only if its owner still has it, under the
+// owner's lock, is it what it was.
 template <Configuration C>
 void OwnedSuperblocks<C>::reclaim(Superblock* superblock) {
   auto* const owner = static_cast<OwnedSuperblocks*>(__atomic_load_n(&superblock->owner, __ATOMIC_SEQ_CST));
@@ -341,8 +350,8 @@ bool OwnedSuperblocks<C>::owns(Superblock* superblock) const {
   return __atomic_load_n(&superblock->owner, __ATOMIC_RELAXED) == this;
 }
 
-// Becomes the owner of a superblock that was full and had none, because blocks come back to it. Returns false if another
-// heap owns it.
+// Becomes the owner of a superblock that was full and had none, because blocks come back to it.
+// Returns false if another heap owns it.
 template <Configuration C>
 bool OwnedSuperblocks<C>::own_again(Superblock* superblock) {
   RemoteQueue::Taken taken;
@@ -363,7 +372,8 @@ void OwnedSuperblocks<C>::become_owner(Superblock* superblock) {
   __atomic_store_n(&superblock->queued, true, __ATOMIC_SEQ_CST);
 }
 
-// Gives up a superblock all of whose blocks have been handed out, unless remotely freed blocks have arrived meanwhile.
+// Gives up a superblock all of whose blocks have been handed out, unless remotely freed blocks have
+// arrived meanwhile.
 template <Configuration C>
 void OwnedSuperblocks<C>::disown(Superblock* superblock) {
   queues_.clear_current(superblock);
@@ -384,11 +394,12 @@ void OwnedSuperblocks<C>::add_taken(Superblock* superblock, RemoteQueue::Taken t
   }
 }
 
-// Brings a superblock's state up to date after it has received blocks: queues it if it was not, and returns it to the
-// region if all its blocks are free. Returns false in the latter case.
+// Brings a superblock's state up to date after it has received blocks: queues it if it was not, and
+// returns it to the region if all its blocks are free. Returns false in the latter case.
 template <Configuration C>
 bool OwnedSuperblocks<C>::requeue_or_release(Superblock* superblock) {
-  // If so, this heap became the owner just now, and threads that tried to reclaim before have given up.
+  // If so, this heap became the owner just now, and threads that tried to reclaim before have given
+  // up.
   bool new_owner = !superblock->queued;
   if (new_owner && superblock->free_count < superblock->carved) {
     queues_.push_front(superblock);  // the processor's caches hold its blocks most likely
@@ -404,9 +415,9 @@ bool OwnedSuperblocks<C>::requeue_or_release(Superblock* superblock) {
   return true;
 }
 
-// Takes the blocks from a superblock's remote queue if they may be all that is missing, or, for a new owner, if a freeing
-// thread would have reclaimed them. Returns true if it took some: then fewer blocks are missing, and the caller looks
-// again.
+// Takes the blocks from a superblock's remote queue if they may be all that is missing, or, for a
+// new owner, if a freeing thread would have reclaimed them. Returns true if it took some: then
+// fewer blocks are missing, and the caller looks again.
 template <Configuration C>
 bool OwnedSuperblocks<C>::take_arrived(Superblock* superblock, bool new_owner) {
   const std::uint32_t free = superblock->free_count;

@@ -1,17 +1,20 @@
-// Purges pages of a superblock that hold only free blocks, while other blocks of the superblock are still allocated.
+// Purges pages of a superblock that hold only free blocks, while other blocks of the superblock are
+// still allocated.
 //
-// After a peak of memory use, the surviving blocks are spread thinly: a tenth of the blocks can pin every superblock. When
-// three quarters of a superblock's blocks have become free, and again at seven eighths, the purger returns its wholly
-// free pages to the kernel. Two conditions must hold: the heap's free blocks hold more memory than free superblocks may
-// hold, and the region's budget for premature purges is not spent (region.h).
+// After a peak of memory use, the surviving blocks are spread thinly: a tenth of the blocks can pin
+// every superblock. When three quarters of a superblock's blocks have become free, and again at
+// seven eighths, the purger returns its wholly free pages to the kernel. Two conditions must hold:
+// the heap's free blocks hold more memory than free superblocks may hold, and the region's budget
+// for premature purges is not spent (region.h).
 //
-// A purged page reads as zero, so links on it are lost. Blocks that touch a purged page therefore leave the superblock's
-// free list. The bits in `purged_pages` are enough to find them again:
+// A purged page reads as zero, so links on it are lost. Blocks that touch a purged page therefore
+// leave the superblock's free list. The bits in `purged_pages` are enough to find them again:
 //
 //     Every carved block that touches a page whose bit is set is free, and is not in the free list.
 //
-// It follows that a page that reaches into uncarved memory is never purged. `free_count` includes the blocks on purged
-// pages. Each superblock's description has 16 bits; one bit stands for a page of at least 4 KiB.
+// It follows that a page that reaches into uncarved memory is never purged. `free_count` includes
+// the blocks on purged pages. Each superblock's description has 16 bits; one bit stands for a page
+// of at least 4 KiB.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +35,8 @@ class PagePurger {
 
   constexpr explicit PagePurger(Pool& pool) : pool_(&pool) {}
 
-  // Bytes in the free blocks of the heap's superblocks, those that the thread currently allocates from left out.
+  // Bytes in the free blocks of the heap's superblocks, those that the thread currently allocates
+  // from left out.
   [[nodiscard]] std::size_t idle_bytes() const { return idle_bytes_; }
   void add_idle(std::size_t bytes) { idle_bytes_ += bytes; }
   void remove_idle(std::size_t bytes) { idle_bytes_ -= bytes; }
@@ -53,7 +57,8 @@ class PagePurger {
   }
   // Purges every wholly free page of a superblock. The caller holds the pool's lock.
   void purge(Superblock* superblock) const;
-  // Uses purged pages of a superblock again, the first ones, until its empty free list has a block or no page is left.
+  // Uses purged pages of a superblock again, the first ones, until its empty free list has a block
+  // or no page is left.
   void reuse(Superblock* superblock) const;
 
  private:

@@ -1,7 +1,8 @@
-// The state that all heaps of a process share: the region, the large blocks, the hardening keys, and one lock.
+// The state that all heaps of a process share: the region, the large blocks, the hardening keys,
+// and one lock.
 //
-// A heap takes the lock to obtain or return a superblock, a span or a large block, never for a single block.
-// While the process has one thread, nobody takes it.
+// A heap takes the lock to obtain or return a superblock, a span or a large block, never for a
+// single block. While the process has one thread, nobody takes it.
 #pragma once
 
 #include "../platform/platform.h"
@@ -32,8 +33,9 @@ struct Pool {
     }
   }
 
-  // Chooses keys and switches guard pages on, once, before the process gets its first memory of any kind: no block, and
-  // so no encoded link, exists yet. Only hardened builds call it. The caller holds the lock.
+  // Chooses keys and switches guard pages on, once, before the process gets its first memory of any
+  // kind: no block, and so no encoded link, exists yet. Only hardened builds call it. The caller
+  // holds the lock.
   void start_hardening() {
     if (!large.guards) {
       hardening.start();

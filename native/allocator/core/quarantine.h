@@ -1,6 +1,9 @@
-// Where what a hardened heap has freed waits before it can be handed out again. Which of it leaves is chosen at random
-// when more comes, so that nobody knows how many frees it takes until an address is used again. Bounded in number and in
-// bytes. Blocks with a size class wait in their thread's heap; longer ones, and mappings (large.h), for all threads.
+// The quarantine: freed blocks of a hardened build wait here before they can be reused.
+//
+// When a block comes, a random slot decides which other block leaves. So an attacker cannot know
+// how many frees it takes until an address is reused. A quarantine is bounded in number and in
+// bytes. Each heap has one for blocks with a size class; the process has one for spans (pool.h) and
+// one for mappings (large.h).
 //
 //     place  0   1   2   …  kPlaces − 1        put(x): x goes to a random place; whatever stood there leaves
 //            b   ·   b   …  b                  leave(most): places are emptied in turn while there is more than `max_bytes`
@@ -12,7 +15,7 @@
 
 namespace heapwright::alloc {
 
-// `kBytesOf` says how long an item is; 0 for Item{}, which stands for none.
+// `kBytesOf` returns an item's size in bytes; it is 0 for Item{}, which stands for no item.
 template <class Item, std::size_t kSlots, std::size_t (*kBytesOf)(const Item&)>
 class Quarantine {
  public:
@@ -20,7 +23,7 @@ class Quarantine {
 
   [[nodiscard]] bool is_seeded() const { return random_ != 0; }
   void seed(std::uint64_t random) { random_ = random | 1U; }
-  // An item that leaves for the one that comes, or none.
+  // Puts an item in; returns the item that leaves for it, or none.
   Item put(Item item) {
     random_ = random_ * 6364136223846793005U + 1442695040888963407U;
     newest_ = random_ >> 33U & (kSlots - 1);
@@ -29,7 +32,8 @@ class Quarantine {
     bytes_ += kBytesOf(item) - kBytesOf(old);
     return old;
   }
-  // One that must leave, because there are more than so many bytes; or none. The newest leaves last.
+  // Removes an item if there are more than `max_bytes`; returns it, or none. The newest item leaves
+  // last.
   Item evict(std::size_t max_bytes) {
     while (bytes_ > max_bytes) {
       Item& slot = slots_[next_];
@@ -45,7 +49,8 @@ class Quarantine {
     }
     return {};
   }
-  // Puts an item in, and calls f(item) for each item that leaves so that at most `max_bytes` remain.
+  // Puts an item in, and calls f(item) for each item that leaves so that at most `max_bytes`
+  // remain.
   template <class F>
   void add(Item item, std::size_t max_bytes, F f) {
     if (const Item old = put(item); kBytesOf(old) != 0) {

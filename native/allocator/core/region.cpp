@@ -1,4 +1,4 @@
-// See region.h.
+// The region: growing, handing out superblocks, and purging. See region.h.
 #include "region.h"
 
 #include <algorithm>
@@ -8,7 +8,8 @@ namespace heapwright::alloc {
 
 namespace {
 
-constexpr std::uintptr_t kLowestBase = 0x1000'0000'0000;  // 16 TiB: above every sanitizer's shadow but one's
+constexpr std::uintptr_t kLowestBase =
+    0x1000'0000'0000;  // 16 TiB: above the shadow memory of every sanitizer but one
 constexpr std::uintptr_t kBases = 0x4000'0000'0000 / kChunkBytes;
 constexpr std::size_t kFarthest = std::size_t{16} << 40U;
 constexpr int kBaseTries = 4;
@@ -16,8 +17,9 @@ constexpr std::size_t kLargestReservation = std::size_t{64} << 30U;
 constexpr std::size_t kMaxChunksAtOnce = 16;
 constexpr std::size_t kSmallHeap = std::size_t{32} << 20U;
 constexpr std::size_t kChunksToSearch = 16;
-constexpr std::size_t kLargestGuard = kSuperblockBytes / 4;  // what the bits of hardening.h leave at the end
-constexpr std::uint64_t kAllFree = ~std::uint64_t{1};        // superblock 0 holds the descriptions
+constexpr std::size_t kLargestGuard =
+    kSuperblockBytes / 4;  // the space that hardening.h's bits leave free at the end
+constexpr std::uint64_t kAllFree = ~std::uint64_t{1};  // superblock 0 holds the descriptions
 
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -28,9 +30,9 @@ std::uint64_t mask_of(std::size_t index, std::size_t count) {
   return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << index;
 }
 
-// Where a run of so many set bits begins, or 64.
+// Returns where a run of `count` set bits begins, or 64.
 std::size_t find_run(std::uint64_t bits, std::size_t count) {
-  std::size_t have = 1;  // every bit of `bits` now stands for a run of this length
+  std::size_t have = 1;  // each set bit of `bits` begins a run of this length
   while (have < count && bits != 0) {
     const std::size_t step = std::min(have, count - have);
     bits &= bits >> step;
@@ -86,14 +88,15 @@ bool Region::start() {
   return start_in_reservation();
 }
 
-// Where the system gives huge pages to everybody, a small heap must not take 2 MiB for every page it touches.
+// On a system that gives huge pages to every mapping, a small heap must not use 2 MiB for each page
+// that it touches.
 platform::HugePages Region::advice() const {
   const bool small = bytes_ < kSmallHeap;
   return small && settings.huge_pages == platform::HugePages::kAsSystem ? platform::HugePages::kNever
                                                                         : settings.huge_pages;
 }
 
-// Makes so many more chunks usable, with their tags.
+// Maps so many more chunks, and their tags.
 bool Region::obtain(std::size_t chunks) {
   const std::size_t bytes = chunks * kChunkBytes;
   if (limit_ - end_ < bytes || bytes_ + large_bytes + bytes > settings.limit_bytes) {
@@ -126,7 +129,7 @@ Chunk* Region::fresh_chunk() {
     started_ms_ = settings.clock();
   }
   if (bytes_ > 0 && bytes_ + large_bytes + kChunkBytes > settings.limit_bytes) {
-    return nullptr;  // what was obtained ahead may have become too much
+    return nullptr;  // chunks mapped ahead may exceed the limit by now
   }
   if (base_ + bytes_ == end_) {
     const std::size_t chunks = std::clamp(bytes_ / kChunkBytes / 8, std::size_t{1}, kMaxChunksAtOnce);
@@ -135,7 +138,7 @@ Chunk* Region::fresh_chunk() {
     }
   }
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + bytes_);
-  *chunk = {kAllFree, 0, 0, nullptr, nullptr};  // after shrink() of a reservation it need not be zero
+  *chunk = {kAllFree, 0, 0, nullptr, nullptr};  // after shrink() of a reservation the memory need not be zero
   __atomic_store_n(&bytes_, bytes_ + kChunkBytes, __ATOMIC_RELAXED);
   open_.push_front(chunk);
   const std::size_t page = platform::page_size();
@@ -168,9 +171,10 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, std::size_t count) {
   return at(chunk, index);
 }
 
-// A free superblock that holds memory, for a class of blocks: best one that was this class's before. A class that uses a
-// quarter of a superblock touches the same quarter again; with the latest freed, whosever it was, 300 threads one after
-// the other touched three times as much memory as one.
+// Chooses a free superblock that holds memory, preferably one that the same class used before: a
+// class that uses a quarter of a superblock then touches the same quarter again. When this function
+// chose the latest freed superblock of any class, 300 threads in sequence touched three times as
+// much memory as one thread.
 Superblock* Region::choose_dirty(std::uint8_t number) const {
   std::size_t searched = 0;
   for (Superblock* held = dirty_.first; held != nullptr && searched < kDirtyToSearch;
@@ -193,7 +197,7 @@ Superblock* Region::take(std::size_t count, std::uint8_t number) {
   }
   std::size_t searched = 0;
   for (Chunk* chunk = open_.first; chunk != nullptr; chunk = chunk->next, ++searched) {
-    if (searched == kChunksToSearch) {  // only where there is nothing else are all of them looked through
+    if (searched == kChunksToSearch) {  // search further only if no new chunk can be had
       if (Chunk* const fresh = fresh_chunk(); fresh != nullptr) {
         return claim(fresh, 1, count);
       }
@@ -263,7 +267,7 @@ void Region::count_purged(std::size_t bytes) {
   last_purge_ms_ = now;
 }
 
-// Memory is used again that was given back: too early?
+// Counts memory that was needed again soon after a purge.
 void Region::count_reused(std::size_t bytes) {
   if (recently_purged_ == 0) {
     return;
@@ -294,7 +298,7 @@ std::size_t Region::allowance() const {
   return std::max(settings.keep_bytes, (used_ * kSuperblockBytes + large_bytes) / 4) / kSuperblockBytes;
 }
 
-// Gives the oldest free superblock back, and in the same call its dirty neighbours.
+// Purges the oldest free superblock and, in the same call, its dirty neighbours.
 void Region::purge_oldest() {
   Superblock* const oldest = dirty_.last;
   Chunk* const chunk = chunk_of(oldest);
@@ -322,7 +326,7 @@ bool Region::purge_all() {
   while (dirty_count_ > 0) {
     purge_oldest();
   }
-  recently_purged_ = 0;  // it was asked for: wanting it again is nobody's regret
+  recently_purged_ = 0;  // an explicit trim never counts as a premature purge
   return any;
 }
 
@@ -345,8 +349,8 @@ void Region::shrink() {
   if (reserved_ ? platform::release(from, unused) : platform::unmap(from, unused)) {
     end_ = end;
   } else if (reserved_ && !platform::commit(from, unused)) {
-    limit_ = end_ = end;  // a hole is left that anyone's mapping may lie in: the region ends before it
-  }  // else they are ours still, and can be used again
+    limit_ = end_ = end;  // other mappings may now lie in the hole: the region ends before it
+  }  // otherwise the addresses are still ours and can be used again
 }
 
 Region::Statistics Region::statistics() const {

@@ -1,5 +1,5 @@
-// One contiguous stretch of address space, handed out in superblocks, and what of it goes back to the kernel
-// when.
+// The region: one contiguous range of addresses that all superblocks come from. It also decides
+// which free memory returns to the kernel, and when.
 //
 //            map grows downward ◄─┐ ┌─► chunks grow upward
 //     ─ ─ ─┬─────┬─────┬─────┬─────┬──────────────┬──────────────┬─ ─ ─
@@ -7,25 +7,33 @@
 //     ─ ─ ─┴─────┴─────┴─────┴─────┴──────────────┴──────────────┴─ ─ ─
 //                                  base
 //
-// tag i (32 bits, at base − 4·(i+1)) says in one load what free() must know of superblock i: where its
-// class's front list stands (0: not blocks of a class). 16 superblocks to a cache line: the tags of 1 MiB of
-// heap.
+// Tag i (32 bits, at base − 4·(i+1)) tells free() in one load all that it must know of superblock
+// i: the heap that owns it and the free list of its class (free_list.h; 0: no blocks of a class). A
+// cache line holds 16 tags, those of 1 MiB.
 //
-// Being contiguous, 'is this ours' is one subtraction and one compare. The place is far from everything the
-// kernel would choose, so that growing in place works; where it does not (a small address space, a
-// sanitizer), the region lives in a reservation, as large as can be had.
+// Because the region is contiguous, one subtraction and one comparison tell whether an address is
+// in it. It begins far from all addresses that the kernel would choose, so that it can grow in
+// place. Where that fails (a small address space, a sanitizer), the region lies in a reservation,
+// as large as the process can get.
 //
-// Giving back. Superblocks that become free, and large blocks that are freed, keep their memory while it is little: at
-// most a quarter of what is in use, at least 2 MiB. What goes beyond is given back at once, oldest first, down to half
-// of that. So memory falls without a clock, a thread or another call: also in a process that does nothing any more.
-// That was wrong if the program wants the memory again within `delay_ms`: it pays for page faults. Such regrets are
-// counted against the time the process has run, one superblock for four milliseconds (16 page faults: some 0.5 % of it);
-// while there are more of them, nothing is given back. So a program whose memory goes up and down all the time keeps it;
-// but not beside new memory of another kind: free superblocks stay, with what is in use, within the most that ever was in
-// use at once and what may be kept.
+// Purging. Free superblocks and freed large blocks keep their memory as long as it is at most the
+// allowance: a quarter of the memory in use, and at least `keep_bytes` (2 MiB). When there is more,
+// the region purges the oldest free superblocks at once, down to half of the allowance. So memory
+// falls without a clock, a thread or another call, even in a process that becomes idle.
 //
-// Threads: who shares a region locks it. base(), bytes(), contains() and tag() may be asked without: they
-// only grow, and whoever has a pointer into the region has it from a thread that saw it there.
+// Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
+// premature: the program pays for page faults. Each superblock purged prematurely must be paid for
+// by 4 ms of the process's run time (16 page faults take some 0.5 % of that). As long as more were
+// purged prematurely, the region purges nothing. So a program whose memory use goes up and down all
+// the time keeps its memory.
+//
+// Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
+// purging is throttled, the region purges free superblocks as long as these and the memory in use
+// exceed the peak of memory in use plus the allowance.
+//
+// Threads: callers hold the pool's lock, except for base(), bytes(), contains() and tag(). These
+// need none: the values only grow, and a thread that has a pointer into the region got it from a
+// thread that saw the region contain it.
 #pragma once
 
 #include <cstddef>
@@ -39,40 +47,39 @@ namespace heapwright::alloc {
 
 class Region {
  public:
-  static constexpr std::uint64_t kMsPerPrematurePurge =
-      4;  // of run time, that pay for a superblock's page faults
+  static constexpr std::uint64_t kMsPerPrematurePurge = 4;  // run time that pays for one superblock
 
   struct Settings {
-    std::size_t limit_bytes = SIZE_MAX;  // of region and large blocks together
+    std::size_t limit_bytes = SIZE_MAX;  // of the region and of large blocks together
     std::uint64_t delay_ms = 1000;
-    std::size_t keep_bytes = 2 * 1024 * 1024;  // what free superblocks may hold at least
+    std::size_t keep_bytes = 2 * 1024 * 1024;  // free superblocks may always hold this much
     platform::HugePages huge_pages = platform::HugePages::kAsSystem;
-    bool guards = false;       // a page without access behind each chunk's descriptions
-    bool reservation = false;  // as if growing in place did not work
+    bool guards = false;       // an inaccessible page behind each chunk's descriptions
+    bool reservation = false;  // for tests: behave as if growing in place failed
     std::uint64_t (*clock)() = platform::clock_ms;
   };
   struct Statistics {
     std::size_t region_bytes;  // address space obtained for chunks
     std::size_t used_bytes;    // in superblocks in use
-    std::size_t dirty_bytes;   // in free ones that may hold memory
-    std::size_t purged_bytes;  // given back so far
-    std::size_t purges;        // in so many calls
+    std::size_t dirty_bytes;   // in free superblocks that may hold memory
+    std::size_t purged_bytes;  // purged so far
+    std::size_t purges;        // the number of calls
   };
 
-  // Neighbouring free superblocks, or nullptr: out of memory. At most kSuperblocksInChunk − 1. Their kind is
-  // the caller's to set. `number`: of the class that a single one is for.
+  // Takes `count` neighbouring free superblocks, at most kSuperblocksInChunk − 1; nullptr: out of
+  // memory. The caller sets their kind. `number`: the class that a single superblock is for.
   Superblock* take(std::size_t count, std::uint8_t number = 0);
-  // Gives them back; their tags must be 0.
+  // Returns superblocks to the region. Their tags must be 0.
   void give(Superblock* first, std::size_t count);
-  // More superblocks at the end of a span, if those behind it are free.
+  // Lengthens a span from `count` to `wanted` superblocks, if those behind it are free.
   bool grow(Superblock* first, std::size_t count, std::size_t wanted);
-  // Gives all memory of free superblocks to the kernel; whether there was any.
+  // Purges all free superblocks. Returns whether any held memory.
   bool purge_all();
 
-  // Gives the address space of free chunks at the end back as well: for when there is no other left.
+  // Also unmaps the free chunks at the end. For use when address space or the limit is exhausted.
   void shrink();
 
-  // 0 until something was taken.
+  // 0 until a superblock was taken.
   [[nodiscard]] std::uintptr_t base() const { return __atomic_load_n(&base_, __ATOMIC_RELAXED); }
   [[nodiscard]] std::size_t bytes() const { return __atomic_load_n(&bytes_, __ATOMIC_RELAXED); }
   [[nodiscard]] bool contains(const void* address) const {
@@ -82,28 +89,29 @@ class Region {
     const std::size_t number = (reinterpret_cast<std::uintptr_t>(address) - base()) >> kSuperblockShift;
     return reinterpret_cast<std::uint32_t*>(base())[-1 - static_cast<std::ptrdiff_t>(number)];
   }
-  // Whether what was last taken reads as zero: not used since the kernel gave it.
+  // Whether the superblocks taken last read as zero: nobody has used them since the kernel gave
+  // them.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] Statistics statistics() const;
-  // How many free superblocks may hold memory: see 'Giving back'.
+  // How many free superblocks may hold memory: see 'Purging'.
   [[nodiscard]] std::size_t allowance() const;
 
-  // The first superblock in use at or after a chunk and index, in address order: to walk over all. nullptr at
-  // the end.
+  // Returns the first superblock in use behind `after` (nullptr: at all), in address order; nullptr
+  // at the end.
   [[nodiscard]] Superblock* next_used(Superblock* after) const;
 
   Settings settings;
   std::size_t large_bytes = 0;  // in large blocks; counts towards the limit
-  std::size_t kept_bytes = 0;   // in large blocks that were freed and kept
+  std::size_t kept_bytes = 0;   // in freed large blocks whose mappings are kept
 
-  // How many superblocks' worth of memory is to be given back now.
+  // How many superblocks' worth of memory must be purged now.
   [[nodiscard]] std::size_t excess() const;
-  // Gives free superblocks back that are too much beside what is in use now, whatever is regretted.
+  // Purges free superblocks above the peak, even while purging is throttled: see 'Peak'.
   void purge_excess();
-  // Memory has been given back otherwise than by give(); memory has been taken anew from the kernel.
+  // Record that other code has purged memory, or has obtained memory from the kernel again.
   void count_purged(std::size_t bytes);
   void count_reused(std::size_t bytes);
-  // Whether regrets are few enough to give more back.
+  // Whether premature purges are few enough to purge more.
   [[nodiscard]] bool may_purge() const;
 
  private:
@@ -118,25 +126,25 @@ class Region {
   Chunk* fresh_chunk();
   Superblock* claim(Chunk* chunk, std::size_t index, std::size_t count);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
-  void purge(std::size_t count);  // so many free superblocks, or all that hold memory
+  void purge(std::size_t count);  // `count` free superblocks, or all that hold memory
   void purge_oldest();
 
   std::uintptr_t base_ = 0;
-  std::size_t bytes_ = 0;       // of chunks that can be used
-  std::uintptr_t map_low_ = 0;  // tags exist from here
-  std::uintptr_t end_ = 0;      // of what was obtained; chunks from base_ + bytes_ on are untouched
-  std::uintptr_t limit_ = 0;    // of the reservation, or of what makes sense
+  std::size_t bytes_ = 0;       // of usable chunks
+  std::uintptr_t map_low_ = 0;  // tags are mapped from here
+  std::uintptr_t end_ = 0;      // of the mapped chunks; those from base_ + bytes_ on are untouched
+  std::uintptr_t limit_ = 0;    // end of the reservation, or of the addresses that the region may grow to
   std::uintptr_t map_limit_ = 0;
   bool reserved_ = false;
   bool clean_ = false;
-  List<Chunk> open_;        // with a free superblock
-  List<Superblock> dirty_;  // free and holding memory, the latest first
+  List<Chunk> open_;        // chunks with a free superblock
+  List<Superblock> dirty_;  // free superblocks that hold memory, the latest first
   std::size_t used_ = 0;    // superblocks
   std::size_t dirty_count_ = 0;
-  std::size_t peak_in_use_ = 0;  // superblocks and large blocks' worth of them, at once, so far
+  std::size_t peak_in_use_ = 0;  // superblocks, and as many as large blocks would fill
   std::uint64_t started_ms_ = 0;
-  std::uint64_t last_purge_ms_ = 0;   // the last time
-  std::size_t recently_purged_ = 0;   // bytes given back, to be regretted if they are wanted soon
+  std::uint64_t last_purge_ms_ = 0;
+  std::size_t recently_purged_ = 0;   // bytes; premature if they are needed again soon
   std::size_t premature_purges_ = 0;  // bytes
   std::size_t purged_bytes_ = 0;
   std::size_t purges_ = 0;

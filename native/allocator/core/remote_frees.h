@@ -1,8 +1,10 @@
-// Frees blocks of superblocks that another heap owns: collects them in batches and sends each batch by one compare-and-swap.
+// Frees blocks of superblocks that another heap owns: collects them in batches and sends each batch
+// by one compare-and-swap.
 //
-// Sending each block alone would cost one locked instruction a block and would move the cache line of the superblock's
-// queue between processors each time. A batch also copies the two fields of the description that free() must know. The
-// owner keeps writing to that cache line; this thread reads it once for each batch.
+// Sending each block alone would cost one locked instruction a block and would move the cache line
+// of the superblock's queue between processors each time. A batch also copies the two fields of the
+// description that free() must know. The owner keeps writing to that cache line; this thread reads
+// it once for each batch.
 #pragma once
 
 #include <array>
@@ -32,7 +34,8 @@ class RemoteFrees {
       send(batch);
     }
   }
-  // The same where the batch may belong to another superblock, and the block may be none, which is reported.
+  // The same where the batch may belong to another superblock, and the block may be none, which is
+  // reported.
   void free_slow(Superblock* superblock, Block* block);
   // Sends all batches.
   void send_all() {
@@ -55,7 +58,8 @@ class RemoteFrees {
   }
 
  private:
-  // The batch that a superblock's blocks go to. Superblocks share the 64 batches, so it may hold another's blocks now.
+  // The batch that a superblock's blocks go to. Superblocks share the 64 batches, so it may hold
+  // another's blocks now.
   HEAPWRIGHT_INLINE RemoteFreeBatch& batch_of(const Superblock* superblock) {
     return batches_[reinterpret_cast<std::uintptr_t>(superblock) / sizeof(Superblock) % kBatches];
   }

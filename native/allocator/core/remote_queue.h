@@ -1,24 +1,29 @@
-// Blocks that come back to a superblock from a thread that does not own it.
+// The remote queue of a superblock: takes blocks freed by threads that do not own the superblock,
+// and decides who owns it.
 //
-// A superblock is owned by one heap while it has blocks to hand out: only the owner touches its description.
-// When its last block has been handed out nobody owns it any more, so a thread that sleeps holds nothing
-// back. Each has a word, on a line of its own in the chunk's first superblock, away from what the owner
-// writes:
+// One heap owns a superblock while it has blocks to hand out; only the owner changes its
+// description. When the last block has been handed out, nobody owns the superblock any more, so a
+// sleeping thread strands no memory. The queue is one word, on a cache line of its own in the
+// chunk's first superblock, apart from the lines that the owner writes:
 //
 //      31   30  29             17 16             0
 //     ┌────┬────┬─────────────────┬────────────────┐
-//     │full│  0 │ count of blocks │ first block    │    by granules of 16 bytes from the superblock's
-//     └────┴────┴─────────────────┴────────────────┘    beginning, plus 1; 0: none
+//     │unow│  0 │ count of blocks │ first block    │    in granules of 16 bytes from the superblock's
+//     └────┴────┴─────────────────┴────────────────┘    beginning, plus 1; 0: none. `unow`: kUnowned
 //
-//   push       anybody: a chain that is linked already, one compare-and-swap. If the word says full, and with
-//              these enough blocks are there (`claim_threshold`), the pusher takes them all and becomes the owner instead.
-//   take       the owner: all blocks at once.
-//   leave      the owner, when nothing is left to hand out: full, unless blocks have come meanwhile, which it takes.
-//   own_again  whoever owned it last, with blocks of its own to give back: becomes owner again unless another is.
+//   push       Any thread: adds linked blocks by one compare-and-swap. If nobody owns the
+//              superblock and at least `claim_threshold` blocks are there now, the pushing thread
+//              takes them all and becomes the owner.
+//   take       The owner: takes all blocks at once.
+//   disown     The owner, when no block is left to hand out: sets kUnowned, unless blocks have
+//              arrived meanwhile.
+//   own_again  A heap with blocks of the superblock in its cache: becomes the owner unless
+//              another heap is.
 //
-// Nothing but push adds, and taking takes all, so a word that has become the same again means the same: its
-// first block is the first, and linking to it is right (no ABA). The protocol is checked exhaustively for
-// small cases in tests/native/allocator/remote_model_test.cpp.
+// Only push adds blocks, and taking removes all of them. So if the word has changed and changed
+// back between a read and the compare-and-swap, its first block is again the first, and the link to
+// it is right (no ABA problem). tests/native/allocator/remote_model_test.cpp checks the protocol in
+// every order for small cases.
 #pragma once
 
 #include <atomic>
@@ -40,7 +45,7 @@ struct RemoteFreeBatch {
   std::uint32_t reciprocal = 0;  // likewise
 };
 
-// `Word` is another than std::atomic only in the test that explores all orders of its steps.
+// `Word` is std::atomic except in the test that explores all orders of its steps.
 template <class Word>
 class BasicRemoteQueue {
  public:
@@ -53,17 +58,19 @@ class BasicRemoteQueue {
     return reinterpret_cast<BasicRemoteQueue*>(first)[index_in_chunk(superblock)];
   }
 
-  // What was taken: `first` of `count` linked blocks, or nothing.
+  // Blocks taken from the queue: `count` linked blocks, or none.
   struct Taken {
     Block* first = nullptr;
     std::uint32_t count = 0;
   };
 
-  // A new superblock: owned, and nothing has come.
+  // Begins the queue of a new superblock: owned and empty.
   void reset() { word_.store(0, std::memory_order_relaxed); }
 
-  // `link(last, next)` sets a block's link. True: the pusher owns the superblock now, and `taken` (nothing of
-  // the chain itself) is linked behind the chain. False: `taken` is what had come before.
+  // Pushes the blocks from `first` to `last`, `count` of them, which are linked. `link(last, next)`
+  // sets a block's link. Returns true if the caller owns the superblock now: the blocks in `taken`,
+  // which had arrived before, are then linked behind `last`. Otherwise `taken` only tells how many
+  // had arrived before.
   template <class Link>
   bool push(Superblock* superblock, Block* first, Block* last, std::uint32_t count,
             std::uint32_t claim_threshold, Link link, Taken& taken) {
@@ -86,13 +93,13 @@ class BasicRemoteQueue {
     }
     return unpack(superblock, word_.exchange(0, std::memory_order_acquire));
   }
-  // True: nobody owns the superblock any more. False: there are blocks to take.
+  // Returns true if nobody owns the superblock any more; false if there are blocks to take.
   bool disown() {
     std::uint32_t seen = 0;
     return word_.compare_exchange_strong(seen, kUnowned, std::memory_order_release,
                                          std::memory_order_relaxed);
   }
-  // True: the caller owns the superblock, with what had come.
+  // Returns true if the caller owns the superblock now; `taken` has the blocks that had arrived.
   bool own_again(Superblock* superblock, Taken& taken) {
     std::uint32_t seen = word_.load(std::memory_order_relaxed);
     while ((seen & kUnowned) != 0) {

@@ -1,15 +1,15 @@
-// The map from sizes to size classes, and its executable specification.
+// Maps sizes to size classes, with an executable specification.
 //
 // With P classes in each doubling (P = 4 here, granule 16):
 //
 //     16  32  48  64 | 80  96  112  128 | 160  192  224  256 | 320 ...      32 KiB
 //     P classes by 16  P classes by 16    P classes by 32      by 64
 //
-// so above 16·P bytes a block is at most 1/(P+1) larger than what was asked for plus one byte. A class is a
-// multiple of the largest power of two below its step, and blocks start at multiples of the class in a
-// superblock, which is why alignment needs no flag: a block of a class divisible by A is aligned to A.
+// So above 16·P bytes a block is at most 1/(P+1) larger than the requested size plus one byte.
+// Blocks start at multiples of their class's size in a superblock. Alignment therefore needs no
+// flag: a block of a class whose size is divisible by A is aligned to A.
 //
-// Class numbers begin with 1; 0 stands for 'no class'.
+// Class numbers begin with 1; 0 means 'no class'.
 #pragma once
 
 #include <bit>
@@ -29,7 +29,7 @@ struct SizeClasses {
       std::bit_width(kLargestClassBytes / (kGranule * kPerDoubling)) - 1;
   static constexpr std::size_t kCount = kPerDoubling * (kDoublings + 1) + 1;  // with class 0
 
-  // The smallest class that holds so many bytes, at most kLargestClassBytes.
+  // Returns the smallest class for `bytes`, which is at most kLargestClassBytes.
   static constexpr std::size_t of(std::size_t bytes) {
     const std::size_t last = bytes - (bytes != 0 ? 1 : 0);
     if (last < kGranule * kPerDoubling) {
@@ -39,7 +39,7 @@ struct SizeClasses {
     return (last >> shift) + (shift - 4) * kPerDoubling + 1;
   }
 
-  // The size of a class's blocks.
+  // Returns the size of a class's blocks in bytes.
   static constexpr std::size_t bytes(std::size_t number) {
     const std::size_t index = number - 1;
     if (index < kPerDoubling) {
@@ -49,7 +49,8 @@ struct SizeClasses {
     return (index % kPerDoubling + kPerDoubling + 1) << (step + 4);
   }
 
-  // The smallest class with blocks of so many bytes at multiples of `alignment`, or 0.
+  // Returns the smallest class whose blocks hold `size` bytes and lie at multiples of `alignment`,
+  // or 0.
   static constexpr std::size_t aligned(std::size_t size, std::size_t alignment) {
     for (std::size_t number = of(size); number < kCount; ++number) {
       if (bytes(number) % alignment == 0) {
@@ -59,8 +60,8 @@ struct SizeClasses {
     return 0;
   }
 
-  // The specification: sizes rise, each class holds what it is chosen for and no smaller one would, worst
-  // waste.
+  // The specification: sizes rise; each size maps to the smallest class that holds it; waste is
+  // within the bound.
   static constexpr bool valid() {
     if (bytes(kCount - 1) != kLargestClassBytes) {
       return false;

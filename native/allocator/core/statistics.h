@@ -1,4 +1,5 @@
-// What a heap reports about its memory. It is found by walking all superblocks on request: the fast paths count nothing.
+// What a heap reports about its memory. It is found by walking all superblocks on request: the fast
+// paths count nothing.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +26,9 @@ struct Statistics {
   }
 };
 
-// Counts the memory of a whole process. Blocks that heaps hold back count as live. The caller holds the pool's lock.
-// Owners may be changing their superblocks meanwhile: then the numbers are close to the truth.
+// Counts the memory of a whole process. Blocks that heaps hold back count as live. The caller holds
+// the pool's lock. Owners may be changing their superblocks meanwhile: then the numbers are close
+// to the truth.
 inline Statistics count_memory(const Pool& pool) {
   const Large& large = pool.large;
   const Region& region = pool.region;

@@ -1,4 +1,6 @@
-// What describes memory: out of band, dense, one cache line for each 64 KiB.
+// The layout of memory: chunks, superblocks and their descriptions.
+//
+// Descriptions lie apart from the blocks, densely: one cache line for each 64 KiB.
 //
 //     region ──► grows upward, a chunk of 4 MiB at a time
 //     ┌──────────────┬──────────────┬─────
@@ -14,12 +16,17 @@
 // A superblock in use by a class (kind = kBlocks):
 //     carved · size                capacity · size    64 KiB
 //     ├─ handed out at least once ─┤── never touched ─┤─ too small for a block ─┤
-// A block above the largest class takes whole neighbouring superblocks (`length`, kind = kSpan for the first, kInside for
-// the others), of which it is told only the pages it asked for (`size`): the rest costs no memory until it is touched, and a
-// program that counts its usable bytes, as Redis does, must not be charged for it.
-// Invariants: free_count is the length of `free` and what hollow pages hold (page_purger.h); free_count ≤ carved ≤
-// capacity; what is in neither, nor uncarved, is with the program, in a front list, or on its way home (remote_queue.h); a
-// superblock is in its owner's queue exactly if `queued`.
+// A block above the largest class is a span: `length` neighbouring superblocks (kind = kSpan for
+// the first, kSpanTail for the others). The program may use only the pages that it asked for
+// (`size`). The other pages cost no memory until they are touched, and a program that counts usable
+// bytes, as Redis does, must not count them.
+//
+// Invariants:
+//   - free_count is the number of blocks in `free` plus those on purged pages (page_purger.h).
+//   - free_count ≤ carved ≤ capacity.
+//   - Every other carved block is allocated, cached, in quarantine, in a batch or in a remote queue
+//     (remote_queue.h).
+//   - A superblock is in its owner's queue exactly if `queued` is set.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +36,7 @@
 
 namespace heapwright::alloc {
 
-// A block that nobody uses: its first word links it to the next.
+// A free block: its first word links it to the next.
 struct Block {
   Block* next;
 };
@@ -53,19 +60,19 @@ struct alignas(64) Superblock {
   std::uint8_t number;       // size class
   Kind kind;
   bool queued;
-  bool current;                // its owner takes blocks from it without the lock: heap.h
-  std::uint16_t purged_pages;  // pages given back with free blocks in them: page_purger.h
-  Superblock* next;            // in the class's queue, or among the free ones that hold memory
+  bool current;                // its owner takes blocks from it without the lock: superblock_queues.h
+  std::uint16_t purged_pages;  // bits of purged pages with free blocks on them: page_purger.h
+  Superblock* next;            // in the queue of its class, or in the region's list of dirty superblocks
   Superblock* previous;
-  void* owner;  // the heap that owns it, if `queued`
+  void* owner;  // the OwnedSuperblocks of the heap that owns it, if `queued`
 };
 static_assert(sizeof(Superblock) == 64);
 
 // The first line of a chunk. Bit i of a mask is superblock i; bit 0 is never set.
 struct alignas(64) Chunk {
-  std::uint64_t free;    // nobody's
-  std::uint64_t dirty;   // free, and may hold memory: it was used since it was last given back to the kernel
-  std::uint64_t purged;  // given back: using it again costs page faults that keeping it would have saved
+  std::uint64_t free;    // belongs to no class and no span
+  std::uint64_t dirty;   // free, but may hold memory: it was used since it was last purged
+  std::uint64_t purged;  // free and purged: using it again costs page faults that keeping it would have saved
   Chunk* next;           // among chunks with a free superblock
   Chunk* previous;
 };
@@ -75,7 +82,7 @@ inline Chunk* chunk_of(const void* address) {
   return reinterpret_cast<Chunk*>(reinterpret_cast<std::uintptr_t>(address) & ~(kChunkBytes - 1));
 }
 
-// The description of the superblock that holds an address.
+// Returns the description of the superblock that holds an address.
 inline Superblock* superblock_of(const void* address) {
   Chunk* const chunk = chunk_of(address);
   const std::size_t index =
@@ -87,12 +94,12 @@ inline std::size_t index_in_chunk(const Superblock* superblock) {
   return (reinterpret_cast<std::uintptr_t>(superblock) % kChunkBytes) / sizeof(Superblock);
 }
 
-// Where a superblock's memory begins.
+// Returns where a superblock's memory begins.
 inline char* memory_of(const Superblock* superblock) {
   return reinterpret_cast<char*>(chunk_of(superblock)) + index_in_chunk(superblock) * kSuperblockBytes;
 }
 
-// Statistics look at superblocks of all threads.
+// The kind is atomic because statistics read it for superblocks of all threads.
 inline void set_kind(Superblock* superblock, Kind kind) {
   __atomic_store(&superblock->kind, &kind, __ATOMIC_RELEASE);
 }
@@ -108,7 +115,7 @@ inline bool begins_span(const Superblock* superblock, const void* address) {
          memory_of(superblock) == address;
 }
 
-// As quarantines count them; 0 for none.
+// The sizes that quarantines add up; 0 for no item.
 inline std::size_t block_bytes(Block* const& block) {
   return block == nullptr ? 0 : superblock_of(block)->size;
 }
@@ -116,7 +123,7 @@ inline std::size_t span_bytes(Superblock* const& span) {
   return span == nullptr ? 0 : std::size_t{span->length} * kSuperblockBytes;
 }
 
-// So many superblocks are a span from now on, for a block of so many usable bytes.
+// Makes `length` superblocks a span for a block of `usable` bytes.
 inline void join(Superblock* first, std::size_t length, std::size_t usable) {
   first->size = static_cast<std::uint32_t>(usable);
   set_kind(first, Kind::kSpan);

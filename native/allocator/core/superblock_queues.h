@@ -1,6 +1,8 @@
-// A heap's superblocks of each size class in a queue, the one that the heap allocates from, and the bytes in all others.
+// A heap's superblocks of each size class in a queue, the one that the heap allocates from, and the
+// bytes in all others.
 //
-// A superblock is queued exactly while its heap owns it (`queued`), except for a moment while it changes hands.
+// A superblock is queued exactly while its heap owns it (`queued`), except for a moment while it
+// changes hands.
 #pragma once
 
 #include <array>
@@ -35,9 +37,9 @@ class SuperblockQueues {
     }
   }
 
-  // The superblock of a class that refills take blocks from, or nullptr. It stays in its queue. Only the heap's thread
-  // reads and changes this: threads that reclaim leave a current superblock alone, so one superblock a class is all that
-  // can strand here.
+  // The superblock of a class that refills take blocks from, or nullptr. It stays in its queue.
+  // Only the heap's thread reads and changes this: threads that reclaim leave a current superblock
+  // alone, so one superblock a class is all that can strand here.
   [[nodiscard]] Superblock* current(std::size_t class_number) const { return current_[class_number]; }
   void make_current(Superblock* superblock) {
     purger_.remove_idle(std::size_t{superblock->free_count} * superblock->size);

@@ -1,9 +1,11 @@
-// The thread cache: one free list for each size class, which malloc takes from and free puts on first.
+// The thread cache: one free list for each size class, which malloc takes from and free puts on
+// first.
 //
-// Both fast paths touch only this object, the block, and (free) one tag. They never touch a superblock's description.
-// The most recently freed block is reused first, whichever superblock it belongs to, because the processor's caches
-// probably still hold it. The lists are short (kCacheBytesPerClass, kCacheBlocksPerClass), so superblocks become empty,
-// and return to the region, almost as early as without a cache.
+// Both fast paths touch only this object, the block, and (free) one tag. They never touch a
+// superblock's description. The most recently freed block is reused first, whichever superblock it
+// belongs to, because the processor's caches probably still hold it. The lists are short
+// (kCacheBytesPerClass, kCacheBlocksPerClass), so superblocks become empty, and return to the
+// region, almost as early as without a cache.
 //
 //     one cache line for four classes
 //     ┌──────┬────────────┬─────────────────┐     ┌──────────────────────┐┌──────┬───────┬───────┐
@@ -14,11 +16,11 @@
 //
 // Three tests of the fast paths serve several purposes each:
 //
-// - `frees_left` counts the frees until the next check of a list. It is not the list's length, so malloc need not
-//   write it. List 0 belongs to no class and its `frees_left` is 0: freeing a span or a wrong pointer, whose tag is 0,
-//   ends in the slow path by the same test as a full list.
-// - The comparison with `limit` asks whether the address is in the region. NULL, foreign pointers and large blocks fail
-//   it. disable() sets `limit` to 0, and every free fails it.
+// - `frees_left` counts the frees until the next check of a list. It is not the list's length, so
+//   malloc need not write it. List 0 belongs to no class and its `frees_left` is 0: freeing a span
+//   or a wrong pointer, whose tag is 0, ends in the slow path by the same test as a full list.
+// - The comparison with `limit` asks whether the address is in the region. NULL, foreign pointers
+//   and large blocks fail it. disable() sets `limit` to 0, and every free fails it.
 // - A list without blocks and a size above kMaxTableBytes both make allocation return nullptr.
 #pragma once
 
@@ -63,7 +65,8 @@ class ThreadCache {
     }
   }
 
-  // Takes a block for `bytes` from its list; nullptr if the list has none or the size is not in the table.
+  // Takes a block for `bytes` from its list; nullptr if the list has none or the size is not in the
+  // table.
   HEAPWRIGHT_INLINE Block* take(std::size_t bytes) {
     if (bytes <= kMaxTableBytes - kMarkBytes) [[likely]] {
       const std::size_t granules = (bytes + kMarkBytes + Classes::kGranule - 1) / Classes::kGranule;
@@ -85,8 +88,9 @@ class ThreadCache {
     }
     return block;
   }
-  // Puts a block on the list that a tag names. Returns false when the list is due for its check: the caller then calls
-  // take_excess(). For a tag of no class nothing sensible is stored; the caller calls reset_list_of_no_class().
+  // Puts a block on the list that a tag names. Returns false when the list is due for its check:
+  // the caller then calls take_excess(). For a tag of no class nothing sensible is stored; the
+  // caller calls reset_list_of_no_class().
   HEAPWRIGHT_INLINE bool put(std::uint32_t offset, void* address) {
     FreeList& list = list_at(offset);
     auto* const block = static_cast<Block*>(address);
@@ -96,7 +100,8 @@ class ThreadCache {
   }
   void reset_list_of_no_class() { lists_[0] = {}; }
 
-  // Offset of an address in the region; it lies in the region exactly if the offset is below limit().
+  // Offset of an address in the region; it lies in the region exactly if the offset is below
+  // limit().
   [[nodiscard]] HEAPWRIGHT_INLINE std::size_t offset_in_region(const void* address) const {
     return reinterpret_cast<std::uintptr_t>(address) - base_;
   }
@@ -117,18 +122,19 @@ class ThreadCache {
   [[nodiscard]] std::size_t batch_blocks(std::size_t number) const {
     return std::max(static_cast<std::size_t>(max_blocks(number)) / 2, std::size_t{1});
   }
-  // Fills an empty list with `count` linked blocks. A refill may bring more than batch_blocks(); the surplus does not
-  // shorten the time until the next check.
+  // Fills an empty list with `count` linked blocks. A refill may bring more than batch_blocks();
+  // the surplus does not shorten the time until the next check.
   void fill(std::size_t number, Block* first, std::size_t count) {
     FreeList& list = lists_[number];
     list.head = first;
     list.frees_left = max_blocks(number) - static_cast<std::int32_t>(std::min(count, batch_blocks(number)));
     list.flush_all_above = INT32_MAX;
   }
-  // Keeps the `keep` most recently freed blocks of a list and returns the others, linked. If the program only freed since
-  // the last check, it will not soon want the blocks and the processor's caches will lose them: then all blocks are
-  // returned, and the next checks come sooner. A list that is longer than possible contains a cycle: a double free,
-  // which is reported; the list is dropped.
+  // Keeps the `keep` most recently freed blocks of a list and returns the others, linked. If the
+  // program only freed since the last check, it will not soon want the blocks and the processor's
+  // caches will lose them: then all blocks are returned, and the next checks come sooner. A list
+  // that is longer than possible contains a cycle: a double free, which is reported; the list is
+  // dropped.
   Block* take_excess(std::size_t number, std::int32_t keep);
   Block* take_excess(std::size_t number) { return take_excess(number, max_blocks(number) / 4); }
   // Changes the size limit of every list. All lists must be empty.

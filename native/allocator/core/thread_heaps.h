@@ -1,17 +1,20 @@
-// Which heap a thread has.
+// Gives each thread its heap, and takes the heap back when the thread ends.
 //
-//     current ──► nobody          before the first allocation, and after the thread's destructors have run
-//             ──► its own heap    one mapping each, so that no two threads' heaps share a cache line
+//     current_ ──► empty_heap_     before the first allocation, and after the thread's destructors have run
+//              ──► its own heap    each in its own mapping, so that no two threads' heaps share a cache line
 //
-// A thread's heap is found by one pointer in initial-exec TLS. `nobody` is a heap without memory, whose fast
-// paths fail, so that the fast path need not ask whether there is a heap. When a thread ends, its heap is
-// emptied and kept whole, with its partly used superblocks, for the next thread that comes.
+// One pointer in initial-exec thread-local storage leads to a thread's heap. `empty_heap_` has no
+// memory and its fast paths fail, so the fast path need not ask whether the thread has a heap. When
+// a thread ends, its heap is flushed and kept, with its partly used superblocks, for the next new
+// thread.
 //
-// What a thread allocates after that (in destructors of other libraries, in libc's own) comes from one heap
-// that all such threads share under a lock: nothing is left behind, however often that happens.
+// A thread may still allocate after that, in destructors of other libraries or in libc's thread
+// teardown. Such allocations come from one heap that all ending threads share under a lock, so they
+// strand nothing.
 //
-// fork: the child has one thread. Its heap goes on; those of the others stay as they are, perhaps in the
-// middle of something, and are not used again; blocks of theirs can be freed as ever. See platform::Forking.
+// fork: the child has one thread, whose heap goes on. The heaps of the other threads stay as they
+// are, perhaps in the middle of a change, and are not used again. Their blocks can be freed as
+// usual. See platform::Forking.
 #pragma once
 
 #include <pthread.h>
@@ -32,7 +35,7 @@ class ThreadHeaps {
 
   static HEAPWRIGHT_INLINE Heap<C>& current() { return *current_; }
 
-  // Calls f with this thread's heap, which it gets if it has none.
+  // Calls f with this thread's heap; a thread without one gets one.
   template <class F>
   auto with_heap(F f) {
     Heap<C>* const heap = current_ != &empty_heap_ ? current_ : attach();
@@ -42,10 +45,11 @@ class ThreadHeaps {
     const SharedGuard guard(*this);
     return f(shared_);
   }
-  // The first thread's heap, made before: `other` is emptied into it.
+  // Makes a heap for the first thread of the process and moves everything from `other` into it.
   void adopt_first_heap(Heap<C>& other);
-  // Asks to be told of threads that end, and of forks; at the latest before there is a second thread. The earlier, the
-  // better: what asks first is told last of a fork, when nobody else's handler is left to wait for anything. May allocate.
+  // Registers handlers for the end of threads and for forks, at the latest before there is a second
+  // thread. The earlier the better: the handler registered first runs last before a fork, when no
+  // other handler can wait for a lock any more. May allocate.
   void register_handlers();
 
   std::size_t cache_bytes_per_class = 0;  // 0: as configured
@@ -68,7 +72,7 @@ class ThreadHeaps {
   Heap<C>* create_heap(std::uint32_t number);
   Heap<C>* construct_heap(void* memory, std::uint32_t number);
   static void on_thread_exit(void* heap);
-  // The heaps that the child of a fork has.
+  // Calls f with each heap that the child of a fork can use.
   template <class F>
   void each_heap_of_child(F f) {
     f(shared_);
@@ -79,8 +83,8 @@ class ThreadHeaps {
       f(*heap);
     }
   }
-  // What a fork keeps, in the order in which locks are taken; of heaps because nobody must be bringing anything home to
-  // those that the child has.
+  // Calls f with each lock that a fork keeps, in the order in which locks are taken. Heaps' locks
+  // are among them because no thread may be reclaiming blocks into a heap that the child uses.
   template <class F>
   void each_lock(F f) {
     f(lock_);
@@ -96,15 +100,16 @@ class ThreadHeaps {
   [[gnu::tls_model("initial-exec")]] static constinit thread_local Heap<C>* current_;
   [[gnu::tls_model("initial-exec")]] static constinit thread_local bool thread_exited_;
   static constinit ThreadHeaps* instance_;
-  // The first thread's heap, where `adopt_first_heap` makes it: a process gets its second thread also when not a page is left.
+  // Memory for the first thread's heap: adopt_first_heap() must work even when the kernel has no
+  // page left.
   alignas(64) static constinit std::array<std::byte, sizeof(Heap<C>)> first_heap_storage_;
 
   Pool& pool_;
   Heap<C> shared_{pool_, kSharedNumber};
   platform::Lock shared_lock_;
-  platform::Lock lock_;      // of what follows
-  Heap<C>* idle_ = nullptr;  // of threads that have ended, linked by Heap::next
-  std::uint32_t count_ = 0;  // numbers given
+  platform::Lock lock_;      // guards the members below
+  Heap<C>* idle_ = nullptr;  // heaps of ended threads, linked by Heap::next_idle
+  std::uint32_t count_ = 0;  // heap numbers given out
   bool registered_ = false;
   pthread_key_t key_ = 0;
 };
@@ -122,7 +127,7 @@ constinit ThreadHeaps<C>* ThreadHeaps<C>::instance_ = nullptr;
 template <Configuration C>
 alignas(64) constinit std::array<std::byte, sizeof(Heap<C>)> ThreadHeaps<C>::first_heap_storage_{};
 
-// nullptr: the thread is ending, or there can be no more heaps.
+// Gives the thread a heap; nullptr: the thread is ending, or there can be no more heaps.
 template <Configuration C>
 Heap<C>* ThreadHeaps<C>::attach() {
   if (thread_exited_) {
@@ -137,7 +142,7 @@ Heap<C>* ThreadHeaps<C>::attach() {
       idle_ = heap->next_idle;
     } else if (count_ < kMaxHeaps) {
       heap = create_heap(count_);
-      count_ += heap != nullptr ? 1 : 0;  // where there is no memory, no number is used up
+      count_ += heap != nullptr ? 1 : 0;  // without memory no number is used up
     }
     lock_.unlock();
   }
@@ -145,7 +150,7 @@ Heap<C>* ThreadHeaps<C>::attach() {
     return nullptr;
   }
   current_ = heap;                  // from here on this thread may allocate
-  pthread_setspecific(key_, heap);  // which this may do
+  pthread_setspecific(key_, heap);  // this may allocate
   return heap;
 }
 
@@ -185,7 +190,7 @@ void ThreadHeaps<C>::register_handlers() {
                  [] { instance_->after_fork(true); });
 }
 
-// The thread ends.
+// Called by pthread when a thread that has a heap ends.
 template <Configuration C>
 void ThreadHeaps<C>::on_thread_exit(void* pointer) {
   auto* const heap = static_cast<Heap<C>*>(pointer);
@@ -216,7 +221,7 @@ void ThreadHeaps<C>::after_fork(bool child) {
     each_lock([](platform::Lock& lock) { lock.reset(); });
     each_heap_of_child([](Heap<C>& heap) { heap.keep_in_child(); });
   } else if (ended) {
-    pool_.lock.release_kept();  // the other way round
+    pool_.lock.release_kept();  // in reverse order
     each_heap_of_child([](Heap<C>& heap) { heap.lock().release_kept(); });
     shared_lock_.release_kept();
     lock_.release_kept();

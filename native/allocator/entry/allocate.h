@@ -1,17 +1,17 @@
-// The bodies behind every exported name, written once over a Library:
+// The bodies of malloc, calloc, realloc and the aligned functions, written once over a Library:
 //
-//     void* allocate(std::size_t)            fast; nullptr: ask allocate_slow
+//     void* allocate(std::size_t)            fast; nullptr: call allocate_slow
 //     void* allocate_slow(std::size_t)       nullptr: out of memory; errno untouched
 //     void* allocate_aligned(std::size_t bytes, std::size_t alignment)
 //     void* allocate_zeroed(std::size_t)     slow
 //     void free(void*)                       errno untouched
-//     std::size_t class_size(const void*)    fast; 0: ask usable
-//     bool stays(std::size_t size, std::size_t bytes)    whether realloc leaves a block of this class where
-//     it is std::size_t usable(const void*) void* resize(void*, std::size_t)       in place or by moving
-//     pages; nullptr: copy it
+//     std::size_t class_size(const void*)    fast; 0: call usable
+//     bool fits_in_place(std::size_t usable, std::size_t bytes)    whether realloc leaves the block where it is
+//     std::size_t usable(const void*)
+//     void* resize(void*, std::size_t)       in place or by moving pages; nullptr: the caller copies
 //
-// errno is set here and nowhere below, as glibc's manual has it: ENOMEM, EINVAL; never by success, never by
-// free.
+// Only these functions set errno, as glibc's manual says: ENOMEM or EINVAL, never on success, never
+// in free.
 #pragma once
 
 #include <bit>
@@ -62,7 +62,7 @@ void* reallocate(Library& library, void* address, std::size_t bytes) {
   if (address == nullptr) {
     return allocate(library, bytes);
   }
-  if (bytes == 0) {  // as glibc; C23 leaves it open
+  if (bytes == 0) {  // as glibc does; C23 leaves it undefined
     library.free(address);
     return nullptr;
   }
@@ -76,7 +76,7 @@ void* reallocate(Library& library, void* address, std::size_t bytes) {
     }
     usable = library.usable(address);
   }
-  if (usable == 0) {  // not a block; the library has said so if it was told to go on
+  if (usable == 0) {  // not a block; free() reports it
     library.free(address);
     return out_of_memory();
   }
@@ -100,7 +100,8 @@ void* allocate_aligned(Library& library, std::size_t alignment, std::size_t byte
   return block != nullptr ? block : out_of_memory();
 }
 
-// C17 and glibc ≥ 2.38: the alignment must be a power of two; the size need not be a multiple of it.
+// C17 and glibc ≥ 2.38: the alignment must be a power of two; the size need not be a multiple of
+// it.
 template <class Library>
 void* aligned_alloc(Library& library, std::size_t alignment, std::size_t bytes) {
   if (!std::has_single_bit(alignment)) {
@@ -110,7 +111,7 @@ void* aligned_alloc(Library& library, std::size_t alignment, std::size_t bytes) 
   return allocate_aligned(library, alignment, bytes);
 }
 
-// The old one: what is no power of two is rounded up to one, as glibc does.
+// The older function: rounds the alignment up to a power of two, as glibc does.
 template <class Library>
 void* memalign(Library& library, std::size_t alignment, std::size_t bytes) {
   if (alignment > SIZE_MAX / 2 + 1) {
@@ -120,7 +121,7 @@ void* memalign(Library& library, std::size_t alignment, std::size_t bytes) {
   return allocate_aligned(library, std::bit_ceil(alignment), bytes);
 }
 
-// Its result is the error; *result and errno stay as they are when it fails.
+// Returns the error code. On failure *result and errno are unchanged.
 template <class Library>
 int posix_memalign(Library& library, void** result, std::size_t alignment, std::size_t bytes) {
   if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) {

@@ -1,5 +1,7 @@
-// What C++'s operators new do when memory is out. The library is not linked to a C++ runtime, or every C
-// program would have to load one; it asks the runtime that the program brings, by weak names.
+// C++'s operators new, and their behaviour when memory runs out.
+//
+// The library is not linked to a C++ runtime: otherwise every C program would load one. It finds
+// the program's own runtime by weak symbols.
 #pragma once
 
 #include <dlfcn.h>
@@ -11,12 +13,14 @@
 
 namespace heapwright::alloc::entry {
 
-// The C++ runtime's own, if there is one: std::get_new_handler and libstdc++'s std::__throw_bad_alloc.
+// Functions of the C++ runtime, if there is one: std::get_new_handler and libstdc++'s
+// std::__throw_bad_alloc.
 [[gnu::weak]] std::new_handler runtime_new_handler() asm("_ZSt15get_new_handlerv");
 [[noreturn, gnu::weak]] void runtime_throw_bad_alloc() asm("_ZSt17__throw_bad_allocv");
 
-// A handler may throw, which nothrow new has to turn into nullptr. This library cannot catch; the runtime's
-// own operator can: it calls the throwing one, which is ours.
+// A new-handler may throw, and nothrow new must then return nullptr. This library cannot catch
+// exceptions. The runtime's own nothrow operator can: it calls the throwing operator, which is
+// ours.
 template <class... Tag>
 void* runtime_new_nothrow(const char* name, std::size_t bytes, Tag... tag) {
   using Function = void* (*)(std::size_t, Tag..., const std::nothrow_t&);
@@ -25,7 +29,7 @@ void* runtime_new_nothrow(const char* name, std::size_t bytes, Tag... tag) {
   return function == nullptr ? nullptr : function(bytes, tag..., nothrow);
 }
 
-// Calls the new-handler; false: there is none.
+// Calls the new-handler. Returns false if there is none.
 inline bool call_new_handler() {
   const std::new_handler handler = &runtime_new_handler == nullptr ? nullptr : runtime_new_handler();
   if (handler == nullptr) {
@@ -42,7 +46,7 @@ inline bool call_new_handler() {
   platform::abort_process();
 }
 
-// Until there is memory, the handler gives up by throwing, or there is none.
+// Tries until there is memory, the new-handler throws, or there is no new-handler.
 template <class Library>
 HEAPWRIGHT_COLD void* new_slow(Library& library, std::size_t bytes, std::size_t alignment, bool nothrow) {
   for (;;) {

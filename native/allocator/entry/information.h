@@ -1,4 +1,4 @@
-// glibc's ways to ask an allocator how it is: mallinfo, malloc_stats, malloc_info.
+// The bodies of glibc's functions that report on an allocator: mallinfo, malloc_stats, malloc_info.
 #pragma once
 
 #include <malloc.h>
@@ -24,7 +24,7 @@ inline struct mallinfo2 information2(const Statistics& s) {
   return result;
 }
 
-// The older form has ints: what does not fit is the largest int.
+// The older form has ints: a value that does not fit becomes the largest int.
 inline struct mallinfo information(const Statistics& s) {
   const struct mallinfo2 wide = information2(s);
   const auto fit = [](std::size_t value) { return value > INT_MAX ? INT_MAX : static_cast<int>(value); };
@@ -44,8 +44,8 @@ inline void print_statistics(const char* name, const Statistics& s) {
   message << name << ": " << s.live_bytes << " bytes live (" << s.live_blocks << " blocks of a size class, "
           << s.large_count << " large of " << s.large_bytes << " bytes)\n"
           << name << ": " << s.region.used_bytes << " bytes in superblocks, " << s.cached_bytes
-          << " in front lists, " << s.region.dirty_bytes << " in free superblocks, " << s.region.purged_bytes
-          << " given back in " << s.region.purges << " calls\n";
+          << " in the thread cache, " << s.region.dirty_bytes << " in free superblocks, "
+          << s.region.purged_bytes << " purged in " << s.region.purges << " calls\n";
   message.write();
 }
 

@@ -1,10 +1,12 @@
-// A whole allocator: one configuration of the core, with its threads. What entry/symbols.h gives names to.
+// A whole allocator: one configuration of the core with its pool and threads. entry/symbols.h
+// exports its functions.
 //
-// C::kStartsSingleThreaded (exgen): as long as the process has one thread, `first_heap_` is the only heap, found without
-// TLS, and nothing is locked. Before the second thread starts its contents move to a thread's heap; the fast
-// paths of `first_heap_` then fail the test they have anyway, and the slow paths behind them go to the thread's
-// heap. Threads that come into being unseen (inside the C library) are noticed by glibc's flag in the next
-// slow path. Otherwise (reaper): every thread has its heap from the beginning.
+// C::kStartsSingleThreaded (exgen): as long as the process has one thread, `first_heap_` is the
+// only heap. It is found without thread-local storage, and nothing is locked. Before the second
+// thread starts, the contents of `first_heap_` move to a heap in ThreadHeaps. Its fast paths then
+// fail a test that they make anyway, and the slow paths behind them use the thread's heap. If the C
+// library starts a thread unseen, the next slow path notices it by glibc's flag. Otherwise
+// (reaper), every thread has its heap from the beginning.
 #pragma once
 
 #include <malloc.h>
@@ -19,7 +21,7 @@ namespace heapwright::alloc {
 
 template <Configuration C>
 class Library {
-  Heap<C> first_heap_{pool_};  // first: the fast paths need no offset to it
+  Heap<C> first_heap_{pool_};  // first member: the fast paths then need no offset to it
 
  public:
   static constexpr const char* kName = C::kName;
@@ -27,7 +29,7 @@ class Library {
   constexpr Library() { pool_.threaded = !C::kStartsSingleThreaded; }
 
   HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) { return fast().allocate(bytes); }
-  // `freed_as`: what a hardened build is told of the block.
+  // `freed_as`: what the caller says about the block; only hardened builds compare it.
   HEAPWRIGHT_INLINE void free(void* address, FreedAs freed_as = {}) {
     using FreeResult = Heap<C>::FreeResult;
     FreeResult freed{};
@@ -49,7 +51,7 @@ class Library {
 
   void* allocate_slow(std::size_t bytes) {
     return with_heap([=](Heap<C>& heap) {
-      void* const block = heap.allocate(bytes);  // of a thread's heap this is its fast path
+      void* const block = heap.allocate(bytes);  // for a thread's heap this is the fast path
       return block != nullptr ? block : heap.allocate_slow(bytes);
     });
   }
@@ -65,7 +67,7 @@ class Library {
   std::size_t usable(const void* address) {
     return with_heap([=](Heap<C>& heap) { return heap.usable(address); });
   }
-  // A hardened build's block was made by one of C++'s operators.
+  // Hardened builds: records that one of C++'s operators allocated the block.
   void set_origin(void* address, Origin origin) {
     with_heap([=](Heap<C>& heap) {
       heap.set_origin(address, origin);
@@ -88,9 +90,9 @@ class Library {
     return 1;
   }
 
-  // What the options variable says; nullptr: nothing.
+  // Applies the options in `text`, the value of the variable; nullptr: none.
   void start(const char* variable, const char* text);
-  // Before another thread starts.
+  // Called before another thread starts.
   void become_threaded();
   [[nodiscard]] bool prints_statistics() const { return prints_statistics_; }
 
@@ -126,7 +128,8 @@ class Library {
     }
     Fault fault{};
     const bool right = with_heap([&](Heap<C>& heap) {
-      if constexpr (C::kStartsSingleThreaded) {  // in a process with threads this is the way to the fast path
+      if constexpr (
+          C::kStartsSingleThreaded) {  // in a process with threads, the thread's heap has its own fast path
         const auto freed = pool_.threaded ? heap.free(address, freed_as) : Heap<C>::FreeResult::kSlow;
         if (freed != Heap<C>::FreeResult::kSlow) {
           if (freed == Heap<C>::FreeResult::kListFull) {
@@ -164,12 +167,12 @@ void Library<C>::complain(const void* address, Fault fault) {
   }
   static constexpr const char* kWhat[] = {
       ", which is not a block of this allocator\n",
-      ", which is inside a block or in memory that is nobody's\n",
+      ", which is inside a block or in memory that belongs to no block\n",
       ", which was free already\n",
       ", which was written beyond its end\n",
       ", which was written after it was freed\n",
-      ", which was not allocated by what frees it (on_mismatch=report|ignore goes on)\n",
-      ", which has another size than was said (on_mismatch=report|ignore goes on)\n"};
+      ", which was allocated by another kind of function (on_mismatch=report|ignore continues)\n",
+      ", which has another size than the one given (on_mismatch=report|ignore continues)\n"};
   Message message;
   message << kName << ": free of " << address << kWhat[static_cast<std::size_t>(fault)];
   message.write();

@@ -1,4 +1,4 @@
-// C++'s operators as other names of malloc and free. Include after symbols.h.
+// C++'s operators new and delete as aliases of malloc and free. Include after symbols.h.
 #pragma once
 
 #include "symbols.h"
@@ -21,9 +21,11 @@ HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_t") void* operator new[](std::size_t, std::
 HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_tRKSt9nothrow_t")
 void* operator new[](std::size_t, std::align_val_t, const std::nothrow_t&) noexcept;
 
-// The size that a sized delete brings is not used: a tag is found faster than a size is turned into a class,
-// and a program that errs in the size does no harm. operator delete and delete[]: plain, sized, aligned,
-// sized and aligned, nothrow, nothrow and aligned.
+// The size given to a sized delete is not used: reading a tag is faster than computing a class from
+// a size, and a wrong size does no harm.
+//
+// operator delete and delete[]: plain, sized, aligned, sized and aligned, nothrow, nothrow and
+// aligned.
 HEAPWRIGHT_ALIAS("free") void operator delete(void*) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t) noexcept;

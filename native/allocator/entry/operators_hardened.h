@@ -1,5 +1,5 @@
-// C++'s operators of a hardened build: a block remembers which of them made it, and who frees it is asked to say the same,
-// and the same size. Include after symbols.h.
+// C++'s operators of a hardened build. A block records which operator allocated it; the delete must
+// match it, and the size given to a sized delete must be right. Include after symbols.h.
 #pragma once
 
 #include "symbols.h"

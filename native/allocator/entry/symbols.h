@@ -1,5 +1,6 @@
-// Every name a program may know malloc by on glibc: C, C23 and glibc's own; the operators of C++ stand in operators.h and
-// operators_hardened.h. One body, many names; names of one body are aliases, so that none costs a jump through the PLT.
+// Exports every name of malloc on glibc: those of C, of C23 and glibc's own. C++'s operators are in
+// operators.h and operators_hardened.h. Names with the same body are aliases, so that none costs a
+// jump through the PLT.
 //
 // Include once, after `heapwright::alloc::library` has been defined.
 #pragma once
@@ -19,8 +20,8 @@ using heapwright::alloc::library;
 using heapwright::alloc::Origin;
 namespace entry = heapwright::alloc::entry;
 
-// The attributes of glibc's headers (nonnull, malloc, alloc_size) stay as they are; exception specifications
-// too.
+// The attributes (nonnull, malloc, alloc_size) and exception specifications are those of glibc's
+// headers.
 
 extern "C" {
 HEAPWRIGHT_EXPORT void* malloc(std::size_t bytes) noexcept { return entry::allocate(library, bytes); }

@@ -1,5 +1,5 @@
-// libexgen: exgen as it ships, for programs with one thread; safe if there come more. The constants are
-// measured: docs/design-notes/exgen.md.
+// libexgen: exgen as it ships, for programs with one thread, and safe with more.
+// docs/design-notes/exgen.md has the measurements behind the constants.
 #include "../entry/library.h"
 
 namespace heapwright::alloc {

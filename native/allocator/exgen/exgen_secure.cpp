@@ -1,5 +1,5 @@
-// libexgen-secure: exgen with everything of core/hardening.h. Short fronts, so that what was freed is not the
-// next to be handed out for long.
+// libexgen-secure: exgen with all protections of core/hardening.h. Its caches are short, so that a
+// freed block does not stay the next to be reused for long.
 #include "../entry/library.h"
 
 namespace heapwright::alloc {

@@ -1,7 +1,10 @@
-// The functions of the C library that start threads of its own, inside, where nobody can wrap pthread_create: POSIX timers and
-// message queues that notify by a thread, asynchronous input and output, asynchronous name lookup. In the preloaded library
-// each of them makes exgen ready for threads first. Not in the archive: a static program has no second timer_create to
-// call; what such a thread does is noticed there in the next slow path (../entry/library.h).
+// Wraps the C library's functions that start threads internally, where wrapping pthread_create does
+// not help.
+//
+// These are POSIX timers and message queues that notify by a thread, asynchronous input and output,
+// and asynchronous name lookup. In the preloaded library each wrapper first makes exgen ready for
+// threads. The archive has no wrappers: a static program has no second timer_create that they could
+// call. There the next slow path notices such a thread (../entry/library.h).
 #include <aio.h>
 #include <dlfcn.h>
 #include <mqueue.h>
@@ -17,7 +20,7 @@
 
 namespace {
 
-// The C library's own function, or nullptr where it has none.
+// Returns the C library's own function, or nullptr if it has none.
 template <class Function>
 Function next(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
@@ -34,8 +37,8 @@ int call_threaded(const char* name, Arguments... arguments) {
   return real(arguments...);
 }
 
-// Opened at run time, this library is not asked when a thread starts: the program's pthread_create is another's. Then there
-// may be threads from the beginning.
+// If the program opened this library at run time, its pthread_create is not ours and does not tell
+// us about threads. Then there may be threads from the beginning.
 [[gnu::constructor(102)]] void become_threaded_if_not_interposed() {
   Dl_info asked{};
   Dl_info here{};

@@ -1,6 +1,8 @@
-// What of exgen has a name: malloc and its kin, the explicit API, and the functions that start a thread,
-// which are wrapped so that the library learns of the second thread before there is one. Include once, after
-// heapwright::alloc::library has been defined.
+// Everything that exgen exports: malloc and its relatives, the explicit API, and the functions that
+// start a thread.
+//
+// The latter are wrapped so that the library learns of the second thread before it exists. Include
+// once, after heapwright::alloc::library has been defined.
 #pragma once
 
 #include <dlfcn.h>
@@ -23,8 +25,8 @@ namespace {
   }
 }
 
-// The C library's own. A static program has no next library; there `other`, the name that glibc's archive has
-// besides, is what is meant. Nothing else asks for it: -Wl,-u,__pthread_create brings it into the program.
+// Returns the C library's own function. A static program has no next library: there it is `other`,
+// a second name in glibc's archive. Only -Wl,-u,__pthread_create brings that name into the program.
 template <class Function>
 Function next(const char* name, Function other) {
   if (const auto found = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name)); found != nullptr) {
@@ -48,14 +50,14 @@ extern "C" {
 
 HEAPWRIGHT_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                                      void* (*body)(void*), void* argument) noexcept {
-  // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): looked up when it is first called
+  // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): looked up at the first call
   static const auto real = next<decltype(&pthread_create)>("pthread_create", __pthread_create);
   library.become_threaded();
   return real(thread, attributes, body, argument);
 }
 
 HEAPWRIGHT_EXPORT int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
-  // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): looked up when it is first called
+  // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): looked up at the first call
   static const auto real = next<decltype(&thrd_create)>("thrd_create", __thrd_create);
   library.become_threaded();
   return real(thread, body, argument);

@@ -1,5 +1,5 @@
 /* reaper: malloc for programs with threads. Linking or preloading the library replaces malloc; nothing of
- * this header is needed for that. It gives the same functions explicit names, and tells how the heap is. */
+ * this header is needed for that. It gives the same functions explicit names, and reports on the heap. */
 #ifndef HEAPWRIGHT_REAPER_H
 #define HEAPWRIGHT_REAPER_H
 
@@ -15,17 +15,17 @@ void* reaper_calloc(size_t count, size_t size);
 void* reaper_realloc(void* block, size_t bytes);
 void* reaper_aligned_alloc(size_t alignment, size_t bytes);
 void reaper_free(void* block);
-/* As C23's free_sized: `bytes` is what was asked for. */
+/* As C23's free_sized: `bytes` is the size that was requested. */
 void reaper_free_sized(void* block, size_t bytes);
-/* How many bytes of the block may be used; 0 for what is no block. */
+/* Returns how many bytes of the block may be used; 0 if it is not a block. */
 size_t reaper_usable_size(const void* block);
-/* Gives all memory that is nobody's back to the kernel; 1 if there was any. */
+/* Returns all free memory to the kernel; returns 1 if there was any. */
 int reaper_trim(void);
 
-/* Bytes unless said otherwise. Found by walking the heap: not for a hot loop. What
- * other threads hold back for themselves counts as live. */
+/* In bytes, except `blocks`. The function walks the heap: do not call it in a hot loop. Blocks in the caches of other
+ * threads count as live. */
 typedef struct reaper_statistics {
-  size_t live;        /* in blocks the program has: their full sizes */
+  size_t live;        /* in allocated blocks: their full sizes */
   size_t blocks;      /* how many of them have a size class (up to 32 KiB) */
   size_t large;       /* of live: in mappings of their own (above 1 MiB) */
   size_t superblocks; /* in superblocks in use */

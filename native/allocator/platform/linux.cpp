@@ -1,4 +1,4 @@
-// Linux. See platform.h for what is promised.
+// The platform functions for Linux. See platform.h for their contracts.
 #include <elf.h>
 #include <linux/futex.h>
 #include <linux/random.h>
@@ -14,7 +14,7 @@
 
 #include "platform.h"
 
-// The C library's lock of its list of open files, which the same thread may take again; weak for C libraries without it.
+// The C library's recursive lock of its list of open files; weak for C libraries without it.
 extern "C" {
 [[gnu::weak]] void _IO_list_lock() noexcept;
 [[gnu::weak]] void _IO_list_unlock() noexcept;
@@ -28,7 +28,7 @@ namespace {
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0  // then the address is a hint, and what came of it is looked at
+#define MAP_FIXED_NOREPLACE 0  // then the address is only a hint, and map_at() compares the result
 #endif
 
 class KeepErrno {
@@ -47,7 +47,7 @@ void* succeeded(void* result) { return result == MAP_FAILED ? nullptr : result; 
 }  // namespace
 
 std::size_t page_size() {
-  static constinit std::size_t size = 0;  // written twice by two threads: the same value
+  static constinit std::size_t size = 0;  // two threads may both write it: the same value
   if (size == 0) {
     size = getauxval(AT_PAGESZ);
   }
@@ -61,7 +61,7 @@ void* map(std::size_t bytes) {
 
 bool map_at(void* address, std::size_t bytes) {
 #ifdef __SANITIZE_THREAD__
-  return false;  // ThreadSanitizer knows its own places only, and would map address 0
+  return false;  // ThreadSanitizer allows only addresses that it knows, and would map address 0
 #endif
   const KeepErrno keep;
   void* const got = mmap(address, bytes, kReadWrite, kPrivate | MAP_FIXED_NOREPLACE, -1, 0);
@@ -82,7 +82,7 @@ bool commit(void* address, std::size_t bytes) {
 }
 
 bool release(void* address, std::size_t bytes) {
-  const KeepErrno keep;  // mprotect would leave them counted (vm.overcommit_memory=2)
+  const KeepErrno keep;  // mprotect would leave the pages counted (vm.overcommit_memory=2)
   return mmap(address, bytes, PROT_NONE, kPrivate | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
@@ -173,7 +173,7 @@ const char* environment_value(char** environment, const char* name) {
 void write_error(const char* text, std::size_t length) {
   const KeepErrno keep;
   while (length > 0) {
-    // write() is a cancellation point
+    // not write(), which is a cancellation point
     const long written = syscall(SYS_write, STDERR_FILENO, text, length);
     if (written <= 0) {
       return;
@@ -189,17 +189,18 @@ void abort_process() { std::abort(); }
 
 namespace {
 
-// Of this thread: locks that it holds or is about to, forks in which it keeps none. Signal handlers look at both.
+// For this thread: the number of locks that it holds or is about to take, and of forks in which it
+// keeps none. Signal handlers read both.
 [[gnu::tls_model("initial-exec")]] constinit thread_local volatile unsigned locks_held = 0;
 [[gnu::tls_model("initial-exec")]] constinit thread_local volatile unsigned unsafe_forks = 0;
 
-constinit std::uintptr_t forker = 0;     // which thread keeps the locks: the address of its `locks_held`
-constinit unsigned forks = 0;            // of that thread, one inside the other
-constinit bool keeps_file_list = false;  // that thread keeps the list of open files as well
+constinit std::uintptr_t forker = 0;     // the thread that keeps the locks: the address of its `locks_held`
+constinit unsigned forks = 0;            // nested forks of that thread
+constinit bool keeps_file_list = false;  // that thread also keeps the list of open files
 
 std::uintptr_t self() { return reinterpret_cast<std::uintptr_t>(&locks_held); }
 
-// False: another thread has been forking for too long.
+// Returns false if another thread has been forking for too long.
 bool become_forker() {
   const KeepErrno keep;
   for (int pauses = 0; pauses < Lock::kForkTimeoutS * 1000; ++pauses) {
@@ -221,7 +222,7 @@ bool Forking::underway() { return unsafe_forks != 0 || keeps_locks(); }
 
 bool Forking::begin() {
   const bool safe = locks_held == 0;
-  locks_held = locks_held + 1;  // a fork from a signal's handler keeps out of what follows
+  locks_held = locks_held + 1;  // a fork in a signal handler must not interfere here
   const bool kept = safe && (keeps_locks() || become_forker());
   if (!kept) {
     unsafe_forks = unsafe_forks + 1;
@@ -239,7 +240,7 @@ bool Forking::end(bool child) {
   if (unsafe_forks != 0) {
     unsafe_forks = unsafe_forks - 1;
     if (child && !keeps_locks()) {
-      forker = 0;  // who kept the locks is not in the child
+      forker = 0;  // the thread that kept the locks does not exist in the child
       forks = 0;
       keeps_file_list = false;
     }
@@ -277,8 +278,7 @@ void Lock::lock() {
   if (try_lock(0, kHeld)) {
     return;
   }
-  for (int tries = 0; tries < 100 && !Forking::keeps_locks();
-       ++tries) {  // what is done under the lock is short
+  for (int tries = 0; tries < 100 && !Forking::keeps_locks(); ++tries) {  // locks are held only briefly
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
@@ -290,7 +290,7 @@ void Lock::lock() {
   for (;;) {
     const std::uint32_t seen = __atomic_load_n(&word_, __ATOMIC_RELAXED);
     if (seen == 0 || ((seen & kKept) != 0 && Forking::keeps_locks())) {
-      if (try_lock(seen, kHeld | (seen == 0 ? kWaited : seen & kWaited))) {  // who else waits is not known
+      if (try_lock(seen, kHeld | (seen == 0 ? kWaited : seen & kWaited))) {  // other threads may be waiting
         return;
       }
     } else if ((seen & kWaited) != 0 || try_lock(seen, seen | kWaited)) {
@@ -308,7 +308,7 @@ void Lock::lock() {
 void Lock::unlock() {
   if (Forking::keeps_locks()) [[unlikely]] {
     __atomic_fetch_or(&word_, kKept, __ATOMIC_RELAXED);
-    __atomic_fetch_and(&word_, ~kHeld, __ATOMIC_RELEASE);  // who waits goes on waiting
+    __atomic_fetch_and(&word_, ~kHeld, __ATOMIC_RELEASE);  // waiting threads continue to wait
   } else {
     wake(__atomic_exchange_n(&word_, 0, __ATOMIC_RELEASE));
   }

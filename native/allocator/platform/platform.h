@@ -1,13 +1,14 @@
-// What the allocators need of the operating system: memory, a clock, a line on stderr. The only room with
-// system calls, conditional compilation and inline assembly.
+// The operating system as the allocators need it: memory, a clock, locks, a line on stderr.
 //
-// Nothing here allocates, throws or depends on a constructor having run: malloc is called before any has.
+// Only this folder contains system calls, conditional compilation and inline assembly. Nothing here
+// allocates, throws or needs a constructor to have run: malloc is called before any constructor. No
+// function changes errno.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-// glibc ≥ 2.32 clears it before the first other thread starts; weak for C libraries without it.
+// glibc ≥ 2.32 clears it before the second thread starts; weak for C libraries without it.
 // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): a declaration
 extern "C" __attribute__((weak)) char __libc_single_threaded;
 
@@ -16,103 +17,108 @@ namespace heapwright::alloc::platform {
 // The run-time page size: 4 KiB here, 16 or 64 KiB on some ARM machines.
 std::size_t page_size();
 
-// Readable and writable zeroed pages anywhere, or nullptr. errno is left alone, here and below.
+// Maps readable, writable, zeroed pages anywhere; nullptr if there are none.
 void* map(std::size_t bytes);
-// The same at this very address, or false: nothing that is mapped there already is replaced.
+// Maps pages at exactly this address. Returns false if that fails; an existing mapping is never
+// replaced.
 bool map_at(void* address, std::size_t bytes);
-// Address space without memory, anywhere, for commit() to fill; nullptr if there is none.
+// Reserves address space without memory, for commit() to fill; nullptr if there is none.
 void* reserve(std::size_t bytes);
 // Makes part of a reservation readable and writable.
 bool commit(void* address, std::size_t bytes);
-// False where the addresses are still taken: taking a part out of a mapping makes one more, and there may be too many. The
-// memory is given back all the same.
+// Unmaps pages. Returns false if the addresses stay mapped: unmapping the middle of a mapping makes
+// one mapping more, and the kernel limits their number. The pages are purged in any case.
 bool unmap(void* address, std::size_t bytes);
-// Another size for a mapping, which may move; nullptr and no change if there is no room.
+// Changes a mapping's size from `bytes` to `wanted`; it may move. Returns nullptr, without a
+// change, if there is no room.
 void* remap(void* address, std::size_t bytes, std::size_t wanted);
-// Gives the pages back; the addresses stay and read as zero, also where nothing can be given back: of a process that has
-// locked its memory.
+// Purges pages: the kernel takes the memory, the addresses stay and read as zero. They also read as
+// zero in a process that has locked its memory, where nothing can be purged.
 void purge(void* address, std::size_t bytes);
-// Committed pages become reserved ones again: they hold nothing, and count nowhere. False: they are as they were, or, if
-// the kernel could not finish, nobody's.
+// Decommits pages: they become reserved again, hold nothing and count nowhere. Returns false if
+// they are unchanged or, when the kernel could not finish, unmapped.
 bool release(void* address, std::size_t bytes);
-// No access to these pages from now on: a guard.
+// Makes pages inaccessible: a guard.
 void protect(void* address, std::size_t bytes);
 
 enum class HugePages : std::uint8_t { kAsSystem, kNever, kAlways };
 void advise_huge_pages(void* address, std::size_t bytes, HugePages mode);
 
-// Makes the compiler work out anew what it knows of a value.
+// Makes the compiler forget how a value was computed.
 template <class T>
 [[gnu::always_inline]] inline void hide_from_optimizer(T& value) {
   asm("" : "+r"(value));
 }
 
-// Milliseconds on a monotonic clock that need not be finer than some milliseconds.
+// Milliseconds of a monotonic clock, with a resolution of some milliseconds.
 std::uint64_t clock_ms();
 
-// Bytes that nobody can foresee, from the kernel and from nowhere else in the process: AT_RANDOM's are the stack
-// protector's and the C library's. Where the kernel gives none (before Linux 3.17, under a filter), addresses and the
-// clock have to do.
+// Fills memory with unpredictable bytes from the kernel. They are not AT_RANDOM's, which the stack
+// protector and the C library use. Where the kernel gives none (before Linux 3.17, under a seccomp
+// filter), they are derived from addresses and the clock.
 void random_bytes(void* to, std::size_t count);
 std::uint64_t random_seed();
 
-// The value of an environment variable, or nullptr; always nullptr in a setuid program. `environment` is what
-// the constructor was given: libc's own may not be set yet.
+// Returns the value of an environment variable, or nullptr; always nullptr in a setuid program.
+// `environment` is the constructor's argument, because libc's own variable may not be set yet.
 const char* environment_value(char** environment, const char* name);
 
-// Writes to stderr, without a buffer; what cannot be written is lost.
+// Writes to stderr without a buffer. Errors are ignored.
 void write_error(const char* text, std::size_t length);
 [[noreturn]] void abort_process();
 
-// One thread so far, as far as the C library knows. It cannot know of threads made by the bare system call.
+// Whether the process has had one thread so far. The C library does not know of threads made by a
+// bare system call.
 inline bool single_threaded() { return &__libc_single_threaded == nullptr || __libc_single_threaded != 0; }
 
-// The thread that forks. It keeps every lock from before the fork until after it, so that the child finds nothing half
-// done. Meanwhile others run that know nothing of that:
+// Forking: the forking thread keeps every lock from before the fork until after it, so that the
+// child finds no data half changed. Meanwhile other code runs that does not know this:
 //
-// - Its own handlers (pthread_atfork), which may allocate: the locks that it keeps it may lock again.
-// - Signal handlers, which may fork: a fork inside a fork keeps what is kept. If the handler interrupted code that holds
-//   a lock, nothing is kept: waiting for the lock would be for ever. The child may then call async-signal-safe functions only,
-//   as POSIX has it.
-// - Threads that wait for a lock while they hold one of the C library's or the program's that the fork waits for. The list
-//   of open files, the commonest, is locked before ours. For the others a kept lock is taken away after kForkTimeoutS: the
-//   child of that fork may find something half done, but nobody waits for ever.
+// - The thread's own fork handlers (pthread_atfork) may allocate: it may lock the locks that it
+//   keeps again.
+// - Signal handlers may fork. A fork inside a fork keeps the same locks. If the handler interrupted
+//   code that holds a lock, this fork keeps none, because waiting for the lock would never end. The
+//   child may then call only async-signal-safe functions, as POSIX requires.
+// - A thread may wait for a kept lock while it holds a lock of the C library or of the program that
+//   the fork waits for. The most common of these, the lock of the list of open files, is taken
+//   before ours. For the others, the waiting thread takes the kept lock away after kForkTimeoutS.
+//   The child of that fork may then find data half changed, but no thread waits for ever.
 //
-// One thread at a time: another that forks waits. In a process with one thread there is nothing to keep.
+// One thread forks at a time; others wait. A process with one thread keeps no locks.
 class Forking {
  public:
-  // False: nothing must be kept; end() is called all the same.
+  // Returns whether locks must be kept. end() is called in either case.
   static bool begin();
   // Whether this thread is between begin() and end().
   static bool underway();
-  // Whether it keeps locks.
+  // Whether this thread keeps locks.
   static bool keeps_locks();
-  // True: the outermost fork has ended. In the parent the locks are to be let go then, and leave() called: another thread
-  // that forks would take a kept lock for its own.
+  // Returns true if the outermost fork has ended. The parent must then release the locks and call
+  // leave(), in this order: a next forking thread would take a kept lock for its own.
   static bool end(bool child);
   static void leave();
 };
 
-// A lock that sleeps in the kernel when it has to wait. Constant-initialised.
+// A lock on which waiting threads sleep in the kernel. Constant-initialised.
 class Lock {
  public:
   static constexpr int kForkTimeoutS = 10;  // the longest forks, of a terabyte, take some seconds
 
   void lock();
   void unlock();
-  // The thread that forks keeps it from now on, and lets it go in the parent.
+  // The forking thread keeps the lock from now on, and calls release_kept() in the parent.
   void keep_across_fork() {
     lock();
     unlock();
   }
   void release_kept();
-  // In the child nobody else holds it.
+  // In the child of a fork: no other thread holds the lock.
   void reset();
 
  private:
   static constexpr std::uint32_t kHeld = 1;
-  static constexpr std::uint32_t kWaited = 2;  // somebody sleeps, or may
-  static constexpr std::uint32_t kKept = 4;    // by the thread that forks
+  static constexpr std::uint32_t kWaited = 2;  // a thread sleeps, or may sleep
+  static constexpr std::uint32_t kKept = 4;    // kept by the forking thread
   bool try_lock(std::uint32_t seen, std::uint32_t wanted);
   void wake(std::uint32_t seen);
 

@@ -1,5 +1,5 @@
-// What of reaper has a name: malloc and its kin, and the explicit API. Include once, after
-// heapwright::alloc::library has been defined.
+// Everything that reaper exports: malloc and its relatives, and the explicit API. Include once,
+// after heapwright::alloc::library has been defined.
 #pragma once
 
 #include "../entry/symbols.h"

@@ -1,5 +1,6 @@
-// Wrong pointers: which are noticed, by whom, and when. What costs nothing on the fast path is noticed there
-// or at the next look at a front list; what would cost something is not, and is stated here too.
+// Wrong pointers: which are noticed, by whom, and when. What costs nothing on the fast path is
+// noticed there or at the next look at a front list; what would cost something is not, and is
+// stated here too.
 #include <cstring>
 #include <vector>
 
@@ -101,8 +102,8 @@ TYPED_TEST(HeapFault, ASmallBlockTwiceWithOthersBetweenWhenItsListIsFull) {
   for (int i = 0; i < 1000; ++i) {
     others.push_back(this->take(64));
   }
-  // The same list still holds it: as many others between as the shortest list of these configurations has
-  // room for.
+  // The same list still holds it: as many others between as the shortest list of these
+  // configurations has room for.
   this->heap.trim();
   void* const block = this->take(64);
   this->give(block);
@@ -127,7 +128,8 @@ TYPED_TEST(HeapFault, ASmallBlockTwiceAtTheNextTrim) {
               reports[0] == (Reported{other, Fault::kDoubleFree}));
 }
 
-// Gone home to its superblock between the two: found when the superblock counts more free than there are.
+// Gone home to its superblock between the two: found when the superblock counts more free than
+// there are.
 TYPED_TEST(HeapFault, ASmallBlockTwiceAfterItWentHomeWhenItsSuperblockIsEmpty) {
   std::vector<void*> blocks;
   for (int i = 0; i < 40; ++i) {

@@ -178,7 +178,8 @@ TYPED_TEST(HeapTest, HoldsItsLimitAndGoesOnAfterAFree) {
   }
 }
 
-// What small blocks left free at the end of the region is given up for a large one that needs the room.
+// What small blocks left free at the end of the region is given up for a large one that needs the
+// room.
 TYPED_TEST(HeapTest, ALargeBlockMayHaveWhatTheRegionDoesNotNeed) {
   this->heap.region().settings.limit_bytes = 16 * kChunkBytes;
   std::vector<void*> blocks;
@@ -224,8 +225,8 @@ TYPED_TEST(HeapTest, CarvesPageByPage) {
       << "the end of the list before it";
 }
 
-// A second thread is about to start: another heap goes on with everything, and the first finds nothing any
-// more.
+// A second thread is about to start: another heap goes on with everything, and the first finds
+// nothing any more.
 TYPED_TEST(HeapTest, AnotherHeapTakesOver) {
   std::vector<void*> before;
   for (int i = 0; i < 300; ++i) {

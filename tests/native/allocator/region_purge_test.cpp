@@ -1,5 +1,5 @@
-// What free memory is kept, and what goes back to the kernel when: with a clock of ours, and looking at which
-// pages are in memory.
+// What free memory is kept, and what goes back to the kernel when: with a clock of ours, and
+// looking at which pages are in memory.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -170,7 +170,8 @@ TEST_F(RegionPurgeTest, RegretsArePaidByTheTimeItRuns) {
   EXPECT_LE(dirty(), kKeep);
 }
 
-// However often memory goes up and down, no more is given back in vain than the time run pays for, and one fall.
+// However often memory goes up and down, no more is given back in vain than the time run pays for,
+// and one fall.
 TEST_F(RegionPurgeTest, UpAndDownCostsNoMoreThanWasEarned) {
   const std::uint64_t began = test::now_ms;
   for (int i = 0; i < 200; ++i) {

@@ -1,4 +1,5 @@
-// The world of remote_model_test.cpp: one superblock, its word, and the mirror of what heaps do about it.
+// The world of remote_model_test.cpp: one superblock, its word, and the mirror of what heaps do
+// about it.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,18 +1,20 @@
-// Remote frees, in every order: one superblock of a few blocks, two or three heaps that allocate, leave, give back,
-// claim and bring home.
+// Remote frees, in every order: one superblock of a few blocks, two or three heaps that allocate,
+// leave, give back, claim and bring home.
 //
-// What runs is the word itself (core/remote_queue.h) with an atomic that gives way before each operation, and around it a
-// mirror, step by step, of what Heap does (heap_remote.h, and return_own_blocks, settled and release of heap_free.h): a
-// step is one operation on what another thread may look at. In every order: a superblock is in at most one heap's
-// queue and only who has it changes it; no block is twice in a list; counts agree; and at the end, without anybody
-// doing anything more, every free block is where it can be found, and a superblock with all its blocks free has been
-// released, once.
+// What runs is the word itself (core/remote_queue.h) with an atomic that gives way before each
+// operation, and around it a mirror, step by step, of what Heap does (heap_remote.h, and
+// return_own_blocks, settled and release of heap_free.h): a step is one operation on what another
+// thread may look at. In every order: a superblock is in at most one heap's queue and only who has
+// it changes it; no block is twice in a list; counts agree; and at the end, without anybody doing
+// anything more, every free block is where it can be found, and a superblock with all its blocks
+// free has been released, once.
 //
 // That the checker finds what it looks for is shown by breaking the mirror in one place at a time.
 //
-// Not covered: orders that are not sequentially consistent (ThreadSanitizer looks at the annotations, in threads/), a
-// superblock that is released and begun anew while a pusher still looks at it, more than one superblock (the heaps'
-// locks cannot form a circle: nobody holds two), and the front lists, which no other thread sees.
+// Not covered: orders that are not sequentially consistent (ThreadSanitizer looks at the
+// annotations, in threads/), a superblock that is released and begun anew while a pusher still
+// looks at it, more than one superblock (the heaps' locks cannot form a circle: nobody holds two),
+// and the front lists, which no other thread sees.
 #include "remote_model.h"
 
 #include <gtest/gtest.h>

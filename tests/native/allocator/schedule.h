@@ -1,6 +1,7 @@
-// All orders in which a few threads can take their steps: each thread is a function on a stack of its own that
-// gives way before each step; a run follows one order to the end, the next takes another turning. States that
-// have been seen (what is in memory, and what each thread has read so far) are not explored again.
+// All orders in which a few threads can take their steps: each thread is a function on a stack of
+// its own that gives way before each step; a run follows one order to the end, the next takes
+// another turning. States that have been seen (what is in memory, and what each thread has read so
+// far) are not explored again.
 #pragma once
 
 #include <ucontext.h>
@@ -19,8 +20,8 @@ namespace heapwright::alloc::test {
 
 class Scheduler {
  public:
-  // What is wrong, or "": of every order, until one is wrong. `begin` makes the world anew, `threads` act in it,
-  // `digest` says what is in memory, `verdict` what is wrong at the end.
+  // What is wrong, or "": of every order, until one is wrong. `begin` makes the world anew,
+  // `threads` act in it, `digest` says what is in memory, `verdict` what is wrong at the end.
   std::string explore(const std::function<void()>& begin, const std::vector<std::function<void()>>& threads,
                       const std::function<std::uint64_t()>& digest,
                       const std::function<std::string()>& verdict) {

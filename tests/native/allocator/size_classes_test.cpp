@@ -24,8 +24,8 @@ TYPED_TEST(SizeClassesTest, EverySizeGetsTheSmallestClassThatHoldsIt) {
   }
 }
 
-// What is stated at the head of size_classes.h: a block is at most 1/(P+1) of its own size larger than the
-// size asked for plus one byte; below 16·P bytes, at most 15 bytes.
+// What is stated at the head of size_classes.h: a block is at most 1/(P+1) of its own size larger
+// than the size asked for plus one byte; below 16·P bytes, at most 15 bytes.
 TYPED_TEST(SizeClassesTest, TheWorstWasteIsAsStated) {
   const std::size_t per_doubling = (TypeParam::kCount - 1) / (TypeParam::kDoublings + 1);
   double worst = 0;
@@ -78,7 +78,8 @@ TYPED_TEST(SizeClassesTest, NothingInAClassIsAlignedToMoreThanTheLargest) {
   EXPECT_EQ(TypeParam::aligned(16, kLargestClassBytes * 2), 0U);
 }
 
-// A multiplication stands for the division by a class's size: which granules begin a block. Proven for all.
+// A multiplication stands for the division by a class's size: which granules begin a block. Proven
+// for all.
 TYPED_TEST(SizeClassesTest, TheReciprocalDividesEveryOffsetExactly) {
   for (std::size_t number = 1; number < TypeParam::kCount; ++number) {
     const std::uint64_t granules = TypeParam::bytes(number) / TypeParam::kGranule;

@@ -1,5 +1,5 @@
-// What the tests of the allocators' core share: configurations, a clock to set, resident pages, wrong
-// pointers that were reported.
+// What the tests of the allocators' core share: configurations, a clock to set, resident pages,
+// wrong pointers that were reported.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ using Configurations = testing::Types<Coarse, Usual, Fine, TinyCaches, SmallCach
 inline std::uint64_t now_ms = 0;
 inline std::uint64_t test_clock() { return now_ms; }
 
-// How many bytes of a stretch of address space are in memory; nothing if it is not mapped throughout.
+// How many bytes of a stretch of address space are in memory; nothing if it is not mapped
+// throughout.
 inline std::optional<std::size_t> resident(const void* address, std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> pages((bytes + page - 1) / page);

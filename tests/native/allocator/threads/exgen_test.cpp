@@ -1,6 +1,6 @@
-// exgen when threads come: each test is a process of its own. The library is linked with its names hidden but
-// for those of exgen.h, so that a sanitizer keeps the malloc it needs; its pthread_create and thrd_create are
-// here under names of their own.
+// exgen when threads come: each test is a process of its own. The library is linked with its names
+// hidden but for those of exgen.h, so that a sanitizer keeps the malloc it needs; its
+// pthread_create and thrd_create are here under names of their own.
 #include "include/exgen.h"
 
 #include <gtest/gtest.h>
@@ -148,8 +148,8 @@ TEST(ExgenThreads, AnnouncedByItsPthreadCreate) {
   EXPECT_EQ(s.blocks, 0U);
 }
 
-// Threads that the library did not see come are noticed by the next slow path: until then there is no
-// promise.
+// Threads that the library did not see come are noticed by the next slow path: until then there is
+// no promise.
 TEST(ExgenThreads, NoticedByTheFlagOfTheCLibraryInTheNextSlowPath) {
   static std::atomic<int> waiting;
   static std::atomic<bool> go;

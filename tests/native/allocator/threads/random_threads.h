@@ -1,11 +1,13 @@
-// Random operations of real threads on an allocator that is linked with hidden names, for the sanitizers: what a seed says a
-// thread does is the same every time, in which order threads do it is not. Blocks go from hand to hand, in ones and in heaps;
-// threads end and others come; the process forks in the middle of it; memory is asked for that there is not.
+// Random operations of real threads on an allocator that is linked with hidden names, for the
+// sanitizers: what a seed says a thread does is the same every time, in which order threads do it
+// is not. Blocks go from hand to hand, in ones and in heaps; threads end and others come; the
+// process forks in the middle of it; memory is asked for that there is not.
 //
-// Every block holds a byte of its own at both ends, looked at when it changes hands, moves or goes. No lock and no table is
-// over all threads: either would order them, and ThreadSanitizer would not see what the allocator leaves unordered. What two
-// threads have at once is therefore noticed by what it holds. (tests/programs/allocator_fuzz.cpp knows every block's place, and
-// runs under any malloc, but under no sanitizer; tests/torture/fuzz/heaps.h has one thread, driven by coverage.)
+// Every block holds a byte of its own at both ends, looked at when it changes hands, moves or goes.
+// No lock and no table is over all threads: either would order them, and ThreadSanitizer would not
+// see what the allocator leaves unordered. What two threads have at once is therefore noticed by
+// what it holds. (tests/programs/allocator_fuzz.cpp knows every block's place, and runs under any
+// malloc, but under no sanitizer; tests/torture/fuzz/heaps.h has one thread, driven by coverage.)
 //
 //   HEAPWRIGHT_FUZZ_SECONDS   so long, with seeds of the clock's, in place of one play
 #pragma once
@@ -222,8 +224,8 @@ class Play {
       own.insert(own.end(), theirs->begin(), theirs->end());
     }
   }
-  // The child has this thread alone, and what it had. What the others were doing is left as it was; so is the malloc of the
-  // sanitizer, which another may have been in: no vector grows here.
+  // The child has this thread alone, and what it had. What the others were doing is left as it was;
+  // so is the malloc of the sanitizer, which another may have been in: no vector grows here.
   void fork_now(unsigned seed, unsigned child_seed, const Heap& own) {
     const pid_t child = fork();
     if (child == 0) {
