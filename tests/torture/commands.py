@@ -110,4 +110,4 @@ def check_whole(path: Path, heapwright: Heapwright) -> None:
             with contextlib.closing(sqlite3.connect(path)) as db:
                 assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         case _:
-            raise AssertionError(f"what is {path}?")
+            raise AssertionError(f"unknown kind of file: {path}")
