@@ -106,6 +106,15 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == {str(p.relative_to(ROOT / "docs")) for p in PAGES if "docs" in p.relative_to(ROOT).parts}
 
 
+@pytest.mark.parametrize("root", ["native", "native/allocator", "src/heapwright"])
+def test_the_architecture_names_every_folder(root: str) -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    listed = subprocess.run(["git", "ls-tree", "-d", "--name-only", f"HEAD:{root}"], cwd=ROOT, capture_output=True)
+    folders = listed.stdout.decode().split()
+    assert folders
+    assert [name for name in folders if f"{name}/" not in text] == []
+
+
 def test_the_manual_and_completion_know_every_verb(tmp_path: Path) -> None:
     from heapwright.cli.completion import verbs_of
 
