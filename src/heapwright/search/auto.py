@@ -1,4 +1,4 @@
-"""Which method suits a study, by its budget, its parameters and its objectives; docs/search.md has measurements."""
+"""Chooses a search method by budget, parameters and objectives; docs/search.md has the measurements."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import math
 
 from heapwright.search.protocol import METHODS, Setup, Strategy
 
-_FEW, _MANY = 150, 600  # evaluations
+_GP_UP_TO, _CMAES_FROM = 150, 600  # evaluations
 _GRID_SHARE = 1.0  # of the budget that a whole grid may take
 
 
 def choose(setup: Setup) -> tuple[str, str]:
-    """The method's name, and why, as half a sentence."""
+    """Return the name of the method and the reason, as a phrase."""
     space, budget = setup.space, setup.budget
     count = len(space.params)
-    what = f"{budget} evaluations" if budget else "no limit of evaluations"
-    whole = math.prod(len(p.levels) for p in space.params)
-    if budget and count <= 2 and whole <= _GRID_SHARE * budget:
-        return "grid", f"all {whole} combinations of {count} {'setting' if count == 1 else 'settings'} fit in {what}"
-    if budget and budget <= _FEW:
-        return "gp", f"{what} are few for {count} settings: a model makes the most of each"
-    if setup.objectives == 1 and budget >= _MANY:
-        return "cmaes", f"{what} for one objective are enough for an evolution strategy"
-    several = f"{setup.objectives} objectives" if setup.objectives > 1 else "one objective"
-    return "nsga2", f"{what}, {count} settings, {several}"
+    evaluations = f"{budget} evaluations" if budget else "no limit of evaluations"
+    grid_size = math.prod(len(p.levels) for p in space.params)
+    if budget and count <= 2 and grid_size <= _GRID_SHARE * budget:
+        return (
+            "grid",
+            f"all {grid_size} combinations of {count} {'setting' if count == 1 else 'settings'} fit in {evaluations}",
+        )
+    if budget and budget <= _GP_UP_TO:
+        return "gp", f"{evaluations} are few for {count} settings: a surrogate model makes the most of each"
+    if setup.objectives == 1 and budget >= _CMAES_FROM:
+        return "cmaes", f"{evaluations} for one objective are enough for an evolution strategy"
+    objectives = f"{setup.objectives} objectives" if setup.objectives > 1 else "one objective"
+    return "nsga2", f"{evaluations}, {count} settings, {objectives}"
 
 
 def auto(setup: Setup) -> Strategy:
-    """The chosen method."""
+    """Return a new strategy of the chosen method."""
     return METHODS[choose(setup)[0]].make(setup)

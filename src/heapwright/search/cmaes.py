@@ -1,8 +1,9 @@
-"""CMA-ES (Hansen) by the `cma` library: one evolution for each direction (`scalar`), in turns.
+"""Searches with CMA-ES (Hansen) from the `cma` library, with one evolution for each scalarisation.
 
-Each dimension is a coordinate in [0, 1], read as Sobol points are: its lower half is 'unset', then specials, then
-the levels in order. A population that stagnates is begun anew, twice as large, elsewhere (IPOP). CMA-ES looks at
-ranks alone, so what is infeasible is told as worse than everything and no cost is made up.
+The evolutions take turns, a generation each. Each dimension is a coordinate in [0, 1], decoded as Sobol points are:
+the lower half is 'unset', then come special values, then the levels in order. A stagnating evolution restarts
+elsewhere with twice the population (IPOP). CMA-ES uses only ranks, so an infeasible point ranks last and needs no
+invented cost.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from heapwright.search.protocol import Observation, Setup
 from heapwright.search.scalar import Weights, directions, scalar
 from heapwright.search.sobol import SPECIAL_SHARE, UNSET_SHARE, level
 
-_SIGMA = 0.3
-_MOST_GROWTH = 8  # of a population, over restarts
-_WORST = 1e6  # ranks behind every log ratio
+_SIGMA = 0.3  # initial step size
+_MAX_GROWTH = 8  # largest factor of the population over restarts
+_WORST = 1e6  # cost of an infeasible point: above every log ratio
 
 
 def coordinate(value: int, axis: Axis) -> float:
-    """The middle of what `sobol.level` reads as this value."""
+    """Return the centre of the interval that `sobol.level` decodes as this value."""
     if value == 0:
         return UNSET_SHARE / 2
     ordinary = axis.levels - axis.specials
     share = SPECIAL_SHARE if axis.specials and ordinary else float(not ordinary)
     if value <= axis.specials:
-        rest = share * (value - 0.5) / axis.specials
+        position = share * (value - 0.5) / axis.specials
     else:
-        rest = share + (1 - share) * (value - axis.specials - 0.5) / ordinary
-    return UNSET_SHARE + (1 - UNSET_SHARE) * rest
+        position = share + (1 - share) * (value - axis.specials - 0.5) / ordinary
+    return UNSET_SHARE + (1 - UNSET_SHARE) * position
 
 
 class CmaEs:
-    """Independent evolutions, one for each direction, asked in turns a generation at a time."""
+    """CMA-ES with one independent evolution for each scalarisation, which take turns."""
 
     def __init__(self, setup: Setup) -> None:
         self._space = setup.space
@@ -52,22 +53,23 @@ class CmaEs:
         self._asked: list[NDArray[np.float64]] = []
 
     def _start(self, weights: Weights, known: Sequence[Observation]) -> NDArray[np.float64]:
-        """The border between unset and set; or the best of what is known, where something is."""
-        best = min(known, key=lambda t: scalar(t.costs, weights), default=None)
+        """Return the initial mean: the best known point, or else the border between unset and set."""
+        best = min(known, key=lambda o: scalar(o.costs, weights), default=None)
         if best is None or best.costs is None:
             return np.full(len(self._axes), UNSET_SHARE)
         return np.array([coordinate(v, a) for v, a in zip(best.point, self._axes, strict=True)])
 
     def _begin(self, number: int, mean: NDArray[np.float64]) -> Any:
+        """Start evolution `number` at `mean`, an (n_dimensions,) array in [0, 1]."""
         import cma
 
-        dimensions = max(2, len(self._axes))  # it does not work in one
+        dimensions = max(2, len(self._axes))  # CMA-ES needs two dimensions
         population = (4 + math.floor(3 * math.log(dimensions))) * self._growth[number]
         options = {
             "bounds": [0, 1],
             "popsize": population,
-            "randn": lambda *shape: self._rng.standard_normal(shape),  # and never numpy's global generator
-            "seed": math.nan,  # leaves that one alone
+            "randn": lambda *shape: self._rng.standard_normal(shape),  # instead of numpy's global generator
+            "seed": math.nan,  # does not seed the global generator
             "verbose": -9,
             "tolflatfitness": 3,
         }
@@ -75,10 +77,10 @@ class CmaEs:
         return cma.CMAEvolutionStrategy(start, _SIGMA, options)
 
     def ask(self) -> list[Point]:
-        """A generation of the next evolution."""
+        """Return one generation of the next evolution."""
         number = self._turn % len(self._weights)
         if self._evolutions[number].stop():
-            self._growth[number] = min(2 * self._growth[number], _MOST_GROWTH)
+            self._growth[number] = min(2 * self._growth[number], _MAX_GROWTH)
             self._evolutions[number] = self._begin(number, self._rng.random(len(self._axes)))
         self._asked = self._evolutions[number].ask()
         return [self._decode(x) for x in self._asked]
@@ -89,10 +91,10 @@ class CmaEs:
             [level(min(float(u), below_one), a.levels, a.specials) for u, a in zip(x, self._axes, strict=False)]
         )
 
-    def tell(self, told: Sequence[Observation]) -> None:
-        """The generation's ranks."""
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Update the evolution with the ranks of its generation."""
         number = self._turn % len(self._weights)
         self._turn += 1
-        if len(told) == len(self._asked):
-            costs = [min(scalar(t.costs, self._weights[number]), _WORST) for t in told]
+        if len(observations) == len(self._asked):
+            costs = [min(scalar(o.costs, self._weights[number]), _WORST) for o in observations]
             self._evolutions[number].tell(self._asked, costs)

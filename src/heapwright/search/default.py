@@ -1,4 +1,4 @@
-"""No search at all: a study that measures the default and ends. What every other method is held against."""
+"""Searches nothing, so that the study measures only the default; the control for all other methods."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from heapwright.search.protocol import Observation, Setup
 
 
 class Default:
-    """Asks for nothing."""
+    """Proposes no points."""
 
     def __init__(self, setup: Setup) -> None:
-        """There is nothing to prepare."""
+        """Do nothing."""
 
     def ask(self) -> list[Point]:
-        """Nothing."""
+        """Return no points."""
         return []
 
-    def tell(self, told: Sequence[Observation]) -> None:
-        """Nothing to learn."""
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""A full grid over every level, thinned evenly until it fits the budget. Meant for one or two parameters."""
+"""Searches a full grid over all levels, thinned evenly to fit the budget; meant for one or two parameters."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from heapwright.allocators.space import Point
 from heapwright.search.protocol import Observation, Setup
 
-_MOST = 10_000  # points where only time is limited: every level of every glibc setting would be 10^12
+_MAX_POINTS = 10_000  # if only time is limited; all levels of all glibc settings would be 10^12 points
 
 
 def thin(levels: int, keep: int) -> list[int]:
-    """`keep` of the levels 1 … levels, evenly spread, ends included."""
+    """Return `keep` evenly spaced levels of 1 … levels, including both ends."""
     if keep >= levels:
         return list(range(1, levels + 1))
     if keep == 1:
@@ -22,23 +22,26 @@ def thin(levels: int, keep: int) -> list[int]:
 
 
 class Grid:
-    """Every combination of the levels of every parameter (gates open), coarsened alike in all dimensions."""
+    """All combinations of levels, with open gates.
+
+    If they exceed the budget, every dimension keeps at most the same number of levels.
+    """
 
     def __init__(self, setup: Setup) -> None:
         space = setup.space
         sizes = [len(p.levels) for p in space.params]
         keep = max(sizes, default=0)
-        most = setup.budget or _MOST
-        while keep > 1 and math.prod(min(keep, n) for n in sizes) > most:
+        limit = setup.budget or _MAX_POINTS
+        while keep > 1 and math.prod(min(keep, n) for n in sizes) > limit:
             keep -= 1
         axes = [thin(n, min(keep, n)) for n in sizes]
         gates = [(1,)] * len(space.gates)
         self._points = [space.normalise(p) for p in itertools.product(*gates, *axes)] if sizes else []
 
     def ask(self) -> list[Point]:
-        """The whole grid, once."""
+        """Return the whole grid, once."""
         points, self._points = self._points, []
         return points
 
-    def tell(self, told: Sequence[Observation]) -> None:
-        """Nothing to learn."""
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Do nothing: a grid does not learn."""

@@ -1,12 +1,14 @@
-"""Local search: change one setting of the best, keep what is better. Magpie's idea (Blot and Petke 2022), mended.
+"""Searches locally: changes one setting of the incumbent and keeps improvements, as Magpie does (Blot and Petke 2022).
 
-What the papers' runs with Magpie lacked, and what stands for it here:
+The weaknesses of the papers' runs with Magpie, and what this module does instead:
+
 - linear steps over ranges 2^25 wide        steps in the exponent (`moves`)
 - any noisy win accepted                    a win must exceed the noise of a comparison; within it, fewer settings win
-- stuck in the first hollow                 after enough tries in vain: kicked away from the best, or begun elsewhere
-- one objective                             one climber for each direction (`scalar`), all learning from every run
+- stuck in the first local optimum          after enough failed tries: kicked away from the best, or restarted elsewhere
+- one objective                             one climber for each scalarisation; all learn from every run
 
-`Magpie` is the papers' own: one climber from the default, first improvement, values by `g[0,33554432,1/131072]`.
+`Magpie` is the method of the papers: one climber from the default, first improvement, values drawn from
+`g[0,33554432,1/131072]`.
 """
 
 from __future__ import annotations
@@ -23,19 +25,22 @@ from heapwright.search.moves import axes_of, change_at, mutate, scattered, unsee
 from heapwright.search.protocol import BATCH, Observation, Setup
 from heapwright.search.scalar import Weights, directions, scalar, scalar_noise
 
-_KICK = 3  # settings changed at once when a climber is stuck
-_TRIES = 60  # changes drawn for one neighbour that is not known yet
+_KICK = 3  # settings changed at once to leave a local optimum
+_TRIES = 60  # mutations drawn to find one unevaluated neighbour
 
 
 @dataclass
 class _Climber:
-    """One search in one direction.
+    """A local search for one scalarisation.
 
     Attributes:
-        here, cost: where it stands; the default, at cost 0, in the beginning.
-        best, best_cost: the best it ever stood on.
-        vain: neighbours tried since it last moved.
-        leap: where it begins anew, once that is measured.
+        weights: (n_objectives,) weights.
+        margin: noise of a comparison of two costs; an improvement must exceed it.
+        here, cost: the incumbent and its scalar cost; at first the default with cost 0.
+        best, best_cost: the best incumbent so far.
+        failures: neighbours evaluated since the incumbent last changed.
+        stuck: how often the climber left a local optimum since `best` last changed.
+        restart: the next incumbent, which is being measured.
     """
 
     weights: Weights
@@ -44,13 +49,13 @@ class _Climber:
     cost: float
     best: Point
     best_cost: float
-    vain: int = 0
+    failures: int = 0
     stuck: int = 0
-    leap: Point | None = None
+    restart: Point | None = None
 
 
 class Local:
-    """One climber for each direction, in turns."""
+    """Local search with one climber for each scalarisation, which take turns."""
 
     def __init__(self, setup: Setup) -> None:
         self._space = setup.space
@@ -58,7 +63,7 @@ class Local:
         self._rng = np.random.default_rng([setup.seed, 2])
         default = setup.space.default
         self._seen: dict[Point, tuple[float, ...] | None] = {default: (0.0,) * setup.objectives}
-        # A comparison is of two runs' costs: its noise is √2 times that of one.
+        # A comparison subtracts two noisy costs, so its noise is √2 times that of one.
         self._climbers = [
             _Climber(w, math.sqrt(2) * scalar_noise(setup.noise, w), default, 0.0, default, 0.0)
             for w in directions(setup.objectives)
@@ -68,14 +73,14 @@ class Local:
         self._learn(setup.known)
 
     def ask(self) -> list[Point]:
-        """Neighbours of where the next climber stands, none of them known; empty when everything is."""
+        """Return unevaluated neighbours of the next climber's incumbent; empty if all points are evaluated."""
         climber = self._climbers[self._turn % len(self._climbers)]
         asked: dict[Point, None] = {}
-        if climber.vain >= self._patience and climber.leap is None:
-            climber.leap = self._elsewhere(climber)
-        if climber.leap is not None and climber.leap not in self._seen:
-            asked[climber.leap] = None
-        start = climber.leap or climber.here
+        if climber.failures >= self._patience and climber.restart is None:
+            climber.restart = self._elsewhere(climber)
+        if climber.restart is not None and climber.restart not in self._seen:
+            asked[climber.restart] = None
+        start = climber.restart or climber.here
         for _ in range(BATCH * _TRIES):
             if len(asked) >= BATCH:
                 break
@@ -87,32 +92,40 @@ class Local:
             asked |= dict.fromkeys(unseen(self._space, self._axes, seen, BATCH - len(asked), self._rng))
         return list(asked)
 
-    def tell(self, told: Sequence[Observation]) -> None:
-        """Every climber moves to the best of what was told, if it is better; the one whose turn it was may leap."""
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Move every climber to better points; the climber whose turn it was may restart."""
         climber = self._climbers[self._turn % len(self._climbers)]
         self._turn += 1
-        self._learn(told)
-        climber.vain += len(told)
-        if climber.leap is not None:
-            climber.here, climber.cost = climber.leap, scalar(self._seen.get(climber.leap), climber.weights)
-            climber.vain, climber.leap = 0, None
-            self._move(climber, told)
+        self._learn(observations)
+        climber.failures += len(observations)
+        if climber.restart is not None:
+            climber.here, climber.cost = climber.restart, scalar(self._seen.get(climber.restart), climber.weights)
+            climber.failures, climber.restart = 0, None
+            self._move(climber, observations)
 
-    def _learn(self, told: Sequence[Observation]) -> None:
-        self._seen |= {t.point: t.costs for t in told}
+    def _learn(self, observations: Sequence[Observation]) -> None:
+        self._seen |= {o.point: o.costs for o in observations}
         for climber in self._climbers:
-            self._move(climber, told)
+            self._move(climber, observations)
 
-    def _move(self, climber: _Climber, told: Sequence[Observation]) -> None:
-        for t in told:
-            cost = scalar(t.costs, climber.weights)
-            if self._wins(t.point, cost, climber.here, climber.cost, climber.margin):
-                climber.here, climber.cost, climber.vain = t.point, cost, 0
-            if self._wins(t.point, cost, climber.best, climber.best_cost, climber.margin):
-                climber.best, climber.best_cost, climber.stuck = t.point, cost, 0
+    def _move(self, climber: _Climber, observations: Sequence[Observation]) -> None:
+        for observation in observations:
+            point, cost = observation.point, scalar(observation.costs, climber.weights)
+            if self._wins(point, cost, climber.here, climber.cost, climber.margin):
+                climber.here, climber.cost, climber.failures = point, cost, 0
+            if self._wins(point, cost, climber.best, climber.best_cost, climber.margin):
+                climber.best, climber.best_cost, climber.stuck = point, cost, 0
 
     def _wins(self, point: Point, cost: float, here: Point, best: float, margin: float) -> bool:
-        """Better by more than the noise; or within it, with fewer settings. Infeasible is never better."""
+        """Return whether a point beats an incumbent: by more than the noise, or within it with fewer settings.
+
+        An infeasible point never wins.
+
+        Args:
+            point, cost: the candidate and its scalar cost.
+            here, best: the incumbent and its scalar cost.
+            margin: noise of the comparison; 0 if unknown.
+        """
         if cost == math.inf:
             return False
         if cost < best - margin:
@@ -120,7 +133,7 @@ class Local:
         return bool(margin) and cost <= best and sum(map(bool, point)) < sum(map(bool, here))
 
     def _elsewhere(self, climber: _Climber) -> Point:
-        """The best with a few settings changed; every third time in vain, any point."""
+        """Return the best point with a few settings changed; at every third failure a random point."""
         climber.stuck += 1
         if climber.stuck % 3 == 0:
             return scattered(self._space, self._axes, self._rng)
@@ -130,14 +143,14 @@ class Local:
         return point
 
 
-_MEAN, _MOST = 131072.0, 33554432.0  # g[0,33554432,1/131072]: an exponential of this mean, cut off there
+_MEAN, _MAX = 131072.0, 33554432.0  # g[0,33554432,1/131072]: exponential with this mean, truncated at this maximum
 
 
 class Magpie:
-    """The papers' runs: from the default, one edit at a time, the first that measures better is kept.
+    """Magpie as the papers ran it: one edit at a time from the default, keeping the first that measures better.
 
-    An edit puts a setting back to unset or gives it a new value, which for a number is drawn from a truncated
-    exponential and taken to the nearest level. For several objectives their sum (Magpie itself has but one).
+    An edit unsets a setting or gives it a new value. A number is drawn from a truncated exponential distribution and
+    rounded to the nearest level. Several objectives are summed (Magpie itself has only one).
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -150,7 +163,7 @@ class Magpie:
         self.tell(setup.known)
 
     def ask(self) -> list[Point]:
-        """One edit of the best that was not tried yet."""
+        """Return one unevaluated edit of the incumbent."""
         gates = len(self._space.gates)
         for _ in range(_TRIES):
             at = gates + int(self._rng.integers(len(self._space.params)))
@@ -163,20 +176,20 @@ class Magpie:
         return unseen(self._space, self._axes, self._seen, 1, self._rng)
 
     def _value(self, param: Param) -> int:
-        """A level as Magpie would draw it."""
+        """Draw a level as Magpie does."""
         if param.spec.type != "int" or len(param.levels) == param.specials:
             return 1 + int(self._rng.integers(len(param.levels)))
-        while (drawn := float(self._rng.exponential(_MEAN))) > _MOST:
+        while (drawn := float(self._rng.exponential(_MEAN))) > _MAX:
             pass
         at = bisect_left(param.levels, drawn, lo=param.specials, hi=len(param.levels) - 1, key=float)
         below = max(param.specials, at - 1)
         nearer = below if drawn - float(param.levels[below]) < float(param.levels[at]) - drawn else at
         return 1 + nearer
 
-    def tell(self, told: Sequence[Observation]) -> None:
-        """Anything that measured better is the best now."""
-        for t in told:
-            self._seen.add(t.point)
-            cost = scalar(t.costs, self._weights)
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Make the best observation the incumbent if it measured better."""
+        for observation in observations:
+            self._seen.add(observation.point)
+            cost = scalar(observation.costs, self._weights)
             if cost < self._cost:
-                self._best, self._cost = t.point, cost
+                self._best, self._cost = observation.point, cost

@@ -1,9 +1,9 @@
-"""What the methods know of a dimension, and how one setting is changed.
+"""Describes the dimensions of a search space and changes points: mutation and random sampling.
 
     level   0       1 … specials       specials+1 … levels
-            unset   0, never, …        ascending by a constant factor (where `ordered`), or mere alternatives
+            unset   0, never, …        ascending by a constant factor (if `ordered`), else unordered alternatives
 
-A geometric step along a setting is a step of whole levels, because levels are exponents.
+Levels are exponents, so a step of whole levels is a geometric step of the value.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import numpy as np
 from heapwright.allocators.space import Point, Space
 from heapwright.search.sobol import level
 
-_TO_UNSET = 0.25
-_TRIES = 400
-_CHANGES = 100  # of one point: with several allocators, most settings are another one's and change nothing
+_TO_UNSET = 0.25  # probability that a change unsets a setting
+_TRIES = 400  # random points drawn by `unseen`
+# Changes tried on one point: with several allocators, most settings belong to another one and have no effect.
+_CHANGES = 100
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,9 @@ class Axis:
     """One dimension of a space.
 
     Attributes:
-        levels: how many, unset not counted.
-        specials: how many of them come first and stand apart.
-        ordered: whether the others ascend.
+        levels: number of levels, without unset.
+        specials: number of special values among them, which come first.
+        ordered: whether the other levels ascend.
     """
 
     levels: int
@@ -36,24 +37,30 @@ class Axis:
 
 
 def axes_of(space: Space) -> tuple[Axis, ...]:
-    """The dimensions of a space: gates, then parameters."""
+    """Return the dimensions of a space: gates, then parameters."""
     gates = [Axis(1)] * len(space.gates)
     return (*gates, *(Axis(len(p.levels), p.specials, p.spec.type == "int") for p in space.params))
 
 
 def changed(axis: Axis, value: int, rng: np.random.Generator) -> int:
-    """Another value of one dimension: unset, a special, or a geometric step up or down."""
+    """Draw another value of a dimension: unset, a special value, or a geometric step up or down.
+
+    Args:
+        axis: the dimension.
+        value: its present level; 0 is unset.
+        rng: the random generator.
+    """
     if value == 0:
         return level(0.5 + rng.random() / 2, axis.levels, axis.specials)
     if axis.levels == 1 or rng.random() < _TO_UNSET:
         return 0
     if axis.ordered and value > axis.specials:
         step = 1 << int(min(rng.geometric(0.5) - 1, 10))
-        aim = value + (step if rng.random() < 0.5 else -step)
-        if aim > axis.specials or not axis.specials:
-            aim = min(axis.levels, max(axis.specials + 1, aim))
-            if aim != value:
-                return aim
+        target = value + (step if rng.random() < 0.5 else -step)
+        if target > axis.specials or not axis.specials:
+            target = min(axis.levels, max(axis.specials + 1, target))
+            if target != value:
+                return target
             return value - 1 if value == axis.levels else value + 1
         return 1 + int(rng.integers(axis.specials))
     other = 1 + int(rng.integers(axis.levels - 1))
@@ -61,36 +68,64 @@ def changed(axis: Axis, value: int, rng: np.random.Generator) -> int:
 
 
 def change_at(space: Space, point: Point, at: int, value: int) -> Point:
-    """The point with one value replaced; gates that would swallow a set value are opened."""
+    """Return the point with one coordinate replaced; opens the gates if they would disable the new value.
+
+    Args:
+        space: the search space.
+        point: the point to change; it stays as it is.
+        at: index of the coordinate.
+        value: its new level; 0 is unset.
+    """
     values = list(point)
     values[at] = value
-    found = space.normalise(values)
-    if value and not found[at]:
+    changed_point = space.normalise(values)
+    if value and not changed_point[at]:
         values[: len(space.gates)] = [1] * len(space.gates)
-        found = space.normalise(values)
-    return found
+        changed_point = space.normalise(values)
+    return changed_point
 
 
 def mutate(space: Space, axes: tuple[Axis, ...], point: Point, rng: np.random.Generator) -> Point:
-    """The point with one setting changed; the same point where no change was found that has an effect."""
+    """Return the point with one random setting changed; the same point if no change with an effect was found.
+
+    Args:
+        space: the search space.
+        axes: its dimensions (`axes_of`).
+        point: the point to mutate.
+        rng: the random generator.
+    """
     movable = [i for i, axis in enumerate(axes) if axis.levels and i >= len(space.gates)]
     for _ in range(_CHANGES):
         at = movable[int(rng.integers(len(movable)))]
-        found = change_at(space, point, at, changed(axes[at], point[at], rng))
-        if found != point:
-            return found
+        neighbour = change_at(space, point, at, changed(axes[at], point[at], rng))
+        if neighbour != point:
+            return neighbour
     return point
 
 
 def scattered(space: Space, axes: tuple[Axis, ...], rng: np.random.Generator) -> Point:
-    """A point at random, as Sobol points are spread: each setting unset half of the time, gates open."""
+    """Draw a random point with the distribution of Sobol points: gates open, each setting unset half of the time.
+
+    Args:
+        space: the search space.
+        axes: its dimensions (`axes_of`).
+        rng: the random generator.
+    """
     gates = len(space.gates)
     return space.normalise([1 if i < gates else level(float(rng.random()), a.levels, a.specials)
                             for i, a in enumerate(axes)])  # fmt: skip
 
 
 def unseen(space: Space, axes: tuple[Axis, ...], seen: set[Point], count: int, rng: np.random.Generator) -> list[Point]:
-    """Up to `count` points at random that are not in `seen`; none once chance finds no more."""
+    """Draw up to `count` distinct random points that are not in `seen`; fewer if 400 draws find no more.
+
+    Args:
+        space: the search space.
+        axes: its dimensions (`axes_of`).
+        seen: points to avoid.
+        count: how many points to draw.
+        rng: the random generator.
+    """
     found: dict[Point, None] = {}
     for _ in range(_TRIES):
         if len(found) >= count:

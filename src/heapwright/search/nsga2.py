@@ -1,8 +1,8 @@
-"""NSGA-II (Deb et al. 2002) by pymoo, on levels: population 24 as in GreenMalloc, seeded by Sobol points.
+"""Searches with NSGA-II (Deb et al. 2002) from pymoo, with a population of 24 as in GreenMalloc.
 
-Every setting is two genes, whether it is set and to which level, so that crossover can switch a setting off
-and a later generation on again without losing its level. Infeasible points are told as a violated constraint,
-never as an imputed cost.
+The first generation is Sobol points. A setting has two genes, one for whether it is set and one for its level, so
+that a setting which crossover unsets keeps its level for a later generation. Infeasible points violate a constraint;
+they get no invented cost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heapwright.search.protocol import Observation, Setup
 from heapwright.search.sobol import points_from_cube, sobol_cube
 
 POPULATION = 24
-# What an infeasible point is told as cost: pymoo ranks it by its violated constraint and wants a finite number.
+# Cost of an infeasible point: pymoo ranks it by its violated constraint but needs a finite number.
 _NO_COST = 1e6
 
 
@@ -58,7 +58,7 @@ class Nsga2:
         self._asked: Any = None
 
     def _encode(self, point: Point, rng: np.random.Generator) -> dict[str, Any]:
-        """A point as genes; an unset setting still carries a level, drawn at random."""
+        """Return the genes of a point; an unset setting gets a random level."""
         genes: dict[str, Any] = {}
         for i, (value, size) in enumerate(zip(point, self._space.sizes, strict=True)):
             genes[f"set{i}"] = bool(value)
@@ -71,21 +71,21 @@ class Nsga2:
         return self._space.normalise([v if genes[f"set{i}"] else 0 for i, v in enumerate(values)])
 
     def ask(self) -> list[Point]:
-        """The next generation; empty when pymoo finds no new point any more."""
+        """Return the next generation; empty if pymoo finds no new point."""
         self._asked = self._algorithm.ask()
         if self._asked is None or len(self._asked) == 0:
             return []
         return [self._decode(x) for x in self._asked.get("X")]
 
-    def tell(self, told: Sequence[Observation]) -> None:
-        """The generation's costs; infeasible ones break the constraint."""
-        if not told:  # after the last generation
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Give pymoo the costs of the generation; infeasible points violate the constraint."""
+        if not observations:  # after the last generation
             return
-        costs = np.array([t.costs or (_NO_COST,) * self._objectives for t in told], dtype=float)
-        broken = np.array([[0.0 if t.costs is not None else 1.0] for t in told])
-        for individual, f, g in zip(self._asked, costs, broken, strict=True):
+        costs = np.array([o.costs or (_NO_COST,) * self._objectives for o in observations], dtype=float)
+        violations = np.array([[0.0 if o.costs is not None else 1.0] for o in observations])
+        for individual, f, g in zip(self._asked, costs, violations, strict=True):
             individual.set("F", f)
             individual.set("G", g)
             individual.evaluated.update({"F", "G"})
-        self._algorithm.evaluator.n_eval += len(told)
+        self._algorithm.evaluator.n_eval += len(observations)
         self._algorithm.tell(infills=self._asked)

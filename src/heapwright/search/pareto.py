@@ -1,4 +1,4 @@
-"""Dominance and the three picks."""
+"""Computes Pareto dominance, Pareto fronts and the balanced compromise. Costs are log ratios, minimised."""
 
 from __future__ import annotations
 
@@ -8,24 +8,32 @@ Costs = Sequence[float]
 
 
 def dominates(a: Costs, b: Costs) -> bool:
-    """Whether a is nowhere worse than b and somewhere better."""
+    """Return whether a Pareto-dominates b: no worse in all objectives and better in one."""
     return all(x <= y for x, y in zip(a, b, strict=True)) and any(x < y for x, y in zip(a, b, strict=True))
 
 
 def front(costs: Sequence[Costs]) -> list[int]:
-    """Indices of the points nothing dominates, in order; of equal points, the first."""
-    kept = []
+    """Return the indices of the non-dominated points in order; of equal points only the first.
+
+    Args:
+        costs: (n_points, n_objectives).
+    """
+    members = []
     for i, a in enumerate(costs):
         if not any(dominates(b, a) or (j < i and tuple(b) == tuple(a)) for j, b in enumerate(costs)):
-            kept.append(i)
-    return kept
+            members.append(i)
+    return members
 
 
 def thin_front(costs: Sequence[Costs], members: Sequence[int], keep: int) -> list[int]:
-    """At most `keep` front members: the best in each objective, the balanced one, then those that spread widest
-    (max-min distance).
+    """Return at most `keep` members of a front: the best in each objective, the balanced one, then a maximin spread.
+
+    Args:
+        costs: (n_points, n_objectives).
+        members: indices of the front's members.
+        keep: how many to return at most.
     """
-    import numpy as np  # here, because claims are read in a hurry by what needs no arrays
+    import numpy as np  # imported late: other modules need only the functions without arrays, and start faster
 
     members = list(members)
     if len(members) <= keep:
@@ -41,15 +49,18 @@ def thin_front(costs: Sequence[Costs], members: Sequence[int], keep: int) -> lis
     return sorted(members[i] for i in set(chosen))
 
 
-# A loss weighs three times a gain of its size: who asks for a faster program does not expect a larger one.
+# A loss weighs three times as much as a gain of its size: users who want a faster program do not expect a larger one.
 LOSS_WEIGHT = 3.0
 
 
 def weighed(costs: Costs) -> float:
-    """The sum of log ratios to the default, losses weighing more; one per cent of memory as much as one of time."""
+    """Return the sum of log ratios to the default, with losses weighted by `LOSS_WEIGHT`.
+
+    One per cent of memory counts as much as one per cent of time.
+    """
     return sum(c * (LOSS_WEIGHT if c > 0 else 1.0) for c in costs)
 
 
 def balanced(costs: Sequence[Costs], members: Sequence[int]) -> int:
-    """The front member whose gains most outweigh its losses."""
+    """Return the member of the front with the smallest weighted sum: its gains most outweigh its losses."""
     return min(members, key=lambda i: (weighed(costs[i]), sum(costs[i]), i))

@@ -1,9 +1,9 @@
-"""The one protocol every search strategy speaks: ask for points, tell what they cost.
+"""Defines the ask/tell protocol of all search strategies, and lists the methods.
 
-A strategy sees points (small integers, see `allocators.space`) and costs (log ratios to the default, lower is
-better; None for what crashed, timed out or changed the output). It never runs anything and keeps no files:
-asked and told the same in the same order with the same seed, it answers the same. That is what lets a killed
-study resume by replaying its store.
+A strategy proposes points (tuples of small integers, see `allocators.space`) and learns their costs: log ratios to the
+default, minimised. A configuration that crashed, timed out or changed the output is infeasible and has no costs. A
+strategy never runs anything and keeps no files. It is deterministic: the same seed and the same sequence of calls give
+the same points. Therefore a killed study can resume by replaying its store.
 """
 
 from __future__ import annotations
@@ -16,40 +16,49 @@ from typing import Protocol
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import unknown
 
-BATCH = 5  # points that methods without generations ask for at once: as many as share a block with one default
+# Points that a method without generations proposes at once: as many as share a block with one run of the default.
+BATCH = 5
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A point and its cost per objective; None where it is infeasible."""
+    """An evaluated point.
+
+    Attributes:
+        point: the configuration, as levels.
+        costs: (n_objectives,) log ratios to the default; None if the point is infeasible.
+    """
 
     point: Point
     costs: tuple[float, ...] | None
 
 
 class Strategy(Protocol):
-    """Ask/tell. `ask` returns the next batch, empty when there is nothing left to try."""
+    """A search strategy with an ask/tell interface."""
 
     def ask(self) -> list[Point]:
-        """The next points to evaluate, in order. Points seen before are allowed: the study has a cache."""
+        """Return the next batch of points, in order of evaluation; empty if the search is exhausted.
+
+        A strategy may propose a point again: the study caches evaluations.
+        """
         ...
 
-    def tell(self, told: Sequence[Observation]) -> None:
-        """What the last batch cost, in the order asked."""
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Learn the results of the last batch, in the order in which `ask` returned its points."""
         ...
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a strategy is made from.
+    """The parameters of a strategy.
 
     Attributes:
-        space: where to search.
-        objectives: how many costs a point has.
-        budget: about how many evaluations there will be; 0 when that is not known.
-        seed: of every random choice.
-        known: points measured already (a warm start's); a strategy need not ask for them, but begins from them.
-        noise: standard deviation of one cost per objective; empty when there is none, or none is known.
+        space: the search space.
+        objectives: number of objectives.
+        budget: expected number of evaluations; 0 if unknown.
+        seed: of the random generator.
+        known: observations of an earlier study (a warm start). A strategy starts from them without proposing them.
+        noise: (n_objectives,) standard deviations of one measured cost (log ratio); empty if unknown.
     """
 
     space: Space
@@ -65,10 +74,10 @@ class Method:
     """A search method.
 
     Attributes:
-        about: what it does, in a few words, for people.
-        budget: from about how many evaluations on it beats random search; tests/search/test_planted.py shows it.
-            0: never claimed.
-        module, name: where its class is; imported when it is made, because some bring large libraries.
+        about: one phrase for users.
+        budget: number of evaluations from which on it beats random search, as tests/search/test_planted.py shows;
+            0 if that is not claimed.
+        module, name: its class, which is imported only when used, because some methods need large libraries.
     """
 
     about: str
@@ -77,29 +86,29 @@ class Method:
     name: str
 
     def make(self, setup: Setup) -> Strategy:
-        """A fresh strategy."""
-        made: Callable[[Setup], Strategy] = getattr(import_module(f"heapwright.search.{self.module}"), self.name)
-        return made(setup)
+        """Return a new strategy."""
+        constructor: Callable[[Setup], Strategy] = getattr(import_module(f"heapwright.search.{self.module}"), self.name)
+        return constructor(setup)
 
 
 METHODS: dict[str, Method] = {
-    "auto": Method("chooses by budget, parameters and objectives, and says so", 60, "auto", "auto"),
-    "gp": Method("a Gaussian process proposes; for few evaluations", 60, "gp", "GaussianProcess"),
+    "auto": Method("chooses a method by budget, parameters and objectives, and says which", 60, "auto", "auto"),
+    "gp": Method("Bayesian optimisation with Gaussian processes; for few evaluations", 60, "gp", "GaussianProcess"),
     "nsga2": Method("a genetic algorithm for several objectives, as in GreenMalloc", 300, "nsga2", "Nsga2"),
     "cmaes": Method("CMA-ES, one search for each kind of pick; for many evaluations", 500, "cmaes", "CmaEs"),
-    "local": Method("changes one setting of the best at a time", 100, "local", "Local"),
-    "magpie": Method("local search as the papers ran it with Magpie, faults and all", 0, "local", "Magpie"),
-    "sobol": Method("covers the space evenly, learns nothing", 60, "sobol", "Sobol"),
+    "local": Method("changes one setting of the incumbent at a time", 100, "local", "Local"),
+    "magpie": Method("local search as in the papers that used Magpie, with its weaknesses", 0, "local", "Magpie"),
+    "sobol": Method("a quasi-random sequence that covers the space evenly; does not learn", 60, "sobol", "Sobol"),
     "grid": Method("every level of one or two parameters", 60, "grid", "Grid"),
-    "default": Method("searches nothing: the default is measured and that is all", 0, "default", "Default"),
+    "default": Method("no search: only measures the default", 0, "default", "Default"),
 }
 
 
 def make_strategy(method: str, setup: Setup) -> Strategy:
-    """The strategy of this name.
+    """Return a new strategy of the method with this name.
 
     Raises:
-        UsageError: no such method.
+        UsageError: there is no such method.
     """
     if method not in METHODS:
         raise unknown("method", method, METHODS)

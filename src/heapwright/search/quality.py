@@ -1,8 +1,8 @@
-"""How good a front is, in the figures that papers report: hypervolume, size, spans, slope.
+"""Computes quality indicators of a Pareto front: hypervolume, size, spans and slope.
 
-Hypervolume is of the ratios to the default (not of their logarithms), against a declared reference: `REFERENCE` in
-every objective, whatever the study. The default by itself has 0.1 per objective, so 0.01 for two; a point that halves
-both has 0.36. The default takes part: a front never has less than it.
+The hypervolume is that of the ratios to the default (not of their logarithms). Its reference point is `REFERENCE` in
+every objective, in every study. The default is always included, so a front never has less than the default alone: 0.1
+for one objective, 0.01 for two. A point that halves two objectives has 0.36.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from heapwright.search import pareto
 
 REFERENCE = 1.1
-SLOPE_FROM = 0.01  # a front that spans less than 1 % in an objective has no slope: it would be a ratio of two noises
+SLOPE_FROM = 0.01  # smallest span (1 %) in every objective for a slope; below it the slope would be noise
 
 
 @dataclass(frozen=True)
 class FrontQuality:
-    """The front of the search in figures. From the runs of the search, so a little better than the truth.
+    """Quality indicators of the search's Pareto front. They come from the runs of the search, so they are optimistic.
 
     Attributes:
-        size: how many members.
-        reference: of the hypervolume: this ratio to the default in every objective.
-        hypervolume: of the front and the default, in ratios; more is better.
+        size: number of members.
+        reference: coordinate of the hypervolume's reference point in every objective, as a ratio to the default.
+        hypervolume: of the front and the default; larger is better.
         default_hypervolume: of the default alone.
-        spans: objective → how far the front reaches in it, as a difference of ratios.
-        slope: change of the second objective for one of the first, from end to end; None without a trade-off, and
-            where the front spans less than 1 % in an objective.
+        spans: objective → difference of the largest and the smallest ratio on the front.
+        slope: change of the second objective per change of the first, between the ends of the front; None without a
+            trade-off, or if the front spans less than 1 % in an objective.
     """
 
     size: int
@@ -39,10 +39,11 @@ class FrontQuality:
 
 
 def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str]) -> FrontQuality:
-    """The figures of these points' front.
+    """Return the quality indicators of the Pareto front of some points.
 
     Args:
-        ratios: of each feasible point, to the default, in the order of `objectives`.
+        ratios: (n_points, n_objectives) ratios of feasible points to the default.
+        objectives: metric keys, in the order of the columns.
     """
     import numpy as np
     from pymoo.indicators.hv import HV
@@ -67,7 +68,7 @@ def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str]) 
 
 
 def hypervolume_so_far(ratios: Sequence[Sequence[float]]) -> list[float]:
-    """The hypervolume after each of these points, the default taking part from the beginning."""
+    """Return the hypervolume after each of (n_points, n_objectives) ratios, including the default from the start."""
     import numpy as np
     from pymoo.indicators.hv import HV
 
@@ -75,10 +76,10 @@ def hypervolume_so_far(ratios: Sequence[Sequence[float]]) -> list[float]:
         return []
     volume = HV(ref_point=np.full(len(ratios[0]), REFERENCE))
     members: list[Sequence[float]] = [(1.0,) * len(ratios[0])]
-    found, last = [], float(volume(np.array(members)))
+    volumes, last = [], float(volume(np.array(members)))
     for point in ratios:
         if not any(pareto.dominates(m, point) or tuple(m) == tuple(point) for m in members):
             members = [*(m for m in members if not pareto.dominates(point, m)), point]
             last = float(volume(np.array(members)))
-        found.append(last)
-    return found
+        volumes.append(last)
+    return volumes

@@ -1,8 +1,8 @@
-"""Sobol points: even cover of the space, good for small budgets and as a first generation.
+"""Searches with a Sobol sequence, which covers the space evenly; also the initial design of other methods.
 
-Each dimension of the unit cube becomes a level: half of it is 'unset' (so a point changes a few settings, not
-all), and where a parameter has special values (0, never) they get half of the rest, because what they switch
-off is often the largest single effect a setting has.
+Each coordinate of the unit cube becomes a level. Half of its range is 'unset', so that a point changes some of the
+settings and not all. If a parameter has special values (0, never), half of the other half is theirs: a special value
+often switches something off, which can be the largest effect that a setting has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ BATCH = 16
 
 
 def level(u: float, levels: int, specials: int) -> int:
-    """The level (0 = unset) of a coordinate in [0, 1)."""
+    """Return the level of a coordinate; 0 is unset.
+
+    Args:
+        u: coordinate in [0, 1).
+        levels: number of levels without unset.
+        specials: number of special values among them, which come first.
+    """
     if levels == 0 or u < UNSET_SHARE:
         return 0
     rest = (u - UNSET_SHARE) / (1 - UNSET_SHARE)
@@ -35,17 +41,26 @@ def level(u: float, levels: int, specials: int) -> int:
 
 
 def sobol_cube(dimensions: int, count: int, seed: int) -> NDArray[np.float64]:
-    """The first `count` points of a scrambled Sobol sequence in the unit cube."""
+    """Return the first points of a scrambled Sobol sequence in the unit cube.
+
+    Args:
+        dimensions: of the cube; at least one is drawn.
+        count: number of points.
+        seed: of the scrambling.
+
+    Returns:
+        (count, dimensions) array in [0, 1).
+    """
     from scipy.stats import qmc
 
-    with warnings.catch_warnings():  # scipy warns when a draw is not a power of two long
+    with warnings.catch_warnings():  # scipy warns if the count is not a power of two
         warnings.simplefilter("ignore")
         cube: NDArray[np.float64] = qmc.Sobol(max(1, dimensions), rng=np.random.default_rng(seed)).random(count)
     return cube
 
 
 def points_from_cube(space: Space, cube: NDArray[np.float64]) -> list[Point]:
-    """Rows of the unit cube as points."""
+    """Decode an (n_points, n_dimensions) array of coordinates in [0, 1) as points."""
     specials = [0] * len(space.gates) + [p.specials for p in space.params]
     return [
         space.normalise([level(float(u), n, s) for u, n, s in zip(row, space.sizes, specials, strict=True)])
@@ -54,18 +69,18 @@ def points_from_cube(space: Space, cube: NDArray[np.float64]) -> list[Point]:
 
 
 class Sobol:
-    """A scrambled Sobol sequence, mapped to levels."""
+    """A scrambled Sobol sequence, decoded as levels."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._drawn = 0
 
     def ask(self) -> list[Point]:
-        """The next sixteen points."""
+        """Return the next sixteen points."""
         space = self._setup.space
         cube = sobol_cube(len(space.sizes), self._drawn + BATCH, self._setup.seed)[self._drawn :]
         self._drawn += BATCH
         return points_from_cube(space, cube)
 
-    def tell(self, told: Sequence[Observation]) -> None:
-        """Nothing to learn."""
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Do nothing: the sequence does not learn."""
