@@ -1,14 +1,17 @@
-// Keeps the live blocks with long lifetimes of one size class, in the order of their allocation, and picks which of them ends.
+// Keeps the live blocks with long lifetimes of one size class, in the order of their allocation,
+// and picks which of them ends.
 //
-// An allocator often places blocks next to each other that it hands out one after the other. So neighbours here are probably
-// neighbours in memory. The next end is the neighbour of the one that ended last, or any block of an age that is wanted. Other
-// groups of threads end blocks that ended threads of this group have left behind; the group itself ends blocks of its threads
-// that still exist. Both rules give way if no block of a wanted age is left.
+// An allocator often places blocks next to each other that it hands out one after the other. So
+// neighbours here are probably neighbours in memory. The next end is the neighbour of the one that
+// ended last, or any block of an age that is wanted. Other groups of threads end blocks that ended
+// threads of this group have left behind; the group itself ends blocks of its threads that still
+// exist. Both rules give way if no block of a wanted age is left.
 //
 //     all_    │ left behind by ended threads │ begun by threads that exist │
 //             0                            left_                        size()
 //
-// Invariant: starts_[w] is the index in all_ where the lifetimes of window w begin. Ended ones keep their index until compact().
+// Invariant: starts_[w] is the index in all_ where the lifetimes of window w begin. Ended ones keep
+// their index until compact().
 #pragma once
 
 #include <algorithm>
@@ -21,7 +24,8 @@
 
 namespace heapwright::model {
 
-// Random numbers that are the same on every machine for a seed. The distributions of <random> are not.
+// Random numbers that are the same on every machine for a seed. The distributions of <random> are
+// not.
 class Rng {
  public:
   explicit Rng(std::uint64_t seed) : bits_(seed) {}
@@ -61,7 +65,7 @@ class Cohort {
   void leave_to_others() { left_ = all_.size(); }
 
   // Takes out one block; there must be one alive.
-  //   wanted      how many ends are still to come, by age; one is subtracted from the bin of the block
+  //   wanted      ends still to come, by age; one is subtracted from the bin of the block
   //   kind        the class: how often neighbours end after each other
   //   for_others  whether another group ends the block
   //   rng         draws

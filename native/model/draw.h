@@ -1,5 +1,6 @@
-// Draws sizes and kinds of allocation so that every count comes out right at all times. It does not draw at random: sizes follow
-// multiples of the golden ratio, and kinds follow sums that choose each time they pass a whole number.
+// Draws sizes and kinds of allocation so that every count comes out right at all times. It does not
+// draw at random: sizes follow multiples of the golden ratio, and kinds follow sums that choose
+// each time they pass a whole number.
 #pragma once
 
 #include <cmath>
@@ -47,8 +48,9 @@ class Drawer {
 
   std::uint64_t brief_size() { return at(brief_ = std::fmod(brief_ + kGolden, 1.0)); }
 
-  // Draws one of several sizes whose mean must be `mean` bytes (0: any mean). Of two candidates it takes the one that keeps the sum
-  // so far nearer to its target; it tries more candidates if the sum is far off.
+  // Draws one of several sizes whose mean must be `mean` bytes (0: any mean). Of two candidates it
+  // takes the one that keeps the sum so far nearer to its target; it tries more candidates if the
+  // sum is far off.
   std::uint64_t long_size(double mean) {
     long_ = std::fmod(long_ + kGolden, 1.0);
     std::uint64_t best = at(long_);

@@ -1,4 +1,5 @@
-// Collects the events of a synthetic trace: gives them times, numbers for their threads and numbers for their objects.
+// Collects the events of a synthetic trace: gives them times, numbers for their threads and numbers
+// for their objects.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,8 @@ class EventWriter {
 
   std::uint64_t new_object() { return objects_++; }
 
-  // Adds an event by a thread of the model. If that thread is not in the trace now, a thread starts first.
+  // Adds an event by a thread of the model. If that thread is not in the trace now, a thread starts
+  // first.
   void add(trace::Event event, std::uint32_t thread) {
     event.time = time();
     if (numbers_[thread] == 0) {
@@ -48,7 +50,8 @@ class EventWriter {
 
   // Whether a thread of the model is in the trace now and is not the first one, which never ends.
   bool can_end(std::uint32_t thread) const { return numbers_[thread] > 1; }
-  // Ends such a thread. Later events of the same thread of the model are by a new thread of the trace.
+  // Ends such a thread. Later events of the same thread of the model are by a new thread of the
+  // trace.
   void end_thread(std::uint32_t thread) {
     trace::Event end;
     end.kind = trace::Kind::kThreadEnd;

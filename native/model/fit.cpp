@@ -124,7 +124,8 @@ void Counter::leave_window() {
   window_since_ = time_;
 }
 
-// Notes the end of a thread. The first thread never ends, because it is the first thread of the replay.
+// Notes the end of a thread. The first thread never ends, because it is the first thread of the
+// replay.
 void Counter::end_thread(std::uint32_t thread) {
   const std::uint32_t place = numbers_.end(thread);
   if (place != ThreadNumbers::kNone && place != 0) {
@@ -296,7 +297,8 @@ void Counter::end(const Lifetime& lifetime, std::uint32_t thread, bool freed) {
     state.lengths[bin] += static_cast<double>(length);
   } else {
     ++row_of(window, lifetime.kind).old[std::min(log_bin(window_ - lifetime.window), kAgeBins) - 1];
-    // Ranks count all lifetimes. If few outlive their window, neighbours among those that do are further apart.
+    // Ranks count all lifetimes. If few outlive their window, neighbours among those that do are
+    // further apart.
     const std::uint64_t max_distance = 2 + 3 * state.begun / std::max<std::uint64_t>(1, ++state.outlived);
     if (lifetime.rank > state.last_end && lifetime.rank - state.last_end <= max_distance) {
       ++state.in_order;
@@ -362,8 +364,9 @@ void Counter::finish() {
   model_.peak_live = layout_.statistics().peak_live;
 }
 
-// Sorts the classes by group and size, so that neighbours can be merged. Adds a class if there is none, and scales the counts of
-// sizes, which the layout took of all groups, to the lifetimes of each class.
+// Sorts the classes by group and size, so that neighbours can be merged. Adds a class if there is
+// none, and scales the counts of sizes, which the layout took of all groups, to the lifetimes of
+// each class.
 void Counter::sort_classes() {
   if (model_.classes.empty()) {
     SizeClass& none = model_.classes.emplace_back();

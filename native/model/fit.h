@@ -1,8 +1,9 @@
 // Fits a windows model to a trace, in two passes.
 //
-// The first pass (layout.h) chooses windows, size classes and the sizes of the script; for that it needs the number of ticks, the
-// peak of live bytes, bursts of frees and all sizes. The second pass counts. If the JSON of the model is too large, classes are
-// merged (merge.h); if that is not enough, both passes run again with fewer windows. Memory grows with the live objects and with
+// The first pass (layout.h) chooses windows, size classes and the sizes of the script; for that it
+// needs the number of ticks, the peak of live bytes, bursts of frees and all sizes. The second pass
+// counts. If the JSON of the model is too large, classes are merged (merge.h); if that is not
+// enough, both passes run again with fewer windows. Memory grows with the live objects and with
 // windows times classes.
 #pragma once
 
@@ -29,7 +30,8 @@ using Opener = std::function<std::unique_ptr<trace::EventSource>()>;
 //   options  limits of the model
 //   model    receives the model
 //   loss     receives what could not be read of the trace
-//   error    receives one line if the trace cannot be opened twice or has no allocation; the result is then false
+//   error    receives one line if the trace cannot be opened twice or has no allocation; the
+//            result is then false
 bool fit(const Opener& open, const FitOptions& options, Model& model, trace::Loss& loss, std::string& error);
 
 }  // namespace heapwright::model

@@ -1,5 +1,5 @@
-// Holds the measuring instruments of the second pass of a fit: numbers of threads, bursts of frees, mean positions in a window,
-// bounds of live bytes, and all of these for one group of threads.
+// Holds the measuring instruments of the second pass of a fit: numbers of threads, bursts of frees,
+// mean positions in a window, bounds of live bytes, and all of these for one group of threads.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace heapwright::model {
 inline constexpr std::uint32_t kMaxThreads =
     64;  // threads that a model tells apart at one time; further ones share numbers
 
-// Maps threads of the trace to threads of the model. A thread that starts after another has ended takes its number. So a thousand
-// threads that run one after the other have one number.
+// Maps threads of the trace to threads of the model. A thread that starts after another has ended
+// takes its number. So a thousand threads that run one after the other have one number.
 class ThreadNumbers {
  public:
   std::uint32_t of(std::uint32_t thread) {
@@ -52,8 +52,8 @@ class ThreadNumbers {
   std::uint32_t used_ = 0;
 };
 
-// Counts the effective number of equal portions in which amounts come: the square of their sum divided by the sum of their
-// squares. All amounts of one tick are one portion.
+// Counts the effective number of equal portions in which amounts come: the square of their sum
+// divided by the sum of their squares. All amounts of one tick are one portion.
 class Portions {
  public:
   void add(std::uint64_t bytes, std::uint64_t tick) {

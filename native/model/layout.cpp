@@ -10,10 +10,11 @@ using trace::Event;
 
 namespace {
 
-// At most so many windows begin at bursts of frees (and not more than a third of all), and so many at ends of threads. If more
-// threads end, no window begins at the end of one.
+// At most so many windows begin at bursts of frees (and not more than a third of all), and so many
+// at ends of threads. If more threads end, no window begins at the end of one.
 constexpr std::size_t kBursts = 64;
-// Sizes with a class of their own: so many by the bytes requested in them, and so many by the number of requests.
+// Sizes with a class of their own: so many by the bytes requested in them, and so many by the
+// number of requests.
 constexpr std::size_t kExactBySize = 40;
 constexpr std::size_t kSizesOfClass = 12;
 constexpr unsigned kBins = 256;

@@ -1,4 +1,5 @@
-// Chooses the layout of a model in the first pass over a trace: its windows, its size classes, and the sizes of the script.
+// Chooses the layout of a model in the first pass over a trace: its windows, its size classes, and
+// the sizes of the script.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,8 @@ class Layout {
   void note_burst(std::uint64_t tick, std::uint64_t live_before);
 
   Statistics statistics_;
-  // Bursts of frees: bytes, and the tick before which they were freed; a heap with the smallest first.
+  // Bursts of frees: bytes, and the tick before which they were freed; a heap with the smallest
+  // first.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> bursts_;
   std::set<std::uint64_t> thread_ends_;  // the ticks before which threads end
   std::vector<TickRange> ranges_;
@@ -47,7 +49,8 @@ class Layout {
   std::vector<std::int32_t> binned_;  // class of each quarter of a doubling of sizes; -1 for none
 };
 
-// Shortens a list of (size, count) to a dozen entries: merges neighbours at their mean, first those that are rare and near each other.
+// Shortens a list of (size, count) to a dozen entries: merges neighbours at their mean, first those
+// that are rare and near each other.
 void shorten(std::vector<std::pair<std::uint64_t, std::uint64_t>>& sizes);
 
 // Bytes.

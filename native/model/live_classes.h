@@ -1,8 +1,10 @@
-// Keeps the live blocks of each size class while a window is generated, and decides which of them a free or a realloc takes.
+// Keeps the live blocks of each size class while a window is generated, and decides which of them a
+// free or a realloc takes.
 //
-// In each window a class has exactly as many ends as the model counted, by free or by realloc. A realloc must find a block to
-// take. So once the ends that are left in a class are all for reallocs (ends_are_reserved), a block whose lifetime is over is
-// not freed: it waits for its realloc. That makes the number of live blocks of each class exact at the end of the window.
+// In each window a class has exactly as many ends as the model counted, by free or by realloc. A
+// realloc must find a block to take. So once the ends that are left in a class are all for reallocs
+// (ends_are_reserved), a block whose lifetime is over is not freed: it waits for its realloc. That
+// makes the number of live blocks of each class exact at the end of the window.
 #pragma once
 
 #include <array>
@@ -33,7 +35,8 @@ class LiveClasses {
  public:
   explicit LiveClasses(const std::vector<SizeClass>& classes) : classes_(classes), cohorts_(classes.size()) {}
 
-  // Starts a window. Then call expect_realloc() and after that expect_old_end(), before the first lifetime begins.
+  // Starts a window. Then call expect_realloc() and after that expect_old_end(), before the first
+  // lifetime begins.
   void start_window(const Window& window);
   // One realloc will take a block of the class.
   void expect_realloc(std::uint32_t c) { ++states_[c].reallocs; }

@@ -7,8 +7,9 @@ namespace heapwright::model {
 
 namespace {
 
-// Measured with models scaled to some millions of ticks or objects. A tick of the longest window took 131 to 305 bytes: its begins,
-// ends and events, in lists that double as they grow. A live object took 90 to 100 bytes, with what packing keeps of it.
+// Measured with models scaled to some millions of ticks or objects. A tick of the longest window
+// took 131 to 305 bytes: its begins, ends and events, in lists that double as they grow. A live
+// object took 90 to 100 bytes, with what packing keeps of it.
 constexpr double kTickBytes = 320;
 constexpr double kObjectBytes = 110;
 

@@ -13,8 +13,9 @@ namespace heapwright::model {
 
 namespace {
 
-// Numbers of classes for each group of threads. At kMinOwnLengths and below, the lengths of brief lifetimes are kept for all windows
-// together, which makes a model several times smaller. Below kMinClasses a model would be too coarse.
+// Numbers of classes for each group of threads. At kMinOwnLengths and below, the lengths of brief
+// lifetimes are kept for all windows together, which makes a model several times smaller. Below
+// kMinClasses a model would be too coarse.
 constexpr std::size_t kMinOwnLengths = 16;
 constexpr std::size_t kMinClasses = 6;
 constexpr std::size_t kMaxThreadEnds = 512;  // kept at most, besides the last of each thread
@@ -111,7 +112,8 @@ void renumber(Model& model, const std::vector<std::uint32_t>& into) {
 
 namespace {
 
-// The cost of merging each class with the next one: how much their sizes differ, times the live bytes that this may make wrong.
+// The cost of merging each class with the next one: how much their sizes differ, times the live
+// bytes that this may make wrong.
 std::vector<double> costs(const Model& model) {
   std::vector<double> bytes(model.classes.size());
   for (const Window& window : model.windows) {

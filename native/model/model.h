@@ -1,11 +1,13 @@
-// Defines the windows model: counts of a trace from which a similar trace can be generated. docs/synth.md describes it for users,
-// model_json.h writes and reads it.
+// Defines the windows model: counts of a trace from which a similar trace can be generated.
+// docs/synth.md describes it for users, model_json.h writes and reads it.
 //
 // Terms:
 //   tick        an allocation or a realloc; ticks are the clock of a model
-//   lifetime    a block from its allocation or realloc to its next realloc or its free; its length is in ticks
-//   window      a range of ticks of the trace. Windows are equal shares of all ticks, cut further at the peak of live bytes and
-//               where threads end. Where much is freed between two ticks, a window without ticks holds just those frees.
+//   lifetime    a block from its allocation or realloc to its next realloc or its free; its length
+//               is in ticks
+//   window      a range of ticks of the trace. Windows are equal shares of all ticks, cut further
+//               at the peak of live bytes and where threads end. Where much is freed between two
+//               ticks, a window without ticks holds just those frees.
 //   class       a size class: sizes that are counted together, of one group of threads
 //   group       threads that are counted together
 //   turn        ticks of one group in a row, without a tick of another group between them
@@ -14,19 +16,23 @@
 // For each window and class the model counts how many lifetimes begin and
 //   end in the same window (brief lifetimes), by log2 of their length in ticks
 //   outlive the window (long lifetimes)
-// and how many lifetimes of older windows end, by log2 of their age in windows. So the number of live blocks of a class is known
-// exactly at every border of two windows, and does not depend on the events that are drawn in between. That keeps live bytes right.
+// and how many lifetimes of older windows end, by log2 of their age in windows. So the number of
+// live blocks of a class is known exactly at every border of two windows, and does not depend on
+// the events that are drawn in between. That keeps live bytes right.
 //
 //     window      0        1        2     ...
-//     lifetimes ├──┤ ├──────────────────┤          brief, by length    long: ends in window 2 at age 2, in bin 1 of ages
+//     lifetimes ├──┤ ├──────────────────┤
+//               brief, by length
+//                    long: ends in window 2 at age 2, in bin 1 of ages
 //
-// Threads take turns: while one allocates and frees, the others stand still. So each group of threads has a clock of its own,
-// which advances when the group begins a lifetime. The clock of the group that begins a lifetime measures its length. The clock
-// of the group that does something tells where in the window it happens. The number of turns relates the clocks.
+// Threads take turns: while one allocates and frees, the others stand still. So each group of
+// threads has a clock of its own, which advances when the group begins a lifetime. The clock of the
+// group that begins a lifetime measures its length. The clock of the group that does something
+// tells where in the window it happens. The number of turns relates the clocks.
 //
-//     all ticks    0 1 2 3 4 5 6 7 8 9          one lifetime of A lasts 3 of its own ticks, whatever B does meanwhile
-//     clock of A   0 1 2       3 4
-//     clock of B         0 1 2     3 4
+//     all ticks    0 1 2 3 4 5 6 7 8 9
+//     clock of A   0 1 2       3 4         a lifetime of A may last 3 of its own ticks, whatever
+//     clock of B         0 1 2     3 4     B does meanwhile
 //
 // fit.h fits a model to a trace, in two passes. windows_source.h draws events from a model.
 #pragma once
@@ -42,7 +48,8 @@ namespace heapwright::model {
 
 inline constexpr unsigned kLifeBins = 48;
 inline constexpr unsigned kAgeBins = 12;
-// Groups of threads. Thread 8 shares a group with thread 1, 9 with 2 …; none shares with thread 0, which is mostly the main thread.
+// Groups of threads. Thread 8 shares a group with thread 1, 9 with 2 …; none shares with thread 0,
+// which is mostly the main thread.
 inline constexpr std::uint32_t kGroups = 8;
 // The bin of brief lifetimes whose lengths are distributed as in SizeClass::brief.
 inline constexpr unsigned kAsClass = kLifeBins - 1;
@@ -67,7 +74,8 @@ struct SizeClass {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes;
   std::uint64_t callocs = 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> alignments;  // alignment, count
-  // Of 1000 ends of older lifetimes: how many end the block allocated just after the one that ended last, and just before it.
+  // Of 1000 ends of older lifetimes: how many end the block allocated just after the one that ended
+  // last, and just before it.
   std::uint64_t in_order = 0;
   std::uint64_t in_reverse = 0;
   // Touched bytes of 1000 bytes in blocks of 64 KiB and more; kNever if unknown.
@@ -94,22 +102,25 @@ struct ClassActivity {
 
 // The activity of one group of threads in one window.
 struct GroupActivity {
-  // The effective number of bursts in which it frees bytes, of lifetimes of this window and of older ones: many if it frees each
-  // block at a time of its own, few if it frees many blocks at once.
+  // The effective number of bursts in which it frees bytes, of lifetimes of this window and of
+  // older ones: many if it frees each block at a time of its own, few if it frees many blocks at
+  // once.
   std::uint64_t brief_bursts = 0;
   std::uint64_t old_bursts = 0;
-  // The mean positions in the window, in thousandths of the group's ticks: where long lifetimes begin, and where older ones end.
+  // The mean positions in the window, in thousandths of the group's ticks: where long lifetimes
+  // begin, and where older ones end.
   std::uint64_t long_at = 500;
   std::uint64_t old_at = 500;
-  // Bounds of the bytes it has allocated less the bytes it has freed since the window began: the maximum, and the minimum with its
-  // sign removed. They are near each other if the group frees a block for each one it allocates.
+  // Bounds of the bytes it has allocated less the bytes it has freed since the window began: the
+  // maximum, and the minimum with its sign removed. They are near each other if the group frees a
+  // block for each one it allocates.
   std::uint64_t above = 0;
   std::uint64_t below = 0;
   bool operator==(const GroupActivity&) const = default;
 };
 
-// Whether the clock of a group can tell the time in a window. It cannot if the group allocates far fewer blocks than it frees;
-// the ticks of all groups are its clock then.
+// Whether the clock of a group can tell the time in a window. It cannot if the group allocates far
+// fewer blocks than it frees; the ticks of all groups are its clock then.
 constexpr bool has_clock(std::uint64_t ticks, std::uint64_t frees) { return ticks > 0 && 4 * ticks >= frees; }
 
 // Lifetimes of one group that another group frees.
@@ -123,7 +134,8 @@ using GroupPair = std::pair<std::uint32_t, std::uint32_t>;
 struct Window {
   std::uint64_t ticks = 0;
   std::uint64_t nanoseconds = 0;
-  // The effective number of turns: as many turns of equal length as would give the same mean length, weighed by ticks.
+  // The effective number of turns: as many turns of equal length as would give the same mean
+  // length, weighed by ticks.
   std::uint64_t turns = 0;
   std::array<GroupActivity, kGroups + 1>
       parts{};                              // the last: bounds of all groups together, if there are several

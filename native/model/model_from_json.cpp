@@ -1,4 +1,5 @@
-// Reads models from JSON. A model may be written by hand, so every number is checked before anything is made of it.
+// Reads models from JSON. A model may be written by hand, so every number is checked before
+// anything is made of it.
 #include <algorithm>
 #include <stdexcept>
 

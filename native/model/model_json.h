@@ -18,8 +18,8 @@ Json to_json(const RandMallocModel& model);
 
 using AnyModel = std::variant<Model, RandMallocModel>;
 
-// Reads a whole model file. Python has checked the types of its fields; the values are checked here.
-// Returns false, with one line in `error`, if the text is not a model or contradicts itself.
+// Reads a whole model file. Python has checked the types of its fields; the values are checked
+// here. Returns false, with one line in `error`, if the text is not a model or contradicts itself.
 bool read_model(std::string_view text, AnyModel& model, std::string& error);
 
 }  // namespace heapwright::model

@@ -1,5 +1,5 @@
-// Writes models as JSON. The numbers of a list stand one after the other, without brackets for its entries: most of a model
-// is such lists, and brackets would double its size.
+// Writes models as JSON. The numbers of a list stand one after the other, without brackets for its
+// entries: most of a model is such lists, and brackets would double its size.
 #include "model_json.h"
 
 namespace heapwright::model {

@@ -1,4 +1,5 @@
-// Follows the script of a model: the large lifetimes that are kept one by one, and when each begins and ends.
+// Follows the script of a model: the large lifetimes that are kept one by one, and when each begins
+// and ends.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,8 @@ class ScriptPlayer {
     }
   }
 
-  // Takes the object of the earlier entry that a realloc makes this entry of; no value if that entry is not live or goes elsewhere.
+  // Takes the object of the earlier entry that a realloc makes this entry of; no value if that
+  // entry is not live or goes elsewhere.
   std::optional<std::uint64_t> take_predecessor(std::size_t index) {
     const std::size_t from = script_[index].begin_with;
     const Scripted& earlier = script_[from];

@@ -62,7 +62,8 @@ void Statistics::add(const Event& event) {
   curve.add(duration, live_);
 }
 
-// Adds the live bytes since the last event to the averages. Times of different threads may be slightly out of order.
+// Adds the live bytes since the last event to the averages. Times of different threads may be
+// slightly out of order.
 void Statistics::pass_time(std::uint64_t time) {
   if (time <= duration) {
     return;

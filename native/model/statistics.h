@@ -1,15 +1,17 @@
-// Counts the events and bytes of a trace in one pass, for `heapwright info`. Memory grows with the number of live objects and of threads, not
-// with the number of events.
+// Counts the events and bytes of a trace in one pass, for `heapwright info`. Memory grows with the
+// number of live objects and of threads, not with the number of events.
 //
-// A tick is one request for memory: an allocation or a realloc. Lifetimes are counted in ticks, as in models, because that clock
-// runs the same on every machine.
+// A tick is one request for memory: an allocation or a realloc. Lifetimes are counted in ticks, as
+// in models, because that clock runs the same on every machine.
 //
-// Lower bounds. Live blocks do not overlap and do not move. So at any moment an allocator holds at least the bytes that the program
-// has requested. If each block is on a boundary of 16 bytes, which malloc promises for any type, it holds at least the sum of the
-// sizes rounded up to 16. (An allocator may give blocks of 8 bytes or less a weaker alignment and save memory there.) These bytes
-// lie in whole pages, so it holds at least that sum rounded up to pages. No allocator can be below these bounds. Whether one can
-// reach them is another question, because an allocator that cannot move blocks cannot close every hole. Resident memory can be
-// below the bounds if the program does not touch all memory that it requests.
+// Lower bounds. Live blocks do not overlap and do not move. So at any moment an allocator holds at
+// least the bytes that the program has requested. If each block is on a boundary of 16 bytes, which
+// malloc promises for any type, it holds at least the sum of the sizes rounded up to 16. (An
+// allocator may give blocks of 8 bytes or less a weaker alignment and save memory there.) These
+// bytes lie in whole pages, so it holds at least that sum rounded up to pages. No allocator can be
+// below these bounds. Whether one can reach them is another question, because an allocator that
+// cannot move blocks cannot close every hole. Resident memory can be below the bounds if the
+// program does not touch all memory that it requests.
 #pragma once
 
 #include <array>
@@ -39,7 +41,8 @@ constexpr unsigned log_bin(std::uint64_t n) {
 }
 constexpr std::uint64_t bin_low(unsigned bin) { return bin == 0 ? 0 : std::uint64_t{1} << (bin - 1); }
 
-// The bytes that a block takes of an allocator that aligns to 16 bytes. malloc(0) takes a granule too, because its pointer must be unique.
+// The bytes that a block takes of an allocator that aligns to 16 bytes. malloc(0) takes a granule
+// too, because its pointer must be unique.
 constexpr std::uint64_t rounded(std::uint64_t size) {
   return size <= kGranule ? kGranule : (size + kGranule - 1) / kGranule * kGranule;
 }
@@ -54,7 +57,8 @@ struct Amount {
 };
 using Histogram = std::array<Amount, 65>;
 
-// Live bytes over the trace, in at most kPoints points of equally many events. When it has more, neighbours are merged.
+// Live bytes over the trace, in at most kPoints points of equally many events. When it has more,
+// neighbours are merged.
 class Curve {
  public:
   static constexpr std::size_t kPoints = 512;
@@ -121,8 +125,9 @@ class Statistics {
   std::uint64_t peak_objects = 0;
   std::uint64_t peak_rounded = 0;
   std::uint64_t peak_resident = 0;
-  // Bytes of large blocks, live at the peak, that are not known to have been resident. All bytes of such a block count, with its size at
-  // the peak, until the block or the process ends and the trace tells how many bytes were touched.
+  // Bytes of large blocks, live at the peak, that are not known to have been resident. All bytes of
+  // such a block count, with its size at the peak, until the block or the process ends and the
+  // trace tells how many bytes were touched.
   std::uint64_t peak_untouched = 0;
   Curve curve;
   std::vector<ThreadCounts> threads;
@@ -141,8 +146,8 @@ class Statistics {
     return (bytes + page_size_ - 1) / page_size_ * page_size_;
   }
   trace::LiveTable<Block>& blocks() { return blocks_; }
-  // The most frequently requested sizes, most frequent first: size, count. Exact below 64 KiB; above, only the first 65536 distinct
-  // sizes are counted.
+  // The most frequently requested sizes, most frequent first: size, count. Exact below 64 KiB;
+  // above, only the first 65536 distinct sizes are counted.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> top_sizes(std::size_t limit);
 
  private:

@@ -1,4 +1,5 @@
-// Writes statistics of a trace as the JSON object of `heapwright info --json`, except its schema_version.
+// Writes statistics of a trace as the JSON object of `heapwright info --json`, except its
+// schema_version.
 #pragma once
 
 #include "statistics.h"

@@ -1,4 +1,5 @@
-// Generates a synthetic trace from a model. The same model and seed make the same trace on every machine.
+// Generates a synthetic trace from a model. The same model and seed make the same trace on every
+// machine.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,8 @@
 
 namespace heapwright::model {
 
-// Returns a stream of events that follows the model. Memory grows with the live objects and with the events of one window.
+// Returns a stream of events that follows the model. Memory grows with the live objects and with
+// the events of one window.
 std::unique_ptr<trace::EventSource> make_synthetic(AnyModel model, std::uint64_t seed);
 
 // Estimates how many bytes of memory that takes.

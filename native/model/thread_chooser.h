@@ -1,4 +1,5 @@
-// Chooses which thread begins a lifetime and which thread ends it, at random by the counts of the model.
+// Chooses which thread begins a lifetime and which thread ends it, at random by the counts of the
+// model.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Deals the ticks of a window out to the groups of threads, in as many turns as the model counted. The group that is furthest
-// behind gets the next turn, so all groups finish together.
+// Deals the ticks of a window out to the groups of threads, in as many turns as the model counted.
+// The group that is furthest behind gets the next turn, so all groups finish together.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace heapwright::model {
 
 class Turns {
  public:
-  // ticks: of each group in the window. turns: of all groups together. last: the group that had the last turn before.
+  // ticks: of each group in the window. turns: of all groups together. last: the group that had the
+  // last turn before.
   Turns(const std::array<std::uint64_t, kGroups>& ticks, std::uint64_t turns, std::uint32_t last)
       : ticks_(ticks), now_(last) {
     const auto busy = static_cast<std::uint64_t>(

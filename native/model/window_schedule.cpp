@@ -10,10 +10,12 @@ namespace heapwright::model {
 
 namespace {
 
-// If there are fewer bursts than this share of the ticks, frees are scheduled at the times of bursts.
+// If there are fewer bursts than this share of the ticks, frees are scheduled at the times of
+// bursts.
 constexpr double kBursty = 0.25;
 
-// Distributes the brief lifetimes of the bin kAsClass over bins, by the lengths of the class that fit into the window.
+// Distributes the brief lifetimes of the bin kAsClass over bins, by the lengths of the class that
+// fit into the window.
 void spread(ClassActivity& row, const SizeClass& c, std::uint64_t ticks) {
   const std::uint64_t all = row.brief[kAsClass];
   row.brief[kAsClass] = 0;
@@ -37,8 +39,9 @@ void spread(ClassActivity& row, const SizeClass& c, std::uint64_t ticks) {
   }
 }
 
-// Bends an evenly spread position from 0 to 1 so that the mean is `mean` thousandths. The density rises to the end for a late mean,
-// and is the mirror image for an early one. So if blocks come and go steadily, begins and ends cancel at all times.
+// Bends an evenly spread position from 0 to 1 so that the mean is `mean` thousandths. The density
+// rises to the end for a late mean, and is the mirror image for an early one. So if blocks come and
+// go steadily, begins and ends cancel at all times.
 double bent(double part, std::uint64_t mean) {
   const double about = std::clamp(static_cast<double>(mean) / 1000, 0.001, 0.999);
   return about >= 0.5 ? std::pow(part, 1 / about - 1) : 1 - std::pow(1 - part, 1 / (1 - about) - 1);

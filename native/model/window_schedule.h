@@ -1,8 +1,9 @@
-// Schedules one window of a synthetic trace: for each group of threads, in order of its clock, when each lifetime begins, how long
-// it is to last, and when lifetimes of older windows end.
+// Schedules one window of a synthetic trace: for each group of threads, in order of its clock, when
+// each lifetime begins, how long it is to last, and when lifetimes of older windows end.
 //
-// Everything is spread evenly over the window, each class and bin of lengths by itself, except the frees that come in bursts in the model.
-// group_states.h keeps allocated and freed bytes in step while the window runs.
+// Everything is spread evenly over the window, each class and bin of lengths by itself, except the
+// frees that come in bursts in the model. group_states.h keeps allocated and freed bytes in step
+// while the window runs.
 #pragma once
 
 #include <array>
@@ -40,7 +41,8 @@ struct GroupSchedule {
 };
 using WindowSchedule = std::array<GroupSchedule, kGroups>;
 
-// Distributes brief lifetimes in the bin kAsClass over bins by the lengths of their class. Call it before schedule_window().
+// Distributes brief lifetimes in the bin kAsClass over bins by the lengths of their class. Call it
+// before schedule_window().
 void spread_lengths(Window& window, const std::vector<SizeClass>& classes, double stretch);
 
 // Schedules a window.

@@ -84,7 +84,8 @@ void WindowsSource::start_window(Window& window) {
   }
 }
 
-// Runs one tick: ends the lifetimes that are over, and begins one lifetime, of the script or of the group whose turn it is.
+// Runs one tick: ends the lifetimes that are over, and begins one lifetime, of the script or of the
+// group whose turn it is.
 void WindowsSource::run_tick(std::uint64_t rank, Turns& turns) {
   rank_ = rank;
   events_.set_progress(ticks_ == 0 ? 0
@@ -124,8 +125,8 @@ void WindowsSource::run_script_ends(std::uint64_t rank) {
   }
 }
 
-// Ends the lifetimes that a group ends before the tick `now` of its clock. Within the window it ends fewer at the lower bound of
-// live bytes, and more above the upper one.
+// Ends the lifetimes that a group ends before the tick `now` of its clock. Within the window it
+// ends fewer at the lower bound of live bytes, and more above the upper one.
 void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until) {
   GroupState& state = groups_[group];
   const std::vector<ScheduledEnd>& olds = schedule_[group].ends;
@@ -142,7 +143,8 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
     const std::uint32_t c =
         first == brief ? live_.class_of_brief(state.due.top().brief) : olds[state.old_at].size_class;
     if (until == Until::kTick) {
-      // An end of a class whose ends are reserved for reallocs frees nothing, so it would not lower the live bytes.
+      // An end of a class whose ends are reserved for reallocs frees nothing, so it would not lower
+      // the live bytes.
       const bool early = groups_.too_high(group) && !live_.ends_are_reserved(c);
       if (first > now ? !early : groups_.too_low(group)) {
         return;
@@ -194,7 +196,8 @@ void WindowsSource::end_window() {
   events_.end_window();
 }
 
-// Begins a lifetime. If it is to begin by realloc and there is no block to take, it waits (`may_wait`) or begins by malloc.
+// Begins a lifetime. If it is to begin by realloc and there is no block to take, it waits
+// (`may_wait`) or begins by malloc.
 void WindowsSource::begin(const ScheduledBegin& begin, bool may_wait) {
   const SizeClass& c = model_.classes[begin.size_class];
   std::optional<LiveBlock> from;
@@ -237,7 +240,8 @@ void WindowsSource::begin(const ScheduledBegin& begin, bool may_wait) {
   groups_[begin.freed_by].due.push(due);
 }
 
-// Begins the next lifetime of the script; by malloc if it is to begin by realloc of a block that is not live any more.
+// Begins the next lifetime of the script; by malloc if it is to begin by realloc of a block that is
+// not live any more.
 void WindowsSource::begin_scripted(std::size_t index) {
   using Way = Scripted::Begin;
   const Scripted& entry = model_.script[index];
@@ -326,7 +330,8 @@ void WindowsSource::end_thread(std::uint32_t thread) {
   events_.end_thread(thread);
 }
 
-// Writes the touched bytes of large blocks that are never freed, if known, and ends all threads but the first.
+// Writes the touched bytes of large blocks that are never freed, if known, and ends all threads but
+// the first.
 void WindowsSource::finish() {
   const std::uint32_t thread = events_.some_thread();
   const auto add_touched = [&](std::uint64_t object, std::uint64_t bytes) {

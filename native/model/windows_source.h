@@ -1,12 +1,14 @@
 // Generates a synthetic trace from a windows model, one window at a time.
 //
-// A window is generated in three steps. The schedule (window_schedule.h) says when each lifetime begins and when lifetimes of
-// older windows end. Then the window runs tick by tick: a group of threads has its turn (turns.h), the lifetimes whose time is
-// over end, and the group begins its next lifetime. At the border everything that the window still owes is done, so the number
-// of live blocks of each class is exactly that of the model.
+// A window is generated in three steps. The schedule (window_schedule.h) says when each lifetime
+// begins and when lifetimes of older windows end. Then the window runs tick by tick: a group of
+// threads has its turn (turns.h), the lifetimes whose time is over end, and the group begins its
+// next lifetime. At the border everything that the window still owes is done, so the number of live
+// blocks of each class is exactly that of the model.
 //
-// The state lives in parts: live_classes.h (live blocks of each class), group_states.h (clocks and bounds of the groups of
-// threads), script_player.h (large lifetimes one by one), event_writer.h (times and numbers of events).
+// The state lives in parts: live_classes.h (live blocks of each class), group_states.h (clocks and
+// bounds of the groups of threads), script_player.h (large lifetimes one by one), event_writer.h
+// (times and numbers of events).
 #pragma once
 
 #include <cstdint>
@@ -36,7 +38,8 @@ class WindowsSource : public trace::EventSource {
   bool next(trace::Event& event) override;
 
  private:
-  // How far run_ends() goes: to a tick and within the bounds of live bytes, or to the end of the window without regard to bounds.
+  // How far run_ends() goes: to a tick and within the bounds of live bytes, or to the end of the
+  // window without regard to bounds.
   enum class Until : std::uint8_t { kTick, kWindowEnds };
 
   void run_window(Window& window);

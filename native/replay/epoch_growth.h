@@ -1,7 +1,8 @@
 // Bounds how much memory the threads of one epoch can have at once, in whatever order they run.
 //
-// The bound is the sum of each thread's greatest growth, although in the trace the threads did not reach it at the same time.
-// A thread that frees the blocks it allocates adds next to nothing, however many events it has.
+// The bound is the sum of each thread's greatest growth, although in the trace the threads did not
+// reach it at the same time. A thread that frees the blocks it allocates adds next to nothing,
+// however many events it has.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +20,16 @@ class EpochGrowth {
   // The bound in bytes, above the live bytes at the start of the epoch.
   std::uint64_t max_bytes() const { return max_bytes_; }
 
-  // Adds an event. `before(object)` returns the size of an object that was allocated before this epoch, 0 if there is none.
+  // Adds an event. `before(object)` returns the size of an object that was allocated before this
+  // epoch, 0 if there is none.
   template <typename SizeOf>
   void add(const trace::Event& event, SizeOf&& before) {
     if (is_allocation(event.kind)) {
       if (made_.empty()) {
         first_made_ = event.object;
       }
-      // Objects are numbered in order of allocation. One with another number counts as allocated and never as freed.
+      // Objects are numbered in order of allocation. One with another number counts as allocated
+      // and never as freed.
       if (event.object - first_made_ == made_.size()) {
         made_.push_back(event.size);
       }

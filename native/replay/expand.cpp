@@ -1,4 +1,5 @@
-// The second pass over a trace that is made ready for replay: turns events into operations, one epoch at a time.
+// The second pass over a trace that is made ready for replay: turns events into operations, one
+// epoch at a time.
 #include "expand.h"
 
 #include <algorithm>
@@ -17,8 +18,9 @@ namespace {
 using trace::Event;
 using trace::Kind;
 
-// An epoch ends after kEpochEvents events, or when its threads could together grow by max(kEpochBytes, peak / kEpochShare)
-// bytes. The peak of a replay cannot be wrong by more than that.
+// An epoch ends after kEpochEvents events, or when its threads could together grow by
+// max(kEpochBytes, peak / kEpochShare) bytes. The peak of a replay cannot be wrong by more than
+// that.
 constexpr std::uint64_t kEpochBytes = 64 << 10;
 constexpr std::uint64_t kEpochShare = 256;
 constexpr std::uint64_t kReadings = 500;  // of resident memory over the whole trace
@@ -94,8 +96,9 @@ class Expander {
                         survey_.threads[thread].ends ? 1U : 0U, 1};
   }
 
-  // Returns a free lane for a thread that `by` starts. A lane that became free in this epoch goes only to a thread started by
-  // the one that joined its last thread. Other threads are not ordered after that join, and could wait for the lane forever.
+  // Returns a free lane for a thread that `by` starts. A lane that became free in this epoch goes
+  // only to a thread started by the one that joined its last thread. Other threads are not ordered
+  // after that join, and could wait for the lane forever.
   std::uint32_t lane_for(std::uint32_t by) {
     const auto own = std::find_if(freed_lanes_.rbegin(), freed_lanes_.rend(),
                                   [by](const FreedLane& l) { return l.by == by; });
@@ -117,8 +120,8 @@ class Expander {
     return threads_[thread].started && !(facts.ends && number > facts.last);
   }
 
-  // Returns the thread that starts the thread of event `number`: the thread of the previous event, or the first thread if that
-  // one has ended. The first thread never ends before the trace.
+  // Returns the thread that starts the thread of event `number`: the thread of the previous event,
+  // or the first thread if that one has ended. The first thread never ends before the trace.
   std::uint32_t starter(std::uint64_t number) const { return is_running(previous_, number) ? previous_ : 0; }
 
   void add_participant(std::uint32_t thread) {
@@ -128,7 +131,8 @@ class Expander {
     }
   }
 
-  // Writes the pending events as one epoch: finds its participants first, then writes the operations.
+  // Writes the pending events as one epoch: finds its participants first, then writes the
+  // operations.
   bool write_epoch() {
     epochs_tried_++;
     participants_.clear();
@@ -168,7 +172,8 @@ class Expander {
     return true;
   }
 
-  // Writes kEpoch into the streams of all participants. A sole participant continues its epoch if it was the sole one there.
+  // Writes kEpoch into the streams of all participants. A sole participant continues its epoch if
+  // it was the sole one there.
   bool begin_epoch() {
     if (participants_.empty() || (participants_.size() == 1 && sole_thread_ == participants_[0])) {
       return true;
@@ -184,8 +189,8 @@ class Expander {
     return true;
   }
 
-  // Writes a reading of resident memory before an event. The reading is an epoch of its own, so all earlier operations are done
-  // and no later one has begun.
+  // Writes a reading of resident memory before an event. The reading is an epoch of its own, so all
+  // earlier operations are done and no later one has begun.
   bool put_reading(const Event& event) {
     if (!write_epoch()) {
       return false;
@@ -224,8 +229,8 @@ class Expander {
     return !slots_full_;
   }
 
-  // Writes kSpawn for a thread. First it writes kJoin for all threads that have ended, so that the new thread can take over what
-  // the allocator keeps of them (an arena, a heap).
+  // Writes kSpawn for a thread. First it writes kJoin for all threads that have ended, so that the
+  // new thread can take over what the allocator keeps of them (an arena, a heap).
   bool spawn(std::uint32_t thread) {
     const std::uint32_t by = starter(number_);
     for (const std::uint32_t ended : to_join_) {
@@ -276,7 +281,8 @@ class Expander {
     done_.events++;
   }
 
-  // Returns the number of bytes of an object that were ever touched; all that a kTouch can hold if unknown.
+  // Returns the number of bytes of an object that were ever touched; all that a kTouch can hold if
+  // unknown.
   std::uint64_t limit_of(std::uint64_t object) const {
     const auto found = survey_.touched.find(object);
     return found == survey_.touched.end() ? ~std::uint64_t{0} >> 4 : found->second;

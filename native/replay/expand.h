@@ -1,4 +1,5 @@
-// Makes a trace ready for replay: writes it as an operations file (ops.h), in two passes over the trace.
+// Makes a trace ready for replay: writes it as an operations file (ops.h), in two passes over the
+// trace.
 //
 // Memory: two bits per object, an entry for each live object, and the events of one epoch.
 #pragma once
@@ -35,7 +36,8 @@ using Opener = std::function<std::unique_ptr<trace::EventSource>(std::string& er
 //   open   opens the trace; called twice
 //   path   of the operations file
 //   done   receives the counts of the file
-//   error  receives one line if the trace cannot be read or the file cannot be written; the result is then false
+//   error  receives one line if the trace cannot be read or the file cannot be written; the result
+//          is then false
 bool expand(const Opener& open, const std::string& path, Expanded& done, std::string& error);
 
 }  // namespace heapwright::replay

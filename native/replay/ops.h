@@ -1,11 +1,13 @@
-// Defines the operations file: a trace as flat operations, one stream per thread, that heapwright-replay plays.
+// Defines the operations file: a trace as flat operations, one stream per thread, that
+// heapwright-replay plays.
 //
-// heapwright-trace writes the file (expand.h) in a process of its own. It decides everything that takes time or memory: slots,
-// sizes, the bytes to touch and the order between threads. The replayer only looks up a pointer and makes the call. It needs
-// 8 bytes per operation in the file, one pointer per slot, and no memory of the allocator that it measures.
+// heapwright-trace writes the file (expand.h) in a process of its own. It decides everything that
+// takes time or memory: slots, sizes, the bytes to touch and the order between threads. The
+// replayer only looks up a pointer and makes the call. It needs 8 bytes per operation in the file,
+// one pointer per slot, and no memory of the allocator that it measures.
 //
-// An operation is one call of malloc or its kin, or one step of the replayer itself, such as waiting for other threads. A slot
-// is a table entry with the address of one live block.
+// An operation is one call of malloc or its kin, or one step of the replayer itself, such as
+// waiting for other threads. A slot is a table entry with the address of one live block.
 //
 //   file   := OpsHeader | ThreadEntry × threads | LaneEntry × lanes | padding to a chunk | chunk*
 //   chunk  := 4096 words of 64 bits; a stream is a chain of chunks, linked by kNext
@@ -15,12 +17,12 @@
 // Calls:
 //   kMalloc, kCalloc    argument: size
 //   kAligned            argument: size; a second word: alignment
-//   kRealloc            argument: new size; a second word: bytes of the block that are touched already
+//   kRealloc            argument: new size; a second word: bytes of the block touched so far
 //   kFree               no argument
 //   kFreeSized          argument: size
 //   kUsable             no argument
 // Prefixes of a call, in any order:
-//   kTouch    the replay touches only this many bytes of the block, because the program touched no more
+//   kTouch    the replay touches only this many bytes of the block, as the program did
 //   kWide     argument: the upper 32 bits of the size
 //   kShared   the slot is in the table that all threads share; argument: the turn of this use
 // Steps of the replayer:
@@ -28,19 +30,24 @@
 //   kEpoch    argument: the number of the epoch; slot: how many threads take part in it
 //   kSpawn    argument: the thread to start
 //   kJoin     argument: the thread to wait for
-//   kSample   take a reading of resident memory and CPU time; the number is the recorded time in nanoseconds since the last one
+//   kSample   take a reading of resident memory and CPU time; the number is the recorded time in
+//             nanoseconds since the previous reading
 //   kEnd      argument 1: the thread ends; 0: the trace ends while the thread still exists
 //
-// Two passes over a trace make the file. The first pass (survey.h) learns what needs a look ahead: which objects are used again,
-// which are used by a second thread, and how much of each large block is ever touched. The second pass (expand.cpp) writes.
+// Two passes over a trace make the file. The first pass (survey.h) learns what needs a look ahead:
+// which objects are used again, which are used by a second thread, and how much of each large block
+// is ever touched. The second pass (expand.cpp) writes.
 //
 // How threads wait for each other:
-// 1. If only one thread uses an object, its slot is in that thread's own table, and no thread waits.
-// 2. All uses of a shared slot have turns 0, 1, 2 … over all objects that live in the slot one after the other. Each use waits for
-//    its turn, makes the call and sets the next turn. So every object is allocated before it is used and used before it is
-//    freed, and no thread confuses an object with the next one in the slot.
-// 3. The threads of an epoch all finish it before the next epoch begins. Without epochs threads would drift further apart than
-//    in the program, and the peak of memory would differ. An epoch with one thread goes on until another thread takes part.
+// 1. If only one thread uses an object, its slot is in that thread's own table, and no thread
+//    waits.
+// 2. All uses of a shared slot have turns 0, 1, 2 … over all objects that live in the slot one
+//    after the other. Each use waits for its turn, makes the call and sets the next turn. So every
+//    object is allocated before it is used and used before it is freed, and no thread confuses an
+//    object with the next one in the slot.
+// 3. The threads of an epoch all finish it before the next epoch begins. Without epochs threads
+//    would drift further apart than in the program, and the peak of memory would differ. An epoch
+//    with one thread goes on until another thread takes part.
 // Every wait is for an earlier event of the trace, so a replay cannot deadlock.
 #pragma once
 
@@ -105,8 +112,8 @@ struct ThreadEntry {
   std::uint32_t starts = 0;  // 0 if no event has this thread number, so no thread is started
 };
 
-// A lane is the memory of one running thread: a chunk of its stream and its table of slots. When the thread has ended, another
-// thread takes the lane over.
+// A lane is the memory of one running thread: a chunk of its stream and its table of slots. When
+// the thread has ended, another thread takes the lane over.
 struct LaneEntry {
   std::uint64_t slots = 0;  // of its own table
 };

@@ -54,7 +54,8 @@ struct Dry {
   static std::size_t usable(void*) { return 0; }
 };
 
-// Writes to the bytes [from, to) of a block: to its first word if it is new, and to each page that it is part of.
+// Writes to the bytes [from, to) of a block: to its first word if it is new, and to each page that
+// it is part of.
 template <Touch How>
 void touch(void* block, std::uint64_t from, std::uint64_t to, std::size_t page) {
   auto* bytes = static_cast<char*>(block);

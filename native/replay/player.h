@@ -1,8 +1,9 @@
 // Plays the streams of an operations file (ops.h) with the malloc of this process.
 //
-// All memory of the replayer is one mapping: stream windows, slot tables and entries. It is made and touched before the first
-// operation. So its size does not change during the replay and can be subtracted from every reading. The only calls of malloc
-// are those of the trace and those of pthread_create, which the program made too.
+// All memory of the replayer is one mapping: stream windows, slot tables and entries. It is made
+// and touched before the first operation. So its size does not change during the replay and can be
+// subtracted from every reading. The only calls of malloc are those of the trace and those of
+// pthread_create, which the program made too.
 #pragma once
 
 #include <pthread.h>
@@ -61,14 +62,16 @@ struct Replay {
   std::atomic<std::uint64_t> events{0};
 };
 
-// Reads the header and the entries, and maps and touches all memory of the replayer. False if the file is not an operations file.
+// Reads the header and the entries, and maps and touches all memory of the replayer. False if the
+// file is not an operations file.
 bool prepare(Replay& replay);
 
-// Plays the whole trace. Returns when all streams are at their end. If the allocator refuses a call, the process ends with
-// status 1.
+// Plays the whole trace. Returns when all streams are at their end. If the allocator refuses a
+// call, the process ends with status 1.
 void play(Replay& replay);
 
-// Reads resident memory and the clocks. `recorded`: nanoseconds of recorded time since the previous reading.
+// Reads resident memory and the clocks. `recorded`: nanoseconds of recorded time since the previous
+// reading.
 Reading read_now(const Replay& replay, std::uint64_t recorded);
 
 // Prints `what`, `number` and `then` on stderr as one line and ends the process with status 1.

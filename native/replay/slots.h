@@ -1,4 +1,5 @@
-// Assigns slots to live objects while a trace is made ready for replay: slots of one thread, and slots that threads share.
+// Assigns slots to live objects while a trace is made ready for replay: slots of one thread, and
+// slots that threads share.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@ namespace heapwright::replay {
 inline constexpr std::size_t kEpochEvents =
     4096;  // events of an epoch, at most: limits how far threads drift apart
 
-// Slots of one thread. The most recently freed slot is reused first, so the table has no more slots than objects live at once.
+// Slots of one thread. The most recently freed slot is reused first, so the table has no more slots
+// than objects live at once.
 class Slots {
  public:
   explicit Slots(std::uint64_t first = 0) : top_(first) {}
@@ -31,8 +33,9 @@ class Slots {
   std::uint64_t top_;
 };
 
-// Slots that threads share. The slot that was freed first is reused first, and only once kMinFree slots are free. A thread that
-// takes a slot which another thread has just freed must wait for that thread, and the two would run in lockstep.
+// Slots that threads share. The slot that was freed first is reused first, and only once kMinFree
+// slots are free. A thread that takes a slot which another thread has just freed must wait for that
+// thread, and the two would run in lockstep.
 class SharedSlots {
  public:
   std::uint64_t take() {

@@ -1,6 +1,7 @@
 // Writes the operations file: one stream for each thread, in chained chunks.
 //
-// A chunk gets its number when its stream begins it. So a full chunk can name the next one before that has any words.
+// A chunk gets its number when its stream begins it. So a full chunk can name the next one before
+// that has any words.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,8 @@ Survey survey(trace::EventSource& source) {
     thread.ends = thread.ends || (event.kind == Kind::kThreadEnd && event.thread != 0);
     found.duration = std::max(found.duration, event.time);
     if (is_allocation(event.kind)) {
-      // Objects are numbered without gaps. A source that skips some (after a seek) has skipped lower numbers.
+      // Objects are numbered without gaps. A source that skips some (after a seek) has skipped
+      // lower numbers.
       if (event.object >= found.used.size()) {
         found.used.resize(event.object + 1);
         found.crossing.resize(event.object + 1);

@@ -1,6 +1,8 @@
-// Lets threads of the replayer wait until a counter has a value: they spin for a moment and then sleep.
+// Lets threads of the replayer wait until a counter has a value: they spin for a moment and then
+// sleep.
 //
-// A thread that changes a counter makes a system call only if another thread sleeps. Nothing here allocates memory.
+// A thread that changes a counter makes a system call only if another thread sleeps. Nothing here
+// allocates memory.
 #pragma once
 
 #include <linux/futex.h>
@@ -30,7 +32,8 @@ inline long futex(Counter& number, int what, std::uint32_t value) {
                    nullptr, nullptr, 0);
 }
 
-// Returns once `number` is `wanted`. Everything that other threads did before they set it is then visible.
+// Returns once `number` is `wanted`. Everything that other threads did before they set it is then
+// visible.
 inline void wait_for(Counter& number, std::uint32_t wanted) {
   for (int i = 0; i < 100; i++) {
     if (number.load(std::memory_order_acquire) == wanted) {
@@ -38,8 +41,9 @@ inline void wait_for(Counter& number, std::uint32_t wanted) {
     }
     pause_a_little();
   }
-  // The sleeper writes `sleepers` and then reads `number`; the waker writes `number` and then reads `sleepers`. In that order
-  // at least one of them sees the write of the other, so no wake-up is lost.
+  // The sleeper writes `sleepers` and then reads `number`; the waker writes `number` and then reads
+  // `sleepers`. In that order at least one of them sees the write of the other, so no wake-up is
+  // lost.
   sleepers.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
     const std::uint32_t seen = number.load(std::memory_order_seq_cst);

@@ -1,4 +1,5 @@
-// wl and heaptrack: what they carry comes back; what is damaged is read as far as it goes, and nothing crashes.
+// wl and heaptrack: what they carry comes back; what is damaged is read as far as it goes, and
+// nothing crashes.
 #include "trace/formats.h"
 
 #include <gtest/gtest.h>
@@ -58,8 +59,8 @@ std::string file_of(std::initializer_list<int> thread) {
 }
 
 TEST_F(Wl, ReadsEveryOperation) {
-  // malloc 1 of 300 (two bytes: 2 * 128 + 44), calloc 2 of 5, realloc 1 → 3 of 7, memalign 4 to 64 of 9, valloc, pvalloc,
-  // free 2, a failed malloc, malloc into a slot in use.
+  // malloc 1 of 300 (two bytes: 2 * 128 + 44), calloc 2 of 5, realloc 1 → 3 of 7, memalign 4 to 64
+  // of 9, valloc, pvalloc, free 2, a failed malloc, malloc into a slot in use.
   write(file_of({2, 1, 0x82, 44, 3, 2, 5, 4, 3, 1, 7, 12, 4,  64, 9, 13,
                  5, 6, 14,   6,  7, 5, 2, 2, 0, 8, 2, 3,  11, 0,  1}));
   const model::Judged found = read();

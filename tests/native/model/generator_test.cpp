@@ -23,7 +23,8 @@ SizeClass small_class() {
   return c;
 }
 
-// A window in which each of `classes` classes has so many brief lifetimes, and ends `olds` lifetimes of the window before.
+// A window in which each of `classes` classes has so many brief lifetimes, and ends `olds`
+// lifetimes of the window before.
 Window window_of(std::size_t classes, std::uint64_t briefs, std::uint64_t olds = 0) {
   Window window;
   window.ticks = classes * briefs;

@@ -1,4 +1,5 @@
-// A model against the trace it was fitted to: what is made up from it must be a trace, and come near the first.
+// A model against the trace it was fitted to: what is made up from it must be a trace, and come
+// near the first.
 #include "model/synth.h"
 
 #include <gtest/gtest.h>

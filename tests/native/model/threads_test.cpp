@@ -1,4 +1,5 @@
-// Models of programs in which several threads allocate: whose turn it is, what each holds, who frees what, who ends.
+// Models of programs in which several threads allocate: whose turn it is, what each holds, who
+// frees what, who ends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -93,7 +94,8 @@ Seen made_up(const std::vector<Event>& events, double heap = 1) {
   return watch(all_of(*make_windows_source(std::move(model), 1)));
 }
 
-// Two threads on one core, each with 400 blocks of which it replaces the oldest, in turns of 700 to 1700 ticks.
+// Two threads on one core, each with 400 blocks of which it replaces the oldest, in turns of 700 to
+// 1700 ticks.
 std::vector<Event> in_turns() {
   Program program;
   Rng rng(1);

@@ -1,4 +1,5 @@
-// Traces for tests: events in memory as a source, workloads with phases, and a judge of what may be a trace at all.
+// Traces for tests: events in memory as a source, workloads with phases, and a judge of what may be
+// a trace at all.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,8 +42,8 @@ inline std::vector<trace::Event> all_of(trace::EventSource& source) {
   return events;
 }
 
-// What a naive reader finds, after having seen that it is a trace: objects numbered as they are made, used while they are
-// alive, threads numbered as they appear, times that do not fall.
+// What a naive reader finds, after having seen that it is a trace: objects numbered as they are
+// made, used while they are alive, threads numbered as they appear, times that do not fall.
 struct Judged {
   std::uint64_t peak = 0;
   std::uint64_t live = 0;
@@ -92,8 +93,8 @@ inline Judged judge(const std::vector<trace::Event>& events) {
   return found;
 }
 
-// A program in phases: each builds up blocks, lets others come and go, and drops part of what it has. Some grow by realloc, a
-// few are large, and other threads free some.
+// A program in phases: each builds up blocks, lets others come and go, and drops part of what it
+// has. Some grow by realloc, a few are large, and other threads free some.
 inline std::vector<trace::Event> workload(std::uint64_t seed, std::size_t phases = 4,
                                           std::uint32_t threads = 1) {
   std::mt19937_64 random(seed);

@@ -1,5 +1,6 @@
-// Tests making a trace ready for replay. The tests play the operations one at a time by the rules of ops.h, and compare with the
-// trace. Every order that the rules allow is a schedule; the tests draw several at random.
+// Tests making a trace ready for replay. The tests play the operations one at a time by the rules
+// of ops.h, and compare with the trace. Every order that the rules allow is a schedule; the tests
+// draw several at random.
 #include "replay/expand.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +49,8 @@ class Expand : public ::testing::Test {
   std::string path_ = ::testing::TempDir() + "ops." + std::to_string(::getpid());
 };
 
-// A trace with threads that start and end. The first event of a thread is its start, the last one its end.
+// A trace with threads that start and end. The first event of a thread is its start, the last one
+// its end.
 std::vector<Event> with_threads(std::uint64_t seed, std::size_t count, std::uint32_t threads) {
   std::vector<Event> events = trace::random_events(seed, count, threads);
   std::mt19937_64 random(seed);
@@ -121,7 +123,8 @@ TEST_F(Expand, OneThreadNeedsNoOrder) {
   EXPECT_EQ(model.calls, done.events);
 }
 
-// Two threads allocate a block and free it, again and again. However many bytes they allocate in all, neither can get ahead.
+// Two threads allocate a block and free it, again and again. However many bytes they allocate in
+// all, neither can get ahead.
 TEST_F(Expand, WhatIsSteadyDoesNotDrift) {
   std::vector<Event> events;
   std::uint64_t made = 0;
@@ -155,8 +158,9 @@ TEST_F(Expand, LanesAreHandedOn) {
   EXPECT_EQ(expand_events(events).lanes, 2U);
 }
 
-// Thread 0 joins a thread and gives its lane to thread 4, which ends too. Thread 1 then starts thread 7. If all this is in one
-// epoch, thread 7 must not get that lane before thread 4: thread 7 never ends, and thread 4 would wait forever.
+// Thread 0 joins a thread and gives its lane to thread 4, which ends too. Thread 1 then starts
+// thread 7. If all this is in one epoch, thread 7 must not get that lane before thread 4: thread 7
+// never ends, and thread 4 would wait forever.
 TEST_F(Expand, ALaneIsHandedOnByWhoWaitedForIt) {
   constexpr Kind kBegins = Kind::kThreadStart;
   constexpr Kind kActs = Kind::kPhase;

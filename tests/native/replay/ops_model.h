@@ -1,7 +1,8 @@
-// Plays an operations file by the rules of ops.h in the tests, one operation of a randomly chosen thread at a time.
+// Plays an operations file by the rules of ops.h in the tests, one operation of a randomly chosen
+// thread at a time.
 //
-// It keeps a shadow of the objects in all slots. run() tries one schedule that the rules allow and returns the fault of
-// the file. The model never reads outside of the file, however damaged it is.
+// It keeps a shadow of the objects in all slots. run() tries one schedule that the rules allow and
+// returns the fault of the file. The model never reads outside of the file, however damaged it is.
 #pragma once
 
 #include <algorithm>
@@ -130,7 +131,8 @@ class ReplayModel {
   bool can(const Thread& thread) {
     const Word w = look(thread);
     if (op_of(w) == kEpoch) {
-      return thread.parts > 0 || argument_of(w) == epoch_;  // only entering an epoch waits, leaving one never does
+      return thread.parts > 0 ||
+             argument_of(w) == epoch_;  // only entering an epoch waits, leaving one never does
     }
     if (op_of(w) == kSpawn || op_of(w) == kJoin) {
       if (!expect(argument_of(w) < threads_.size(), "there is no such thread")) {
