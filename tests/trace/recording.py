@@ -1,4 +1,4 @@
-"""Recording a program and reading back what it did, as a person would: with the installed command."""
+"""Records programs with the installed command and reads their events back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ class Trace:
     told: dict[str, Any] = field(default_factory=dict)
 
     def calls(self, thread: bool = False) -> list[str]:
-        """What was done to tagged objects, by size: 'malloc 40001', 'free 40001'. With threads: who, and their ends."""
+        """Returns the events of tagged objects, by size: 'malloc 40001', 'free 40001'.
+
+        Args:
+            thread: add the numbers of threads, and their ends.
+        """
         sizes: dict[int, int] = {}
         lines = []
         for event in self.events:
@@ -88,7 +92,7 @@ def record_told(
     options: tuple[str, ...] = (),
     env: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Records into t.hwt; what it says of the processes, the busiest first."""
+    """Records into t.hwt; returns the JSON of the processes, the busiest first."""
     told = folder / "told.json"
     done = heapwright_record("-o", "t.hwt", "--force", "--json", told, *options, "--", *command, env=env, folder=folder)
     assert done.returncode == 0, done.stderr.decode()

@@ -33,7 +33,7 @@ def told(*words: str | Path) -> dict[str, Any]:
 
 
 def carried(events: list[Event]) -> list[tuple[int, str, tuple[int, ...]]]:
-    """What a wl file can say: by thread what was done, with the object's number."""
+    """Returns what a wl file can hold: the calls of each thread, with the numbers of objects."""
     lines = []
     for event in events:
         kind = event.kind.removesuffix("_sized")
@@ -120,7 +120,7 @@ def test_a_compressed_file_cut_short_is_used_as_far_as_it_goes(tmp_path: Path) -
         assert said["cut_short"]
         assert "ends early" in done.stderr
         assert said["events"] < 20000
-    # gzip's stream gives what it had; zstd's whole blocks are perhaps none of so small a file.
+    # gzip unpacks up to the cut. zstd unpacks only whole blocks, and so small a file may have none.
     (tmp_path / "h.gz").write_bytes(files["h.gz"][: len(files["h.gz"]) * 2 // 3])
     assert import_heaptrack(tmp_path / "h.gz", tmp_path / "t.hwt").events > 5000
 

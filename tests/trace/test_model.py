@@ -1,4 +1,4 @@
-"""`heapwright fit` and `synth`, as installed: what is made up stands in for what it was fitted to."""
+"""Tests `heapwright fit` and `synth` as installed: a synthetic trace stands in for the recorded one."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_rand_malloc_has_neither_phases_nor_threads(trace: Path, tmp_path: Path)
     assert (made.threads, info.reallocs, info.synthetic) == (1, 0, True)
     truth, _ = read_info(trace)
     assert made.allocations == truth.allocations + truth.reallocs
-    # The mean over all phases is below the peak of one: what the paper's kind of model misses.
+    # The mean over all phases is below the peak of one phase, so the paper's kind of model misses the peak.
     assert made.peak_live_bytes < 0.95 * truth.peak_live_bytes
 
 
@@ -239,7 +239,7 @@ def test_more_memory_than_there_is_is_refused_before_it_is_taken(trace: Path, tm
 
 
 def test_what_makes_a_trace_up_ends_with_who_asked(trace: Path, tmp_path: Path) -> None:
-    """A heapwright that is killed leaves nobody behind who goes on for minutes."""
+    """When heapwright is killed, the native program that it started ends too."""
     heapwright("fit", trace, "-o", tmp_path / "m.json")
     words: list[str | Path] = [
         HEAPWRIGHT,

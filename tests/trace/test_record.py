@@ -137,7 +137,7 @@ def test_a_signal_handler_allocates(cases: Path, tmp_path: Path) -> None:
 
 
 def test_a_storm_of_signals(cases: Path, program: Callable[..., Path], tmp_path: Path) -> None:
-    """The handler interrupts everything, the recorder too: what the program did is whole and makes sense."""
+    """The handler interrupts everything, even the recorder; the trace is complete and valid."""
     library = program("bump_malloc", "-shared", "-fPIC", *PLAIN)
     trace = only(recorded(tmp_path, cases, "storm", options=("--allocator", str(library))))
     made = [event for event in trace.events if event.kind == "malloc"]

@@ -1,4 +1,4 @@
-"""However a recording ends, what was recorded is there; and the program never notices."""
+"""Tests that every way of ending a recording keeps the recorded events, and that the program never notices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cases(program: Callable[..., Path]) -> Path:
 
 
 def test_killed_at_any_moment_leaves_a_readable_trace(cases: Path, tmp_path: Path) -> None:
-    """The program counts in a file what it has surely done: all of that is in the trace."""
+    """The program counts its finished calls in a file; all of them are in the trace."""
     chance = random.Random(7)
     counts = []
     for number in range(KILLS):

@@ -145,7 +145,7 @@ def own(report: Report) -> int:
 
 
 def test_a_faster_allocator_shifts_the_mean(tmp_path: Path) -> None:
-    """Half of 100 ms is spent allocating; where that takes a tenth, what comes after weighs more."""
+    """Half of 100 ms is spent on calls. If they take a tenth of the time, later readings weigh more."""
 
     def readings(first: int, second: int, *resident: int) -> list[Reading]:
         """Two stretches of 50 recorded milliseconds each, in which calls take so many."""
@@ -256,7 +256,7 @@ FREE, SHARED, SPAWN, END = 3, 10, 12, 15
 
 
 def operations_files(whole: bytes) -> dict[str, bytes]:
-    """Damaged ones (native/replay/ops.h): a plan of nine numbers, two numbers for each thread, one for each lane."""
+    """Returns damaged operations files; the header has nine numbers (native/replay/ops.h)."""
     front: tuple[int, ...] = struct.unpack_from("<QQQQ", whole, 8)
     threads, lanes, shared, first = front
     words: tuple[int, ...] = struct.unpack(f"<{(len(whole) - first) // 8}Q", whole[first:])
@@ -340,7 +340,7 @@ def test_a_recorded_program_replays(tmp_path: Path) -> None:
     measured = heapwright("measure", "-q", "--json", "-", "--", sys.executable, "-S", "-c", code, PYTHONMALLOC="malloc")
     real = json.loads(measured.stdout)["summary"]["peak_rss_bytes"]["median"]
     played = found["summary"]["peak_rss_bytes"]["median"] - found["own_rss_bytes"]
-    assert played < real < played + 16 * MIB  # what is missing is the interpreter's image
+    assert played < real < played + 16 * MIB  # a replay does not have the interpreter's image
 
 
 def test_making_ready_needs_a_trace(tmp_path: Path) -> None:

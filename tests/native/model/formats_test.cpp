@@ -1,5 +1,5 @@
-// wl and heaptrack: what they carry comes back; what is damaged is read as far as it goes, and
-// nothing crashes.
+// Tests the formats wl and heaptrack: events come back as far as the format can hold them, and a
+// damaged file is read up to the damage, without a crash.
 #include "trace/formats.h"
 
 #include <gtest/gtest.h>
@@ -76,13 +76,14 @@ TEST_F(Wl, ReadsEveryOperation) {
   EXPECT_EQ(events_[5].size, 4096U);
   EXPECT_EQ(events_[6].kind, Kind::kFree);
   EXPECT_EQ(events_[6].object, 1U);
-  EXPECT_EQ(events_[7].kind, Kind::kFree);  // what was in the slot
+  EXPECT_EQ(events_[7].kind, Kind::kFree);  // the earlier object of the slot
   EXPECT_EQ(events_[7].object, 0U);
   EXPECT_EQ(events_[8].size, 11U);
   EXPECT_EQ(found.live, 9U + 6 + 4096 + 11);
 }
 
-// What the format carries of an event, objects and threads by the order they appear in.
+// The fields of an event that the format holds; objects and threads are numbered in order of
+// appearance.
 std::vector<Event> carried(std::vector<Event> events) {
   std::erase_if(events, [](const Event& e) {
     return !is_allocation(e.kind) && !is_free(e.kind) && e.kind != Kind::kRealloc;

@@ -1,5 +1,5 @@
-// A model against the trace it was fitted to: what is made up from it must be a trace, and come
-// near the first.
+// Compares a synthetic trace with the trace that its model was fitted to: it must be a valid trace
+// and come near the recorded one.
 #include "model/synth.h"
 
 #include <gtest/gtest.h>

@@ -39,7 +39,8 @@ class Program {
   std::uint64_t made_ = 0;
 };
 
-// What an observer of threads finds. Bytes are those a thread has made less those it has freed.
+// Figures of the threads of a trace. Bytes are those that a thread has allocated less those that
+// it has freed.
 struct Seen {
   std::uint64_t peak = 0;
   std::vector<std::int64_t> most;   // by thread

@@ -42,8 +42,9 @@ inline std::vector<trace::Event> all_of(trace::EventSource& source) {
   return events;
 }
 
-// What a naive reader finds, after having seen that it is a trace: objects numbered as they are
-// made, used while they are alive, threads numbered as they appear, times that do not fall.
+// Counts of a trace by a simple reader. judge() also checks that the trace is valid: objects are
+// numbered in order of allocation and used while they are live, threads are numbered in order of
+// appearance, and times do not fall.
 struct Judged {
   std::uint64_t peak = 0;
   std::uint64_t live = 0;
@@ -93,8 +94,9 @@ inline Judged judge(const std::vector<trace::Event>& events) {
   return found;
 }
 
-// A program in phases: each builds up blocks, lets others come and go, and drops part of what it
-// has. Some grow by realloc, a few are large, and other threads free some.
+// Returns the trace of a program in phases. Each phase builds up blocks, allocates and frees others,
+// and frees a part of the first. Some grow by realloc, a few are large, other threads free some.
+// `phases`: their number; `threads`: how many allocate; both with `seed` fix the trace.
 inline std::vector<trace::Event> workload(std::uint64_t seed, std::size_t phases = 4,
                                           std::uint32_t threads = 1) {
   std::mt19937_64 random(seed);
