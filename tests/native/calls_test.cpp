@@ -1,4 +1,4 @@
-// The filter run through an interpreter, so that what the kernel would do with each call is known here.
+// Tests the seccomp filter by an interpreter that decides each call as the kernel would.
 #include "calls.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t kAction = SECCOMP_RET_TRACE;
 
-// Classic BPF as seccomp runs it, as far as the filter uses it.
+// Interprets the part of classic BPF that the filter uses, as seccomp does.
 std::uint32_t run(const std::vector<sock_filter>& filter, const seccomp_data& data) {
   std::uint32_t accumulator = 0;
   for (std::size_t at = 0; at < filter.size(); ++at) {
@@ -100,7 +100,7 @@ TEST(Filter, StrictModeMayBeAskedForByEitherCall) {
        {Numbers{AUDIT_ARCH_X86_64, 317, 157}, {AUDIT_ARCH_I386, 354, 172}, {AUDIT_ARCH_AARCH64, 277, 167}}) {
     EXPECT_EQ(verdict(arch, seccomp, SECCOMP_SET_MODE_STRICT), hit(Call::kOwnStrictMode));
     EXPECT_EQ(verdict(arch, prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT), hit(Call::kOwnStrictMode));
-    // The back ends go by classify(), and so it must say the same of what the filter stops.
+    // The back ends use classify(), so it must agree with the filter.
     const auto call = static_cast<std::uint64_t>(seccomp);
     EXPECT_EQ(classify(arch, call, SECCOMP_SET_MODE_STRICT), Call::kOwnStrictMode);
     EXPECT_EQ(classify(arch, call, SECCOMP_SET_MODE_FILTER), Call::kOwnListener);
@@ -109,7 +109,7 @@ TEST(Filter, StrictModeMayBeAskedForByEitherCall) {
 }
 
 TEST(Filter, EveryArgumentDecidesAlone) {
-  // Nothing of a call's arguments but what body() looks at may change what is done with it.
+  // Only the arguments that body() checks may change the result.
   for (const std::uint64_t garbage : {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{CLONE_THREAD}}) {
     EXPECT_EQ(verdict(AUDIT_ARCH_X86_64, 9, garbage, garbage), hit(Call::kMmap));
     EXPECT_EQ(verdict(AUDIT_ARCH_X86_64, 435, garbage, garbage), hit(Call::kFork));  // clone3

@@ -1,4 +1,4 @@
-// Memory cgroups on made-up texts and folders, and on processes of ours.
+// Tests memory cgroups on synthetic files and folders, and on processes of the test.
 #include "cgroup.h"
 
 #include <gtest/gtest.h>
@@ -167,7 +167,7 @@ TEST_F(GroupFolder, AForeignProcessTakesTheFigureAwayForGood) {
 TEST_F(GroupFolder, AProcessOfTheTreeElsewhereTakesTheFigureAway) {
   write("memory.current", 4000);
   const Child other([] {});
-  tree.look_at(group(), {child.pid(), other.pid()});  // its real cgroup is no folder of ours
+  tree.look_at(group(), {child.pid(), other.pid()});  // its real cgroup is not the test folder
   EXPECT_EQ(tree.peak(), std::nullopt);
 }
 

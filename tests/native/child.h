@@ -1,4 +1,4 @@
-// A child process that does something, then waits to be killed. For tests.
+// Starts a child process that does something and then waits to be killed.
 #pragma once
 
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ class Child {
     waitpid(pid_, nullptr, 0);
   }
   [[nodiscard]] pid_t pid() const { return pid_; }
-  // Polls until the condition holds; false after far too long.
+  // Polls until the condition holds; returns false after a long time.
   template <class Condition>
   [[nodiscard]] bool reaches(Condition condition) const {
     for (int i = 0; i < 10000 && !condition(); ++i) {

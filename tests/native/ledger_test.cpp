@@ -1,4 +1,4 @@
-// The ledger's arithmetic against worked examples and against a naive model.
+// Tests the ledger's arithmetic by worked examples and against a naive model.
 #include "ledger.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TEST(Ledger, StepsOfHeapAreExact) {
   Ledger ledger;
   ledger.start(0);
   ledger.sample(1, 0, all(0));
-  // At 1 s a call is entered; until then nothing was mapped. It maps 100, at 3 s the next call sees them.
+  // Nothing is mapped until the call entered at 1 s. It maps 100, which the reading at the next call, at 3 s, shows.
   ledger.sample(1, 1, all(0));
   ledger.sample(1, 3, all(100));
   ledger.process_ended(1, 4);
@@ -32,7 +32,7 @@ TEST(Ledger, ResidentMemoryRisesInALineAndFallsAtTheCall) {
   ledger.start(0);
   ledger.sample(1, 0, all(0));
   ledger.sample(1, 2, all(100));  // a line: 50 on average
-  ledger.sample(1, 4, all(20));   // fell at 2 s, at the call the last reading was taken before
+  ledger.sample(1, 4, all(20));   // counts as a fall at 2 s, at the call of the last reading
   ledger.process_ended(1, 5);
   EXPECT_DOUBLE_EQ(ledger.mean_rss(5), (50 * 2 + 20 * 2 + 20 * 1) / 5.0);
   EXPECT_EQ(ledger.peak().rss, 100U);
@@ -42,7 +42,7 @@ TEST(Ledger, OnlyAFallAtAReleasingCallIsReturned) {
   Ledger ledger;
   ledger.start(0);
   ledger.sample(1, 0, all(100));
-  ledger.sample(1, 1, all(60));  // reclaimed by the kernel: nobody gave it back
+  ledger.sample(1, 1, all(60));  // reclaimed by the kernel, not returned by the process
   EXPECT_EQ(ledger.returned(), 0U);
   ledger.releasing(1, 1);
   ledger.sample(1, 2, all(60));  // a tick, before the call took effect
@@ -52,9 +52,9 @@ TEST(Ledger, OnlyAFallAtAReleasingCallIsReturned) {
   ledger.releasing(1, 1);
   ledger.sample(1, 3, all(40));  // grew meanwhile
   ledger.released(1, 1);
-  ledger.sample(1, 4, all(10));  // the call before was no releasing one
+  ledger.sample(1, 4, all(10));  // the last call was not a releasing one
   EXPECT_EQ(ledger.returned(), 35U);
-  ledger.process_ended(1, 5);  // what dies gives nothing back
+  ledger.process_ended(1, 5);  // the end of a process returns no memory
   EXPECT_EQ(ledger.returned(), 35U);
   ledger.releasing(7, 7);  // unknown: nothing happens
   EXPECT_EQ(ledger.live(), 0U);
@@ -156,7 +156,7 @@ TEST(Ledger, ManyThreadsMayBeGivingBackAtOnce) {
   ledger.releasing(1, 11);
   ledger.releasing(1, 12);
   ledger.released(1, 11);
-  ledger.sample(1, 1, all(70));  // 12 is still at it
+  ledger.sample(1, 1, all(70));  // thread 12 is still in its call
   ledger.released(1, 12);
   ledger.sample(1, 2, all(50));
   EXPECT_EQ(ledger.returned(), 30U);
@@ -165,11 +165,11 @@ TEST(Ledger, ManyThreadsMayBeGivingBackAtOnce) {
 TEST(Ledger, MeansAreOverTheWholeRun) {
   Ledger ledger;
   ledger.start(10);
-  ledger.sample(1, 12, all(60));  // before it was known, nothing
+  ledger.sample(1, 12, all(60));  // counts as 0 before this first reading
   ledger.process_ended(1, 14);
   EXPECT_DOUBLE_EQ(ledger.mean_heap(20), 60 * 2 / 10.0);
   EXPECT_DOUBLE_EQ(ledger.mean_rss(20), 60 * 2 / 10.0);
-  EXPECT_DOUBLE_EQ(ledger.mean_heap(10), 0);  // of no time
+  EXPECT_DOUBLE_EQ(ledger.mean_heap(10), 0);  // over no time
 }
 
 TEST(Ledger, AReadingThatComesLateChangesNoTime) {
@@ -182,7 +182,7 @@ TEST(Ledger, AReadingThatComesLateChangesNoTime) {
   EXPECT_EQ(ledger.peak().heap, 20U);
 }
 
-// Everything above at once, on random histories: the model keeps every reading and integrates at the end.
+// Random histories of all events: the model keeps every reading and integrates at the end.
 class Model {
  public:
   void sample(pid_t process, double time, const Memory& memory) {

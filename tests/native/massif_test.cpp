@@ -1,5 +1,5 @@
-// The page multiset and Massif's rules on it, one rule a test. That the whole equals Massif is tested against
-// the real one, in tests/meter/test_massif.py.
+// Tests the page multiset and Massif's rules on it, one rule in each test. tests/meter/test_massif.py compares
+// the result with Massif itself.
 #include "massif.h"
 
 #include <gtest/gtest.h>

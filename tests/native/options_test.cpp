@@ -1,4 +1,4 @@
-// The meter's command line.
+// Tests the parser of the meter's command line.
 #include "options.h"
 
 #include <getopt.h>
@@ -25,7 +25,7 @@ Parsed parse(std::initializer_list<const char*> words) {
     arguments.push_back(word.data());
   }
   arguments.push_back(nullptr);
-  optind = 1;  // getopt keeps its place between calls
+  optind = 1;  // getopt keeps its position between calls
   Parsed parsed;
   parsed.good = parse_options(static_cast<int>(kept.size()), arguments.data(), parsed.options, parsed.error);
   return parsed;
@@ -69,7 +69,7 @@ TEST(Options, EveryOptionIsTaken) {
   EXPECT_TRUE(options.die_with_parent);
   EXPECT_EQ(options.parent, getppid());
   EXPECT_TRUE(options.wait_for_root_only);
-  ASSERT_EQ(options.command.size(), 4U);  // the target's own options are left alone
+  ASSERT_EQ(options.command.size(), 4U);  // the options of the target are not parsed
   EXPECT_STREQ(options.command[1], "--output");
 }
 

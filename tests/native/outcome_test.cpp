@@ -1,4 +1,4 @@
-// The JSON the meter writes: null for what is not known, whole files only.
+// Tests the JSON of the meter: null for unknown figures, and complete files only.
 #include "outcome.h"
 
 #include <gtest/gtest.h>

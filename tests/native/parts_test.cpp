@@ -1,4 +1,4 @@
-// Which part of a process's memory each mapping counts for: on made-up mappings, and on our own process.
+// Tests the kind of memory that each mapping counts as: on synthetic mappings, and on the test process itself.
 #include "parts.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kKib = 1024;
 constexpr std::uint64_t kMib = 1024 * kKib;
 
-// A mapping as smaps shows it; half of what is resident is another process's too.
+// Returns a mapping as smaps shows it; another process shares half of its resident memory.
 std::string mapping(std::uint64_t start, std::uint64_t end, const char* access, int inode,
                     const std::string& path, std::uint64_t kib) {
   char text[512];
@@ -29,7 +29,7 @@ std::string mapping(std::uint64_t start, std::uint64_t end, const char* access, 
   return text;
 }
 
-constexpr std::uint64_t kArenaStart = 0x7f0000000000;  // on a boundary of 64 MiB
+constexpr std::uint64_t kArenaStart = 0x7f0000000000;  // on a 64 MiB boundary
 
 TEST(Parts, EachMappingCountsForWhatHoldsIt) {
   const std::string text =
@@ -62,7 +62,7 @@ TEST(Parts, AnArenaIsHeapWithItsReservedRestOnly) {
   const auto heap = [](const std::string& text) { return parse_smaps(text, "").rss.heap / kKib; };
   const std::string rest = mapping(kArenaStart + 2 * kMib, end, "---p", 0, "", 0);
   EXPECT_EQ(heap(mapping(kArenaStart, kArenaStart + 2 * kMib, "rw-p", 0, "", 2000) + rest), 2000);
-  // Joined to what lies below it; full to its end; two of them.
+  // An arena that is merged with the mapping below it; one that is full; two arenas.
   EXPECT_EQ(heap(mapping(kArenaStart - kMib, kArenaStart + 2 * kMib, "rw-p", 0, "", 2000) + rest), 2000);
   EXPECT_EQ(heap(mapping(kArenaStart, end, "rw-p", 0, "", 2000)), 2000);
   EXPECT_EQ(heap(mapping(kArenaStart - 64 * kMib, kArenaStart + 2 * kMib, "rw-p", 0, "", 2000) + rest), 2000);

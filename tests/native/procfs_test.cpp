@@ -1,4 +1,4 @@
-// /proc as read of ourselves and of children whose state we know.
+// Tests the readers of /proc on the test process and on children in a known state.
 #include "procfs.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(Procfs, AChildIsSeenAndItsDeathToo) {
   EXPECT_TRUE(zombie->dead);
   EXPECT_FALSE(read_statm(file));
   waitpid(child, nullptr, 0);
-  EXPECT_FALSE(read_statm(file));  // whoever has the number now, this descriptor is not theirs
+  EXPECT_FALSE(read_statm(file));  // the descriptor does not follow a reused process id
   EXPECT_FALSE(read_status(child));
   EXPECT_FALSE(read_stat(child));
   EXPECT_LT(open_statm(child), 0);
@@ -135,7 +135,7 @@ TEST(Procfs, AllDescendantsAreFound) {
 
 TEST(Procfs, PagesAreDividedAmongThoseWhoShareThem) {
   constexpr std::size_t kSize = 64 << 20;
-  constexpr std::size_t kOthers = 1 << 20;  // pages of libc are divided among whatever else runs
+  constexpr std::size_t kOthers = 1 << 20;  // other processes share the pages of libc
   const auto before = read_rollup(getpid());
   ASSERT_TRUE(before) << errno;
   void* const block = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

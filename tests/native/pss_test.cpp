@@ -1,4 +1,4 @@
-// When proportional set sizes are read, and what peak and mean come of the readings: on a made-up clock.
+// Tests when proportional set sizes are read, and the peak and mean of the readings, on a synthetic clock.
 #include "pss.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ constexpr double kPerMib = 7e-6;  // seconds of CPU that a reading takes
 
 Memory resident(std::uint64_t mib) { return {.vm = mib * kMib, .rss = mib * kMib, .heap = mib * kMib}; }
 
-// One process whose memory and cost are given; time goes on tick by tick.
+// Simulates one process with given memory and cost, tick by tick.
 class Course {
  public:
   Course() {
@@ -26,7 +26,7 @@ class Course {
     pss.start(0);
   }
 
-  // What is resident now; whether it is read at this moment.
+  // Sets the resident memory and returns whether the sampler reads it at this moment.
   bool at(std::uint64_t mib, Moment moment = Moment::kOrdinary) {
     ledger.sample(1, time, resident(mib));
     if (!pss.due(time, ledger, moment)) {
@@ -216,7 +216,7 @@ TEST(PssMean, IsThatOfRssLessTheSurplus) {
   pss.start(0);
   ledger.sample(1, 0, resident(100));
   pss.read(0, 0, ledger, Rollup{.rss = 100 * kMib, .pss = 90 * kMib});
-  // Between two readings the heap doubles and halves again: the ledger sees that, no reading of PSS does.
+  // The heap doubles and halves again between two readings of PSS; only the ledger sees that.
   ledger.sample(1, 1, resident(100));
   ledger.sample(1, 1, resident(200));
   ledger.sample(1, 3, resident(200));
@@ -226,7 +226,7 @@ TEST(PssMean, IsThatOfRssLessTheSurplus) {
   const double rss = (100 * 1 + 200 * 2 + 100 * 1) / 4.0;
   const double surplus = (10 + 30) / 2.0;
   EXPECT_EQ(pss.peak(), 90 * kMib);
-  // No more than the peak, whatever was missed.
+  // The mean is at most the peak.
   EXPECT_DOUBLE_EQ(pss.mean(4, ledger), 90.0 * kMib);
   pss.read(4, 0, ledger, Rollup{.rss = 200 * kMib, .pss = 200 * kMib});
   EXPECT_DOUBLE_EQ(pss.mean(4, ledger), (rss - surplus) * kMib);
@@ -243,7 +243,7 @@ TEST(PssMean, IsALineWhereProcessesCameOrWent) {
   ledger.sample(1, 2, resident(100));
   ledger.sample(2, 2, resident(100));
   pss.read(2, 0, ledger, Rollup{.rss = 200 * kMib, .pss = 120 * kMib});
-  // From here on the share of PSS in RSS stays, and the child goes after one of two seconds.
+  // From here on the ratio of PSS to RSS stays the same, and the child ends after one of two seconds.
   ledger.process_ended(2, 3);
   ledger.process_ended(1, 4);
   EXPECT_DOUBLE_EQ(pss.mean(4, ledger), (2 * 110 + (200 + 100) * 0.6) / 4 * kMib);

@@ -1,4 +1,4 @@
-// Which program a command names. That it then runs as it would without us is tested in tests/meter.
+// Tests which program a command names. tests/meter tests that it runs as it does without the meter.
 #include "spawn.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST_F(FindProgram, AFolderIsNoProgram) {
 }
 
 TEST_F(FindProgram, ASlashMeansNoSearch) {
-  EXPECT_EQ(find_program("./no/such"), "./no/such");  // what becomes of it is for exec to say
+  EXPECT_EQ(find_program("./no/such"), "./no/such");  // exec reports the error
 }
 
 TEST_F(FindProgram, AnEmptyPartOfThePathIsHere) {

@@ -1,4 +1,4 @@
-// Thread stacks told from other mappings by what a thread library does around them.
+// Tests that thread stacks are found by the calls that a thread library makes.
 #include "stacks.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(ThreadStacks, AStackCountsUntilItIsSeenToBeGone) {
   stacks.reading(5 * kMiB);  // another thread's call came before the munmap took effect
   stacks.called(2, call(Call::kMunmap, 2 * kAt, kMiB));
   EXPECT_EQ(stacks.bytes(), 2 * (kMiB - kGuard));
-  stacks.reading(5 * kMiB - (kMiB - kGuard));  // one has gone; whose is not known
+  stacks.reading(5 * kMiB - (kMiB - kGuard));  // one stack is unmapped, but it is not known which
   stacks.called(1, call(Call::kBrk, 0));
   EXPECT_EQ(stacks.bytes(), kMiB - kGuard);
   stacks.reading(5 * kMiB - 2 * (kMiB - kGuard));

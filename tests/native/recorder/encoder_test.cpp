@@ -1,4 +1,4 @@
-// What the encoder writes the decoder reads: random records, of every width, from many seeds.
+// Tests that the decoder reads what the encoder writes: random records of every width, from many seeds.
 #include "recorder/encoder.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ class Random {
  public:
   explicit Random(unsigned seed) : engine_(seed) {}
   std::uint64_t below(std::uint64_t limit) { return engine_() % limit; }
-  // Of any magnitude up to this many bits, small ones as likely as large ones.
+  // Returns a number of up to this many bits; each width is equally likely.
   std::uint64_t wide(unsigned bits) {
     const auto width = static_cast<unsigned>(below(bits + 1));
     return width == 0 ? 0 : engine_() >> (64 - width);
@@ -31,11 +31,12 @@ bool has_address(Other other) {
   return other == Other::kLive || other == Other::kUsableSize || other == Other::kInternalBlock;
 }
 
-// Writes a random record and says what the decoder should make of it; prefixes the encoder adds by itself are not among them.
+// Writes a random record and returns the record that the decoder should return. It leaves out prefixes that the
+// encoder adds.
 Record put_random(Stream& stream, Random& random, std::uint64_t& now, std::uint64_t& last) {
   Record record;
   now += random.wide(random.below(50) == 0 ? 48 : 9);
-  // Like a heap: mostly near the last one, now and then anywhere.
+  // Addresses as in a heap: mostly near the last one, sometimes anywhere.
   last = random.below(20) == 0 ? random.wide(random.below(20) == 0 ? 61 : 47)
                                : (last + random.wide(36) - random.wide(36)) & (~std::uint64_t{0} >> 3);
   record.address = last * kAddressUnit;
@@ -76,7 +77,7 @@ void expect_same(const Record& got, const Record& wanted) {
   }
 }
 
-// The next record that was asked for, not put in by the encoder.
+// Returns the next record that the test wrote, without those that the encoder added.
 BlockDecoder::Result next_asked(BlockDecoder& decoder, Record& record) {
   for (;;) {
     const BlockDecoder::Result result = decoder.next(record);
@@ -112,8 +113,8 @@ TEST(Encoder, DecoderReadsWhatItWrites) {
   }
 }
 
-// A thread that dies between any two stores leaves records and then no tag.
-TEST(Encoder, WhatIsNotFinishedIsNotThere) {
+// A thread that is killed between two stores leaves complete records and then no tag.
+TEST(Encoder, UnfinishedRecordsAreNotRead) {
   Random random(1);
   std::vector<std::uint8_t> block(kBlockBytes);
   Stream stream;
@@ -126,7 +127,7 @@ TEST(Encoder, WhatIsNotFinishedIsNotThere) {
     put_random(stream, random, now, last);
   }
   for (std::size_t i = begins.size(); i-- > 0;) {
-    *begins[i] = 0;  // its tag, the last thing to be stored
+    *begins[i] = 0;  // its tag, which is stored last
     std::fill(begins[i] + 1, begins[i] + 1 + random.below(5), std::uint8_t{0xa5});
     BlockDecoder decoder(block);
     Record record;
@@ -151,12 +152,12 @@ TEST(Encoder, AnEventWithNearAddressTakesFewBytes) {
   put_event<false>(stream, Tag::kFree, 0x1000, 0);
   EXPECT_EQ(stream.at - before, 3 + 2);
   put_stamped<false>(stream, Tag::kFree, 0x1020, 0, 200);
-  EXPECT_EQ(stream.at - before, 3 + 2 + 2 + 3);  // and from here on stamps
+  EXPECT_EQ(stream.at - before, 3 + 2 + 2 + 3);  // from here on every event has a stamp
   put_stamped<true>(stream, Tag::kMalloc, 0x1020, 256, 201);
   EXPECT_EQ(stream.at - before, 3 + 2 + 2 + 3 + 5);
 }
 
-// A program that goes to and fro between places, as threads do that free each other's memory.
+// A program that alternates between four places, as threads do that free each other's memory.
 TEST(Encoder, FourPlacesFarApartAreNear) {
   std::vector<std::uint8_t> block(kBlockBytes);
   Stream stream;

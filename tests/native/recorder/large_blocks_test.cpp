@@ -1,4 +1,4 @@
-// The recorder's table of large blocks.
+// Tests the recorder's table of large blocks.
 #include "recorder/large_blocks.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace heapwright::recorder {
 namespace {
 
-TEST(LargeBlocks, AreFoundUntilTheyEnd) {
+TEST(LargeBlocks, AreFoundUntilTheyAreRemoved) {
   const auto table = std::make_unique<LargeBlocks>();
   std::memset(static_cast<void*>(table.get()), 0, sizeof(*table));
   std::mt19937_64 random(1);
@@ -35,7 +35,7 @@ TEST(LargeBlocks, AreFoundUntilTheyEnd) {
   EXPECT_EQ(count, model.size());
 }
 
-TEST(LargeBlocks, ResidentPartIsWhatWasTouched) {
+TEST(LargeBlocks, ResidentPartCountsTouchedPages) {
   constexpr std::size_t kPage = 4096;
   constexpr std::size_t kPages = 3000;
   void* const memory =

@@ -1,4 +1,4 @@
-// Random traces that make sense, for tests.
+// Makes random valid traces for tests.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,11 @@
 
 namespace heapwright::trace {
 
-// Events of every kind, from so many threads; sizes, times and distances of every magnitude.
+// Returns random events of every kind, with sizes, times and distances of every magnitude.
+//
+// seed     of the random numbers
+// count    the number of events
+// threads  the number of threads
 inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, std::uint32_t threads) {
   std::mt19937_64 random(seed);
   const auto magnitude = [&random](unsigned bits) { return random() >> (64 - 1 - random() % bits); };

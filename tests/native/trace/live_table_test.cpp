@@ -1,4 +1,4 @@
-// The table of live objects, against a map; and with ids that were chosen to meet in one cell.
+// Tests the table of live objects against a map, and with ids that were chosen to collide.
 #include "trace/live_table.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(LiveTable, IsAMap) {
   table.each([&](std::uint64_t id, std::uint64_t value) { EXPECT_EQ(shadow.at(id), value); });
 }
 
-// Counts its moves: an erase makes one for each cell that moves up, so they tell how far ids are from their cells.
+// Counts its moves. An erase moves each later cell of its run, so the count shows how long the runs are.
 struct Counted {
   Counted() = default;
   Counted(Counted&&) noexcept { ++moves; }
@@ -42,7 +42,7 @@ struct Counted {
   static inline std::uint64_t moves = 0;
 };
 
-// Moves for each of 20,000 ids that come and go, first in, first out.
+// Returns the number of moves for each of 20,000 ids that are inserted and then erased in the same order.
 double moves_of(std::uint64_t (*id)(std::uint64_t)) {
   constexpr std::uint64_t kIds = 20'000;
   LiveTable<Counted> table;
@@ -58,7 +58,7 @@ double moves_of(std::uint64_t (*id)(std::uint64_t)) {
 }
 
 TEST(LiveTable, IdsCannotBeChosenToMeet) {
-  // Inverses of what would be multiplied with, were the factor known; then what differs only above, or only below.
+  // Ids that would collide if the factor were known; then ids that differ only in upper bits, or only in lower ones.
   EXPECT_LT(moves_of([](std::uint64_t i) { return (i << 40 | 7) * 0xF1DE83E19937733D << 5; }), 30);
   EXPECT_LT(moves_of([](std::uint64_t i) { return i << 44; }), 30);
   EXPECT_LT(moves_of([](std::uint64_t i) { return i << 24; }), 30);

@@ -1,4 +1,4 @@
-// The packed form: what is written comes back; what is damaged is read as far as it makes sense.
+// Tests the packed form: written events are read back, and a damaged file is read as far as it is valid.
 #include "trace/packed.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class Packed : public ::testing::Test {
     ASSERT_TRUE(writer->finish(loss)) << writer->error();
   }
 
-  // All events that can be read; the source is kept in source_.
+  // Returns all readable events; source_ holds the reader.
   std::vector<Event> read() {
     std::string error;
     source_ = open_packed(path_, error);
@@ -60,7 +60,7 @@ class Packed : public ::testing::Test {
   std::unique_ptr<PackedSource> source_;
 };
 
-TEST_F(Packed, WhatIsWrittenComesBack) {
+TEST_F(Packed, WrittenEventsAreReadBack) {
   for (std::uint64_t seed = 0; seed < 20; seed++) {
     const auto events = random_events(seed, seed * 300, static_cast<std::uint32_t>(1 + seed % 5));
     write(events);
@@ -164,7 +164,7 @@ TEST_F(Packed, CutAnywhereItIsAPrefix) {
   }
 }
 
-// The check sums catch what is changed, so what is read is still a prefix.
+// The check sums detect changed bytes, so the events that are read are still a prefix.
 TEST_F(Packed, ChangedBytesAreNoticed) {
   const auto events = random_events(6, 3000, 2);
   write(events);
@@ -180,7 +180,7 @@ TEST_F(Packed, ChangedBytesAreNoticed) {
   }
 }
 
-TEST_F(Packed, AnotherVersionIsSaid) {
+TEST_F(Packed, AnotherVersionIsReported) {
   write({});
   std::string changed = bytes();
   changed[6] = 9;
@@ -218,7 +218,7 @@ TEST_F(Packed, SeekFindsItsTime) {
   EXPECT_EQ(left, 2 * kSmallBlock);
 }
 
-// A block whose check sum is right may still be nonsense, if somebody made it so.
+// A malicious block may be invalid although its check sum is right.
 TEST(Block, AnyBytesAreDecodedOrRefused) {
   BlockEncoder encoder(1);
   std::uint64_t made = 0;
@@ -244,7 +244,7 @@ TEST(Block, AnyBytesAreDecodedOrRefused) {
   }
 }
 
-TEST(Text, WhatIsSaidIsRead) {
+TEST(Text, WrittenTextIsReadBack) {
   for (const Event& event : random_events(10, 2000, 3)) {
     Event back;
     std::string error;
@@ -253,7 +253,7 @@ TEST(Text, WhatIsSaidIsRead) {
   }
 }
 
-TEST(Text, TroubleIsNamed) {
+TEST(Text, ErrorsAreReported) {
   Event event;
   std::string error;
   for (const char* line :

@@ -1,4 +1,4 @@
-// Writes raw files as the recorder would, with events and stamps of the test's choice.
+// Builds raw files as the recorder writes them, with events and stamps of the test's choice.
 #pragma once
 
 #include <unistd.h>
@@ -30,7 +30,7 @@ class RawBuilder {
 
   FileHeader& header() { return *reinterpret_cast<FileHeader*>(header_.data()); }
 
-  // The writer's stream with room for an event; in `thread` from its first use.
+  // Returns the stream of a writer, with room for an event. Its thread has the same number.
   Stream& writer(std::uint32_t number) {
     Open& open = writers_[number];
     if (open.stream.at >= open.stream.limit) {
@@ -76,7 +76,7 @@ class RawBuilder {
   std::map<std::uint32_t, Open> writers_;
 };
 
-// A file that goes with it.
+// A temporary file that is removed with its object.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::vector<std::uint8_t>& bytes) {

@@ -1,4 +1,4 @@
-// From raw files to events: the merge, object ids, reallocation, and what happens where a file makes no sense.
+// Tests the reader of raw files: the merge, object ids, reallocation, and damaged files.
 #include "trace/raw/raw_reader.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ Read read_bytes(const std::vector<std::uint8_t>& bytes) {
 
 Read read_built(const RawBuilder& builder) { return read_bytes(builder.bytes()); }
 
-// Kind, thread and object of each event but thread starts.
+// Kind, thread and object of an event; thread starts are left out.
 struct Step {
   Kind kind;
   std::uint32_t thread;
@@ -84,10 +84,10 @@ TEST(RawReader, MergesWritersByTheirStamps) {
   EXPECT_FALSE(read.loss.cut_short);
 }
 
-// The clock's resolution is no finer: only one order is possible.
+// The stamps are equal, and only one order is possible.
 TEST(RawReader, EqualStampsAreOrderedByWhatIsPossible) {
   RawBuilder raw;
-  raw.event(0, 100, Tag::kFree, 0x1000);  // writer 0 comes first where stamps are equal
+  raw.event(0, 100, Tag::kFree, 0x1000);  // writer 0 comes first if stamps are equal
   raw.event(1, 100, Tag::kMalloc, 0x1000, 10);
   const Read read = read_built(raw);
   EXPECT_EQ(steps(read), (std::vector<Step>{{Kind::kMalloc, 1, 0}, {Kind::kFree, 0, 0}}));
@@ -117,7 +117,7 @@ TEST(RawReader, AnAddressMadeTwiceEndsTheFirst) {
   EXPECT_EQ(read.facts.inverted, 1U);
 }
 
-// While it moves, another thread gets its old address.
+// Another thread gets the old address of an object during its reallocation.
 TEST(RawReader, AReallocatedObjectKeepsItsId) {
   RawBuilder raw;
   raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
@@ -145,7 +145,7 @@ TEST(RawReader, AFailedReallocationLeavesTheObject) {
   EXPECT_EQ(steps(read_built(raw)), (std::vector<Step>{{Kind::kMalloc, 0, 0}, {Kind::kFree, 0, 0}}));
 }
 
-// A signal handler between the halves of a reallocation makes one of its own.
+// A signal handler between the two records of a reallocation reallocates another object.
 TEST(RawReader, ReallocationsNest) {
   RawBuilder raw;
   raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
@@ -197,10 +197,11 @@ TEST(RawReader, WaitingForAProcessorIsNoTime) {
   raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
   raw.other(0, 1100, Other::kWaited, 6000);
   raw.event(0, 1110, Tag::kFree, 0x1000);
-  raw.other(0, 1120, Other::kWaited, 1'000'000);  // more than has passed: time stands
+  raw.other(0, 1120, Other::kWaited,
+            1'000'000);  // longer than the time since the last record: the time stands still
   raw.event(0, 1130, Tag::kMalloc, 0x1000, 10);
   const Read read = read_built(raw);
-  ASSERT_EQ(read.events.size(), 4U);  // the first is the thread's start
+  ASSERT_EQ(read.events.size(), 4U);  // the first is the start of the thread
   EXPECT_EQ(read.events[1].time, 800U);
   EXPECT_EQ(read.events[2].time, 1110U * 8 - 6000);
   EXPECT_EQ(read.events[3].time, read.events[2].time + 20 * 8 - 10 * 8);
@@ -247,7 +248,7 @@ TEST(RawReader, PrefixesAndTheRest) {
   EXPECT_EQ(read.loss.failed_calls, 4U);
 }
 
-// 3 writers, some 60,000 events in several blocks each; frees of each other's memory.
+// 3 writers with about 60,000 events in several blocks each, which free each other's memory.
 RawBuilder random_recording(unsigned seed) {
   std::mt19937_64 random(seed);
   RawBuilder raw;
@@ -274,7 +275,7 @@ RawBuilder random_recording(unsigned seed) {
   return raw;
 }
 
-// What everybody who reads a trace relies on, whatever was in the file.
+// Checks the properties that every reader of a trace relies on.
 void expect_possible(const Read& read) {
   std::set<std::uint64_t> live;
   std::set<std::uint32_t> started;
@@ -335,7 +336,7 @@ TEST(RawReader, AnyBytesGiveAPossibleTrace) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     std::vector<std::uint8_t> bytes = good;
-    // Some bytes anywhere, some in the headers of blocks, some of the end gone.
+    // Change some bytes anywhere and some in the headers of blocks, and cut off a part of the end.
     for (std::uint64_t i = random() % 200; i-- > 0;) {
       bytes[1000 + random() % (bytes.size() - 1000)] = static_cast<std::uint8_t>(random());
     }
