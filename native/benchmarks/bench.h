@@ -1,6 +1,5 @@
-// What every benchmark program needs: options, a seeded generator, memory that is not the
-// allocator's, checks of what blocks hold, threads that start together, and one JSON object at the
-// end.
+// Shared by all benchmark programs: options, a seeded generator, memory apart from the allocator's,
+// checks of the contents of blocks, threads that start together, and one JSON object at the end.
 //
 // Rules: bookkeeping lives in Pages (mmap), so that the allocator under test sees the benchmark's
 // blocks and nothing else; every block is written and its tag checked before it is freed, and a
@@ -28,7 +27,7 @@ namespace heapwright::bench {
 
 constexpr int kCorrupt = 3;
 
-// --threads N, --seed N, --quick, --void, and NAME=NUMBER for what a program has besides.
+// --threads N, --seed N, --quick, --void, and NAME=NUMBER for a program's own parameters.
 class Options {
  public:
   Options(int argc, char** argv) {
@@ -65,7 +64,7 @@ class Options {
   std::uint64_t threads = 1;
   std::uint64_t seed = 1;
   bool quick = false;
-  bool empty = false;  // the void allocator in place of malloc, for what the test itself costs
+  bool empty = false;  // the void allocator instead of malloc, to measure the cost of the test itself
 
  private:
   static std::uint64_t number(const char* text) {
@@ -180,9 +179,9 @@ inline std::uint64_t status(const char* key) {
   return value;
 }
 
-// What the measured part of a program costs: wall time as the program says, CPU time of all threads
-// and ended children, and cycles and instructions where perf_event_open works. Make it before there
-// are threads: they inherit the counters. Several parts add up.
+// The cost of the measured part of a program: wall time as the program says, CPU time of all
+// threads and ended children, and cycles and instructions where perf_event_open works. Make it
+// before there are threads: they inherit the counters. Several parts add up.
 class Section {
  public:
   Section() : cycles_(PERF_COUNT_HW_CPU_CYCLES), instructions_(PERF_COUNT_HW_INSTRUCTIONS) {}

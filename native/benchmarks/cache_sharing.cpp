@@ -3,7 +3,7 @@
 // Active (thrash): each thread allocates a small block, writes it many times, frees it. An
 // allocator that gives two threads parts of one cache line makes them fight for it. Passive
 // (scratch, passive=1): the blocks were allocated side by side by one thread and handed to the
-// others, which free them first; what they get next should be elsewhere.
+// others, which free them first; the next blocks that they get should lie elsewhere.
 #include "openmp.h"
 
 int main(int argc, char** argv) {

@@ -7,7 +7,7 @@
 
 namespace heapwright::bench {
 
-// Runs body(number) once on each of so many threads, and adds what it costs. libgomp lets new
+// Runs body(number) once on each of so many threads, and adds its cost. libgomp lets new
 // threads wait until all are there, so they start together.
 template <class Body>
 void run_openmp(Section& section, std::uint64_t count, Body body) {

@@ -9,7 +9,7 @@
 
 namespace {
 
-// Runs the program once more and reads what it says of itself: resident and mapped bytes.
+// Runs the program again and reads its output: its resident and mapped bytes.
 bool ask_size(const char* path, char* name, std::array<std::uint64_t, 2>& sizes) {
   std::array<int, 2> ends{};
   if (pipe(ends.data()) != 0) {

@@ -11,7 +11,7 @@ from tests.allocator.conftest import GLIBC, Malloc
 
 # Where another answer is as good as glibc 2.36's, and why.
 AS_GOOD = {
-    # C17 wants an error for what is no alignment; glibc rounds it up until 2.38.
+    # C17 requires an error for an invalid alignment; glibc before 2.38 rounds it up.
     "aligned_alloc(3, 16)": "NULL, errno EINVAL",
     "aligned_alloc(0, 16)": "NULL, errno EINVAL",
     # An alignment that no block can have: as much an invalid alignment as a lack of memory.
@@ -19,7 +19,7 @@ AS_GOOD = {
     # POSIX has the error returned and says nothing about errno; the man page says that it is not set.
     "posix_memalign(64, SIZE_MAX)": "returns ENOMEM, errno kept, pointer untouched",
     "posix_memalign(64, PTRDIFF_MAX + 1)": "returns ENOMEM, errno kept, pointer untouched",
-    # glibc's mallopt takes what it does not know for done; its own parameter is meaningless elsewhere.
+    # glibc's mallopt reports success for unknown parameters; its own parameter is meaningless elsewhere.
     "mallopt(unknown)": "0",
     "mallopt(M_MXFAST, too much)": "1",
     # No longer in glibc's headers.

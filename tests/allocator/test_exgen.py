@@ -19,7 +19,7 @@ MIB = 1 << 20
 INCLUDE = ROOT / "native/allocator/include"
 NOT_UNDERSTOOD = "EXGEN_OPTIONS: not understood and ignored: "
 
-# case: what is said of the pointer; how many frees until it is noticed depends on the list it went to.
+# case: the message about the pointer; how many frees until it is noticed depends on the list it went to.
 FAULTS = {
     "twice": "which was free already",
     "twice-between": "which was free already",
@@ -104,7 +104,7 @@ def test_a_limit_is_held(limit: int, exgen: Malloc, cases: Path) -> None:
 
 @needs.only_where(os.geteuid() == 0, "make a set-user-ID program of another user (root only)")
 def test_set_user_id_programs_take_no_options(exgen: Malloc, archive: Path, tmp_path: Path) -> None:
-    """Linked with the archive, since the loader drops what is preloaded itself. Owned by one user, run by another."""
+    """Linked with the archive, because a setuid program ignores preloaded libraries. Owned by one user, run by another."""
     path = build(tmp_path, "gcc", "-O1", "-fno-builtin", PROGRAMS / "exgen_cases.c", archive)
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and "pytest-of-" in str(folder):
@@ -167,9 +167,11 @@ def test_memory_goes_back_by_the_last_free(exgen: Malloc, cases: Path) -> None:
     assert after - before < 4 * MIB, f"{after - before} bytes kept of {full - before}"
 
 
-@pytest.mark.xfail(reason="in an idle process nobody acts: what was regretted stays until malloc_trim", strict=True)
+@pytest.mark.xfail(
+    reason="an idle process does not act: memory kept after premature purges stays until malloc_trim", strict=True
+)
 def test_memory_goes_back_after_many_phases(exgen: Malloc, cases: Path) -> None:
-    """What was wanted again at once may be kept for the next time, but not for ever."""
+    """Memory that was needed again at once may be kept for the next time, but not for ever."""
     before, full, after, later = numbers(exgen.run(cases, "phases"))
     assert full - before > 90 * MIB
     assert later - before < (full - before) / 4, f"of {full - before}: {after - before}, after 2 s {later - before}"
@@ -195,7 +197,7 @@ def test_it_needs_libc_and_nothing_else(exgen: Malloc) -> None:
 
 
 KINDS = ("dynamic", "static", "static-pie")
-THREADS = "-Wl,-u,__pthread_create"  # what a static program with threads has to say besides
+THREADS = "-Wl,-u,__pthread_create"  # an option that a static program with threads needs
 
 
 def build(tmp_path: Path, *words: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""Random operations against a shadow model; and that the fuzzer finds what it looks for.
+"""Random operations against a shadow model, and a check that the fuzzer finds planted errors.
 
 HEAPWRIGHT_FUZZ_SECONDS is how long each mode runs (5 by default): two fifths with a fixed seed, the rest with a seed
 of today's, which stands in the message of a failure.

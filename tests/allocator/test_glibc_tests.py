@@ -10,7 +10,7 @@ from tests import needs
 from tests.allocator import glibc_tests
 from tests.allocator.conftest import GLIBC, Malloc
 
-# Tests that ask for what no other malloc has, and why.
+# Tests of features that only glibc's malloc has, with the reason.
 OF_GLIBC = {
     "tst-malloc-backtrace": "damages the header of a chunk, and expects glibc's next malloc to notice",
     "tst-malloc-stats-cancellation": "expects the words of glibc's malloc_stats",

@@ -1,4 +1,4 @@
-"""What a hardened build tells of bugs, over all sizes; the table in docs/allocators.md says the same."""
+"""Tests which bugs a hardened build reports, over all sizes: the table in docs/allocators.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def hardened(request: pytest.FixtureRequest) -> Malloc:
 
 @pytest.fixture
 def tell(hardened: Malloc, program: Callable[..., Path]) -> Callable[..., tuple[int, collections.Counter[str]]]:
-    """Runs one kind of bug: how often it was made, and what was told of it."""
+    """Runs one kind of bug; returns how often it was made, and the messages about it."""
 
     def run(kind: str, options: str = "on_error=report") -> tuple[int, collections.Counter[str]]:
         words = (program("allocator_hardened", *FLAGS, "-w"), kind)

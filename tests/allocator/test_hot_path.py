@@ -1,7 +1,7 @@
-"""The instructions of malloc and free when nothing is odd: counted in the library, held by hot_path.golden.
+"""Counts the instructions of the hot paths of malloc and free and compares them with hot_path.golden.
 
-A change of the counts is a change of the golden file, in the same commit, seen by whoever reads it. The bars are those
-of the issue. Counted is the way on which no conditional branch is taken, to `ret`.
+A commit that changes the counts must change the golden file too. The hot path is the path from the first instruction to
+`ret` on which no conditional branch is taken. BARS are upper limits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tests.allocator.conftest import bundled
 
 GOLDEN = Path(__file__).with_name("hot_path.golden")
 SYMBOLS = {"malloc": "malloc", "free": "free", "operator new": "_Znwm", "operator delete": "_ZdlPv"}
-# (instructions, loads, conditional branches) at most. reaper has to find its thread's heap, and to ask whose a block
-# is: three instructions more than exgen, and six.
+# (instructions, loads, conditional branches) at most. reaper must find its thread's heap (three
+# instructions more than exgen in malloc), and compare the block's owner (six more in free).
 TAKES, GIVES = (13, 3, 2), (16, 5, 2)
 REAPER_TAKES, REAPER_GIVES = (16, 5, 2), (22, 8, 3)
 BARS = {
@@ -33,7 +33,7 @@ BARS = {
     "reaper operator new": REAPER_TAKES,
     "reaper operator delete": REAPER_GIVES,
 }
-LONGEST = 200  # instructions: longer is no hot path but a way that never ends
+LONGEST = 200  # instructions: a longer path does not end
 
 pytestmark = [
     needs.only_where(platform.machine() == "x86_64", "run x86-64 code, whose listing is read"),

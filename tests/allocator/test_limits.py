@@ -1,4 +1,4 @@
-"""Requests that cannot be met, blocks that grow, a thread that is to be cancelled; what a hardened build tells."""
+"""Requests that cannot be met, blocks that grow, a thread that is cancelled; messages of hardened builds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def number(malloc: Malloc, *words: str | Path) -> int:
 
 
 def test_what_cannot_be_had_costs_nothing(allocator: Malloc, judge: Callable[[str], Path]) -> None:
-    """No memory is given back to make room for what no memory has room for."""
+    """A request larger than the address space purges nothing."""
     assert number(allocator, judge("limits"), "refuse") < 300
 
 

@@ -1,4 +1,4 @@
-"""Whole real programs: what they print under a malloc is what they print without it, byte for byte."""
+"""Real programs print the same bytes under a malloc as under glibc's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def printed(numbers: Path, tmp_path_factory: pytest.TempPathFactory) -> Print:
-    """What a workload prints under a malloc."""
+    """Returns the output of a workload under a malloc."""
 
     def run(malloc: Malloc, name: str) -> bytes:
         env = {
@@ -52,7 +52,7 @@ def printed(numbers: Path, tmp_path_factory: pytest.TempPathFactory) -> Print:
 
 @pytest.fixture(scope="module")
 def reference(printed: Print) -> Callable[[str], bytes]:
-    """What a workload prints under glibc's malloc."""
+    """Returns the output of a workload under glibc's malloc."""
     return functools.cache(lambda name: printed(GLIBC, name))
 
 

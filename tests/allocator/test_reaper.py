@@ -26,17 +26,20 @@ BENCHES = [
 ]
 NAMES = ("reaper", "reaper-secure", "exgen")  # exgen has the same heaps as soon as there are threads
 
-# Why memory is bounded when blocks are freed by others than who asked for them. Whatever is free is
-# - in front lists: 16 KiB a thread and class;
-# - in strays: 4 KiB a thread and superblock, 64 superblocks;
-# - in the word of a superblock nobody owns: less than a quarter of its blocks (kEnough), while others of it are live;
-# - in the word of a superblock that is owned: the same, for with a quarter, or when no other is missing, the pusher
-#   brings them home; so no superblock is held whose blocks are all in these places or in the owner's list.
-# A round begins when all blocks of the last are free: then only front lists, strays, and the superblocks that these pin
-# (at most one for each block in them) are left, once; not once a round. With five threads and one class of 112 bytes:
-# 5 · (16 + 64 · 4) KiB < 2 MiB in lists. What they pin is less than 4 MiB here (blocks that are freed one after the
-# other lie together), and free superblocks may keep 2 MiB or a quarter of what is used: 16 + 2 + 4 + 4 MiB. A hardened
-# block has 8 bytes more.
+# Why memory is bounded when other threads free the blocks than those that allocated them. A free block is
+# - in a thread cache: 16 KiB a thread and class;
+# - in a batch: 4 KiB a thread and superblock, 64 superblocks;
+# - in the remote queue of a superblock without an owner: less than a quarter of its blocks (kReclaimDivisor), while
+#   other blocks of it are live;
+# - in the remote queue of a superblock with an owner: likewise, because the freeing thread reclaims a quarter of the
+#   blocks, or all that are missing. So no superblock is held all of whose blocks are in these places or in the owner's
+#   list.
+# A round begins when all blocks of the last round are free. Then caches, batches, and the
+# superblocks that these pin (at most one for each block in them) hold memory, but once, not once a
+# round. With five threads and one class of 112 bytes: 5 · (16 + 64 · 4) KiB < 2 MiB in caches and
+# batches. They pin less than 4 MiB here, because blocks freed in sequence lie together. Free
+# superblocks may keep 2 MiB or a quarter of the memory in use: 16 + 2 + 4 + 4 MiB. A hardened block
+# has 8 bytes more.
 MOST_IN_A_ROUND = 26 * MIB
 MOST_HARDENED = 40 * MIB  # blocks in quarantine hold whole superblocks
 

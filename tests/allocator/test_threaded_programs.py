@@ -1,4 +1,4 @@
-"""Real threaded programs: what they print under a malloc is what they print without it, byte for byte."""
+"""Real threaded programs print the same bytes under a malloc as under glibc's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Print = Callable[[Malloc, str], bytes]
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> Print:
-    """What a program prints under a malloc."""
+    """Returns the output of a program under a malloc."""
     numbers = tmp_path_factory.mktemp("input") / "numbers"
     source = random.Random(1)
     numbers.write_text("".join(f"{source.randrange(10**6)}\n" for _ in range(200_000)))
@@ -44,7 +44,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Print:
 
 @pytest.fixture(scope="module")
 def reference(printed: Print) -> Callable[[str], bytes]:
-    """What a program prints under glibc's malloc."""
+    """Returns the output of a program under glibc's malloc."""
     return functools.cache(lambda name: printed(GLIBC, name))
 
 

@@ -1,7 +1,7 @@
-"""Real threaded programs whose output says whether memory was what they took it for.
+"""Real threaded programs whose output depends on the contents of their memory.
 
 Each is a shell script that writes to stdout, as in workloads.py (which has xz, zstd, sort, redis, node and Python with
-threads); what it prints must be the same byte for byte under every malloc. $PYTHON is this interpreter, $NUMBERS a file
+threads); its output must be the same under every malloc, byte for byte. $PYTHON is this interpreter, $NUMBERS a file
 of 200 000 numbers, one a line, $SOURCES a folder of C and C++ files.
 """
 

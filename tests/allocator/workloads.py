@@ -1,6 +1,6 @@
-"""Whole programs whose output says whether memory was what they took it for.
+"""Whole programs whose output depends on the contents of their memory.
 
-Each is a shell script that writes to stdout; what it prints must be the same byte for byte under every malloc. $PYTHON
+Each is a shell script that writes to stdout; its output must be the same under every malloc, byte for byte. $PYTHON
 is this interpreter, $SOURCE a C++ file of ours, $NUMBERS a file of 200 000 numbers, one a line.
 """
 
@@ -17,7 +17,7 @@ g++ -pthread -O1 out.o -o out -ldl
 cksum out
 """
 
-# The interpreter's own tests: how many, and which went wrong. (What they print has times and random numbers in it.)
+# The interpreter's own tests: how many ran, and which failed. (Their full output has times and random numbers in it.)
 PYTHON_TESTS = r"""
 "$PYTHON" - <<'END'
 import contextlib, io, unittest

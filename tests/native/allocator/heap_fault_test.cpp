@@ -196,7 +196,7 @@ TYPED_TEST(HeapFault, AfterAReportTheHeapGoesOn) {
   EXPECT_EQ(this->heap.statistics().live_bytes, 0U);
 }
 
-// realloc of what is no block must be left to free to report, and changes nothing.
+// realloc of an address that is no block changes nothing; free reports it.
 TYPED_TEST(HeapFault, ResizingWhatIsNoBlockIsRefused) {
   auto* const span = static_cast<char*>(this->take(300'000));
   auto* const next = static_cast<char*>(this->take(300'000));

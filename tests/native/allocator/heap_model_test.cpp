@@ -37,7 +37,7 @@ class HeapModel : public HeapTest<C> {
         return random() % 600;
     }
   }
-  // Only the ends of what is big: filling it all would be all that this test does.
+  // Fills only the ends of big blocks: filling all of them would take most of the test's time.
   static void paint(unsigned char* block, std::size_t bytes, unsigned char fill) {
     std::memset(block, fill, std::min<std::size_t>(bytes, 256));
     std::memset(block + bytes - std::min<std::size_t>(bytes, 256), fill, std::min<std::size_t>(bytes, 256));

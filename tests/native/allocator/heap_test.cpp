@@ -52,7 +52,7 @@ TYPED_TEST(HeapTest, EverySizeIsUsableAlignedAndWithinTheStatedWaste) {
   EXPECT_TRUE(reports.empty());
 }
 
-TYPED_TEST(HeapTest, WhatWasFreedLastIsHandedOutNext) {
+TYPED_TEST(HeapTest, TheBlockFreedLastIsReusedFirst) {
   if (TypeParam::kCacheBlocksPerClass < 4) {
     GTEST_SKIP() << "a list this short keeps none";
   }
@@ -78,7 +78,7 @@ TYPED_TEST(HeapTest, BlocksAreAtMultiplesOfAnyAlignment) {
   EXPECT_TRUE(reports.empty());
 }
 
-TYPED_TEST(HeapTest, WhatIsSaidToBeZeroIs) {
+TYPED_TEST(HeapTest, MemoryReportedAsZeroReadsAsZero) {
   const auto check = [&](std::size_t bytes) {
     auto* const block = static_cast<unsigned char*>(this->heap.allocate_slow(bytes));
     const std::size_t usable = this->heap.usable(block);
@@ -225,8 +225,8 @@ TYPED_TEST(HeapTest, CarvesPageByPage) {
       << "the end of the list before it";
 }
 
-// A second thread is about to start: another heap goes on with everything, and the first finds
-// nothing any more.
+// A second thread is about to start: another heap takes over everything, and the first one's fast
+// paths fail.
 TYPED_TEST(HeapTest, AnotherHeapTakesOver) {
   std::vector<void*> before;
   for (int i = 0; i < 300; ++i) {
@@ -261,7 +261,7 @@ TYPED_TEST(HeapTest, AnotherHeapTakesOver) {
 }
 
 // Options are read when blocks are out and lists are long already.
-TYPED_TEST(HeapTest, AShorterFrontLaterIsNoFault) {
+TYPED_TEST(HeapTest, AShorterCacheLaterIsNoFault) {
   std::vector<void*> blocks;
   for (int i = 0; i < 1000; ++i) {
     blocks.push_back(this->take(16));

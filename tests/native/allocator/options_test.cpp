@@ -1,4 +1,5 @@
-// EXGEN_OPTIONS and its like: what is understood, and what is said of the rest.
+// Tests the reading of EXGEN_OPTIONS and REAPER_OPTIONS: accepted options, and messages about
+// others.
 #include "core/options.h"
 
 #include <gtest/gtest.h>

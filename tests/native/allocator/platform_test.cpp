@@ -1,4 +1,4 @@
-// What the core asks of the operating system.
+// Tests the platform functions.
 #include "platform/platform.h"
 
 #include <gtest/gtest.h>

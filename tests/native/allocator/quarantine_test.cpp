@@ -1,4 +1,4 @@
-// What is freed waits, within bounds, and leaves in an order that is not that of its coming.
+// Tests the quarantine: its bounds, and that items leave in another order than they came.
 #include "core/quarantine.h"
 
 #include <gtest/gtest.h>

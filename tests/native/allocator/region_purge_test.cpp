@@ -1,5 +1,5 @@
-// What free memory is kept, and what goes back to the kernel when: with a clock of ours, and
-// looking at which pages are in memory.
+// Tests the region's purging, with a clock of the test's own, by asking the kernel which pages are
+// resident.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -66,7 +66,7 @@ TEST_F(RegionPurgeTest, NothingIsKeptBeyondTheRuleWithoutAClock) {
     ASSERT_LE(dirty(), std::max(kKeep, used() / kShare));
   }
   EXPECT_EQ(used(), 0U);
-  // What the statistics say is what the kernel says.
+  // The statistics agree with the kernel.
   EXPECT_EQ(in_memory(taken), region.statistics().dirty_bytes);
   EXPECT_EQ(purged_bytes(), 1000 * kSuperblockBytes - region.statistics().dirty_bytes);
 }
@@ -111,21 +111,21 @@ TEST_F(RegionPurgeTest, OfALargeHeapMoreIsKept) {
   EXPECT_EQ(purges(), 0U);
 }
 
-TEST_F(RegionPurgeTest, WantedAgainAtOnceAllIsKept) {
+TEST_F(RegionPurgeTest, MemoryNeededAgainAtOnceIsKept) {
   give(take(100));
   ASSERT_LE(dirty(), kKeep);
   test::now_ms += 10;
   const auto again = take(100);
   give(again);
-  EXPECT_EQ(dirty(), 100U) << "more was regretted than the 10 ms that it has run can pay";
+  EXPECT_EQ(dirty(), 100U) << "more was purged prematurely than 10 ms of run time pay for";
   EXPECT_EQ(in_memory(again), 100 * kSuperblockBytes);
 }
 
-// What is kept for one kind of use is not kept beside as much of another.
-TEST_F(RegionPurgeTest, WhatIsKeptMakesWay) {
+// Memory kept for one kind of use is not kept beside as much memory of another kind.
+TEST_F(RegionPurgeTest, KeptMemoryMakesWay) {
   give(take(100));
   give(take(100));
-  ASSERT_EQ(dirty(), 100U) << "it is regretted";
+  ASSERT_EQ(dirty(), 100U) << "the first purge was premature";
   region.large_bytes = kKeep * kSuperblockBytes;
   region.purge_excess();
   EXPECT_EQ(dirty(), 100U) << "as many as were in use, and what may be kept";
@@ -135,7 +135,7 @@ TEST_F(RegionPurgeTest, WhatIsKeptMakesWay) {
 }
 
 // Spans find no place among single superblocks that are free: they are new memory as well.
-TEST_F(RegionPurgeTest, WhatIsInPiecesMakesWay) {
+TEST_F(RegionPurgeTest, ScatteredFreeMemoryMakesWay) {
   const auto taken = take(400);
   std::vector<Superblock*> every_other;
   std::vector<Superblock*> others;
@@ -144,7 +144,7 @@ TEST_F(RegionPurgeTest, WhatIsInPiecesMakesWay) {
   }
   give(every_other);
   for (const Superblock* const one : take(200)) {
-    ASSERT_NE(one, nullptr);  // regretted now
+    ASSERT_NE(one, nullptr);  // now the purge was premature
   }
   give(every_other);
   ASSERT_EQ(dirty(), 200U);
@@ -157,12 +157,12 @@ TEST_F(RegionPurgeTest, WhatIsInPiecesMakesWay) {
   EXPECT_LT(dirty(), 200U);
 }
 
-TEST_F(RegionPurgeTest, RegretsArePaidByTheTimeItRuns) {
+TEST_F(RegionPurgeTest, RunTimePaysForPrematurePurges) {
   give(take(100));
-  const std::size_t regretted = 100 - dirty();
+  const std::size_t premature = 100 - dirty();
   give(take(100));
   ASSERT_EQ(dirty(), 100U);
-  test::now_ms += regretted * Region::kMsPerPrematurePurge - 1;
+  test::now_ms += premature * Region::kMsPerPrematurePurge - 1;
   give(take(100));
   EXPECT_EQ(dirty(), 100U);
   test::now_ms += 1;
@@ -170,8 +170,8 @@ TEST_F(RegionPurgeTest, RegretsArePaidByTheTimeItRuns) {
   EXPECT_LE(dirty(), kKeep);
 }
 
-// However often memory goes up and down, no more is given back in vain than the time run pays for,
-// and one fall.
+// However often memory use goes up and down, no more is purged prematurely than the run time pays
+// for, plus one fall.
 TEST_F(RegionPurgeTest, UpAndDownCostsNoMoreThanWasEarned) {
   const std::uint64_t began = test::now_ms;
   for (int i = 0; i < 200; ++i) {
@@ -180,10 +180,10 @@ TEST_F(RegionPurgeTest, UpAndDownCostsNoMoreThanWasEarned) {
     ASSERT_LE(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kMsPerPrematurePurge + 200);
   }
   EXPECT_GT(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kMsPerPrematurePurge / 2)
-      << "and it goes on giving back";
+      << "and it continues to purge";
 }
 
-TEST_F(RegionPurgeTest, WantedAgainLaterIsNoRegret) {
+TEST_F(RegionPurgeTest, MemoryNeededAgainLaterIsNoPrematurePurge) {
   for (int i = 0; i < 3; ++i) {
     give(take(100));
     EXPECT_LE(dirty(), kKeep);
@@ -210,7 +210,7 @@ TEST_F(RegionPurgeTest, NoDelayNeverKeepsMore) {
   }
 }
 
-TEST_F(RegionPurgeTest, ATrimGivesEverythingBackWhateverWasRegretted) {
+TEST_F(RegionPurgeTest, ATrimPurgesEverythingWhateverWasPremature) {
   give(take(100));
   const auto taken = take(100);
   give(taken);

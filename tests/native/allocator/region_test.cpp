@@ -1,4 +1,4 @@
-// The region: what is handed out lies where it should, and is nobody else's.
+// Tests the region: superblocks lie where they should, and none is handed out twice.
 #include "core/region.h"
 
 #include <algorithm>
@@ -198,7 +198,7 @@ TEST_P(RegionTest, ShrinksByFreeChunksAtItsEnd) {
     EXPECT_FALSE(left.has_value()) << "the address space is still taken";
   }
   EXPECT_EQ(*test::resident(memory_of(taken[1]), kMax * kSuperblockBytes), kMax * kSuperblockBytes);
-  // And it grows again, from where it ends, without a trace of what was there.
+  // It grows again from its end, and the memory there reads as zero.
   std::set<Superblock*> seen{taken[1]};
   for (int i = 0; i < 19; ++i) {
     Superblock* const first = take(kMax);
@@ -210,7 +210,7 @@ TEST_P(RegionTest, ShrinksByFreeChunksAtItsEnd) {
   EXPECT_EQ(region.bytes(), 20 * kChunkBytes);
 }
 
-// Random takes, gives and grows against a set of what is taken.
+// Random takes, gives and grows, compared with a set of the taken superblocks.
 TEST_P(RegionTest, RandomOperationsKeepRunsApart) {
   std::mt19937 random(7);  // NOLINT: the same sequence every time
   struct Run {

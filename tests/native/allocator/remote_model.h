@@ -26,10 +26,10 @@ enum class Broken : std::uint8_t {
   kOwnsByQueued,             // owns() without the owner
   kReturnsUnasked,           // own_again() without the word
   kNoLock,                   // reclaim() without the owner's lock
-  kNoSecondLook,             // send() without a look at what the owner has
+  kNoSecondLook,             // send() without reading the owner's free_count
   kLookBeforePush,           // the order in send()
   kNoTakeArrived,            // requeue_or_release() without a look at the word
-  kNoLookWhenNew,            // requeue_or_release() without a look at the word by who has just become owner
+  kNoLookWhenNew,            // requeue_or_release() by a new owner without reading the queue
   kLooksOnce,                // requeue_or_release() without another look after one that found something
   kNoTakeAfterLeaving,       // leave() though there are blocks to take
 };
@@ -345,7 +345,7 @@ class World {
     return count;
   }
   [[nodiscard]] RemoteQueue& word() const { return RemoteQueue::of(superblock_); }
-  // What is in it, without a step.
+  // The value of the word, read without a step.
   [[nodiscard]] std::uint32_t& raw() const { return reinterpret_cast<Word&>(word()).value_; }
 
   void* memory_;

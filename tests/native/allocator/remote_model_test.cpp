@@ -1,20 +1,20 @@
-// Remote frees, in every order: one superblock of a few blocks, two or three heaps that allocate,
-// leave, give back, claim and bring home.
+// Explores remote frees in every order: one superblock of a few blocks, and two or three heaps that
+// allocate, disown, return, claim and reclaim.
 //
-// What runs is the word itself (core/remote_queue.h) with an atomic that gives way before each
-// operation, and around it a mirror, step by step, of what Heap does (heap_remote.h, and
-// return_own_blocks, settled and release of heap_free.h): a step is one operation on what another
-// thread may look at. In every order: a superblock is in at most one heap's queue and only who has
-// it changes it; no block is twice in a list; counts agree; and at the end, without anybody doing
-// anything more, every free block is where it can be found, and a superblock with all its blocks
-// free has been released, once.
+// The test runs the real queue (core/remote_queue.h) with an atomic that yields before each
+// operation. Around it, a mirror repeats step by step the code of core/owned_superblocks.h (send,
+// return_blocks, requeue_or_release, release). A step is one operation on data that another thread
+// may read. In every order these must hold: a superblock is in at most one heap's queue, and only
+// that heap changes it; no block is in a list twice; counts agree. At the end, without any further
+// action, every free block can be found, and a superblock all of whose blocks are free has been
+// released exactly once.
 //
-// That the checker finds what it looks for is shown by breaking the mirror in one place at a time.
+// Breaking the mirror in one place at a time shows that the checker finds errors.
 //
-// Not covered: orders that are not sequentially consistent (ThreadSanitizer looks at the
-// annotations, in threads/), a superblock that is released and begun anew while a pusher still
-// looks at it, more than one superblock (the heaps' locks cannot form a circle: nobody holds two),
-// and the front lists, which no other thread sees.
+// Not covered: orders that are not sequentially consistent (ThreadSanitizer checks these, in
+// threads/); a superblock that is released and started again while a thread still pushes to it;
+// more than one superblock (deadlock is impossible because no thread holds two heaps' locks); the
+// thread caches, which no other thread sees.
 #include "remote_model.h"
 
 #include <gtest/gtest.h>
@@ -120,7 +120,7 @@ const Case kCases[] = {
       }}},
 };
 
-// Too wide to be explored to the end, and where what is broken is found.
+// Has too many states to be explored completely, but finds kLooksOnce.
 const Case kWide = {"TwoPushersWithTwoChains",
                     6,
                     1,

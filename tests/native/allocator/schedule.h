@@ -20,8 +20,8 @@ namespace heapwright::alloc::test {
 
 class Scheduler {
  public:
-  // What is wrong, or "": of every order, until one is wrong. `begin` makes the world anew,
-  // `threads` act in it, `digest` says what is in memory, `verdict` what is wrong at the end.
+  // Runs every order until an error is found; returns the error, or "". `begin` makes the world
+  // anew, `threads` act in it, `digest` hashes its memory, `verdict` returns the error at the end.
   std::string explore(const std::function<void()>& begin, const std::vector<std::function<void()>>& threads,
                       const std::function<std::uint64_t()>& digest,
                       const std::function<std::string()>& verdict) {
@@ -48,7 +48,7 @@ class Scheduler {
   static void step() { current_->give_way(nullptr); }
   // A step that has to wait until something holds.
   static void wait_until(const std::function<bool()>& holds) { current_->give_way(&holds); }
-  // What a thread has read decides what it does next.
+  // Records a value that the thread has read, because its next steps depend on it.
   static void note(std::uint64_t value) {
     Thread& thread = current_->threads_[current_->running_];
     thread.history = mix(thread.history, value);

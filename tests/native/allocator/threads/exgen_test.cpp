@@ -51,7 +51,7 @@ bool give(const Block& block) {
   return same;
 }
 
-// A ring of threads: each takes blocks, hands some to the next, and frees what it was handed.
+// A ring of threads: each allocates blocks, hands some to the next, and frees those it receives.
 class Ring {
  public:
   explicit Ring(int operations) : operations_(operations) {}
@@ -115,7 +115,7 @@ void* run_job(void* job) {
   return nullptr;
 }
 
-// What one thread made before there were others, in lists of every length.
+// Blocks that one thread allocated before there were others, in lists of every length.
 void prepare(Ring& ring, int count) {
   std::mt19937 random(99);  // NOLINT: the same sequence every time
   for (int i = 0; i < count; ++i) {
@@ -139,9 +139,9 @@ TEST(ExgenThreads, AnnouncedByItsPthreadCreate) {
     for (const pthread_t thread : threads) {
       pthread_join(thread, nullptr);
     }
-    EXPECT_TRUE(ring.right()) << "a block did not hold what was written";
+    EXPECT_TRUE(ring.right()) << "a block lost its contents";
   }
-  exgen_trim();  // what was on its way home counts as live
+  exgen_trim();  // blocks in remote queues count as live
   exgen_statistics s{};
   exgen_get_statistics(&s);
   EXPECT_EQ(s.live, 0U);
@@ -177,7 +177,7 @@ TEST(ExgenThreads, NoticedByTheFlagOfTheCLibraryInTheNextSlowPath) {
   for (const pthread_t thread : threads) {
     pthread_join(thread, nullptr);
   }
-  EXPECT_TRUE(ring.right()) << "a block did not hold what was written";
+  EXPECT_TRUE(ring.right()) << "a block lost its contents";
 }
 
 TEST(ExgenThreads, AnnouncedByItsThrdCreate) {

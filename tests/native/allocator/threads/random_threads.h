@@ -97,7 +97,7 @@ class Play {
     for (unsigned i = 0; i < operations; ++i) {
       step(random, own, seed);
     }
-    hand_over(random, own);  // what is still there is for whoever comes
+    hand_over(random, own);  // blocks still in a slot are for another thread
     for (const Block& block : own) {
       give(block, seed);
     }

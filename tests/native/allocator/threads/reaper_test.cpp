@@ -102,7 +102,7 @@ bool trade(Market& market, unsigned seed, int operations) {
   return right;
 }
 
-// The rest is freed; nothing must be live when `reaper_trim` has brought home what was under way.
+// Frees the remaining blocks. Nothing may be live after `reaper_trim` has drained the remote frees.
 void expect_empty(Market& market) {
   std::mt19937 random(1);  // NOLINT: the same sequence every time
   for (Block block = market.any(random); block.address != nullptr; block = market.any(random)) {
@@ -127,7 +127,7 @@ TEST(ReaperThreads, BlocksGoFromHandToHandAndThreadsComeAndGo) {
       thread.join();
     }
   }
-  EXPECT_TRUE(right) << "a block did not hold what was written";
+  EXPECT_TRUE(right) << "a block lost its contents";
   expect_empty(market);
 }
 
@@ -164,7 +164,7 @@ TEST(ReaperThreads, WorkersThatStayAndMeetAtBarriers) {
   for (auto& thread : threads) {
     thread.join();
   }
-  EXPECT_TRUE(right) << "a block did not hold what was written";
+  EXPECT_TRUE(right) << "a block lost its contents";
   Market market;
   for (const Block& block : shared) {
     if (block.address != nullptr) {
