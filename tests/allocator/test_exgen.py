@@ -104,7 +104,7 @@ def test_a_limit_is_held(limit: int, exgen: Malloc, cases: Path) -> None:
 
 @needs.only_where(os.geteuid() == 0, "make a set-user-ID program of another user (root only)")
 def test_set_user_id_programs_take_no_options(exgen: Malloc, archive: Path, tmp_path: Path) -> None:
-    """Linked with the archive, because a setuid program ignores preloaded libraries. Owned by one user, run by another."""
+    """Links the archive, as setuid programs ignore preloaded libraries. One user owns the program, another runs it."""
     path = build(tmp_path, "gcc", "-O1", "-fno-builtin", PROGRAMS / "exgen_cases.c", archive)
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and "pytest-of-" in str(folder):

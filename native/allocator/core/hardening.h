@@ -44,7 +44,7 @@ namespace heapwright::alloc {
 // How a block was allocated, which decides how it must be freed.
 enum class Origin : std::uint8_t { kMalloc, kNew, kNewArray };
 
-// What the caller of a free function claims about the block.
+// The claims of a free function's caller about the block.
 struct FreedAs {
   Origin origin = Origin::kMalloc;
   std::size_t bytes = SIZE_MAX;  // SIZE_MAX: the caller names no size

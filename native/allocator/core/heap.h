@@ -1,5 +1,5 @@
-// A heap: what one thread allocates from and frees to. It joins a thread cache, the superblocks
-// that the thread owns, and batches of blocks that belong to other heaps.
+// The heap of one thread: it serves the thread's malloc and free. It joins a thread cache, the
+// superblocks that the thread owns, and batches of blocks that belong to other heaps.
 //
 // One malloc of at most 32 KiB:
 //   1. allocate() looks up the size's list in the thread cache (thread_cache.h) and takes its first

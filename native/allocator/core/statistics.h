@@ -1,4 +1,4 @@
-// What a heap reports about its memory. It is found by walking all superblocks on request: the fast
+// Statistics of a heap's memory. They are found by walking all superblocks on request: the fast
 // paths count nothing.
 #pragma once
 
