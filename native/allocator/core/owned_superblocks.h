@@ -1,5 +1,4 @@
-// The superblocks that a heap owns: refills the thread cache from them and takes freed blocks back
-// into them.
+// The superblocks that a heap owns: refills the thread cache and takes freed blocks back.
 //
 //     queue of each class: the owned superblocks with a block to hand out; `current` is the one that refills take from
 //
@@ -70,9 +69,8 @@ class OwnedSuperblocks {
     return true;
   }
 
-  // Makes the current superblocks ordinary ones, so that other threads may reclaim blocks into
-  // them. The next collect_remote_frees() takes the blocks of threads that saw one of them as
-  // current.
+  // Makes current superblocks ordinary ones, into which other threads may reclaim blocks. The next
+  // collect_remote_frees() takes the blocks of threads that saw one of them as current.
   void on_thread_exit();
   // Takes over all superblocks of another heap of this thread.
   void take_over(OwnedSuperblocks& other);
@@ -278,8 +276,8 @@ void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
 }
 
 // Moves a superblock's remotely freed blocks to its free list on behalf of its owner. Other threads
-// may have changed the superblock in any way by now: only if its owner still has it, under the
-// owner's lock, is it what it was.
+// may have put it to any other use by now. It is safe to change only if its owner, whose lock is
+// held, still owns it.
 template <Configuration C>
 void OwnedSuperblocks<C>::reclaim(Superblock* superblock) {
   auto* const owner = static_cast<OwnedSuperblocks*>(__atomic_load_n(&superblock->owner, __ATOMIC_SEQ_CST));
@@ -416,8 +414,7 @@ bool OwnedSuperblocks<C>::requeue_or_release(Superblock* superblock) {
 }
 
 // Takes the blocks from a superblock's remote queue if they may be all that is missing, or, for a
-// new owner, if a freeing thread would have reclaimed them. Returns true if it took some: then
-// fewer blocks are missing, and the caller looks again.
+// new owner, if a freeing thread would have reclaimed them. Returns true if it took some.
 template <Configuration C>
 bool OwnedSuperblocks<C>::take_arrived(Superblock* superblock, bool new_owner) {
   const std::uint32_t free = superblock->free_count;
