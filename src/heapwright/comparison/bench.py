@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import random
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,12 +20,14 @@ from typing import Any
 import msgspec
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.takeover import bindings, judge, watch_environment
+from heapwright.allocators.takeover import judge
 from heapwright.comparison.bench_results import Cell, derive
 from heapwright.comparison.suite import Benchmark
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.interleave import random_order, random_pad, run_batches
 from heapwright.experiment.progress import Progress
-from heapwright.experiment.runner import Here, Job, Machines, RunsInputs, Work
+from heapwright.experiment.runner import Here, Job, Machines, Result, RunsInputs, Work
+from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
@@ -37,7 +36,6 @@ from heapwright.workload.model import Input, Workload, WorkloadFile
 
 CORRUPT = 3  # the programs' status for a block that does not hold what was written
 VOID = "void"
-_PAD = 4096  # a page: covers every alignment of the stack
 _PATIENCE = 3  # so many hangs, and an allocator is not run any more
 _METERED = ("peak_rss_bytes", "minor_faults", "major_faults")
 _OF_PROCESS = ("wall_s", "user_s", "sys_s", "cpu_s")
@@ -207,17 +205,15 @@ class Bencher:
             return
         benchmark = cells[0].benchmark
         words = [self._paths[program], *benchmark.command(min(c.threads for c in cells), self.seed, quick=True)]
-        with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-            environment = {**allocator.environment(self.base), **watch_environment(Path(name))}
-            outcome = self.executor.run(Input(program, args=words), environment, 0, None)
-            self.progress.ran(True)
-            failure = why_failed(outcome)
-            if outcome.run.timed_out:
-                self._hung(allocator.name)
-            elif not failure:
-                self._allocators[at], failure = judge(allocator, words[0], bindings(Path(name)))
-            else:
-                return  # what fails here is shown by the measured runs
+        outcome, found = run_with_bindings(self.executor, Input(program, args=words), allocator.environment(self.base))
+        self.progress.ran(True)
+        failure = why_failed(outcome)
+        if outcome.run.timed_out:
+            self._hung(allocator.name)
+        elif not failure:
+            self._allocators[at], failure = judge(allocator, words[0], found)
+        else:
+            return  # what fails here is shown by the measured runs
         for cell in cells:
             cell.failure = failure
 
@@ -232,15 +228,12 @@ class Bencher:
             for benchmark in suite.benchmarks
             for count in suite.threads(benchmark.name)
         ]
-        for start in range(0, len(blocks), runner.slots):
-            for at in range(start, min(start + runner.slots, len(blocks))):
-                work = self._block(at, *blocks[at])
-                if work.jobs:
-                    runner.submit(work)
-            with closing(runner.results()) as results:
-                for result in results:
-                    number, benchmark, count = blocks[result.job.block]
-                    self._measured(number, self._cells(benchmark, count)[result.job.config], result.outcome)
+
+        def take(result: Result) -> None:
+            number, benchmark, count = blocks[result.job.block]
+            self._measured(number, self._cells(benchmark, count)[result.job.config], result.outcome)
+
+        run_batches(runner, len(blocks), lambda at: self._block(at, *blocks[at]), take)
 
     def _cells(self, benchmark: Benchmark, count: int) -> list[Cell]:
         """The allocators' cells in order, and the void's. A job's configuration is a place in this list."""
@@ -250,10 +243,10 @@ class Bencher:
 
     def _block(self, at: int, number: int, benchmark: Benchmark, count: int) -> Work:
         """All allocators, and the void, once."""
-        runs = list(enumerate(self._cells(benchmark, count)))
-        for _, cell in runs:
+        cells = self._cells(benchmark, count)
+        for cell in cells:
             self._given_up([cell])
-        random.Random(f"{self.seed}/{number}/{benchmark.name}/{count}").shuffle(runs)
+        runs = random_order(enumerate(cells), f"{self.seed}/{number}/{benchmark.name}/{count}")
         jobs = [self._job(at, number, place, cell) for place, cell in runs if not cell.failure]
         return Work(tuple(jobs))
 
@@ -262,8 +255,8 @@ class Bencher:
         options = cell.benchmark.command(cell.threads, self.seed + number, self.suite.quick, empty=void)
         input_ = Input(f"{cell.benchmark.name} {cell.threads}", args=[self._paths[cell.benchmark.program], *options])
         environment = {"LD_PRELOAD": ""} if void else self._allocators[place].environment(self.base)
-        pad = random.Random(f"{self.seed}/{number}/{cell.benchmark.name}/{cell.threads}/{cell.allocator}")
-        return Job("bench", block, input_, place, environment, pad.randrange(_PAD))
+        pad = random_pad(f"{self.seed}/{number}/{cell.benchmark.name}/{cell.threads}/{cell.allocator}")
+        return Job("bench", block, input_, place, environment, pad)
 
     def _measured(self, number: int, cell: Cell, outcome: Outcome) -> None:
         self.progress.ran(True)

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 import tempfile
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -25,12 +23,15 @@ from heapwright.allocators.peers import library_version
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import AllocatorSpec, SpaceFile
-from heapwright.allocators.takeover import bindings, judge, others_than, watch_environment
+from heapwright.allocators.takeover import Bindings, judge, others_than
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import DEFAULT
+from heapwright.experiment.interleave import random_order, random_pad, run_batches
+from heapwright.experiment.outputs import OutputCheck
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.runner import Here, Job, Machines, Result, Work
 from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
+from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
@@ -38,7 +39,6 @@ from heapwright.workload.execute import Executor, Outcome, advice
 from heapwright.workload.model import Input, Workload
 
 _OWN = "its own malloc"
-_PAD = 4096  # a page: covers every alignment of the stack
 _TIMEOUT_FACTOR, _TIMEOUT_LEAST = 10.0, 10.0
 
 
@@ -110,8 +110,7 @@ class Comparer:
         self.progress = progress
         self.base = base
         self.machines = machines or Here()
-        self._digests: dict[str, str] = {}
-        self._unstable: set[str] = set()
+        self._outputs = OutputCheck()
         self._warmed: set[tuple[str, str]] = set()
 
     def run(self, rounds: int) -> Comparison:
@@ -133,12 +132,7 @@ class Comparer:
             able = sum(not row.failure for row in self.rows)
             self.progress.phase("compare", rounds * able * len(self.workload.inputs))
             runner = self.machines.for_program(self._executor, timed=True)
-            for start in range(0, rounds, runner.slots):
-                for number in range(start, min(start + runner.slots, rounds)):
-                    runner.submit(self._round(number))
-                with closing(runner.results()) as results:
-                    for result in results:
-                        self._measured(result)
+            run_batches(runner, rounds, self._round, self._measured)
         for row in self.rows:
             self._judge(row, rounds)
         return Comparison(self.rows, rounds, self._warnings(), self.machines.host or describe_host())
@@ -164,9 +158,7 @@ class Comparer:
         row = Row(Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT))))
         self.rows.insert(0, row)
         input_ = self.workload.inputs[0]
-        with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-            self._warm(row, input_, watch_environment(Path(name)))
-            found = bindings(Path(name))
+        found = self._warm(row, input_)
         others, program = others_than(system.path, found), read_program(self.workload.program(input_))
         if not others and (found or program is None or not program.static or program.tunables):
             self.rows.remove(row)
@@ -179,9 +171,13 @@ class Comparer:
             row.malloc = Path(others[0]).name
             row.allocator = dataclasses.replace(row.allocator, version=library_version(others[0]), path=others[0])
 
-    def _warm(self, row: Row, input_: Input, more: dict[str, str]) -> None:
-        """A run that is not counted, with these variables besides."""
-        outcome = self._executor.run(input_, {**self._environment(row), **more})
+    def _warm(self, row: Row, input_: Input) -> Bindings:
+        """Make a run that is not counted, and return what the loader tells of it."""
+        outcome, found = run_with_bindings(self._executor, input_, self._environment(row))
+        self._warmed_by(row, input_, outcome)
+        return found
+
+    def _warmed_by(self, row: Row, input_: Input, outcome: Outcome) -> None:
         self.progress.ran(True)
         self._warmed.add((row.allocator.name, input_.name))
         self._learn(row, input_, outcome)
@@ -191,7 +187,7 @@ class Comparer:
             if (row.allocator.name, input_.name) in self._warmed:
                 continue
             if row.malloc:  # the program as it is: there is nothing to take over
-                self._warm(row, input_, {})
+                self._warmed_by(row, input_, self._executor.run(input_, self._environment(row)))
             else:
                 self._check_takeover(row, input_)
             if row.failure:
@@ -201,12 +197,11 @@ class Comparer:
 
     def _check_takeover(self, row: Row, input_: Input) -> None:
         """A run in which the loader tells who got malloc."""
-        with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-            self._warm(row, input_, watch_environment(Path(name)))
-            if row.failure:
-                return
-            before = row.allocator
-            row.allocator, row.failure = judge(before, self.workload.command(input_)[0], bindings(Path(name)))
+        found = self._warm(row, input_)
+        if row.failure:
+            return
+        before = row.allocator
+        row.allocator, row.failure = judge(before, self.workload.command(input_)[0], found)
         if row.allocator is not before:
             self._check_takeover(row, input_)
 
@@ -229,17 +224,14 @@ class Comparer:
         row.failure = row.failure or outcome.failure
         if row.failure:
             return
-        first = self._digests.setdefault(input_.name, outcome.digest)
-        if outcome.digest != first:
-            if reference:
-                self._unstable.add(input_.name)
-            elif input_.name not in self._unstable:
-                row.failure = "its output differs from the reference's"
+        if reference:
+            self._outputs.learn(input_.name, outcome.digest)
+        elif self._outputs.changed(input_.name, outcome.digest):
+            row.failure = "its output differs from the reference's"
 
     def _round(self, number: int) -> Work:
         """Every allocator that still counts, on every input: one block. A job's configuration is its row's number."""
-        order = [at for at, row in enumerate(self.rows) if not row.failure]
-        random.Random(f"{self.seed}/{number}").shuffle(order)
+        order = random_order((at for at, row in enumerate(self.rows) if not row.failure), f"{self.seed}/{number}")
         return Work(
             tuple(
                 Job("compare", number, input_, at, self._environment(self.rows[at]), self._pad(at, number, input_))
@@ -250,7 +242,7 @@ class Comparer:
 
     def _pad(self, at: int, number: int, input_: Input) -> int:
         name = self.rows[at].allocator.name
-        return random.Random(f"{self.seed}/{number}/{input_.name}/{name}").randrange(_PAD)
+        return random_pad(f"{self.seed}/{number}/{input_.name}/{name}")
 
     def _measured(self, result: Result) -> None:
         row, job = self.rows[result.job.config], result.job
@@ -281,7 +273,7 @@ class Comparer:
 
     def _warnings(self) -> list[str]:
         found: dict[str, None] = {}
-        if self._unstable:
+        if self._outputs.any_unstable:
             found["The output differs from run to run by itself, so equal output was not required."] = None
         for row in self.rows:
             for run in row.runs.values():

@@ -7,9 +7,7 @@ seed and the block's place, never from a running generator, so they do not depen
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,17 +16,17 @@ import msgspec
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.budget import Budget, Typical
 from heapwright.experiment.configuration import DEFAULT_ID, Config
+from heapwright.experiment.interleave import random_order, random_pad, submitted
+from heapwright.experiment.outputs import OutputCheck
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.progress import Progress
-from heapwright.experiment.records import StoredRun
+from heapwright.experiment.records import PhaseStart, RunStore, StoredRun
 from heapwright.experiment.runner import TRIES, Job, Result, Runner, Work
 from heapwright.measure.host import this_host
-from heapwright.study.options import BLOCKS_APART
-from heapwright.study.store import Store
-from heapwright.workload.execute import Outcome, advice
+from heapwright.workload.execute import advice
 from heapwright.workload.model import Input
 
-_PAD = 4096  # a page: covers every alignment of the stack
+BLOCKS_APART = 1000  # blocks of a phase that begins anew are numbered from the next thousand
 # Phases and blocks whose memory over time is stored.
 _SERIES_OF = ((Phase.CONFIRM, 0), (Phase.CALIBRATE, 0), (Phase.CALIBRATE, 1))
 
@@ -45,7 +43,7 @@ class Blocks:
     """
 
     def __init__(
-        self, store: Store, runner: Runner, seed: int, progress: Progress, budget: Budget | None = None
+        self, store: RunStore, runner: Runner, seed: int, progress: Progress, budget: Budget | None = None
     ) -> None:
         self.store = store
         self.runner = runner
@@ -53,8 +51,7 @@ class Blocks:
         self.progress = progress
         self.budget = budget or Budget()
         self.typical = Typical()
-        self._reference_digests: dict[str, str] = {}
-        self._unstable_output: set[str] = set()
+        self._outputs = OutputCheck()
         self.unusable: dict[int, str] = {}
 
     def phase(self, name: str, runs: int | None) -> None:
@@ -70,11 +67,11 @@ class Blocks:
         the default made days ago are no partners of fresh ones.
         """
         ids = [c.id for c in configs]
-        begun = self.store.get(f"begun.{phase}")
-        if begun is None or begun["configs"] != ids:
-            begun = {"configs": ids, "first": begun["first"] + BLOCKS_APART if begun else 0}
-            self.store.put({f"begun.{phase}": begun})
-        return int(begun["first"])
+        start = self.store.phase_start(phase)
+        if start is None or start.configs != ids:
+            start = PhaseStart(ids, start.first + BLOCKS_APART if start else 0)
+            self.store.set_phase_start(phase, start)
+        return start.first
 
     def measure(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> list[StoredRun]:
         """One block: every configuration on every input. The first configuration is the reference.
@@ -105,7 +102,7 @@ class Blocks:
             self._work([p for p in places if p.block == number], stored) for number in range(first, first + len(groups))
         ]
         if any(work.jobs for work in works) and not self.budget.passed():
-            self._run([work for work in works if work.jobs], stored)
+            self._run(works, stored)
         made = [stored[place.key] for place in places if place.key in stored]
         for run in made:  # in the order of their places: a resumed study must see the same
             if run.elapsed_s:
@@ -114,25 +111,16 @@ class Blocks:
 
     def _run(self, works: Sequence[Work], stored: dict[tuple[int, str, int], StoredRun]) -> None:
         """Makes and stores the runs of these blocks, until the deadline."""
-        for work in works:
-            self.runner.submit(work)
-        try:
-            with closing(self.runner.results()) as results:
-                for result in results:
-                    run = self._kept(result)
-                    stored[run.block, run.input, run.config] = run
-                    if self.budget.passed():
-                        break
-        except BaseException:
-            self.runner.cancel()
-            raise
-        self.runner.cancel()
+        with submitted(self.runner, works) as results:
+            for result in results:
+                run = self._kept(result)
+                stored[run.block, run.input, run.config] = run
+                if self.budget.passed():
+                    break
 
     def _places(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> Iterator[_RunKey]:
         for input_ in inputs:
-            order = list(configs)
-            random.Random(f"{self.seed}/{phase}/{block}/{input_.name}").shuffle(order)
-            for config in order:
+            for config in random_order(configs, f"{self.seed}/{phase}/{block}/{input_.name}"):
                 yield _RunKey(phase, block, input_, config)
 
     def _forget_halves(self, phase: str, places: Sequence[_RunKey]) -> None:
@@ -168,9 +156,7 @@ class Blocks:
                     place.input,
                     place.config.id,
                     place.config.env,
-                    random.Random(
-                        f"{self.seed}/{place.phase}/{place.block}/{place.input.name}/{place.config.id}"
-                    ).randrange(_PAD),
+                    random_pad(f"{self.seed}/{place.phase}/{place.block}/{place.input.name}/{place.config.id}"),
                     TRIES if place.config.is_default else 1,
                 )
                 for place in places
@@ -190,7 +176,9 @@ class Blocks:
                 f"the command fails by itself{on}, with nothing changed: {outcome.failure}",
                 advice(outcome),
             )
-        failure = outcome.failure or ("" if default else self.changed_output(job.input, outcome))
+        failure = outcome.failure
+        if not failure and not default and self._outputs.changed(job.input.name, outcome.digest):
+            failure = "its output differs from the default's"
         if self.runner.elsewhere:
             charged_s = self.budget.charge_elsewhere(result.elapsed_s / self.runner.slots)
         else:
@@ -201,25 +189,9 @@ class Blocks:
         return run
 
     def _count(self, run: StoredRun, fresh: bool) -> None:
-        if run.config == DEFAULT_ID:
-            self._learn_output(run)
-        self.progress.ran(fresh)
-
-    def _learn_output(self, run: StoredRun) -> None:
-        """The default's first output is the reference; one that changes by itself cannot be compared."""
-        if not run.digest:
-            return
-        reference = self._reference_digests.setdefault(run.input, run.digest)
-        if run.digest != reference and run.input not in self._unstable_output:
-            self._unstable_output.add(run.input)
+        if run.config == DEFAULT_ID and self._outputs.learn(run.input, run.digest):
             self.progress.note("the default's output differs from run to run: equal output is not required")
-
-    def changed_output(self, input_: Input, outcome: Outcome) -> str:
-        """Why a run's output makes it a failure, or empty."""
-        if input_.name in self._unstable_output or not outcome.digest:
-            return ""
-        same = outcome.digest == self._reference_digests.get(input_.name, outcome.digest)
-        return "" if same else "its output differs from the default's"
+        self.progress.ran(fresh)
 
 
 @dataclass(frozen=True)

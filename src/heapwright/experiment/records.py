@@ -1,22 +1,30 @@
-"""Records of runs, and where an experiment keeps them."""
+"""Defines the record of a run, and the protocol by which an experiment finds and stores its runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import msgspec
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One run as stored.
+    """One run as stored. A run is identified by (phase, block, input, config).
 
     Attributes:
-        phase: calibrate, allocators, replay, check, search, shortlist, minify.PICK, confirm, landscape.
-        block: within the phase; runs of one block are compared with each other.
-        failure: why it does not count, or empty.
-        digest: what stands for its output.
-        extra: threads, mappings, meter, warnings, exit code, kind of machine (host), and which (machine) if elsewhere;
-            seconds of the study's time (charged_s).
+        phase: a `Phase`, or a phase of one pick or metric such as 'minify.PICK'.
+        block: number within the phase; runs of one block are compared with each other.
+        input: name of the input.
+        config: id of the configuration.
+        elapsed_s: wall time in seconds, with set-up and measuring; 0 where nothing was run.
+        failure: why the run does not count, or empty.
+        digest: stands for the run's output; equal digests mean equal outputs. Empty where outputs are not compared.
+        metrics: metric key → value in the metric's unit; None where it was not measured. Empty for a failed run.
+        extra: meter, threads, mappings (maps), processes, warnings, exit code, kind of machine (host), the machine
+            if another one made the run (machine), memory by holder (parts), and the seconds of the study's time that
+            the run cost (charged_s).
+        series: memory over time: name of a column → its values; None where it is not kept.
     """
 
     phase: str
@@ -31,5 +39,45 @@ class StoredRun:
     series: dict[str, list[float]] | None = None
 
     def charged_s(self, slots: int = 1) -> float:
-        """Seconds of the study's time that the run cost (`budget`); of an older study its own time over the slots."""
+        """Return the seconds of the study's time that the run cost (`experiment.budget`).
+
+        Studies of older versions store no charge. Then it is the run's own time divided by `slots`, the number of
+        blocks that ran at once.
+        """
         return float(self.extra.get("charged_s", self.elapsed_s / slots))
+
+
+class PhaseStart(msgspec.Struct, frozen=True):
+    """What the blocks of a phase compare, and the number of the first of them.
+
+    Attributes:
+        configs: ids of the configurations, the reference first.
+        first: number of the phase's first block.
+    """
+
+    configs: list[int]
+    first: int
+
+
+class RunStore(Protocol):
+    """Finds and stores the runs of an experiment. `study.store.Store` is one."""
+
+    def find_run(self, phase: str, block: int, input_: str, config: int, /) -> StoredRun | None:
+        """Return the stored run of this phase, block, input (its name) and configuration (its id), or None."""
+        ...
+
+    def add_run(self, run: StoredRun, started: str, /) -> None:
+        """Store a run that began at `started` (ISO time, UTC); on return it survives a crash of this process."""
+        ...
+
+    def forget_block(self, phase: str, block: int, /) -> None:
+        """Remove the runs of a block."""
+        ...
+
+    def phase_start(self, phase: str, /) -> PhaseStart | None:
+        """Return where the blocks of this phase begin; None if that was never stored."""
+        ...
+
+    def set_phase_start(self, phase: str, start: PhaseStart, /) -> None:
+        """Store where the blocks of this phase begin."""
+        ...

@@ -69,10 +69,10 @@ def _removals(
     whole = pick.searched.config
     configs = {whole.id: whole, **{id_: store.config_by_id(id_) for id_ in {r.config for r in runs}}}
     for phase in (Phase.minify(name) for name in names):  # two picks may share a configuration
-        begun = store.get(f"begun.{phase}")
-        if begun is None:
+        start = store.phase_start(phase)
+        if start is None:
             continue
-        rounds = range(begun["first"], begun["first"] + MINIFY_ROUNDS)
+        rounds = range(start.first, start.first + MINIFY_ROUNDS)
         measured = [r for r in runs if r.phase == phase and r.block in rounds]
         candidates = gather(measured, configs, whole.id)
         without = {frozenset(c.config.settings.items()): c for c in candidates.values()}

@@ -118,14 +118,14 @@ def _ends(
     store: Store, measured: Sequence[LandscapePoint], metric: str, options: Options
 ) -> tuple[Fresh | None, Fresh | None]:
     """The lowest place against the default, and the highest against the lowest, in fresh runs; None where not made."""
-    begun = store.get(f"begun.{Phase.ends(metric)}")
-    if begun is None or not measured:
+    start = store.phase_start(Phase.ends(metric))
+    if start is None or not measured:
         return None, None
     low, *rest = ends({p.config: p.ratio or 0.0 for p in measured})
-    if begun["configs"] != [1, low, *rest]:
+    if start.configs != [1, low, *rest]:
         return None, None  # more replicates have shown other places to be lowest or highest since
-    runs = [r for r in store.runs(Phase.ends(metric)) if r.block >= begun["first"]]
-    configs = {id_: store.config_by_id(id_) for id_ in begun["configs"]}
+    runs = [r for r in store.runs(Phase.ends(metric)) if r.block >= start.first]
+    configs = {id_: store.config_by_id(id_) for id_ in start.configs}
     gain = _fresh(gather(runs, configs, 1).get(low), metric, options)
     contrast = _fresh(gather(runs, configs, low).get(rest[0]), metric, options) if rest else None
     return gain, contrast

@@ -80,8 +80,8 @@ def view_of(store: Store) -> StudyView:
     evaluations, front = _evaluations(candidates, only, [*replays, *searched], options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
-    first = (store.get(f"begun.{Phase.CONFIRM}") or {"first": 0})["first"]
-    fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= first]
+    start = store.phase_start(Phase.CONFIRM)
+    fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
     confirmed = judge(fresh, configs, default.id, options)
     early = kept_prefix(store)
     prefix = early.prefix if early else file.prefix if file else None

@@ -20,7 +20,6 @@ SHORTLIST_ROUNDS, SHORTLIST_MOST = 4, 8  # rounds, and how many where the front 
 LEAST_GAIN = 0.01  # of a ratio: a smaller gain is not worth a setting
 ENOUGH_EVALUATIONS = 12  # a search of fewer settings that finds nothing says nothing
 MINIFY_ROUNDS, MINIFY_LEAST_ROUNDS = 5, 3
-BLOCKS_APART = 1000  # blocks of a phase begun anew are numbered from the next thousand
 CONFIRM_LOOK = 5  # look at the intervals after every so many further pairs
 CALIBRATE_SHARE = 0.1  # of a time budget: a long program's default is run less often
 REPORT_SHARE, REPORT_STARTS = 0.1, 3.0  # the report's part of a time budget, at most; in times that it took to begin

@@ -32,7 +32,7 @@ import msgspec
 from heapwright.allocators.space import VARIABLE
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
+from heapwright.experiment.records import PhaseStart, StoredRun
 from heapwright.measure.meter import Breakdown
 from heapwright.study.meta import StudyMeta
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
@@ -182,6 +182,15 @@ class Store:
                 "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                 [(k, json.dumps(v)) for k, v in values.items()],
             )
+
+    def phase_start(self, phase: str) -> PhaseStart | None:
+        """Return where the blocks of this phase begin; None if that was never stored."""
+        found = self.get(f"begun.{phase}")
+        return None if found is None else msgspec.convert(found, PhaseStart)
+
+    def set_phase_start(self, phase: str, start: PhaseStart) -> None:
+        """Store where the blocks of this phase begin."""
+        self.put({f"begun.{phase}": msgspec.to_builtins(start)})
 
     def config(self, allocator: str, settings: Mapping[str, str], env: Mapping[str, str]) -> Config:
         """The configuration with this environment, stored if it is new.

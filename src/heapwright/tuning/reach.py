@@ -11,10 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -23,16 +20,14 @@ from heapwright.allocators.loader_trace import trace_bindings
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.reach import find_barrier, has_allocator
 from heapwright.allocators.registry import Allocator, find_allocators
-from heapwright.allocators.takeover import Bindings, bindings, judge, others_than, verdict, watch_environment
+from heapwright.allocators.takeover import Bindings, judge, others_than, verdict
 from heapwright.experiment.budget import Budget
-from heapwright.measure.meter import Stopped
+from heapwright.experiment.warm_up import run_until_bound
 from heapwright.study.store import Store
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
 
 NO_TIME = "there was no time to measure it"
-_ENOUGH_S = 5.0  # seconds after which a run is stopped once the loader has bound its malloc
-_LOOK_S = 0.1
 
 
 def take_over(
@@ -176,41 +171,7 @@ def _find_bindings(
         traced = trace_bindings(program, {**base, **env}, Path(name)) if program else []
     if traced and (trust_no or not verdict(library, program, traced)):
         return traced, ""
-    failure = ""
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-        folder = Path(name)
-        with suppress(Stopped), _until_bound(library, program, folder) as bound:
-            failure = executor.run(input_, {**env, **watch_environment(folder)}, 0, bound).failure
-        return bindings(folder), failure
-
-
-@contextmanager
-def _until_bound(library: str, program: str, folder: Path) -> Iterator[threading.Event]:
-    """An event that is set once a long run has bound its malloc to `library`: then the run can be stopped.
-
-    Args:
-        library: path of the library.
-        program: path of the program.
-        folder: the folder into which the loader writes its bindings (`watch_environment`).
-    """
-    bound, done = threading.Event(), threading.Event()
-
-    def look() -> None:
-        began = time.monotonic()
-        size = -1
-        while not done.wait(_LOOK_S):
-            now = sum(path.stat().st_size for path in folder.glob("bindings.*"))
-            settled, size = now == size, now
-            if time.monotonic() - began < _ENOUGH_S or not settled or not library:
-                continue
-            if not verdict(library, program, bindings(folder)):
-                bound.set()
-                return
-
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
-    try:
-        yield bound
-    finally:
-        done.set()
-        watcher.join()
+    outcome, found = run_until_bound(
+        executor, input_, env, lambda so_far: bool(library) and not verdict(library, program, so_far)
+    )
+    return found, outcome.failure if outcome else ""

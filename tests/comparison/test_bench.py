@@ -39,11 +39,11 @@ class Machine:
     def __init__(self, mood: Mood | None = None) -> None:
         self.mood = mood
         self.seen: list[tuple[str, str, list[str]]] = []
+        self.pads: list[int] = []
 
-    def run(
-        self, input_: Input, environment: Mapping[str, str], _pad: int, _stop: threading.Event | None, /
-    ) -> Outcome:
+    def run(self, input_: Input, environment: Mapping[str, str], pad: int, _stop: threading.Event | None, /) -> Outcome:
         words = input_.args
+        self.pads.append(pad)
         self.seen.append((environment.get("WHO", "void"), words[0], list(words[1:])))
         return (self.mood and self.mood(words, environment)) or ran()
 
@@ -70,6 +70,13 @@ def test_every_block_has_all_allocators_in_changing_order() -> None:
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
     assert len(orders) == 8 * 2
     assert len(set(orders)) > 2
+
+
+def test_order_and_padding_stay_the_same_between_versions() -> None:
+    machine = Machine()
+    bench(machine, "realistic", rounds=1, threads=(1,))
+    assert "".join(who[0] for who, *_ in machine.seen) == "abcacbvbacvbcva"
+    assert machine.pads[:6] == [0, 0, 0, 3756, 1563, 1506]
 
 
 def test_work_is_the_same_within_a_block_and_changes_with_the_round() -> None:

@@ -1,0 +1,74 @@
+"""compare with a program that is not run: order, padding, failures, outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heapwright.allocators.registry import Allocator
+from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.comparison import compare as module
+from heapwright.comparison.compare import Comparer, Comparison
+from heapwright.errors import HeapwrightError
+from heapwright.measure.meter import MeterOptions
+from heapwright.report.progress import Silent
+from heapwright.workload.model import Input, Workload, WorkloadFile
+
+from ..experiment.fakes import FakeProgram, outcome
+
+INPUTS = (Input("small"), Input("large"))
+
+
+def compare(program: FakeProgram, monkeypatch: pytest.MonkeyPatch, rounds: int = 4) -> Comparison:
+    """Three allocators that the loader is not asked about: they have no library."""
+    monkeypatch.setattr(module, "Executor", lambda *_: program)
+    allocators = [Allocator(n, None, None, False, "", SpaceFile(AllocatorSpec(n)), {"WHO": n}) for n in "abc"]
+    workload = Workload(WorkloadFile(command=["true"]), Path("/"), INPUTS)
+    return Comparer(workload, allocators, MeterOptions(timeout=5), 7, Silent(), {}).run(rounds)
+
+
+def test_order_and_padding_stay_the_same_between_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = FakeProgram()
+    compare(program, monkeypatch)
+    assert [pad for *_, pad in program.made[:6]] == [0] * 6, "warm-ups"
+    assert program.made[6:9] == [("a", "small", 2160), ("a", "large", 3541), ("b", "small", 3285)]
+    assert program.fingerprint() == "36858ce80f89db77"
+
+
+def test_every_round_has_every_allocator_on_every_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = compare(FakeProgram(), monkeypatch)
+    for row in found.rows:
+        assert set(row.runs) == {(number, name) for number in range(4) for name in ("small", "large")}
+        assert row.ratios["cpu_s"].value == 1
+
+
+def test_an_allocator_that_fails_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = FakeProgram(lambda who, n: outcome(failure="exit status 1") if who == "b" and n > 5 else outcome())
+    found = compare(program, monkeypatch)
+    assert [row.failure for row in found.rows] == ["", "exit status 1", ""]
+    assert sum(who == "b" for who, *_ in program.made) == 3  # two warm-ups and one run
+
+
+def test_another_output_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = FakeProgram(lambda who, _: outcome("other" if who == "c" else "same"))
+    found = compare(program, monkeypatch)
+    assert [row.failure for row in found.rows] == ["", "", "its output differs from the reference's"]
+    assert found.warnings == []
+
+
+def test_an_output_that_changes_by_itself_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def digest(who: str) -> str:
+        made.append(who)
+        return f"{who} {len(made)}" if who == "a" else "same"
+
+    found = compare(FakeProgram(lambda who, _: outcome(digest(who))), monkeypatch)
+    assert found.warnings == ["The output differs from run to run by itself, so equal output was not required."]
+
+
+def test_a_reference_that_fails_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = FakeProgram(lambda who, _: outcome(failure="exit status 1") if who == "a" else outcome())
+    with pytest.raises(HeapwrightError, match="the command fails under a, the reference: exit status 1"):
+        compare(program, monkeypatch)
