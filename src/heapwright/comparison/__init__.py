@@ -1,1 +1,1 @@
-"""Allocators side by side: `compare` on one program, `bench` on the benchmark suite."""
+"""Compares allocators: `compare` on one program, `bench` on the benchmark suite."""

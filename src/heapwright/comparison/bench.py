@@ -1,11 +1,12 @@
-"""The benchmark suite over allocators and threads, fairly.
+"""Runs the benchmark suite under several allocators and thread counts, in randomised blocks.
 
-For each round, benchmark and thread count one block: every allocator once, in random order, and in the same block the
-void allocator where its cost is taken off. So slow drift of the machine cancels in ratios and in differences. Before,
-each allocator runs each program once as a warm-up, in which the loader is asked whether it took over.
+A block belongs to a round, a benchmark and a thread count. In it every allocator runs once, in random order. Where the
+cost of the benchmark itself is subtracted, the block also has a run of the void allocator. So slow drift of the machine
+cancels in ratios and in differences. Before the rounds, each allocator runs each program once as a warm-up, in which
+the loader tells whether the allocator became the program's malloc.
 
-What corrupts, crashes, hangs or is not loaded fails in its cell (benchmark, allocator, threads), with the reason, and
-the others go on.
+An allocator that corrupts memory, crashes, hangs or is not loaded fails in its cell (benchmark, allocator, threads).
+The cell keeps the reason, and the other cells are measured all the same.
 """
 
 from __future__ import annotations
@@ -34,25 +35,27 @@ from heapwright.measure.meter import MeterOptions
 from heapwright.workload.execute import Executor, Outcome, ending
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
-CORRUPT = 3  # the programs' status for a block that does not hold what was written
-VOID = "void"
-_PATIENCE = 3  # so many hangs, and an allocator is not run any more
+CORRUPT = 3  # exit status of the programs if a block does not hold the bytes that were written to it
+VOID = "void"  # name of the allocator that does nothing
+_MAX_HANGS = 3  # an allocator that has hung so many times is not run any more
 _METERED = ("peak_rss_bytes", "minor_faults", "major_faults")
 _OF_PROCESS = ("wall_s", "user_s", "sys_s", "cpu_s")
 
 
 @dataclass
 class Suite:
-    """What came of it.
+    """A run of the benchmark suite, and its results.
 
     Attributes:
-        name: of the suite.
-        allocators: the reference first.
-        cells: (benchmark, allocator, threads) → what was measured; in order.
-        voids: (benchmark, threads) → the void's runs.
-        rounds: how many were wanted.
-        interrupted: whether it was stopped before its end.
-        host: describes the machine.
+        name: name of the suite.
+        quick: whether the benchmarks are the short ones.
+        benchmarks: the benchmarks of the suite.
+        allocators: the allocators, the reference first.
+        rounds: number of rounds asked for.
+        cells: (benchmark, allocator, threads) → its measurements, in the order of the tables.
+        voids: (benchmark, threads) → the runs of the void allocator.
+        interrupted: whether the user stopped it before its end.
+        host: description of the machine.
     """
 
     name: str
@@ -67,19 +70,19 @@ class Suite:
 
     @property
     def reference(self) -> str:
-        """What ratios are to."""
+        """Name of the allocator that all others are compared with."""
         return self.allocators[0].name
 
     def threads(self, benchmark: str) -> list[int]:
-        """At which counts a benchmark ran."""
+        """Return the thread counts of a benchmark, in ascending order."""
         return sorted({threads for name, _, threads in self.cells if name == benchmark})
 
 
 def program_path(name: str) -> Path:
-    """An installed benchmark program.
+    """Return the path of an installed benchmark program.
 
     Raises:
-        HeapwrightError: it is not there.
+        HeapwrightError: the program is not installed.
     """
     path = NATIVE / "benchmarks" / name
     if not os.access(path, os.X_OK):
@@ -88,10 +91,10 @@ def program_path(name: str) -> Path:
 
 
 def suite_workload(benchmarks: Sequence[Benchmark]) -> Workload:
-    """The benchmark programs as a workload whose inputs say what is run.
+    """Return a workload that has each benchmark program as an input.
 
     Raises:
-        HeapwrightError: one is not there.
+        HeapwrightError: a program is not installed.
     """
     programs = sorted({b.program for b in benchmarks})
     inputs = tuple(Input(name, args=[str(program_path(name))]) for name in programs)
@@ -99,28 +102,34 @@ def suite_workload(benchmarks: Sequence[Benchmark]) -> Workload:
 
 
 def suite_executor(workload: Workload, timeout: float) -> Executor:
-    """Runs under the polling meter: the others stop a program at each mapping call, which would charge allocators
-    for every one they make.
+    """Return an executor that uses the polling meter and keeps the programs' output.
+
+    The other back ends of the meter stop a program at each mapping call. An allocator would be charged for every
+    mapping call that it makes.
+
+    Args:
+        workload: see `suite_workload`.
+        timeout: seconds until a run is stopped; 0 for no limit.
     """
     options = MeterOptions(backend="poll", timeout=timeout)
     return Executor(workload, options, workload.cwd / "references", keep_output=True)
 
 
 def why_failed(outcome: Outcome) -> str:
-    """What went wrong with a run, or empty."""
+    """Return the reason why a run failed, or empty."""
     run = outcome.run
-    said = run.stderr_tail.strip().splitlines()[-1:]
+    words = run.stderr_tail.strip().splitlines()[-1:]
     if run.timed_out:
         return "hung: stopped at the time limit"
     if run.exit_code == CORRUPT:
-        return f"corrupted memory: {said[0][:200]}" if said else "corrupted memory"
+        return f"corrupted memory: {words[0][:200]}" if words else "corrupted memory"
     if run.exit_code:
-        return ending(run.exit_code) + (f": {said[0][:200]}" if said else "")
+        return ending(run.exit_code) + (f": {words[0][:200]}" if words else "")
     return "" if _read(outcome) else "it printed no result"
 
 
 def _read(outcome: Outcome) -> dict[str, float | None]:
-    """The numbers a program printed; none if that was no JSON object."""
+    """Return the numbers in the JSON object that a program printed; empty if it printed none."""
     try:
         found = msgspec.json.decode(outcome.output)
     except msgspec.DecodeError:
@@ -131,7 +140,7 @@ def _read(outcome: Outcome) -> dict[str, float | None]:
 
 
 def metrics_of(outcome: Outcome) -> dict[str, float | None]:
-    """The program's own figures of its measured part, and the meter's of the whole process tree."""
+    """Return the program's own figures of its measured part, and the meter's figures of the whole process tree."""
     found = {k: v for k, v in _read(outcome).items() if k not in ("threads", "seed")}
     found |= {f"process_{key}": outcome.run.metrics.get(key) for key in _OF_PROCESS}
     found |= {key: outcome.run.metrics.get(key, found.get(key)) for key in _METERED}
@@ -145,11 +154,14 @@ class Bencher:
     """Runs benchmarks.
 
     Args:
-        threads: the counts wanted; a benchmark may need others (`Benchmark.thread_counts`).
-        executor: runs a program: what an input's words say, and keeps what it prints.
-        seed: of the order, of padding and of the programs' own work, which is the same for all in a round.
-        base: the environment that allocators add theirs to.
-        machines: where blocks are run; warm-ups are here.
+        suite: the benchmarks and allocators; the results are stored in it.
+        threads: thread counts asked for; a benchmark may need others (`Benchmark.thread_counts`).
+        executor: runs the command line that an input's arguments make, and keeps the output.
+        seed: determines order, padding and the programs' own work, which is the same for all runs of a round.
+        progress: is told of every run.
+        base: the environment variables to which allocators add theirs.
+        machines: run the blocks; None for this machine. Warm-ups always run on this machine.
+        where: program name → path.
     """
 
     def __init__(
@@ -181,7 +193,7 @@ class Bencher:
                     suite.voids[benchmark.name, count] = Cell(benchmark, VOID, count)
 
     def run(self) -> Suite:
-        """Warm-up, then the rounds. Ctrl-C ends it early; what was measured is kept."""
+        """Run the warm-ups, then the rounds. After Ctrl-C, return the results so far."""
         suite = self.suite
         try:
             self.progress.phase("bench.warm", len(self._paths) * len(self._allocators))
@@ -196,7 +208,12 @@ class Bencher:
         return suite
 
     def _warm_up(self, program: str, at: int) -> None:
-        """A short run in which the loader tells who got malloc; what is not loaded is not run any more."""
+        """Make a short run in which the loader tells whether the allocator is loaded. If not, its cells fail.
+
+        Args:
+            program: name of the program.
+            at: index of the allocator.
+        """
         allocator = self._allocators[at]
         cells = [
             c for c in self.suite.cells.values() if c.benchmark.program == program and c.allocator == allocator.name
@@ -213,12 +230,12 @@ class Bencher:
         elif not failure:
             self._allocators[at], failure = judge(allocator, words[0], found)
         else:
-            return  # what fails here is shown by the measured runs
+            return  # the measured runs will show the failure
         for cell in cells:
             cell.failure = failure
 
     def _rounds(self) -> None:
-        """As many blocks at a time as there are machines, so that who hangs is soon given up."""
+        """Run the blocks in batches, so that an allocator that hangs is soon given up."""
         suite = self.suite
         suite.host = self.machines.host or suite.host
         runner = self.machines.for_program(self.executor, timed=True)
@@ -236,27 +253,34 @@ class Bencher:
         run_batches(runner, len(blocks), lambda at: self._block(at, *blocks[at]), take)
 
     def _cells(self, benchmark: Benchmark, count: int) -> list[Cell]:
-        """The allocators' cells in order, and the void's. A job's configuration is a place in this list."""
+        """Return the allocators' cells in order, then the void's. A job's configuration is an index of this list."""
         cells = [self.suite.cells[benchmark.name, a.name, count] for a in self._allocators]
         void = self.suite.voids.get((benchmark.name, count))
         return [*cells, void] if void else cells
 
     def _block(self, at: int, number: int, benchmark: Benchmark, count: int) -> Work:
-        """All allocators, and the void, once."""
+        """Return a block: one run of each allocator, and of the void.
+
+        Args:
+            at: number of the block.
+            number: number of the round.
+            benchmark: the benchmark.
+            count: number of threads.
+        """
         cells = self._cells(benchmark, count)
         for cell in cells:
             self._given_up([cell])
         runs = random_order(enumerate(cells), f"{self.seed}/{number}/{benchmark.name}/{count}")
-        jobs = [self._job(at, number, place, cell) for place, cell in runs if not cell.failure]
+        jobs = [self._job(at, number, index, cell) for index, cell in runs if not cell.failure]
         return Work(tuple(jobs))
 
-    def _job(self, block: int, number: int, place: int, cell: Cell) -> Job:
-        void = place == len(self._allocators)
+    def _job(self, block: int, number: int, index: int, cell: Cell) -> Job:
+        void = index == len(self._allocators)
         options = cell.benchmark.command(cell.threads, self.seed + number, self.suite.quick, empty=void)
         input_ = Input(f"{cell.benchmark.name} {cell.threads}", args=[self._paths[cell.benchmark.program], *options])
-        environment = {"LD_PRELOAD": ""} if void else self._allocators[place].environment(self.base)
+        environment = {"LD_PRELOAD": ""} if void else self._allocators[index].environment(self.base)
         pad = random_pad(f"{self.seed}/{number}/{cell.benchmark.name}/{cell.threads}/{cell.allocator}")
-        return Job("bench", block, input_, place, environment, pad)
+        return Job("bench", block, input_, index, environment, pad)
 
     def _measured(self, number: int, cell: Cell, outcome: Outcome) -> None:
         self.progress.ran(True)
@@ -270,16 +294,16 @@ class Bencher:
         self._hangs[name] = self._hangs.get(name, 0) + 1
 
     def _given_up(self, cells: Sequence[Cell]) -> bool:
-        """Whether the cells' allocator has hung too often to be waited for again."""
-        if self._hangs.get(cells[0].allocator, 0) < _PATIENCE:
+        """Whether the allocator of these cells has hung too often to be run again. If so, the cells fail."""
+        if self._hangs.get(cells[0].allocator, 0) < _MAX_HANGS:
             return False
         for cell in cells:
-            cell.failure = cell.failure or f"not run: it had hung {_PATIENCE} times"
+            cell.failure = cell.failure or f"not run: it had hung {_MAX_HANGS} times"
         return True
 
 
 def repeated(allocators: Sequence[Allocator]) -> list[Allocator]:
-    """The same, with another name for each one that comes again: to compare an allocator with itself."""
+    """Return the allocators with a new name ('glibc-2') for each repetition: this compares an allocator with itself."""
     seen: dict[str, int] = {}
     found = []
     for allocator in allocators:

@@ -1,9 +1,11 @@
-"""The arithmetic of the benchmark suite: medians, ratios to the reference, the void's cost taken off, geometric means.
+"""Computes the results of the benchmark suite: medians, ratios to the reference, cost per pair, geometric means.
 
-A malloc/free pair costs what the program took, less what it took in the same block with an allocator that does nothing:
-(CPU time − the void's CPU time) / pairs, and the same in wall time and in cycles. Memory overhead is what the allocator
-made resident for each byte that was live at the worst moment: (peak RSS − the void's peak RSS) / live bytes; the
-void's run has the same code, stacks and tables, and one 64 KiB buffer for each thread in place of the blocks.
+The void allocator does nothing. Its run in the same block shows the cost of the benchmark itself, which is subtracted:
+
+    cost of a malloc/free pair = (CPU time − the void's CPU time) / pairs        also for wall time and cycles
+    memory overhead            = (peak RSS − the void's peak RSS) / live bytes   live bytes at their maximum
+
+The void's run has the same code, stacks and tables. In place of the blocks it has one 64 KiB buffer for each thread.
 """
 
 from __future__ import annotations
@@ -26,10 +28,13 @@ class Cell:
     """One benchmark under one allocator at one number of threads.
 
     Attributes:
-        failure: why it does not count (it was not run again), or empty.
+        benchmark: the benchmark.
+        allocator: name of the allocator.
+        threads: number of threads.
+        failure: why the cell does not count and was not run again, or empty.
         runs: round → metrics.
-        medians: metric → over the rounds; None where a round has none.
-        ratios: metric → to the reference in the same rounds, with the 95 % interval.
+        medians: metric → median over the rounds; None if a round lacks the metric.
+        ratios: metric → ratio to the reference in the same rounds, with its 95 % confidence interval.
     """
 
     benchmark: Benchmark
@@ -42,17 +47,23 @@ class Cell:
 
     @property
     def measured(self) -> bool:
-        """Whether there is anything to show."""
+        """Whether there are runs and no failure."""
         return bool(self.runs) and not self.failure
 
     def spread(self, metric: str) -> tuple[float, float, float] | None:
-        """Median, least and most over the rounds."""
+        """Return median, minimum and maximum over the rounds; None if there are none."""
         values = [v for run in self.runs.values() if (v := run.get(metric)) is not None]
         return (statistics.median(values), min(values), max(values)) if values and self.measured else None
 
 
 def derive(cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str, int], Cell], reference: str) -> None:
-    """Fills medians and ratios of all cells, the void's cost taken off first."""
+    """Subtract the void's cost in all runs, then compute medians and ratios of all cells.
+
+    Args:
+        cells: (benchmark, allocator, threads) → cell; the results are stored in the cells.
+        voids: (benchmark, threads) → the void's runs, for benchmarks whose own cost is subtracted.
+        reference: name of the allocator that ratios are to.
+    """
     for void in voids.values():
         for run in void.runs.values():
             run["ns_per_pair"] = _per_pair(run.get("cpu_s"), run, 1e9)
@@ -72,7 +83,10 @@ def derive(cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str,
 
 
 def compensate(run: Metrics, void: Metrics) -> Metrics:
-    """What is the allocator's own, of a run and of the void's run in the same block; None for what is not known."""
+    """Return the allocator's own cost in a run: the run's cost without that of the void's run in the same block.
+
+    Unknown metrics are None.
+    """
     found: Metrics = {}
     for key, source, scale in (
         ("ns_per_pair", "cpu_s", 1e9),
@@ -90,7 +104,7 @@ def compensate(run: Metrics, void: Metrics) -> Metrics:
 
 
 def _per_pair(value: float | None, run: Metrics, scale: float) -> float | None:
-    """A cost divided by the run's malloc/free pairs."""
+    """Return a cost divided by the number of the run's malloc/free pairs."""
     pairs = run.get("operations")
     return value * scale / pairs if value is not None and pairs else None
 
@@ -106,7 +120,17 @@ def _medians(cell: Cell) -> Metrics:
 
 
 def ratio_of(cell: Cell, against: Cell, metric: str) -> Ratio | None:
-    """The ratio over the rounds both have; None where a round has no such number, or one that is not above 0."""
+    """Estimate the ratio of two cells from the rounds that both have.
+
+    Args:
+        cell: the cell of the allocator.
+        against: the cell of the reference.
+        metric: key of the metric.
+
+    Returns:
+        The geometric mean of the ratios with its 95 % confidence interval. None if a round lacks the metric, or has a
+        value that is not positive.
+    """
     common = [number for number in cell.runs if number in against.runs]
     logs = [log_ratio(cell.runs[n].get(metric), against.runs[n].get(metric)) for n in common]
     known = [log for log in logs if log is not None]
@@ -114,18 +138,21 @@ def ratio_of(cell: Cell, against: Cell, metric: str) -> Ratio | None:
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """None of nothing."""
+    """Return the geometric mean of the positive values; None if there are none."""
     logs = [math.log(v) for v in values if v > 0]
     return math.exp(statistics.fmean(logs)) if logs else None
 
 
 @dataclass(frozen=True)
 class Overall:
-    """One allocator over all cells.
+    """Summary of one allocator over all cells.
 
     Attributes:
-        time, memory: geometric means of the ratios to the reference.
-        measured, of: cells that count, and all.
+        allocator: name of the allocator.
+        time: geometric mean of its ratios to the reference in time; None if there are none.
+        memory: the same in memory.
+        measured: number of cells with a result.
+        of: number of all cells.
     """
 
     allocator: str
@@ -136,7 +163,13 @@ class Overall:
 
 
 def overall(cells: Sequence[Cell], names: Sequence[str], time_keys: Mapping[str, str]) -> list[Overall]:
-    """Each allocator's geometric means; `time_keys` is benchmark → metric."""
+    """Summarise each allocator over all cells.
+
+    Args:
+        cells: the cells of all allocators.
+        names: names of the allocators.
+        time_keys: benchmark → metric that measures its time.
+    """
     found = []
     for name in names:
         own = [cell for cell in cells if cell.allocator == name]

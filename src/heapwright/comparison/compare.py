@@ -1,10 +1,11 @@
-"""One program under several allocators, fairly: randomised interleaved rounds, ratios within each round.
+"""Compares allocators on one program: interleaved rounds in random order, and ratios within each round.
 
-Every allocator's first run is its warm-up and is not counted. In it the loader is asked whether the allocator took
-over. What crashes, hangs, changes the output or is not loaded keeps its row, with the reason, and the others go on.
+A round is a block: every allocator runs once on every input. The first run of every allocator is a warm-up and is not
+counted. In it the loader tells whether the allocator became the program's malloc. An allocator that crashes, hangs,
+changes the output or is not loaded keeps its row with the reason, and the others are still measured.
 
-The first row is the reference. Where the user named none, and the program has another malloc than the system's, that
-is the program as it is: a row of its own, named 'default', beside glibc's.
+The first row is the reference. If the user named none and the program has another malloc than the system's, the
+reference is the program with nothing changed. It gets a row named 'default' beside the row of glibc.
 """
 
 from __future__ import annotations
@@ -38,20 +39,21 @@ from heapwright.metrics import NUMERIC
 from heapwright.workload.execute import Executor, Outcome, advice
 from heapwright.workload.model import Input, Workload
 
-_OWN = "its own malloc"
-_TIMEOUT_FACTOR, _TIMEOUT_LEAST = 10.0, 10.0
+_OWN = "its own malloc"  # shown where the name of the program's malloc is not known
+_TIMEOUT_FACTOR, _MIN_TIMEOUT_S = 10.0, 10.0  # factor on a run of the reference; least timeout
 
 
 @dataclass
 class Row:
-    """What one allocator did.
+    """The results of one allocator.
 
     Attributes:
-        failure: why it does not count (from then on it was not run any more), or empty.
-        runs: by round and input; the warm-up is not among them.
-        summary: metric → of all its runs.
-        ratios: metric → ratio to the reference with its 95 % interval; of one round there is none.
-        malloc: of the program as it is: what its malloc is, 'libjemalloc.so.2'; else empty.
+        allocator: the allocator.
+        failure: why the allocator does not count and was not run any more, or empty.
+        runs: (round, input name) → run, without warm-ups.
+        summary: metric → summary of all its runs.
+        ratios: metric → ratio to the reference with its 95 % confidence interval; after one round the interval is NaN.
+        malloc: for the program with nothing changed: its malloc, such as 'libjemalloc.so.2'. Otherwise empty.
     """
 
     allocator: Allocator
@@ -64,7 +66,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows, the reference first; `host` describes the machine."""
+    """The results of a comparison.
+
+    Attributes:
+        rows: the rows of all allocators, the reference first.
+        rounds: number of rounds.
+        warnings: warnings of the meter and about unstable output.
+        host: description of the machine.
+    """
 
     rows: list[Row]
     rounds: int
@@ -73,7 +82,7 @@ class Comparison:
 
     @property
     def reference(self) -> Row:
-        """What ratios are to."""
+        """The row that all others are compared with."""
         return self.rows[0]
 
 
@@ -81,12 +90,17 @@ class Comparer:
     """Runs a comparison.
 
     Args:
-        allocators: the reference first.
-        named: the user named that reference; else it is the program as it is, if its malloc is not the system's.
-        options: how to measure; a timeout of 0 becomes ten times the reference's warm-up.
-        seed: of order, padding and resampling.
-        machines: where rounds are run; warm-ups are here.
-        embedded: the allocator that is linked into the program; the others keep a row that says why they cannot serve.
+        workload: the program and its inputs.
+        allocators: the allocators, the reference first.
+        options: how to measure; a timeout of 0 becomes ten times a run of the reference, at least ten seconds.
+        seed: determines order, padding and resampling.
+        progress: is told of every run.
+        base: the environment variables to which allocators add theirs.
+        machines: run the rounds; None for this machine. Warm-ups always run on this machine.
+        named: whether the user named the reference. If not, and the program's malloc is not the system's, the reference
+            is the program with nothing changed.
+        embedded: the allocator that is linked into the program, or None. If there is one, the other allocators only get
+            a row with the reason why they cannot be used.
     """
 
     def __init__(
@@ -114,7 +128,7 @@ class Comparer:
         self._warmed: set[tuple[str, str]] = set()
 
     def run(self, rounds: int) -> Comparison:
-        """Warm-up, then the rounds.
+        """Run the warm-ups, then the rounds.
 
         Raises:
             HeapwrightError: the reference itself fails, or nothing can be run.
@@ -134,14 +148,14 @@ class Comparer:
             runner = self.machines.for_program(self._executor, timed=True)
             run_batches(runner, rounds, self._round, self._measured)
         for row in self.rows:
-            self._judge(row, rounds)
+            self._summarise(row, rounds)
         return Comparison(self.rows, rounds, self._warnings(), self.machines.host or describe_host())
 
     def _environment(self, row: Row) -> dict[str, str]:
         return row.allocator.environment(self.base)
 
     def _judge_by_embedded(self, embedded: Allocator) -> None:
-        """Make the program as it is the reference: no other allocator serves it, whatever the loader binds."""
+        """Make the program with nothing changed the reference, because other allocators cannot replace its malloc."""
         if not self.rows[0].allocator.embedded:
             row = Row(Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT))))
             row.malloc = describe(embedded)
@@ -151,7 +165,7 @@ class Comparer:
                 row.failure = f"not loaded: {describe(embedded)} is linked into the program"
 
     def _find_reference(self) -> None:
-        """Runs the program as it is; where its malloc is not that of the first row, it becomes the reference."""
+        """Run the program with nothing changed. It becomes the reference if its malloc is not that of the first row."""
         system = self.rows[0].allocator
         if system.preload or not system.path:
             return
@@ -164,7 +178,8 @@ class Comparer:
             self.rows.remove(row)
             self._warmed.add((system.name, input_.name))
             return
-        self.rows[1].allocator = dataclasses.replace(system, preload=system.path)  # or it would not take over
+        # If it were not preloaded, the program would keep its own malloc.
+        self.rows[1].allocator = dataclasses.replace(system, preload=system.path)
         if program is not None and (not others or str(program.path.resolve()) in others):
             row.malloc = "the Go runtime" if program.go else program.linked or program.family or _OWN
         else:
@@ -172,22 +187,22 @@ class Comparer:
             row.allocator = dataclasses.replace(row.allocator, version=library_version(others[0]), path=others[0])
 
     def _warm(self, row: Row, input_: Input) -> Bindings:
-        """Make a run that is not counted, and return what the loader tells of it."""
+        """Make a run that is not counted, and return the bindings that the loader made."""
         outcome, found = run_with_bindings(self._executor, input_, self._environment(row))
-        self._warmed_by(row, input_, outcome)
+        self._count_warm_up(row, input_, outcome)
         return found
 
-    def _warmed_by(self, row: Row, input_: Input, outcome: Outcome) -> None:
+    def _count_warm_up(self, row: Row, input_: Input, outcome: Outcome) -> None:
         self.progress.ran(True)
         self._warmed.add((row.allocator.name, input_.name))
-        self._learn(row, input_, outcome)
+        self._judge_outcome(row, input_, outcome)
 
     def _warm_up(self, row: Row) -> None:
         for input_ in self.workload.inputs if not row.failure else ():
             if (row.allocator.name, input_.name) in self._warmed:
                 continue
-            if row.malloc:  # the program as it is: there is nothing to take over
-                self._warmed_by(row, input_, self._executor.run(input_, self._environment(row)))
+            if row.malloc:  # the program with nothing changed keeps its malloc
+                self._count_warm_up(row, input_, self._executor.run(input_, self._environment(row)))
             else:
                 self._check_takeover(row, input_)
             if row.failure:
@@ -196,7 +211,10 @@ class Comparer:
             self._set_timeout()
 
     def _check_takeover(self, row: Row, input_: Input) -> None:
-        """A run in which the loader tells who got malloc."""
+        """Make runs in which the loader tells whether the allocator is loaded.
+
+        There is a second run if the system's malloc must be preloaded, because the program is linked to another one.
+        """
         found = self._warm(row, input_)
         if row.failure:
             return
@@ -206,17 +224,17 @@ class Comparer:
             self._check_takeover(row, input_)
 
     def _set_timeout(self) -> None:
-        """From the reference's second look at the program: the first may have read files from a cold disk."""
+        """Set the timeout from second runs of the reference: the first may have read files from a cold disk."""
         longest = 0.0
         for input_ in self.workload.inputs:
             outcome = self._executor.run(input_, self._environment(self.rows[0]))
-            self._learn(self.rows[0], input_, outcome)
+            self._judge_outcome(self.rows[0], input_, outcome)
             longest = max(longest, outcome.run.metrics["wall_s"] or 0.0)
-        limit = max(_TIMEOUT_LEAST, _TIMEOUT_FACTOR * longest)
+        limit = max(_MIN_TIMEOUT_S, _TIMEOUT_FACTOR * longest)
         self._executor.options = dataclasses.replace(self.options, timeout=limit)
 
-    def _learn(self, row: Row, input_: Input, outcome: Outcome) -> None:
-        """Takes an outcome's success and output; the reference's own failure ends the comparison."""
+    def _judge_outcome(self, row: Row, input_: Input, outcome: Outcome) -> None:
+        """Judge an outcome's success and output. A failure of the reference ends the comparison."""
         reference = row is self.rows[0]
         if outcome.failure and reference:
             how = "by itself" if row.allocator.name == DEFAULT else f"under {row.allocator.name}, the reference"
@@ -230,7 +248,7 @@ class Comparer:
             row.failure = "its output differs from the reference's"
 
     def _round(self, number: int) -> Work:
-        """Every allocator that still counts, on every input: one block. A job's configuration is its row's number."""
+        """Return a round: every allocator without a failure, on every input. A job's config is its row's index."""
         order = random_order((at for at, row in enumerate(self.rows) if not row.failure), f"{self.seed}/{number}")
         return Work(
             tuple(
@@ -249,11 +267,11 @@ class Comparer:
         self.progress.ran(True)
         if row.failure:
             return
-        self._learn(row, job.input, result.outcome)
+        self._judge_outcome(row, job.input, result.outcome)
         if not row.failure:
             row.runs[job.block, job.input.name] = result.outcome.run
 
-    def _judge(self, row: Row, rounds: int) -> None:
+    def _summarise(self, row: Row, rounds: int) -> None:
         reference = self.rows[0]
         for metric in NUMERIC:
             values = [v for run in row.runs.values() if (v := run.metrics.get(metric)) is not None]
@@ -261,8 +279,8 @@ class Comparer:
                 row.summary[metric] = summarise(values)
             logs: dict[str, list[float]] = {}
             for (number, name), run in row.runs.items():
-                against = reference.runs.get((number, name))
-                ratio = log_ratio(run.metrics.get(metric), against.metrics.get(metric)) if against else None
+                beside = reference.runs.get((number, name))
+                ratio = log_ratio(run.metrics.get(metric), beside.metrics.get(metric)) if beside else None
                 if ratio is not None:
                     logs.setdefault(name, []).append(ratio)
             if logs and min(len(group) for group in logs.values()) > 1:

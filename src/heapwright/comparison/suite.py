@@ -1,6 +1,6 @@
-"""The benchmarks: which program with which options makes each, at which thread counts, and what of it counts.
+"""Defines the benchmarks: the program and options of each, its thread counts, and the metrics that count.
 
-What each program models, and whose idea it is, stands at the head of its source (native/benchmarks).
+The head of a program's source (native/benchmarks) says which workload it models, and its origin.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class Benchmark:
 
     Attributes:
         name: as in tables and JSON.
-        suite: what names it on the command line.
-        program: the file in _native/benchmarks.
-        words: its options, besides threads, seed and --quick; `{others}` is the thread count less one.
-        full: more of them for a full run, where the program's own defaults would take too long.
-        scope: at all thread counts, only at the largest, or only with one thread.
-        least: threads it needs; smaller counts are raised to it.
-        time: the metric that tells how fast.
-        memory: the metric that tells how large.
-        iterations: of each thread, where that is what varies.
-        quick: whether a quick run has it (None: both have).
+        suite: name of its suite on the command line.
+        program: file name in _native/benchmarks.
+        words: options besides threads, seed and --quick; `{others}` is the thread count less one.
+        full: further options for a full run, where the program's own defaults would take too long.
+        scope: 'all': runs at all thread counts; 'most': only at the largest; 'one': only with one thread.
+        least: number of threads that it needs; smaller counts are raised to it.
+        time: metric that measures speed.
+        memory: metric that measures memory.
+        iterations: iterations of each thread, in benchmarks that differ in this number; otherwise None.
+        quick: True: only in quick runs; False: only in full runs; None: in both.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Benchmark:
 
     @property
     def void(self) -> bool:
-        """Whether the void allocator's cost is taken off."""
+        """Whether the cost of the void allocator is subtracted."""
         return self.program == "bench-realistic"
 
     def thread_counts(self, wanted: Iterable[int]) -> list[int]:
-        """At which of the wanted counts it runs."""
+        """Return the thread counts at which it runs, given the counts that the user wants."""
         match self.scope:
             case "one":
                 return [1]
@@ -60,7 +60,14 @@ class Benchmark:
                 return sorted({max(count, self.least) for count in wanted})
 
     def command(self, threads: int, seed: int, quick: bool, empty: bool = False) -> list[str]:
-        """The program's options."""
+        """Return the program's options.
+
+        Args:
+            threads: number of threads.
+            seed: seed of the program's work.
+            quick: whether the run is a quick one.
+            empty: whether the program uses the void allocator.
+        """
         words = [*self.words, *(() if quick else self.full)]
         own = [word.format(others=threads - 1) for word in words]
         flags = [*(["--quick"] if quick else []), *(["--void"] if empty else [])]
@@ -109,7 +116,11 @@ SUITES: tuple[str, ...] = tuple(dict.fromkeys(b.suite for b in BENCHMARKS))
 
 
 def choose_benchmarks(suite: str, quick: bool) -> Sequence[Benchmark]:
-    """The benchmarks of a suite, or of `all`.
+    """Return the benchmarks of a suite, or of all suites.
+
+    Args:
+        suite: name of the suite, or 'all'.
+        quick: whether the run is a quick one.
 
     Raises:
         UsageError: there is no such suite.

@@ -1,1 +1,1 @@
-"""The interleaving engine: blocks of runs side by side in time, who runs them, and their statistics."""
+"""Measures configurations in randomised blocks: the interleaving, the runners, the budget and the statistics."""

@@ -1,8 +1,8 @@
-"""Blocks: the default (or another reference) and its candidates, in random order, side by side in time.
+"""Measures blocks: the default (or another reference) and its candidates, in random order, close together in time.
 
-Every measurement of a study goes through `Blocks.measure`. It first looks into the store; only what is not
-there is run, by a `Runner`, and committed as soon as its result is here. Order and environment padding come from the
-seed and the block's place, never from a running generator, so they do not depend on what was run before.
+Every measurement of a study goes through `Blocks`. A run that the store has is not made again. All others are made by a
+`Runner`, and each is stored as soon as its result is known. Order and padding of a run follow from the seed and from
+the run's phase, block, input and configuration (`experiment.interleave`). So they do not depend on earlier runs.
 """
 
 from __future__ import annotations
@@ -32,14 +32,19 @@ _SERIES_OF = ((Phase.CONFIRM, 0), (Phase.CALIBRATE, 0), (Phase.CALIBRATE, 1))
 
 
 class Blocks:
-    """Measures blocks, from the store where it can.
+    """Measures blocks. Takes stored runs from the store and makes the others.
 
     Args:
+        store: finds and keeps the runs.
         runner: makes the runs that are not stored.
-        budget: what the runs are charged to; no run begins after its deadline. None: no limit.
+        seed: determines order and padding.
+        progress: is told of every run.
+        budget: is charged for every run; no run begins after its deadline. None: no limit.
 
     Attributes:
-        typical: what one of these runs costs at present.
+        typical: the cost of one of these runs at present, in seconds.
+        unusable: configuration id → why its settings do not take effect. Such a configuration is not run; its runs are
+            stored as failures.
     """
 
     def __init__(
@@ -55,16 +60,16 @@ class Blocks:
         self.unusable: dict[int, str] = {}
 
     def phase(self, name: str, runs: int | None) -> None:
-        """Say that a phase begins, with about so many runs to come, and how long it may take."""
+        """Report that a phase begins, with about `runs` runs to come (None: unknown), and how long it may take."""
         self.progress.phase(name, runs)
         if self.budget.limited:
             self.progress.limit(self.budget.limit_s - self.budget.spent_s)
 
     def first_block(self, phase: str, configs: Sequence[Config]) -> int:
-        """The number of a phase's first block.
+        """Return the number of a phase's first block.
 
-        A phase that compares other configurations than last time, because the budget grew, begins anew: runs of
-        the default made days ago are no partners of fresh ones.
+        A phase begins anew, BLOCKS_APART further on, if it compares other configurations than last time because the
+        budget grew. Runs of the default that were made days ago cannot be paired with fresh runs.
         """
         ids = [c.id for c in configs]
         start = self.store.phase_start(phase)
@@ -74,10 +79,18 @@ class Blocks:
         return start.first
 
     def measure(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> list[StoredRun]:
-        """One block: every configuration on every input. The first configuration is the reference.
+        """Measure one block: every configuration on every input.
 
-        A candidate that fails on one input is not run on the rest of the block's inputs. The deadline may cut a block
-        short: the runs that were not made are missing from the result.
+        A candidate that fails on one input is not run on the block's other inputs. The deadline may cut a block short.
+
+        Args:
+            phase: the phase that the runs belong to.
+            block: number of the block within the phase.
+            configs: the configurations, the reference first.
+            inputs: the inputs of the program.
+
+        Returns:
+            The block's runs. Those that were not made are missing.
 
         Raises:
             HeapwrightError: the default itself fails, or nothing can be run or stored.
@@ -87,50 +100,61 @@ class Blocks:
     def measure_all(
         self, phase: str, first: int, groups: Sequence[Sequence[Config]], inputs: Sequence[Input]
     ) -> list[StoredRun]:
-        """Several blocks, numbered from `first`, at once where the runner can. See `measure`."""
-        places = [
-            place
-            for number, configs in enumerate(groups, first)
-            for place in self._places(phase, number, configs, inputs)
+        """Measure several blocks, at the same time if the runner has several slots. See `measure`.
+
+        Args:
+            phase: the phase that the runs belong to.
+            first: number of the first block within the phase; the others follow it.
+            groups: the configurations of each block, the reference first.
+            inputs: the inputs of the program.
+        """
+        planned = [
+            plan for number, configs in enumerate(groups, first) for plan in self._plan(phase, number, configs, inputs)
         ]
-        self._forget_halves(phase, places)
-        stored = {place.key: run for place in places if (run := self._stored_run(place)) is not None}
+        self._forget_partial_blocks(phase, planned)
+        stored = {plan.key: run for plan in planned if (run := self._stored_run(plan)) is not None}
         for run in stored.values():
             self.budget.recall(run.charged_s(self.runner.slots))
             self._count(run, fresh=False)
         works = [
-            self._work([p for p in places if p.block == number], stored) for number in range(first, first + len(groups))
+            self._work([plan for plan in planned if plan.block == number], stored)
+            for number in range(first, first + len(groups))
         ]
         if any(work.jobs for work in works) and not self.budget.passed():
             self._run(works, stored)
-        made = [stored[place.key] for place in places if place.key in stored]
-        for run in made:  # in the order of their places: a resumed study must see the same
+        made = [stored[plan.key] for plan in planned if plan.key in stored]
+        for run in made:  # in the planned order, so that a resumed study sees the same
             if run.elapsed_s:
                 self.typical.add(run.charged_s(self.runner.slots))
         return made
 
     def _run(self, works: Sequence[Work], stored: dict[tuple[int, str, int], StoredRun]) -> None:
-        """Makes and stores the runs of these blocks, until the deadline."""
+        """Make and store the runs of these blocks, until the deadline. Adds them to `stored`."""
         with submitted(self.runner, works) as results:
             for result in results:
-                run = self._kept(result)
+                run = self._store(result)
                 stored[run.block, run.input, run.config] = run
                 if self.budget.passed():
                     break
 
-    def _places(self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]) -> Iterator[_RunKey]:
+    def _plan(
+        self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]
+    ) -> Iterator[_PlannedRun]:
         for input_ in inputs:
             for config in random_order(configs, f"{self.seed}/{phase}/{block}/{input_.name}"):
-                yield _RunKey(phase, block, input_, config)
+                yield _PlannedRun(phase, block, input_, config)
 
-    def _forget_halves(self, phase: str, places: Sequence[_RunKey]) -> None:
-        """Removes what is stored of half a block, where its other half would be run on another machine.
+    def _forget_partial_blocks(self, phase: str, planned: Sequence[_PlannedRun]) -> None:
+        """Forget blocks that are stored in part, if the missing runs would be made on another machine.
 
-        Blocks that go to other machines come back whole; only a coordinator killed while it stores one leaves a half.
+        Other machines return whole blocks. A part of a block is left only by a coordinator that was killed while it
+        stored the block.
         """
-        for block in {p.block for p in places}:
+        for block in {plan.block for plan in planned}:
             found = {
-                p.key: self.store.find_run(phase, block, p.input.name, p.config.id) for p in places if p.block == block
+                plan.key: self.store.find_run(phase, block, plan.input.name, plan.config.id)
+                for plan in planned
+                if plan.block == block
             }
             real = [run for run in found.values() if run is not None and run.extra]
             failed = {run.config for run in real if run.failure} | self.unusable.keys()
@@ -138,34 +162,34 @@ class Blocks:
             if real and missing and (self.runner.elsewhere or any(run.extra.get("machine") for run in real)):
                 self.store.forget_block(phase, block)
 
-    def _stored_run(self, place: _RunKey) -> StoredRun | None:
-        run = self.store.find_run(place.phase, place.block, place.input.name, place.config.id)
-        why = self.unusable.get(place.config.id)
-        if run is None and why:  # known not to take effect: nothing to measure
-            run = StoredRun(place.phase, place.block, place.input.name, place.config.id, 0.0, why, "", {}, {})
+    def _stored_run(self, plan: _PlannedRun) -> StoredRun | None:
+        run = self.store.find_run(plan.phase, plan.block, plan.input.name, plan.config.id)
+        why = self.unusable.get(plan.config.id)
+        if run is None and why:  # its settings do not take effect, so there is nothing to measure
+            run = StoredRun(plan.phase, plan.block, plan.input.name, plan.config.id, 0.0, why, "", {}, {})
             self.store.add_run(run, _now())
         return run
 
-    def _work(self, places: Sequence[_RunKey], stored: Mapping[tuple[int, str, int], StoredRun]) -> Work:
-        failed = {p.config.id for p in places if p.key in stored and stored[p.key].failure}
+    def _work(self, planned: Sequence[_PlannedRun], stored: Mapping[tuple[int, str, int], StoredRun]) -> Work:
+        failed = {plan.config.id for plan in planned if plan.key in stored and stored[plan.key].failure}
         return Work(
             tuple(
                 Job(
-                    place.phase,
-                    place.block,
-                    place.input,
-                    place.config.id,
-                    place.config.env,
-                    random_pad(f"{self.seed}/{place.phase}/{place.block}/{place.input.name}/{place.config.id}"),
-                    TRIES if place.config.is_default else 1,
+                    plan.phase,
+                    plan.block,
+                    plan.input,
+                    plan.config.id,
+                    plan.config.env,
+                    random_pad(f"{self.seed}/{plan.phase}/{plan.block}/{plan.input.name}/{plan.config.id}"),
+                    TRIES if plan.config.is_default else 1,
                 )
-                for place in places
-                if place.key not in stored and place.config.id not in failed
+                for plan in planned
+                if plan.key not in stored and plan.config.id not in failed
             )
         )
 
-    def _kept(self, result: Result) -> StoredRun:
-        """A fresh result, judged and stored."""
+    def _store(self, result: Result) -> StoredRun:
+        """Judge, charge and store a fresh result."""
         job, outcome = result.job, result.outcome
         default = job.config == DEFAULT_ID
         for failure in result.retried:
@@ -195,8 +219,8 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class _RunKey:
-    """Where a run stands."""
+class _PlannedRun:
+    """A run that a block consists of, whether it is stored or not."""
 
     phase: str
     block: int

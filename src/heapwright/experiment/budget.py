@@ -1,13 +1,13 @@
-"""Shares a study's time budget among its stages, and stops the study at its deadline.
+"""Divides a study's time budget among its stages, and stops the study at its deadline.
 
-Every second of a session is charged to the run (or the recording) that ends it: the run itself, its set-up, the
-strategy's computing before it. The charge is stored with the run. A study that is resumed reads the charges in the same
-order, so it takes the same decisions and a finished study measures nothing again.
+Every second of a session is charged to the next run (or recording) that ends. So a run is charged for itself, for its
+set-up, and for the search strategy's computing before it. The charge is stored with the run. A study that is resumed
+reads the charges in the same order. So it takes the same decisions, and a finished study measures nothing again.
 
-    charged so far (`spent_s`)   decides when a stage ends: from stored figures only
-    the wall clock (`passed`)    decides when the study ends: no run begins after the deadline
+    seconds charged so far (`spent_s`)   decide when a stage ends; only stored figures count
+    the wall clock (`passed`)            decides when the study ends: no run begins after the deadline
 
-When the wall clock ends a study between two runs, the charge it had reached is stored as its stopping point.
+When the wall clock ends a study between two runs, the seconds charged by then are stored as its stopping point.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-_TYPICAL_OF = 12  # the latest runs that say what a run costs now
-_ROUNDING = 1e-6  # sums of seconds are equal up to this share
+_TYPICAL_OF = 12  # how many of the latest runs tell the cost of a run now
+_ROUNDING = 1e-6  # relative error up to which two sums of seconds count as equal
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Need:
     """How many runs of the program a stage can use.
 
     Attributes:
-        least: with fewer it is of no use.
-        most: more than these it cannot use; infinity for the search.
-        share: of the time that is left when every stage has its least.
-        usual: what it commonly uses, where time does not limit it.
+        least: with fewer runs the stage is of no use.
+        most: more runs than these are of no use to the stage; infinity for the search.
+        share: weight of the stage in dividing the time that is left when every stage has its least.
+        usual: how many runs the stage commonly uses where time does not limit it.
     """
 
     least: float
@@ -49,28 +49,31 @@ def allot(left_s: float, run_s: float, needs: Mapping[str, Need]) -> dict[str, f
     Returns:
         Seconds by stage; their sum is at most `left_s`.
     """
-    given: dict[str, float] = {}
+    allotted: dict[str, float] = {}
     for name, need in needs.items():
-        given[name] = min(need.least * run_s, max(0.0, left_s - sum(given.values())))
+        allotted[name] = min(need.least * run_s, max(0.0, left_s - sum(allotted.values())))
     hungry = {name for name, need in needs.items() if need.most > need.least}
-    while hungry and (slack := left_s - sum(given.values())) > 1e-9:
+    while hungry and (slack := left_s - sum(allotted.values())) > 1e-9:
         shares = sum(needs[name].share for name in hungry)
         if shares <= 0:
             break
         full: set[str] = set()
         for name in hungry:
-            wish = given[name] + slack * needs[name].share / shares
-            given[name] = min(wish, needs[name].most * run_s)
-            if given[name] < wish:
+            wish = allotted[name] + slack * needs[name].share / shares
+            allotted[name] = min(wish, needs[name].most * run_s)
+            if allotted[name] < wish:
                 full.add(name)
         if not full:
             break
         hungry -= full
-    return given
+    return allotted
 
 
 class Typical:
-    """What one run costs at present: the median charge of the latest runs; of two the lower, for the first is cold."""
+    """The cost of one run at present: the median charge of the latest runs, in seconds.
+
+    Of an even number of runs it is the lower median, because the first run of a program reads files from a cold disk.
+    """
 
     def __init__(self) -> None:
         self._latest: list[float] = []
@@ -91,13 +94,14 @@ class Budget:
 
     Args:
         total_s: seconds for the whole study; 0 for no limit.
-        stopped_s: the charge at which the wall clock ended the study in an earlier session; None if it did not.
-        keep_stop: stores that charge.
-        began: when the session began, on the monotonic clock; None: now.
+        stopped_s: seconds charged when the wall clock ended the study in an earlier session; None if it did not.
+        keep_stop: stores that number of seconds.
+        began: time on the monotonic clock at which the session began, in seconds; None: now.
 
     Attributes:
+        total_s: seconds for the whole study; infinity for no limit.
         spent_s: seconds charged so far.
-        limit_s: the charge at which the present stage ends.
+        limit_s: the present stage ends when so many seconds are charged.
     """
 
     def __init__(
@@ -129,7 +133,7 @@ class Budget:
         """Charge the wall time since the last charge to the run that just ended, or to the work of this name.
 
         Returns:
-            The seconds.
+            The seconds charged.
         """
         self._named.add(name)
         now = time.monotonic()
@@ -138,33 +142,40 @@ class Budget:
         return seconds
 
     def charge_elsewhere(self, seconds: float) -> float:
-        """Charge a run that another machine made: its own time, shared among the machines that work at once."""
+        """Charge a run that another machine made.
+
+        Args:
+            seconds: the run's own time divided by the number of machines that work at the same time.
+        """
         self.spent_s += seconds
         self._since = time.monotonic()
         return seconds
 
     def recall(self, seconds: float, name: str = "") -> None:
-        """Count the stored charge of a run, or once that of the work of this name. Looking it up costs nothing."""
+        """Count the stored charge of a run or, once only, of the work of this name.
+
+        The time since the last charge is not charged: to look up a stored run costs the study nothing.
+        """
         if not name or name not in self._named:
             self.spent_s += seconds
         self._named.add(name)
         self._since = time.monotonic()
 
     def set_limit(self, seconds: float) -> None:
-        """Let the present stage spend so many seconds from here."""
+        """Let the present stage spend this many seconds from now on."""
         self.limit_s = min(self.total_s, self.spent_s + seconds)
 
     def over(self, ahead_s: float = 0.0) -> bool:
-        """Whether the present stage must not begin work that takes `ahead_s` seconds. From stored figures only."""
+        """Whether the present stage has no time for work that takes `ahead_s` seconds. Only stored figures count."""
         return self.spent_s + ahead_s > self.limit_s * (1 + _ROUNDING) or self.stopped
 
     @property
     def stopped(self) -> bool:
-        """Whether the deadline has ended the study: what is not stored is not measured any more."""
+        """Whether the deadline has ended the study. Then runs that are not stored are not made any more."""
         return self.spent_s >= self.total_s or (self._stopped_s is not None and self.spent_s >= self._stopped_s - 1e-9)
 
     def passed(self) -> bool:
-        """Whether the deadline is over by the wall clock; asked before each run but the first."""
+        """Whether the deadline is over by the wall clock. The first run of a study is always made."""
         if self.stopped:
             return True
         if not self.spent_s or self.spent_s + time.monotonic() - self._since < self.total_s:

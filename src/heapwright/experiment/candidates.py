@@ -1,4 +1,4 @@
-"""Log ratios of configurations to the default, gathered from the runs of blocks."""
+"""Gathers paired log ratios of configurations to the default from the runs of blocks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.stats import log_ratio
 
-# (input, metric) → what the program as it is measures.
+# (input, metric) → value of the program under the default.
 Program = Mapping[tuple[str, str], float]
 
 
 @dataclass
 class Candidate:
-    """What is known of one configuration against the default: log ratios by metric and input."""
+    """One configuration compared with the default.
+
+    Attributes:
+        config: the configuration.
+        failure: why the configuration is infeasible, or empty.
+        runs: number of its runs that succeeded.
+        logs: metric → input name → paired log ratios to the reference, in the order of the runs.
+    """
 
     config: Config
     failure: str = ""
@@ -23,28 +30,34 @@ class Candidate:
     logs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def add(self, run: StoredRun, reference: StoredRun, program: Program | None = None) -> None:
-        """Takes in a run and the reference run of its block and input; see `gather` for `program`."""
+        """Take in a run and the reference's run of the same block and input, which together are a pair.
+
+        Args:
+            run: a run of this configuration.
+            reference: the reference's run. Not used if `run` failed.
+            program: see `gather`.
+        """
         if run.failure:
             self.failure = self.failure or run.failure
             return
         self.runs += 1
         for metric, value in run.metrics.items():
-            then = reference.metrics.get(metric)
+            beside = reference.metrics.get(metric)
             if program is not None:
-                value, then = _predicted(value, then, program.get((run.input, metric)))
-            ratio = log_ratio(value, then)
+                value, beside = _predicted(value, beside, program.get((run.input, metric)))
+            ratio = log_ratio(value, beside)
             if ratio is not None:
                 self.logs.setdefault(metric, {}).setdefault(run.input, []).append(ratio)
 
     def cost(self, metric: str) -> float | None:
-        """The mean over inputs of the mean log ratio; None where the metric was not measured."""
+        """Return the mean over inputs of the mean log ratio; None where the metric was not measured."""
         groups = self.logs.get(metric)
         if not groups:
             return None
         return sum(sum(g) / len(g) for g in groups.values()) / len(groups)
 
     def costs(self, metrics: Sequence[str]) -> tuple[float, ...] | None:
-        """All objectives, or None for what is infeasible."""
+        """Return the cost in each of these metrics; None if the configuration failed or a metric was not measured."""
         values = [self.cost(m) for m in metrics]
         if self.failure or any(v is None for v in values):
             return None
@@ -54,11 +67,17 @@ class Candidate:
 def gather(
     runs: Sequence[StoredRun], configs: Mapping[int, Config], reference: int, program: Program | None = None
 ) -> dict[int, Candidate]:
-    """Runs of any number of blocks as candidates, each against the reference run of its block and input.
+    """Compare each run with the reference's run of the same block and input.
 
     Args:
-        program: the runs are replays, and this is what the program itself measures as it is: ratios are then those
-            predicted for the program.
+        runs: runs of any number of blocks.
+        configs: configuration id → configuration.
+        reference: id of the reference.
+        program: None if the runs are runs of the program. If they are replays: values of the program under the
+            default; the log ratios are then those predicted for the program.
+
+    Returns:
+        Configuration id → its log ratios, for every configuration but the reference.
     """
     base = {(r.phase, r.block, r.input): r for r in runs if r.config == reference and not r.failure}
     found: dict[int, Candidate] = {}
@@ -75,7 +94,7 @@ def gather(
 
 
 def _same_kind(one: StoredRun, other: StoredRun) -> bool:
-    """Whether two runs are of one kind of machine; those of a study of before are."""
+    """Whether two runs were made on the same kind of machine. Runs of older studies do not say; they count as equal."""
     kinds = {one.extra.get("host"), other.extra.get("host")} - {None}
     return len(kinds) < 2
 
@@ -83,10 +102,18 @@ def _same_kind(one: StoredRun, other: StoredRun) -> bool:
 def _predicted(
     value: float | None, reference: float | None, program: float | None
 ) -> tuple[float | None, float | None]:
-    """What a replay and its reference say of the program: it changes by as much, in the metric's own unit.
+    """Predict the program's value from a replay: it changes by as much as the replay, in the metric's own unit.
 
-    A program is more than its allocations: 10 ms less in a replay are 10 ms less of the program's time too. What a
-    replay cannot tell is never taken for a gain of more than nineteen twentieths.
+    A program does more than allocate. If a replay takes 10 ms less, the program takes 10 ms less too, not the same
+    share less. A predicted value is at least a twentieth of the program's, because a replay can err by a constant.
+
+    Args:
+        value: the metric in a replay of the configuration.
+        reference: the metric in the replay of the default in the same block.
+        program: the metric in the program under the default.
+
+    Returns:
+        The predicted value and the program's value; both None where one of the three is unknown, or the last is 0.
     """
     if value is None or reference is None or not program:
         return None, None

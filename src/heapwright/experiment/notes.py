@@ -1,7 +1,7 @@
-"""Says in plain sentences what is unusual about the runs behind a confirmed ratio.
+"""Describes in sentences how the runs behind a confirmed ratio are irregular.
 
-A reader who sees '−12.2 %' beside medians that differ by 29 % must learn why: the runs fall into groups,
-a few are far off, or high and low runs come in spells. `note` is empty for regular runs.
+A reader who sees '−12.2 %' beside medians that differ by 29 % must learn the reason: the runs fall into groups, some
+are outliers, or high and low runs come in spells. `note` is empty for regular runs.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from heapwright.experiment.shape import groups, shapes
 from heapwright.experiment.stats import Ratio
 
-_FEW = 0.1  # a group with a smaller share of the runs is called outliers
+_FEW = 0.1  # a group with a smaller share of the runs counts as outliers
 
 
 def groups_of(values: Sequence[float], show: Callable[[float], str] = "{:.4g}".format) -> str | None:
-    """The groups that positive values fall into, in words.
+    """Describe the groups that positive values fall into.
 
     Args:
-        values: of repeated runs of one configuration, any unit.
-        show: writes a value for people.
+        values: values of repeated runs of one configuration, in any unit.
+        show: formats a value.
 
     Returns:
-        'two groups: 23 of 40 around 1.20 s, 17 of 40 around 1.92 s'; None where there is one group, or
-        fewer than eight values.
+        Text such as 'two groups: 23 of 40 around 1.20 s, 17 of 40 around 1.92 s'. None if there is one group, or fewer
+        than eight values, or a value that is not positive.
     """
     if not values or min(values) <= 0:
         return None
@@ -35,9 +35,9 @@ def groups_of(values: Sequence[float], show: Callable[[float], str] = "{:.4g}".f
     if len(found) == 1:
         return None
     parts = [f"{len(group)} of {n} around {show(float(np.median(group)))}" for group in found]
-    crowds = sum(len(group) >= max(2, _FEW * n) for group in found)
-    what = {0: "separate groups", 1: "a main group and outliers"}.get(crowds, f"{_count(len(found))} groups")
-    return f"{what}: {', '.join(parts)}"
+    large = sum(len(group) >= max(2, _FEW * n) for group in found)
+    kind = {0: "separate groups", 1: "a main group and outliers"}.get(large, f"{_count(len(found))} groups")
+    return f"{kind}: {', '.join(parts)}"
 
 
 def note(
@@ -48,20 +48,21 @@ def note(
     margin: float,
     show: Callable[[float], str],
 ) -> str:
-    """What a reader of a confirmed ratio should know about its runs; empty where there is nothing to say.
+    """Describe the irregularities of the runs behind a confirmed ratio; empty if they are regular.
 
     Args:
-        default, pick: input name → values of the confirmation's runs, in the order of measurement.
-        logs: input name → log ratios of the pairs, in the order of measurement.
-        ratio: what was made of them.
-        margin: equivalence margin of a ratio.
-        show: writes a value for people.
+        default: input name → values of the default's runs in the confirmation, in the order of measurement.
+        pick: input name → values of the pick's runs, likewise.
+        logs: input name → paired log ratios, in the order of measurement.
+        ratio: the ratio estimated from `logs`.
+        margin: equivalence margin of a ratio (0.005 is half a per cent).
+        show: formats a value.
     """
     sentences = []
     found = {name: shapes(np.asarray(group, dtype=float)[None]) for name, group in logs.items() if len(group)}
-    odd = [name for name, shape in found.items() if shape.irregular[0] and _matters(logs[name], margin)]
+    irregular = [name for name, shape in found.items() if shape.irregular[0] and _matters(logs[name], margin)]
     grouped = False
-    for name in odd:
+    for name in irregular:
         on = f" on input '{name}'" if len(logs) > 1 else ""
         texts = [
             f"runs of the {who}{on} fall into {text}"
@@ -93,10 +94,17 @@ def note(
 def median_gap(
     default: Mapping[str, Sequence[float]], pick: Mapping[str, Sequence[float]], ratio: Ratio, margin: float
 ) -> float | None:
-    """The ratio of the medians of all runs, where it differs from the confirmed ratio by more than noise explains.
+    """Return the ratio of the medians of all runs if it differs from the confirmed ratio by more than noise explains.
+
+    Args:
+        default: input name → values of the default's runs.
+        pick: input name → values of the pick's runs.
+        ratio: the confirmed ratio.
+        margin: equivalence margin of a ratio (0.005 is half a per cent).
 
     Returns:
-        None where the two agree within the interval's half width plus the margin, or a median is 0.
+        The pick's median divided by the default's. None if it agrees with `ratio` within the interval's half width plus
+        the margin, or if a median is not positive or the interval is unbounded.
     """
     medians = [float(np.median([v for group in side.values() for v in group])) for side in (pick, default)]
     if min(medians) <= 0 or not (ratio.low > 0 and ratio.high < math.inf):
@@ -107,7 +115,7 @@ def median_gap(
 
 
 def _matters(logs: Sequence[float], margin: float) -> bool:
-    """Whether the pairs differ by more than the margin at all."""
+    """Whether the log ratios of the pairs differ from each other by more than the margin."""
     return max(logs) - min(logs) > margin
 
 

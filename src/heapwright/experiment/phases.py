@@ -1,4 +1,4 @@
-"""The phases of a study: the stage that a run belongs to, as stored with the run."""
+"""Names the phases of a study. Each run is stored with its phase."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import StrEnum
 class Phase(StrEnum):
     """A phase of a study or of a measurement. The value is stored with each run and shown in JSON."""
 
-    CALIBRATE = "calibrate"  # the default alone: does it work, how noisy is it?
+    CALIBRATE = "calibrate"  # the default only: does it work, and how noisy is it?
     ALLOCATORS = "allocators"  # every allocator at its default settings
-    RECORD = "record"  # the program's allocations
+    RECORD = "record"  # a recording of the program's allocations
     REPLAY = "replay"  # the search on replays
-    CHECK = "check"  # settings that were replayed, on the program: do both rank them alike?
+    CHECK = "check"  # replayed settings, run on the program: do both rank the settings alike?
     RACE = "race"  # the Pareto front of the replays, on the program
     SEARCH = "search"  # the search on the program
     SHORTLIST = "shortlist"  # the best candidates again

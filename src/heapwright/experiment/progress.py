@@ -1,4 +1,4 @@
-"""The messages that a measurement sends to its observer."""
+"""Defines the messages that a measurement sends to its observer."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from heapwright.experiment.configuration import Config
 
 
 class Progress(Protocol):
-    """What a study tells whoever watches. Called from the measuring thread."""
+    """Observes a measurement. The measuring thread calls it."""
 
     def phase(self, name: str, runs: int | None) -> None:
-        """A phase begins, with about so many runs to come (None: unknown)."""
+        """A phase of this name begins, with about `runs` runs to come (None: unknown)."""
         ...
 
     def limit(self, seconds: float) -> None:
-        """The phase that has begun takes so many seconds at most."""
+        """The present phase takes at most this many seconds."""
         ...
 
     def left(self, seconds: float) -> None:
-        """The whole study takes about so many seconds from now."""
+        """The whole study ends in about this many seconds."""
         ...
 
     def ran(self, fresh: bool) -> None:
-        """A run ended (or was found in the store: not fresh)."""
+        """A run ended now (fresh), or was found in the store (not fresh)."""
         ...
 
     def best(self, text: str) -> None:
-        """The best so far, in a few words."""
+        """The incumbent, in a few words."""
         ...
 
     def tried(self, config: Config, ratios: Mapping[str, float]) -> None:
-        """A setting has been measured: objective → ratio to the default."""
+        """A configuration has been measured; `ratios` maps each objective to its ratio to the default."""
         ...
 
     def note(self, text: str) -> None:
-        """Something the user should know."""
+        """A message for the user."""
         ...

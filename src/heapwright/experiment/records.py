@@ -48,7 +48,7 @@ class StoredRun:
 
 
 class PhaseStart(msgspec.Struct, frozen=True):
-    """What the blocks of a phase compare, and the number of the first of them.
+    """The configurations that the blocks of a phase compare, and the number of its first block.
 
     Attributes:
         configs: ids of the configurations, the reference first.

@@ -1,4 +1,4 @@
-"""Runs replays of recorded allocations where an executor would run the program."""
+"""Runs replays of recorded allocations in place of the program."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from heapwright.workload.model import Input, Workload
 
 
 class Replays:
-    """Runs replays where an executor runs the program. Use as a context manager.
+    """Runs replays; it stands for an executor (`RunsInputs`). Use it as a context manager.
 
     Args:
-        workload: whose environment the replays have.
-        traces: by input.
-        environ: the environment under the workload's own; None for ours.
-        folder: where the files go that replays read; None for the system's place for temporary files.
+        workload: the program; replays have its environment.
+        traces: input name → its trace.
+        options: how replays are measured.
+        environ: the environment below the workload's own; None for that of this process.
+        folder: keeps the files that replays read; None for the system's folder for temporary files.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Replays:
         self.folder = folder
         self._ready: dict[str, Ready] = {}
         self._files = ExitStack()
-        self._making = threading.Lock()
+        self._preparing = threading.Lock()
 
     def __enter__(self) -> Replays:
         return self
@@ -48,8 +49,15 @@ class Replays:
         self._files.close()
 
     def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
-        """One replay of an input under these variables. See `Executor.run`."""
-        with self._making:  # a trace is made ready when the first replay of it is wanted: all may be stored already
+        """Replay the trace of an input once. See `Executor.run`.
+
+        Args:
+            input_: the input whose trace is replayed.
+            env: the environment variables that make the configuration.
+            pad: bytes of padding (`pad_environment`).
+            stop: ends the replay early when another thread sets it.
+        """
+        with self._preparing:  # prepare a trace only when it is first replayed: all its replays may be stored already
             if input_.name not in self._ready:
                 self._ready[input_.name] = self._files.enter_context(make_ready(self.traces[input_.name], self.folder))
         environ = os.environ if self.environ is None else self.environ

@@ -1,11 +1,11 @@
-"""Who runs a block's jobs: the one small interface between a study and the machines it runs on.
+"""Runs the jobs of a block: the interface between an experiment and the machines that it runs on.
 
-    study ──submit(work)──►  Runner  ──results()──►  study, which alone writes the store
-             ◄──cancel()──
+    experiment ──submit(work)──►  Runner  ──results()──►  experiment, which alone writes the store
+               ──cancel()──────►
 
-A unit of work is a block: the default and its candidates, in this order, on one machine, so that the machine is the
-same for what is compared. `LocalRunner` runs as many blocks at once as it has slots. With one slot a job runs in the
-caller's thread when its result is asked for, so that nothing is measured that nobody stores.
+A unit of work is one block: the default and its candidates in a given order. One machine makes all runs of a block, so
+that runs which are compared come from the same machine. `LocalRunner` runs as many blocks at once as it has slots. With
+one slot, a job runs in the caller's thread when the caller asks for its result. So no run is made without being stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any, Protocol
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
-TRIES = 3  # of the default: a candidate that fails once is out, a default that fails once may have had bad luck
+# A candidate that fails once is infeasible. The default gets so many tries, because it is known to work.
+TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,13 @@ class Job:
     """One run to be made.
 
     Attributes:
-        config: the configuration's number in the store; `env` is all there is to it.
-        pad: see `execute.pad_environment`.
-        tries: how often it may fail before that counts.
+        phase: the phase that the run belongs to.
+        block: number of the block within the phase.
+        input: the input that the program is run on.
+        config: the configuration's id in the store, or another number by which the caller knows it.
+        env: the environment variables that make the configuration; nothing else does.
+        pad: bytes of padding (`execute.pad_environment`). Each further try adds a byte.
+        tries: how often the job is tried until it succeeds.
     """
 
     phase: str
@@ -57,10 +62,13 @@ class Result:
     """A job that was run.
 
     Attributes:
-        started: ISO time, UTC.
-        retried: the failures before this outcome, for people.
-        machine: where it was run, if not here.
-        host: the fingerprint of that machine (`measure.host.fingerprint`); empty: this one's.
+        job: the job.
+        outcome: the outcome of its last try.
+        started: when the last try began; ISO time, UTC.
+        elapsed_s: seconds that the last try took, with set-up and measuring.
+        retried: the failures of earlier tries, as sentences.
+        machine: name of the machine that ran it; empty: this one.
+        host: fingerprint of that machine (`measure.host.fingerprint`); empty: this one's.
     """
 
     job: Job
@@ -73,10 +81,20 @@ class Result:
 
 
 class RunsInputs(Protocol):
-    """What runs the program, or what stands for it: `execute.Executor`, `proxy.Replays`."""
+    """Runs the program, or its replays: `execute.Executor`, `replays.Replays`."""
 
     def run(self, input_: Input, env: Mapping[str, str], pad: int, stop: threading.Event | None, /) -> Outcome:
-        """One run; `stop` ends it early with `Stopped`."""
+        """Make one run.
+
+        Args:
+            input_: the input of the run.
+            env: the environment variables that make the configuration.
+            pad: bytes of padding (`pad_environment`).
+            stop: ends the run early when another thread sets it.
+
+        Raises:
+            Stopped: `stop` was set.
+        """
         ...
 
 
@@ -84,28 +102,34 @@ class Runner(Protocol):
     """Runs blocks, here or elsewhere.
 
     Attributes:
-        slots: how many blocks at once a search should ask for; it stays the same for a study.
-        elsewhere: blocks go to other machines: what is stored of half a block has no partner there.
+        slots: how many blocks a search should submit at once; it stays the same for a study.
+        elsewhere: whether blocks go to other machines. Then a block that is stored in part is made anew, because its
+            other runs would come from another machine.
     """
 
     slots: int
     elsewhere: bool
 
     def submit(self, work: Work) -> None:
-        """Takes a block on; it may begin at once."""
+        """Accept a block; it may begin at once."""
         ...
 
     def results(self) -> Generator[Result]:
-        """Every job's result as it comes, until nothing submitted is left."""
+        """Yield each job's result as soon as it is known, until no submitted block is left."""
         ...
 
     def cancel(self) -> None:
-        """Drops what has not begun and ends what is under way."""
+        """Drop blocks that have not begun and end those that have."""
         ...
 
 
 def run_work(work: Work, executor: RunsInputs, stop: threading.Event | None = None) -> Generator[Result]:
-    """Runs a block's jobs one after the other. What fails on one input is not run on the block's other inputs.
+    """Run a block's jobs one after the other. A configuration that fails on one input is not run on the others.
+
+    Args:
+        work: the block.
+        executor: makes the runs.
+        stop: no run begins after another thread has set it, and the present run ends early.
 
     Raises:
         HeapwrightError: the command could not be started or measured at all.
@@ -132,8 +156,8 @@ class LocalRunner:
     """Runs blocks on this machine.
 
     Args:
-        executor: runs the program. It must bear to be used from `slots` threads at once.
-        slots: how many blocks at once: 1 wherever time is measured.
+        executor: runs the program; `slots` threads use it at the same time.
+        slots: how many blocks run at once; 1 wherever time is measured.
     """
 
     elsewhere = False
@@ -150,77 +174,71 @@ class LocalRunner:
     def results(self) -> Generator[Result]:
         """See Runner."""
         if self.slots > 1 and len(self._waiting) > 1:
-            yield from self._side_by_side()
+            yield from self._run_in_threads()
         while self._waiting:
             yield from run_work(self._waiting.popleft(), self.executor)
 
     def cancel(self) -> None:
-        """See Runner. What is under way ends with the iteration of `results`."""
+        """See Runner. Blocks that have begun end when the iterator of `results` is closed."""
         self._waiting.clear()
 
-    def _side_by_side(self) -> Generator[Result]:
+    def _run_in_threads(self) -> Generator[Result]:
         stop = threading.Event()
         done: queue.SimpleQueue[Result | BaseException | None] = queue.SimpleQueue()
-        works, taking = self._waiting, threading.Lock()
+        waiting, lock = self._waiting, threading.Lock()
 
-        def go() -> None:
+        def run_blocks() -> None:
             try:
                 while not stop.is_set():
-                    with taking:
-                        if not works:
+                    with lock:
+                        if not waiting:
                             break
-                        work = works.popleft()
+                        work = waiting.popleft()
                     for result in run_work(work, self.executor, stop):
                         done.put(result)
             except BaseException as error:  # handed to the caller's thread
                 done.put(error)
             done.put(None)
 
-        threads = [threading.Thread(target=go, daemon=True) for _ in range(min(self.slots, len(works)))]
+        threads = [threading.Thread(target=run_blocks, daemon=True) for _ in range(min(self.slots, len(waiting)))]
         for thread in threads:
             thread.start()
-        left = len(threads)
+        running = len(threads)
         try:
-            while left:
+            while running:
                 item = done.get()
                 if item is None:
-                    left -= 1
+                    running -= 1
                 elif isinstance(item, BaseException):
                     raise item
                 else:
                     yield item
         finally:
             stop.set()
-            works.clear()
+            waiting.clear()
             for thread in threads:
                 thread.join()
 
 
 class Machines(Protocol):
-    """Where a study's blocks are run.
-
-    `timed` says that time is an objective: then a machine runs one block at a time.
-
-    Attributes:
-        host: describes the machines (`measure.host.describe_host`), where they are not this one.
-    """
+    """Makes runners for the machines that run a study's blocks."""
 
     @property
     def host(self) -> dict[str, Any] | None:
-        """See above."""
+        """Description of the machines (`measure.host.describe_host`); None for this machine."""
         ...
 
     def for_program(self, executor: RunsInputs, timed: bool) -> Runner:
-        """Runs the program."""
+        """Return a runner of the program. If time is an objective (`timed`), a machine runs one block at a time."""
         ...
 
     def for_replays(self, replays: RunsInputs, timed: bool) -> Runner:
-        """Runs replays of its allocations."""
+        """Return a runner of replays of the program's allocations. See `for_program` for `timed`."""
         ...
 
 
 class Here:
-    """This machine alone. The program runs alone on it, whatever is measured."""
+    """Runs everything on this machine. Runs of the program never overlap, whatever is measured."""
 
     host = None
 

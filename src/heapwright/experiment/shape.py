@@ -1,15 +1,14 @@
-"""Recognises samples that a mean and a standard deviation describe badly: separate groups, outliers, spells.
+"""Detects samples that a mean and a standard deviation describe badly: separate groups, outliers, autocorrelation.
 
-Each test looks at many samples at once: `rows` is an array (n_samples, n_values), each row a sample in
-the order it was measured, on a log scale. All tests together find something in about one normal
-sample of fifteen, at any number of values from 8 on; fewer values are never tested. docs/method.md
-shows what comes of it (tools/coverage.py).
+Each test takes many samples at once: `rows` is an (n_samples, n_values) array of logarithms, and each row is one sample
+in the order of measurement. All tests together find something in about one normal sample of fifteen, for any number of
+values from 8 on. Samples with fewer values are not tested. docs/method.md shows the effect on the coverage of
+confidence intervals (tools/coverage.py).
 
-    groups      the sorted values have gaps much wider than the standard deviation within groups
-    outliers    the farthest value is much farther from the median than the median absolute
-                deviation explains
-    spells      a value resembles the value before it (autocorrelation at lag 1): n such values say
-                less than n independent ones
+    groups      the sorted values have a gap much wider than the standard deviation within groups
+    outliers    the value farthest from the median is much farther than the median absolute deviation explains
+    spells      high and low values come in spells: the autocorrelation at lag 1 is positive, so n values carry less
+                information than n independent ones
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-FEWEST = 8  # values that can be tested
+FEWEST = 8  # a sample with fewer values is not tested
 MAX_GROUPS = 4
-SAME = 5e-4  # a standard deviation below this (0.05 %) counts as this: smaller differences are no groups
-SPELL_Z = 1.645  # one-sided 5 %
-MAX_CORRELATION = 0.8
-FEWEST_INDEPENDENT = 3.0
+SAME = 5e-4  # the least standard deviation assumed (0.05 %): smaller differences make no groups
+SPELL_Z = 1.645  # normal quantile of a one-sided test at 5 %
+MAX_CORRELATION = 0.8  # a larger estimate is lowered to this
+FEWEST_INDEPENDENT = 3.0  # least effective sample size
 
 Rows = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -34,13 +33,14 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Shapes:
-    """What the tests found in each of n_samples samples.
+    """The results of the tests, each an array (n_samples,).
 
     Attributes:
-        grouped: (n_samples,) values fall into separate groups; a single outlier is a group too.
-        uneven: (n_samples,) groups or outliers.
-        spells: (n_samples,) neighbouring values resemble each other.
-        independent: (n_samples,) how many independent values the sample is worth; n without spells and groups.
+        grouped: whether the values fall into separate groups; a single outlier is a group too.
+        uneven: whether there are groups or outliers.
+        spells: whether the autocorrelation at lag 1 is significant.
+        independent: effective sample size: the number of independent values with the same information. It is n_values
+            for samples without groups and spells.
     """
 
     grouped: Mask
@@ -50,15 +50,15 @@ class Shapes:
 
     @property
     def irregular(self) -> Mask:
-        """(n_samples,) samples with groups, outliers or spells."""
+        """Whether there are groups, outliers or spells: an array (n_samples,)."""
         return self.uneven | self.spells
 
 
 def shapes(rows: Rows) -> Shapes:
-    """Tests every sample.
+    """Test every sample.
 
     Args:
-        rows: (n_samples, n_values) logarithms, each row in the order of measurement.
+        rows: (n_samples, n_values) array of logarithms, each row in the order of measurement.
     """
     samples, n = rows.shape
     if n < FEWEST:
@@ -71,7 +71,7 @@ def shapes(rows: Rows) -> Shapes:
     uneven = grouped | (off.max(axis=1) > (4 + 10 / n) * robust)
     correlation = _lag_one(rows)
     significant = correlation + 1 / n > SPELL_Z / math.sqrt(n)
-    # The estimate of a short series is too low by (1 + 3r)/n (Marriott and Pope 1954; Kendall 1954).
+    # The estimate r from a short series is biased by −(1 + 3r)/n (Marriott and Pope 1954; Kendall 1954).
     corrected = np.clip(correlation + (1 + 3 * correlation) / n, 0, MAX_CORRELATION)
     corrected = np.where(grouped | significant, corrected, 0)
     independent = np.maximum(n * (1 - corrected) / (1 + corrected), FEWEST_INDEPENDENT)
@@ -79,13 +79,14 @@ def shapes(rows: Rows) -> Shapes:
 
 
 def groups(values: Sequence[float]) -> list[list[int]]:
-    """The groups of one sample, each as the indices of its values, from the lowest group to the highest.
+    """Divide one sample into its groups.
 
     Args:
         values: logarithms.
 
     Returns:
-        A single group where nothing separates the values, or where they are too few to tell.
+        The indices of the values in each group, from the lowest group to the highest. It is a single group if the
+        values are not separated, or are fewer than FEWEST.
     """
     row = np.asarray(values, dtype=float)
     order = np.argsort(row, kind="stable")
@@ -100,10 +101,13 @@ def groups(values: Sequence[float]) -> list[list[int]]:
 
 
 def _gap_scores(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
-    """The best separation of each sample: (n_samples,) gap over the standard deviation within groups, and the cuts.
+    """Score how well each sample separates into groups.
 
-    Each sample is cut at its k widest gaps, for k from 1 to MAX_GROUPS − 1. The score is the k-th gap
-    over the pooled standard deviation of the k + 1 groups; the k with the best score counts.
+    Each sample is cut at its k widest gaps, for k from 1 to MAX_GROUPS − 1. The score is the k-th widest gap divided by
+    the pooled standard deviation within the k + 1 groups. The k with the highest score counts.
+
+    Returns:
+        Two arrays (n_samples,): the highest score and its k.
     """
     samples, n = rows.shape
     ordered = np.sort(rows, axis=1)
@@ -120,7 +124,7 @@ def _gap_scores(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
         totals = np.diff(np.take_along_axis(sums, edges, axis=1), axis=1)
         within = squares - (totals**2 / np.diff(edges, axis=1)).sum(axis=1)
         deviation = np.sqrt(np.maximum(within, 0) / (n - k - 1))
-        distinct = width[:, k - 1] > width[:, k]  # of equal gaps all are cut, or none
+        distinct = width[:, k - 1] > width[:, k]  # cut at all of several equal gaps, or at none
         score = np.where(distinct, width[:, k - 1] / np.maximum(deviation, SAME), 0)
         count = np.where(score > best, k, count)
         best = np.maximum(best, score)
@@ -128,7 +132,7 @@ def _gap_scores(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
 
 
 def _lag_one(rows: Rows) -> Rows:
-    """(n_samples,) autocorrelations at lag 1; 0 where nothing varies."""
+    """Estimate the autocorrelation at lag 1 of each sample: an array (n_samples,); 0 for a constant sample."""
     off = rows - rows.mean(axis=1, keepdims=True)
     squares = (off * off).sum(axis=1)
     products = (off[:, 1:] * off[:, :-1]).sum(axis=1)

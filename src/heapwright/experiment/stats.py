@@ -1,7 +1,9 @@
-"""The statistics of a confirmation: ratios with intervals, a rank check, correction for looking often.
+"""Computes the statistics of a confirmation: ratios with confidence intervals, a rank test, Holm's correction.
 
-Costs are log ratios of a candidate to the default measured beside it in the same block, so slow drift of the
-machine cancels; docs/method.md shows what comes of it otherwise (tools/false_claims.py).
+The unit of analysis is the pair: a run of a candidate and the run of the default in the same block and on the same
+input. Its paired log ratio is the logarithm of the candidate's value divided by the default's. Both runs are made close
+together in time, so slow drift of the machine cancels. docs/method.md shows the false claims that unpaired runs lead to
+(tools/false_claims.py).
 """
 
 from __future__ import annotations
@@ -9,24 +11,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heapwright.experiment.shape import shapes
 
-if TYPE_CHECKING:
-    pass
-
-RESAMPLES = 4000
-ALPHA = 0.05
-_LARGEST = 700.0  # a logarithm whose exponential is still a number
+RESAMPLES = 4000  # of the bootstrap over inputs
+ALPHA = 0.05  # error probability: intervals have a confidence of 1 − ALPHA
+_LARGEST = 700.0  # the exponential of a larger logarithm may overflow
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A geometric-mean ratio and its interval."""
+    """The geometric mean of the ratios of pairs, and its confidence interval.
+
+    Attributes:
+        value: the geometric mean.
+        low: lower end of the interval.
+        high: upper end of the interval.
+    """
 
     value: float
     low: float
@@ -34,12 +39,12 @@ class Ratio:
 
     @property
     def half_width(self) -> float:
-        """Half of the interval's width."""
+        """Half of the width of the interval."""
         return (self.high - self.low) / 2
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Median, range and median absolute deviation; of a non-empty list."""
+    """Compute median, range and median absolute deviation of at least one value."""
     array = np.asarray(values, dtype=float)
     median = float(np.median(array))
     mad = float(np.median(np.abs(array - median)))
@@ -47,7 +52,11 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def relative_noise(values: Sequence[float]) -> float:
-    """The robust relative spread of repeated runs: 1.4826 × MAD of the logarithms; 0 if any value is not positive."""
+    """Estimate the relative standard deviation of repeated runs robustly.
+
+    It is 1.4826 times the median absolute deviation of the logarithms; 0 if a value is not positive or there is only
+    one.
+    """
     array = np.asarray(values, dtype=float)
     if len(array) < 2 or (array <= 0).any():
         return 0.0
@@ -56,7 +65,11 @@ def relative_noise(values: Sequence[float]) -> float:
 
 
 def log_ratio(value: float | None, reference: float | None) -> float | None:
-    """ln(value / reference); 0 where both are 0, None where it has no meaning."""
+    """Return ln(value / reference).
+
+    Returns:
+        0 if the two are equal, also if both are 0. None if one is unknown, or if they differ and one is not positive.
+    """
     if value is None or reference is None:
         return None
     if value == reference:
@@ -67,14 +80,19 @@ def log_ratio(value: float | None, reference: float | None) -> float | None:
 
 
 def ratio_interval(groups: Mapping[str, Sequence[float]], seed: int, confidence: float = 1 - ALPHA) -> Ratio:
-    """The geometric-mean ratio and its interval: Student's t for the mean log ratio (see `mean_errors`).
+    """Estimate the geometric-mean ratio of the pairs, with its confidence interval.
+
+    With one input the interval is Student's t interval for the mean log ratio, with the standard error and the degrees
+    of freedom of `mean_errors`. With several inputs it is a hierarchical bootstrap: inputs are drawn with replacement,
+    and the mean of each drawn input from its t distribution.
 
     Args:
-        groups: input name → log ratios of its pairs, in the order of measurement. With several inputs
-            the interval is a hierarchical bootstrap: inputs are drawn with replacement, then each drawn
-            input's mean from its t distribution.
-        seed: of the drawing, so that a report says the same each time.
-        confidence: of the interval.
+        groups: input name → paired log ratios, in the order of measurement. At least one input has some.
+        seed: of the bootstrap; the same seed gives the same interval.
+        confidence: confidence level of the interval, from 0 to 1.
+
+    Returns:
+        The ratio. Its interval is (0, infinity) if an input has only one pair.
     """
     from scipy.stats import t
 
@@ -97,7 +115,13 @@ def ratio_interval(groups: Mapping[str, Sequence[float]], seed: int, confidence:
 
 @dataclass(frozen=True)
 class MeanErrors:
-    """Of each of n_samples samples: its mean, the standard error of the mean and that error's degrees of freedom."""
+    """Means of samples with their standard errors, each an array (n_samples,).
+
+    Attributes:
+        mean: mean of each sample.
+        error: standard error of the mean.
+        freedom: degrees of freedom of the standard error, for Student's t.
+    """
 
     mean: NDArray[np.float64]
     error: NDArray[np.float64]
@@ -105,34 +129,41 @@ class MeanErrors:
 
 
 def mean_errors(rows: NDArray[np.float64]) -> MeanErrors:
-    """Means of samples with honest standard errors.
+    """Estimate the mean of each sample, with a standard error that holds for irregular samples too.
 
-    For a regular sample the error is the usual one, with n − 1 degrees of freedom. Two things widen it
-    (`experiment.shape`):
+    For a regular sample this is the usual standard error, with n − 1 degrees of freedom. Two kinds of irregular samples
+    (`experiment.shape`) get a larger one:
 
-    - Spells: n values that resemble their neighbours count as the fewer independent ones they are worth.
-    - Groups or outliers: few values of a rare group say little about its share. As Agresti and Coull
-      (1998) do for a proportion, the error is that of a sample with two more values, one on either side
-      of the mean, as far away as the farthest value.
+    - Spells (autocorrelation): the effective sample size takes the place of n, also in the degrees of freedom.
+    - Groups or outliers: a sample shows the share of a rare group badly. As Agresti and Coull (1998) do for a
+      proportion, two values are added to the sample: one on either side of the mean, as far from it as the farthest
+      value. The larger of this error and the usual one counts.
 
     Args:
-        rows: (n_samples, n_values) log ratios, each row in the order of measurement.
+        rows: (n_samples, n_values) array of log ratios, each row in the order of measurement; n_values is at least 2.
     """
     n = rows.shape[1]
     found = shapes(rows)
     mean = rows.mean(axis=1)
     off = rows - mean[:, None]
     squares = (off * off).sum(axis=1)
-    worth = found.independent
-    plain = squares / (n - 1) / worth
+    effective_n = found.independent
+    usual = squares / (n - 1) / effective_n
     farthest = (off * off).max(axis=1)
-    guarded = (squares * worth / n + 2 * farthest) / ((worth + 1) * (worth + 2))
-    variance = np.where(found.uneven, np.maximum(plain, guarded), plain)
-    return MeanErrors(mean, np.sqrt(variance), worth - 1)
+    guarded = (squares * effective_n / n + 2 * farthest) / ((effective_n + 1) * (effective_n + 2))
+    variance = np.where(found.uneven, np.maximum(usual, guarded), usual)
+    return MeanErrors(mean, np.sqrt(variance), effective_n - 1)
 
 
 def signed_rank_p(logs: Sequence[float]) -> float:
-    """Two-sided Wilcoxon signed-rank p of 'the median ratio is 1'; 1 where nothing differs."""
+    """Compute the two-sided p value of Wilcoxon's signed-rank test that the median ratio is 1.
+
+    Args:
+        logs: paired log ratios. Zeros are treated as Pratt proposes.
+
+    Returns:
+        The p value; 1 if all log ratios are 0 or there are fewer than two.
+    """
     from scipy.stats import wilcoxon
 
     if len(logs) < 2 or not any(logs):
@@ -141,22 +172,32 @@ def signed_rank_p(logs: Sequence[float]) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment: p values that may be compared with alpha however many there are."""
+    """Adjust p values for multiple comparisons by Holm's step-down method.
+
+    Returns:
+        The adjusted p values, in the order of `ps`. Each may be compared with ALPHA: the family-wise error rate stays
+        below ALPHA.
+    """
     order = sorted(range(len(ps)), key=lambda i: ps[i])
     adjusted = [1.0] * len(ps)
-    worst = 0.0
+    largest = 0.0
     for rank, i in enumerate(order):
-        worst = max(worst, min(1.0, (len(ps) - rank) * ps[i]))
-        adjusted[i] = worst
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[i]))
+        adjusted[i] = largest
     return adjusted
 
 
 def verdict(ratio: Ratio, p: float | None, margin: float) -> Verdict:
-    """What the data carry.
+    """Decide whether a candidate is better, worse or the same as the default.
 
-    'same' when the whole interval lies within the equivalence margin; 'better' or 'worse' when the interval
-    leaves 1 out and the adjusted rank test agrees; else 'unproven'. Without a p (a metric that is shown but
-    was no objective) never better or worse.
+    Args:
+        ratio: candidate to default, with its confidence interval; smaller is better.
+        p: adjusted p value of the signed-rank test; None for a metric that is no objective.
+        margin: equivalence margin of the ratio (0.005 is half a per cent).
+
+    Returns:
+        'same' if the whole interval lies within the margin around 1. 'better' or 'worse' if the interval excludes 1 and
+        `p` is below ALPHA. Otherwise 'unproven'.
     """
     if 1 - margin <= ratio.low and ratio.high <= 1 + margin:
         return "same"
@@ -169,12 +210,18 @@ def verdict(ratio: Ratio, p: float | None, margin: float) -> Verdict:
 
 
 def narrow_enough(ratio: Ratio, margin: float) -> bool:
-    """Whether more pairs would tell little: half-width within the margin, or a quarter of the effect."""
+    """Whether more pairs would add little: the half width is within the margin, or a quarter of the effect size."""
     return ratio.half_width <= max(margin, abs(ratio.value - 1) / 4)
 
 
 def harm_proven(logs: Sequence[float], margin: float, confidence: float = 0.9) -> bool:
-    """Whether a cost beyond the margin shows: the one-sided lower bound of the mean lies above it."""
+    """Whether a cost beyond the margin is proven: the one-sided lower bound of the mean log ratio exceeds the margin.
+
+    Args:
+        logs: paired log ratios. With fewer than two the result is True.
+        margin: equivalence margin of the ratio (0.005 is half a per cent).
+        confidence: confidence level of the one-sided bound of Student's t, from 0 to 1.
+    """
     from scipy.stats import t
 
     array = np.asarray(logs, dtype=float)
@@ -189,7 +236,15 @@ Verdict = Literal["better", "worse", "same", "unproven"]
 
 @dataclass(frozen=True)
 class Summary:
-    """What n runs of one configuration measured for one metric."""
+    """Summary of n runs of one configuration in one metric, in the metric's unit.
+
+    Attributes:
+        n: number of runs.
+        median: median of the runs.
+        min: smallest value.
+        max: largest value.
+        mad: median absolute deviation from the median.
+    """
 
     n: int
     median: float
