@@ -63,7 +63,17 @@ class RunStore(Protocol):
     """Finds and stores the runs of an experiment. `study.store.Store` is one."""
 
     def find_run(self, phase: str, block: int, input_: str, config: int, /) -> StoredRun | None:
-        """Return the stored run of this phase, block, input (its name) and configuration (its id), or None."""
+        """Find a stored run.
+
+        Args:
+            phase: the run's phase.
+            block: number of its block within the phase.
+            input_: name of its input.
+            config: id of its configuration.
+
+        Returns:
+            The run, or None if it is not stored.
+        """
         ...
 
     def add_run(self, run: StoredRun, started: str, /) -> None:
