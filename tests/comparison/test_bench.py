@@ -1,4 +1,4 @@
-"""The suite's runner, with programs that are made up: order, warm-up, failures of all kinds."""
+"""Tests the suite's runner with programs that are not run: order, padding, warm-ups, failures of all kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mood = Callable[[Sequence[str], Mapping[str, str]], Outcome | None]
 
 
 def allocator(name: str) -> Allocator:
-    """One that the loader is not asked about: it has no library."""
+    """An allocator without a library, so the loader is not asked about it."""
     return Allocator(name, None, None, False, "", SpaceFile(AllocatorSpec(name)), {"WHO": name})
 
 
@@ -34,7 +34,7 @@ def ran(exit_code: int = 0, timed_out: bool = False, stderr: str = "", output: s
 
 
 class Machine:
-    """Runs nothing and remembers everything."""
+    """Stands for an executor. Runs nothing and notes every call."""
 
     def __init__(self, mood: Mood | None = None) -> None:
         self.mood = mood
@@ -109,7 +109,7 @@ def test_failures_stay_in_their_cell() -> None:
     assert found.cells["server", "c", 2].measured
 
 
-def test_who_hangs_is_given_up() -> None:
+def test_an_allocator_that_hangs_is_given_up() -> None:
     machine = Machine(lambda _, e: ran(137, timed_out=True) if e.get("WHO") == "b" else None)
     found = bench(machine, "all")
     assert sum(who == "b" for who, *_ in machine.seen) == 3
@@ -118,7 +118,7 @@ def test_who_hangs_is_given_up() -> None:
     assert all(c.measured for c in found.cells.values() if c.allocator != "b")
 
 
-def test_interrupted_keeps_what_was_measured() -> None:
+def test_an_interrupted_suite_keeps_its_results() -> None:
     def mood(words: Sequence[str], _: Mapping[str, str]) -> Outcome | None:
         if "--quick" not in words and words[4] == "2":  # the second round
             raise KeyboardInterrupt
@@ -141,7 +141,7 @@ def test_interrupted_keeps_what_was_measured() -> None:
         (ran(output="[1]"), "it printed no result"),
     ],
 )
-def test_what_went_wrong_is_said(what: Outcome, why: str) -> None:
+def test_the_reason_of_a_failure(what: Outcome, why: str) -> None:
     assert why_failed(what) == why
 
 
@@ -165,10 +165,10 @@ def test_thread_counts() -> None:
     assert by_name["n-to-1"].command(4, 1, True)[-1] == "producers=3"
 
 
-def test_no_such_suite() -> None:
+def test_an_unknown_suite_is_refused() -> None:
     with pytest.raises(UsageError, match="unknown suite 'servre'"):
         choose_benchmarks("servre", False)
 
 
-def test_glibc_is_known() -> None:
+def test_glibc_is_not_preloaded() -> None:
     assert get_allocator("glibc").preload == ""

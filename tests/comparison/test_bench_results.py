@@ -1,4 +1,4 @@
-"""The suite's arithmetic: the void taken off, paired ratios, geometric means."""
+"""Tests the results of the suite: the void's cost subtracted, paired ratios, geometric means."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def metrics(cpu_s: float, peak: float = 2e6, **more: float | None) -> Metrics:
     return {"cpu_s": cpu_s, "wall_s": cpu_s / 2, "operations": 1000, "peak_rss_bytes": peak, "live_bytes": 1e6, **more}
 
 
-def test_what_is_left_is_the_allocators() -> None:
+def test_the_cost_of_the_void_is_subtracted() -> None:
     found = compensate(metrics(5e-4, 4e6, cycles=9e5), metrics(2e-4, 1e6, cycles=4e5))
     assert found["ns_per_pair"] == pytest.approx(300)
     assert found["wall_ns_per_pair"] == pytest.approx(150)
@@ -32,8 +32,8 @@ def test_what_is_left_is_the_allocators() -> None:
     assert found["overhead"] == pytest.approx(3)
 
 
-def test_each_is_divided_by_its_own_pairs() -> None:
-    """With blocks handed over, how many pairs there are depends on timing."""
+def test_each_run_is_divided_by_its_own_number_of_pairs() -> None:
+    """Where threads hand over blocks, the number of pairs depends on timing."""
     void = {**metrics(2e-4), "operations": 500.0}
     assert compensate(metrics(5e-4), void)["ns_per_pair"] == pytest.approx(500 - 400)
 
@@ -42,14 +42,14 @@ def test_each_is_divided_by_its_own_pairs() -> None:
     ("run", "void"),
     [(metrics(5e-4), {}), ({}, metrics(5e-4)), ({**metrics(5e-4), "operations": 0.0}, metrics(5e-4))],
 )
-def test_what_is_not_known_is_null(run: Metrics, void: Metrics) -> None:
+def test_unknown_metrics_are_none(run: Metrics, void: Metrics) -> None:
     found = compensate(run, void)
     assert found["ns_per_pair"] is None
     assert found["cycles_per_pair"] is None
 
 
 def test_drift_of_the_machine_cancels() -> None:
-    """Twice as slow in each later round, everybody: the ratio stays as it is, exactly."""
+    """Every allocator is twice as slow in each later round. The ratio stays exactly the same."""
     slow = [2.0**n for n in range(4)]
     names = {"a": 3e-4, "b": 4e-4}
     cells = {("realistic", n, 1): cell(REALISTIC, n, [metrics(c * s) for s in slow]) for n, c in names.items()}
@@ -61,8 +61,8 @@ def test_drift_of_the_machine_cancels() -> None:
     assert voids["realistic", 1].medians["ns_per_pair"] == pytest.approx(300)
 
 
-def test_an_allocator_against_itself_has_its_interval_over_1() -> None:
-    """On made-up noise: of 400 comparisons of a thing with itself about 95 % of the intervals contain 1."""
+def test_the_interval_of_an_allocator_against_itself_contains_1() -> None:
+    """With artificial noise, about 95 % of the intervals of 400 comparisons contain 1."""
     rng = random.Random(1)
     covered = 0
     for _ in range(400):
@@ -89,7 +89,7 @@ def test_noise_larger_than_the_cost_gives_no_ratio() -> None:
     assert found.medians["ns_per_pair"] == pytest.approx(50)
 
 
-def test_a_failed_cell_is_no_number() -> None:
+def test_a_failed_cell_has_no_ratio() -> None:
     cells = {("server", n, 1): cell(SERVER, n, [metrics(5e-4)] * 2) for n in ("a", "b")}
     cells["server", "b", 1].failure = "killed by SIGSEGV"
     derive(cells, {}, "a")
@@ -98,7 +98,7 @@ def test_a_failed_cell_is_no_number() -> None:
     assert cells["server", "b", 1].spread("wall_s") is None
 
 
-def test_nothing_to_compare_with_when_the_reference_fails() -> None:
+def test_there_are_no_ratios_if_the_reference_fails() -> None:
     cells = {("server", n, 1): cell(SERVER, n, [metrics(5e-4)] * 2) for n in ("a", "b")}
     cells["server", "a", 1].failure = "hung"
     derive(cells, {}, "a")
@@ -106,7 +106,7 @@ def test_nothing_to_compare_with_when_the_reference_fails() -> None:
     assert cells["server", "b", 1].medians["cpu_s"] == 5e-4
 
 
-def test_geometric_means_leave_out_what_failed() -> None:
+def test_geometric_means_leave_out_failed_cells() -> None:
     cells = {
         ("server", name, threads): cell(SERVER, name, [metrics(c)] * 2, threads)
         for threads in (1, 2)
@@ -120,6 +120,6 @@ def test_geometric_means_leave_out_what_failed() -> None:
     assert (second.measured, second.of) == (1, 2)
 
 
-def test_the_geometric_mean_of_nothing() -> None:
+def test_the_geometric_mean_of_no_values_is_none() -> None:
     assert geometric_mean([]) is None
     assert geometric_mean([2, 0.5]) == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""compare with a program that is not run: order, padding, failures, outputs."""
+"""Tests compare with a program that is not run: order, padding, failures, outputs."""
 
 from __future__ import annotations
 

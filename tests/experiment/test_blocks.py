@@ -1,4 +1,4 @@
-"""Blocks of runs over a store in memory: order, what is stored, what is a failure."""
+"""Tests blocks of runs over a store in memory: order, storing, failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_order_and_padding_stay_the_same_between_versions() -> None:
     assert program.fingerprint() == "a78dcc972297ff6b"
 
 
-def test_what_is_stored_is_not_run_again() -> None:
+def test_stored_runs_are_not_made_again() -> None:
     program, store = FakeProgram(), MemoryStore()
     first = blocks(program, store).measure("search", 0, CONFIGS, INPUTS)
     again = blocks(program, store).measure("search", 0, CONFIGS, INPUTS)

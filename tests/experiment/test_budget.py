@@ -21,7 +21,7 @@ NEEDS = st.builds(
 
 
 @given(st.floats(0, 1e5), st.floats(1e-3, 100), st.lists(NEEDS, min_size=1, max_size=6))
-def test_what_is_allotted_is_there_and_can_be_used(left: float, run: float, needs: list[Need]) -> None:
+def test_allotted_time_is_available_and_usable(left: float, run: float, needs: list[Need]) -> None:
     stages = {str(i): need for i, need in enumerate(needs)}
     given_ = allot(left, run, stages)
     assert sum(given_.values()) <= left * (1 + 1e-9)
@@ -31,12 +31,12 @@ def test_what_is_allotted_is_there_and_can_be_used(left: float, run: float, need
         assert all(given_[name] >= need.least * run * (1 - 1e-9) for name, need in stages.items())
 
 
-def test_when_time_is_short_the_first_stages_have_what_they_need() -> None:
+def test_the_first_stages_are_served_first_when_time_is_short() -> None:
     needs = {"confirm": Need(10, 100, 0.5), "minify": Need(10, 100, 0.5), "search": Need(5, math.inf, 1.0)}
     assert allot(12, 1, needs) == {"confirm": 10, "minify": 2, "search": 0}
 
 
-def test_what_one_stage_cannot_use_goes_to_the_others() -> None:
+def test_time_that_one_stage_cannot_use_goes_to_the_others() -> None:
     needs = {"confirm": Need(0, 10, 0.9), "search": Need(0, math.inf, 0.1)}
     assert allot(100, 1, needs) == pytest.approx({"confirm": 10, "search": 90})
 
@@ -84,7 +84,7 @@ def test_the_first_run_is_always_made_and_none_begins_after_the_deadline(clock: 
     assert again.passed()
 
 
-def test_a_stage_ends_by_what_is_charged(clock: SimpleNamespace) -> None:
+def test_a_stage_ends_by_the_charges(clock: SimpleNamespace) -> None:
     budget = Budget(100.0)
     budget.set_limit(10.0)
     clock.now = 50.0
@@ -95,7 +95,7 @@ def test_a_stage_ends_by_what_is_charged(clock: SimpleNamespace) -> None:
     assert budget.limit_s == 100.0, "no stage outlives the study"
 
 
-def test_what_a_run_costs_now_is_the_median_of_the_latest() -> None:
+def test_the_present_cost_of_a_run_is_the_median_of_the_latest() -> None:
     typical = Typical()
     assert typical.seconds == 0.0
     for seconds in [1.0] * 12 + [5.0] * 7:

@@ -1,4 +1,4 @@
-"""Order and padding follow from a key; batches are as large as the runner allows."""
+"""Tests that order and padding follow from a key, and that batches have the size of the runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule on outputs: equal to the reference's, unless that changes by itself."""
+"""Tests the rule on outputs: equal to the reference's, unless that changes by itself."""
 
 from __future__ import annotations
 

@@ -47,32 +47,32 @@ def test_planted_groups_are_found(n: int, slow: int) -> None:
     assert [len(g) for g in groups(list(rows[0]))] == [n - slow, slow]
 
 
-def test_three_groups_are_three() -> None:
+def test_three_groups_are_found() -> None:
     """Pairs of a program with two speeds."""
     logs = RNG.normal(0, 0.01, 40) + SLOW * np.repeat([-1, 0, 1], [10, 20, 10])
     assert [len(g) for g in groups(list(logs))] == [10, 20, 10]
 
 
-def test_groups_closer_than_anyone_cares_are_none() -> None:
+def test_groups_that_differ_by_less_than_0_05_percent_are_ignored() -> None:
     assert groups([0.0] * 10 + [4e-4] * 10) == [list(range(20))]
     assert not shapes(np.array([[0.0] * 10 + [4e-4] * 10])).uneven[0]
 
 
-def test_outliers_spread_over_a_range_are_uneven() -> None:
+def test_scattered_outliers_are_found() -> None:
     rows = RNG.normal(0, 0.02, (500, 40))
     rows[:, :3] += RNG.uniform(0.1, 0.6, (500, 3))
     assert shapes(rows).uneven.mean() >= 0.95
 
 
-def test_spells_are_worth_fewer_pairs() -> None:
-    """Values that last for about ten of their kind: 40 are worth a tenth or so."""
+def test_spells_reduce_the_effective_sample_size() -> None:
+    """Each spell has ten values, so 40 values carry about as much information as four independent ones."""
     logs = np.where(np.arange(40) // 10 % 2 == 0, 0.0, SLOW) + RNG.normal(0, 0.01, (200, 40))
     found = shapes(logs)
     assert found.spells.all()
     assert found.independent.max() <= 8
 
 
-def test_too_few_values_are_never_judged() -> None:
+def test_samples_of_fewer_than_eight_values_are_not_tested() -> None:
     found = shapes(np.array([[0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 9.0]]))
     assert (bool(found.irregular[0]), found.independent[0]) == (False, 7)
     assert groups([0.0, 0.0, 0.0, 1.0]) == [[0, 1, 2, 3]]
@@ -80,7 +80,7 @@ def test_too_few_values_are_never_judged() -> None:
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=60))
-def test_groups_are_a_partition_in_order(logs: list[float]) -> None:
+def test_groups_are_an_ordered_partition(logs: list[float]) -> None:
     found = groups(logs)
     assert sorted(i for group in found for i in group) == list(range(len(logs)))
     for low, high in itertools.pairwise(found):
@@ -88,27 +88,27 @@ def test_groups_are_a_partition_in_order(logs: list[float]) -> None:
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=50))
-def test_errors_are_never_smaller_than_students(logs: list[float]) -> None:
+def test_standard_errors_are_never_smaller_than_the_usual_one(logs: list[float]) -> None:
     found = mean_errors(np.asarray(logs)[None])
     assert found.error[0] >= np.std(logs, ddof=1) / math.sqrt(len(logs)) - 1e-12
     assert 1 <= found.freedom[0] <= len(logs) - 1
 
 
-# words
+# sentences
 
 
-def test_groups_in_words() -> None:
+def test_groups_are_described() -> None:
     assert groups_of(two_speeds(40, 17), show) == "two groups: 23 of 40 around 1.00 s, 17 of 40 around 1.60 s"
     assert groups_of(two_speeds(40, 2), show) == (
         "a main group and outliers: 38 of 40 around 1.00 s, 2 of 40 around 1.60 s"
     )
     assert groups_of([1.0 + 0.01 * i for i in range(20)], show) is None
-    assert groups_of([0.0] * 10 + [1.0] * 10, show) is None  # no ratios to a value of 0
+    assert groups_of([0.0] * 10 + [1.0] * 10, show) is None  # a value of 0 has no ratio
     assert groups_of([], show) is None
 
 
 def noted(default: list[float], pick: list[float], **more: tuple[list[float], list[float]]) -> str:
-    """The note of one input, or of several."""
+    """The note on one input, or on several."""
     sides = {"default": (default, pick), **more}
     logs = {k: [math.log(b / a) for a, b in zip(*v, strict=True)] for k, v in sides.items()}
     return note(
@@ -126,20 +126,20 @@ def test_regular_runs_need_no_note() -> None:
     assert noted(steady, [v * 0.9 for v in reversed(steady)]) == ""
 
 
-def test_two_speeds_are_said() -> None:
+def test_two_groups_are_described() -> None:
     text = noted(two_speeds(40, 17, seed=1), two_speeds(40, 8, seed=2))
     assert "runs of the default fall into two groups: 23 of 40 around 1.00 s, 17 of 40 around 1.60 s" in text
     assert "runs of the pick fall into two groups: 32 of 40 around 1.00 s, 8 of 40 around 1.60 s" in text
 
 
-def test_what_cancels_in_the_pairs_is_not_said() -> None:
-    """The machine was slow for half of the study, for both sides alike."""
+def test_drift_that_cancels_in_the_pairs_is_not_described() -> None:
+    """The machine was slow during half of the study, for the default and the pick alike."""
     course = [1.0 if i < 20 else 1.6 for i in range(40)]
     wobble = [1 + 0.01 * (i * 7 % 10) for i in range(40)]
     assert noted([a * b for a, b in zip(course, wobble, strict=True)], [a * 0.9 for a in course]) == ""
 
 
-def test_spells_are_said() -> None:
+def test_spells_are_described() -> None:
     pick = [(1.6 if i // 10 % 2 else 1.0) * (1 + 0.001 * (i * 7 % 10)) for i in range(40)]
     text = noted([1.0] * 40, pick)
     assert "high and low pairs come in spells, so 40 pairs tell as much as" in text
@@ -147,7 +147,7 @@ def test_spells_are_said() -> None:
 
 
 def test_medians_that_differ_from_the_mean_are_explained() -> None:
-    """The default is slow in 21 of 40 runs, the pick in 19: medians say −37 %, the mean over pairs a few per cent."""
+    """The default is slow in 21 of 40 runs, the pick in 19. The medians differ by −37 %, pairs by a few per cent."""
     text = noted(two_speeds(40, 21, seed=1), two_speeds(40, 19, seed=2))
     assert "the medians of all runs differ by −3" in text
     assert "the median shows only the largest group of runs, the mean weighs every pair" in text
@@ -161,7 +161,7 @@ def test_medians_over_inputs_are_explained_by_the_inputs() -> None:
     assert text.endswith("the medians are over the runs of all inputs together, the mean weighs every pair")
 
 
-def test_a_gap_of_medians_is_only_one_beyond_the_interval() -> None:
+def test_a_gap_of_medians_within_the_interval_is_ignored() -> None:
     sides = {"": [1.0, 1.0, 1.0]}, {"": [0.71, 0.71, 1.2]}
     assert median_gap(*sides, Ratio(0.878, 0.84, 0.91), 0.005) == pytest.approx(0.71)
     assert median_gap(*sides, Ratio(0.75, 0.65, 0.85), 0.005) is None

@@ -26,7 +26,7 @@ ps = st.lists(st.floats(0, 1), max_size=12)
 
 
 def coverage(kind: str, inputs: int = 1, pairs: int = 10, simulations: int = 400) -> float:
-    """How often the 95 % interval holds the true mean log ratio."""
+    """The share of simulations in which the 95 % interval contains the true mean log ratio."""
     rng = np.random.default_rng(20240229)
     truth, hits = -0.03, 0
     for _ in range(simulations):
@@ -42,19 +42,19 @@ def coverage(kind: str, inputs: int = 1, pairs: int = 10, simulations: int = 400
     return hits / simulations
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_has_its_nominal_coverage() -> None:
     assert 0.92 <= coverage("normal") <= 0.98
 
 
-def test_it_does_so_for_skewed_noise() -> None:
+def test_the_interval_has_its_nominal_coverage_for_skewed_noise() -> None:
     assert 0.92 <= coverage("skewed") <= 0.98
 
 
-def test_several_inputs_are_covered_too() -> None:
+def test_the_interval_over_several_inputs_has_its_nominal_coverage() -> None:
     assert 0.92 <= coverage("normal", inputs=4) <= 1.0
 
 
-def test_the_interval_is_that_of_students_t_for_even_data() -> None:
+def test_the_interval_of_a_regular_sample_is_students_t() -> None:
     logs = list(np.random.default_rng(3).normal(0.01, 0.01, 12))
     found = ratio_interval({"": logs}, seed=1)
     from scipy.stats import t
@@ -64,23 +64,23 @@ def test_the_interval_is_that_of_students_t_for_even_data() -> None:
     assert math.log(found.high) - math.log(found.low) == pytest.approx(2 * half)
 
 
-def test_inputs_weigh_alike_however_often_they_ran() -> None:
+def test_inputs_have_equal_weight_whatever_their_number_of_pairs() -> None:
     found = ratio_interval({"a": [0.0] * 30, "b": [0.2] * 10}, seed=1)
     assert found.value == pytest.approx(math.exp(0.1))
-    assert found.low == pytest.approx(1.0)  # with two inputs, either may be all that is drawn
+    assert found.low == pytest.approx(1.0)  # with two inputs, the bootstrap may draw only one of them
     assert found.high == pytest.approx(math.exp(0.2))
 
 
-def test_the_same_data_say_the_same_each_time() -> None:
+def test_the_same_data_give_the_same_interval() -> None:
     logs = {"": [0.01, 0.03, -0.02, 0.04]}
     assert ratio_interval(logs, 7) == ratio_interval(logs, 7)
 
 
-def test_one_pair_tells_nothing() -> None:
+def test_one_pair_has_an_unbounded_interval() -> None:
     assert ratio_interval({"": [-0.1]}, 1) == Ratio(math.exp(-0.1), 0.0, math.inf)
 
 
-def test_no_noise_no_width() -> None:
+def test_without_noise_the_interval_has_no_width() -> None:
     found = ratio_interval({"": [0.0] * 10}, 1)
     assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
 
@@ -110,24 +110,26 @@ def test_the_interval_of_the_inverse_is_the_inverse(logs: list[float]) -> None:
 
 
 def test_exact_p_of_small_samples() -> None:
-    assert signed_rank_p([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(0.0625)  # five pairs never reach 0.05
+    assert signed_rank_p([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(
+        0.0625
+    )  # the least p of five pairs; it is above 0.05
     assert signed_rank_p([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) == pytest.approx(0.03125)
     assert signed_rank_p([-float(i) for i in range(1, 11)]) == pytest.approx(2 / 1024)
 
 
 @pytest.mark.parametrize("logs", [[], [0.3], [0.0, 0.0], [0.0] * 40])
-def test_nothing_differs_or_nothing_known(logs: list[float]) -> None:
+def test_p_is_1_if_nothing_differs_or_there_are_too_few_pairs(logs: list[float]) -> None:
     assert signed_rank_p(logs) == 1.0
 
 
-def test_few_differences_among_many_equals_prove_nothing() -> None:
+def test_few_differences_among_many_equal_pairs_are_not_significant() -> None:
     assert signed_rank_p([0.1] + [0.0] * 20) > 0.05
     assert signed_rank_p([0.1, 0.2] + [0.0] * 20) > 0.05
 
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(-1, 1), max_size=24))
-def test_p_is_a_probability_and_has_no_side(logs: list[float]) -> None:
+def test_p_is_a_probability_and_two_sided(logs: list[float]) -> None:
     p = signed_rank_p(logs)
     assert 0 <= p <= 1
     assert signed_rank_p([-x for x in logs]) == pytest.approx(p)
@@ -137,7 +139,7 @@ def test_p_is_a_probability_and_has_no_side(logs: list[float]) -> None:
 
 
 def test_holm_worked_by_hand() -> None:
-    # 0.01·4, 0.02·3, 0.03·2 → 0.06 (not below the one before), 0.04·1 → 0.06
+    # 0.01·4, 0.02·3, 0.03·2 → 0.06 (not below the previous one), 0.04·1 → 0.06
     assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
@@ -164,12 +166,12 @@ VERDICTS = [
     (0.90, 0.95, 0.01, "better"),
     (1.05, 1.10, 0.01, "worse"),
     (0.999, 1.001, 0.5, "same"),
-    (0.995, 1.005, 0.5, "same"),  # the margin belongs to it
+    (0.995, 1.005, 0.5, "same"),  # the margin itself counts as the same
     (0.998, 0.999, 0.001, "same"),  # a gain too small to matter, however certain
     (0.994, 0.999, 0.001, "better"),
-    (0.90, 1.001, 0.01, "unproven"),  # the interval holds 1
+    (0.90, 1.001, 0.01, "unproven"),  # the interval contains 1
     (0.90, 0.95, 0.05, "unproven"),  # the rank test does not agree
-    (0.90, 0.95, None, "unproven"),  # no objective: never a claim
+    (0.90, 0.95, None, "unproven"),  # not an objective, so no claim
     (1.05, 1.10, None, "unproven"),
     (0.0, math.inf, 0.01, "unproven"),
     (0.90, 1.0, 0.01, "unproven"),
@@ -182,43 +184,43 @@ def test_verdicts(low: float, high: float, p: float | None, expected: str) -> No
 
 
 @given(st.floats(0.5, 1.5), st.floats(0, 0.4), st.floats(0, 1), st.floats(0, 0.1))
-def test_better_is_never_said_against_the_data(value: float, width: float, p: float, margin: float) -> None:
+def test_the_verdict_better_agrees_with_the_data(value: float, width: float, p: float, margin: float) -> None:
     ratio = Ratio(value, value - width, value + width)
     said = verdict(ratio, p, margin)
     assert (said != "better") or (ratio.high < 1 and p < 0.05 and ratio.low < 1 - margin)
     assert (said != "worse") or (ratio.low > 1 and p < 0.05 and ratio.high > 1 + margin)
 
 
-def test_when_more_pairs_would_tell_little() -> None:
+def test_the_interval_is_narrow_enough_within_the_margin_or_a_quarter_of_the_effect() -> None:
     assert narrow_enough(Ratio(1.0, 0.996, 1.004), MARGIN)
     assert not narrow_enough(Ratio(1.0, 0.98, 1.02), MARGIN)
-    assert narrow_enough(Ratio(0.8, 0.76, 0.84), MARGIN)  # a fifth smaller, give or take a fifth of that
+    assert narrow_enough(Ratio(0.8, 0.76, 0.84), MARGIN)  # a gain of a fifth, with a half width of a fifth of it
     assert not narrow_enough(Ratio(0.97, 0.95, 0.99), MARGIN)
     assert not narrow_enough(Ratio(0.9, 0.0, math.inf), MARGIN)
 
 
-def test_stopping_looks_at_the_width_and_not_at_the_side() -> None:
+def test_stopping_depends_on_the_width_and_not_on_the_direction() -> None:
     for value, half in ((0.9, 0.02), (0.9, 0.03), (0.99, 0.006)):
         gain, loss = Ratio(value, value - half, value + half), Ratio(2 - value, 2 - value - half, 2 - value + half)
         assert narrow_enough(gain, MARGIN) == narrow_enough(loss, MARGIN)
 
 
-# harm, for minify
+# harm, as minify tests it
 
 
-def test_a_cost_that_shows() -> None:
+def test_a_cost_beyond_the_margin_is_proven() -> None:
     assert harm_proven([0.05, 0.06, 0.05, 0.055, 0.06], MARGIN)
-    assert not harm_proven([0.004, 0.004, 0.004, 0.004, 0.004], MARGIN)  # certain, and within the margin
+    assert not harm_proven([0.004, 0.004, 0.004, 0.004, 0.004], MARGIN)  # proven, but within the margin
     assert not harm_proven([-0.05] * 5, MARGIN)
     assert not harm_proven([0.1, -0.1, 0.05, -0.05, 0.01], MARGIN)
 
 
-def test_without_data_a_setting_stays() -> None:
+def test_without_data_harm_is_assumed() -> None:
     assert harm_proven([], MARGIN)
     assert harm_proven([0.0], MARGIN)
 
 
-def test_harm_is_seldom_seen_where_there_is_none() -> None:
+def test_harm_has_its_nominal_error_rate() -> None:
     rng = np.random.default_rng(5)
     found = [harm_proven(list(rng.normal(math.log1p(MARGIN), 0.01, 5)), MARGIN) for _ in range(2000)]
     assert 0.08 <= sum(found) / 2000 <= 0.12  # one-sided 90 %

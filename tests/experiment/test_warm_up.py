@@ -1,4 +1,4 @@
-"""The run in which the loader tells which allocator became the program's malloc."""
+"""Tests the run in which the loader tells which allocator became the program's malloc."""
 
 from __future__ import annotations
 
