@@ -120,7 +120,7 @@ def test_variables_that_cannot_be_sent(tmp_path: Path) -> None:
     env = {"OURS\x1b[2J": os.fsdecode(b"\xff")}
     words = ["landscape", "--param", "mmap_threshold", "--cluster", "tcp://127.0.0.1:1", "--", "/bin/true"]
     line = refused(run(*words, cwd=tmp_path, env=env), (1,))
-    assert "the variable OURS\u241b[2J is no text" in line
+    assert "the environment variable OURS\u241b[2J is not valid UTF-8" in line
     assert "env -u" in line
     assert not list(tmp_path.glob("*.study"))
 
@@ -129,7 +129,7 @@ def test_words_that_cannot_be_sent() -> None:
     from heapwright.cluster.transport import encode
     from heapwright.errors import HeapwrightError
 
-    with pytest.raises(HeapwrightError, match="is no text"):
+    with pytest.raises(HeapwrightError, match="is not valid UTF-8"):
         encode({"command": ["true", os.fsdecode(b"\xff")]})
 
 

@@ -150,7 +150,7 @@ def test_the_cache_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (mine / "letter").write_text("of mine")
     os.utime(mine / "letter", (0, 0))
     name.symlink_to(mine)
-    with pytest.raises(HeapwrightError, match="belongs to somebody else"):
+    with pytest.raises(HeapwrightError, match="belongs to another user"):
         cache_folder()
     name.unlink()
     name.mkdir()
@@ -159,8 +159,8 @@ def test_the_cache_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         cache_folder()
     name.rmdir()
     assert stat.S_IMODE(cache_folder().stat().st_mode) == 0o700
-    assert put_piece("../../x", "s", 0, b"x", False) == "a trace has a name that is none"
-    assert put_piece("0" * 64, "../x", 0, b"x", False) == "a trace has a name that is none"
+    assert put_piece("../../x", "s", 0, b"x", False) == "invalid name of a trace"
+    assert put_piece("0" * 64, "../x", 0, b"x", False) == "invalid name of a trace"
     assert list(name.iterdir()) == []
 
 

@@ -1,1 +1,1 @@
-"""Many machines: the same study on a Dask cluster, or as files for job arrays."""
+"""Runs a study on many machines: on a Dask cluster, or through files for job arrays."""

@@ -1,8 +1,8 @@
-"""Runs a study's blocks on a Dask cluster: one block, one task, one worker, in whole or not at all.
+"""Runs a study's blocks on a Dask cluster: each block is one task on one worker, and completes or is run again.
 
-A worker runs one block at a time; where time is an objective a machine does, however many workers it has. A block
-whose worker is lost is run again elsewhere. Results are known by a block's number, so that one that comes twice counts
-once.
+A worker runs one block at a time. If time is an objective, a machine runs one block at a time, however many workers
+it has. A block whose worker is lost runs again elsewhere. Every attempt has its own number, so a result that comes
+twice counts once.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from heapwright.measure.host import differences
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 
-_WAIT_S = 0.5
-_LOSSES = 20  # a block that takes so many workers along is to blame itself
-_ERRORS = 3
+_WAIT_S = 0.5  # seconds
+_MAX_LOSSES = 20  # lost workers after which the block itself must be the cause
+_MAX_ERRORS = 3  # failures of one block on different workers
 
 
 @dataclass
@@ -48,14 +48,16 @@ class _Block:
 
 
 class DaskRunner:
-    """See runner.Runner.
+    """Runs blocks on a cluster; see experiment.runner.Runner.
 
     Args:
-        files: traces by content hash.
-        slots: how many blocks at once a search should ask for.
+        pool: the workers.
+        recipe: how to run blocks.
+        files: content hash → path of each trace.
+        slots: number of blocks that a search should request at once.
         alone: a machine runs one block at a time.
-        single: the whole cluster does.
-        noted: called after each block that has come back.
+        single: the whole cluster runs one block at a time.
+        noted: called after each finished block.
     """
 
     elsewhere = True
@@ -91,30 +93,30 @@ class DaskRunner:
             HeapwrightError: a block cannot be run anywhere, or there has been no worker for too long.
         """
         try:
-            seen = time.monotonic()
-            said = False
+            last_busy = time.monotonic()
+            announced = False
             while self._waiting or self._sent:
                 self._hand_out()
                 if self._sent:
-                    seen, said = time.monotonic(), False
-                elif time.monotonic() - seen > self.pool.settings.patience_s:
+                    last_busy, announced = time.monotonic(), False
+                elif time.monotonic() - last_busy > (patience_s := self.pool.settings.patience_s):
                     raise HeapwrightError(
-                        f"there has been no worker at {self.pool.address} for {self.pool.settings.patience_s:g} s",
-                        "everything measured is kept: the same command goes on",
+                        f"there has been no usable worker at {self.pool.address} for {patience_s:g} s",
+                        "all measurements are stored: run the same command again to continue",
                     )
-                elif not said and time.monotonic() - seen > 10:
-                    said = True
-                    self.pool.note(f"no worker that can be used is at {self.pool.address}: waiting")
-                found = self.pool.look(self._needs, self._id, self._files, _WAIT_S)
-                if isinstance(found, Trouble):
-                    self._lost(found)
-                elif found is not None and found["tag"] in self._sent:
-                    yield from self._take(found["tag"], dict(found))
+                elif not announced and time.monotonic() - last_busy > 10:
+                    announced = True
+                    self.pool.note(f"waiting for a usable worker at {self.pool.address}")
+                event = self.pool.look(self._needs, self._id, self._files, _WAIT_S)
+                if isinstance(event, Trouble):
+                    self._lost(event)
+                elif event is not None and event["tag"] in self._sent:
+                    yield from self._take(event["tag"], dict(event))
         finally:
             self.cancel()
 
     def cancel(self) -> None:
-        """See Runner. What is under way stops within a second."""
+        """See Runner. Running blocks stop within a second."""
         self._waiting.clear()
         for number, block in self._sent.items():
             self.pool.drop(number)
@@ -144,7 +146,7 @@ class DaskRunner:
                     return
 
     def _again(self, number: int) -> None:
-        """A block goes back to the others, under another number: what still comes of this one is not taken."""
+        """Put a block back into the queue under a new number, so that late results of this attempt are ignored."""
         block = self._sent.pop(number)
         if block.member is not None and block.member.busy == number:
             block.member.busy = None
@@ -155,29 +157,29 @@ class DaskRunner:
         for number in [n for n in trouble.blocks if n in self._sent]:
             block = self._sent[number]
             block.losses += 1
-            if block.losses >= _LOSSES:
+            if block.losses >= _MAX_LOSSES:
                 first = block.work.jobs[0]
                 raise HeapwrightError(
-                    f"block {first.block} of phase {first.phase} was lost {_LOSSES} times: {trouble.why}",
-                    "does the program take its machine down? the same command goes on",
+                    f"block {first.block} of phase {first.phase} was lost {_MAX_LOSSES} times: {trouble.why}",
+                    "check whether the program crashes its machine; the same command continues the study",
                 )
             self._again(number)
 
-    def _take(self, number: int, told: dict[str, str]) -> Generator[Result]:
+    def _take(self, number: int, event: dict[str, str]) -> Generator[Result]:
         block = self._sent[number]
         member = block.member
         assert member is not None
-        if "error" in told:
-            self.pool.refuse(member, told["error"])
+        if "error" in event:
+            self.pool.refuse(member, event["error"])
             block.errors += 1
             others = [m for m in self.pool.members.values() if m.fit == self._id and not m.refused]
-            if block.errors >= _ERRORS or not others:
-                raise HeapwrightError(told["error"], told["hint"])
+            if block.errors >= _MAX_ERRORS or not others:
+                raise HeapwrightError(event["error"], event["hint"])
             self._again(number)
             return
-        finished = decode(told["finished"], Finished)
+        finished = decode(event["finished"], Finished)
         if self.pool.kind is not None and differences(self.pool.kind, finished.host):
-            self.pool.refuse(member, "it is not the kind of machine any more that it was")
+            self.pool.refuse(member, "its kind of machine has changed")
             self._again(number)
             return
         del self._sent[number]
@@ -190,7 +192,7 @@ class DaskRunner:
 
 
 class _Numbers:
-    """Numbers that are not used twice in this process."""
+    """Numbers that are unique in this process."""
 
     _last = 0
 
@@ -201,12 +203,13 @@ class _Numbers:
 
 
 class DaskMachines:
-    """See runner.Machines.
+    """The machines of a cluster; see experiment.runner.Machines.
 
     Args:
-        needs: what every worker must have.
-        slots: how many blocks at once a search should ask for.
-        noted: called after each block that has come back.
+        pool: the workers.
+        needs: requirements for every worker.
+        slots: number of blocks that a search should request at once.
+        noted: called after each finished block.
     """
 
     def __init__(self, pool: Pool, needs: Needs, slots: int, noted: Callable[[], None] = lambda: None) -> None:
@@ -221,7 +224,11 @@ class DaskMachines:
         return self.pool.kind
 
     def for_program(self, executor: RunsInputs, timed: bool) -> Runner:
-        """See Machines. A server's port is one a machine; files that runs leave are in one folder for all of them."""
+        """See Machines.
+
+        Runs of a server share one port on a machine, so a machine runs one block at a time. Programs that leave files
+        share one folder on all machines, so the whole cluster runs one block at a time.
+        """
         assert isinstance(executor, Executor)
         file = executor.workload.file
         single = bool(file.setup or file.cleanup or file.output.compare == "files")
@@ -236,6 +243,6 @@ class DaskMachines:
 
 
 def search_word(workload: Workload) -> str:
-    """The program's name, where it is looked for on PATH; else empty."""
+    """Return the program's name if it is searched on PATH; else empty."""
     word = workload.program()
     return "" if "/" in word else word

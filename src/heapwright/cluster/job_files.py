@@ -1,16 +1,17 @@
-"""Blocks as files, for job arrays: planned here, run anywhere, collected here.
+"""Runs a study through files for job arrays: plans blocks as files, runs them anywhere, and collects their results.
 
     plan DIR tune … -- ./prog     writes the blocks that can be run now
-    run-one DIR N                 runs block N and leaves its results beside it       (any machine, any order)
-    collect DIR                   takes results in, and writes the blocks that come next; until none does
+    run-one DIR N                 runs block N and writes its results beside it      (any machine, any order)
+    collect DIR                   stores the results and writes the next blocks, until there are none
 
-    DIR/plan.json                 the command, where it was given, the recipe, the blocks by name
-    DIR/traces/HASH.hwt           traces that are replayed
-    DIR/NAME.json                 a block (study.runner.Work); NAME is the hash of recipe and block
-    DIR/NAME.result.json          what came of it (transport.Finished)
+    DIR/plan.json                 the command, its directory, the recipe, the names of the blocks
+    DIR/traces/HASH.hwt           traces to replay
+    DIR/NAME.json                 a block (experiment.runner.Work); NAME is the hash of recipe and block
+    DIR/NAME.result.json          its results (transport.Finished)
 
-A study is a pure function of its options and what is stored, so both verbs give the same command again: results that
-are there answer, and where one is missing the blocks are written and the pipeline stops. Files are whole or not there.
+A study is a pure function of its options and its stored results. Therefore both `plan` and `collect` run the study's
+command from its start: it takes the results that exist, and where results are missing it writes the blocks and stops.
+Every file is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from heapwright.cluster.transport import (
     program_recipe,
     replays_recipe,
     restore,
-    run_parcel,
+    run_transported,
     troubles,
 )
 from heapwright.errors import HeapwrightError, UsageError
@@ -50,14 +51,14 @@ PLAN, TRACES = "plan.json", "traces"
 
 
 class Plan(msgspec.Struct):
-    """plan.json.
+    """The content of plan.json.
 
     Attributes:
         words: the command line after `heapwright`, with the target after '--'.
-        directory: where it was given.
-        recipe: how to run blocks; None before the first and after the last.
+        directory: the working directory of the command.
+        blocks_at_once: number of blocks that a search requests at once.
+        recipe: how to run blocks; None before the first block and after the last.
         blocks: their names, by number.
-        blocks_at_once: how many a search asks for.
     """
 
     words: list[str]
@@ -71,30 +72,31 @@ _NAME, _HASH = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{64}")
 
 
 class Planned(Exception):
-    """The blocks that come next are written; the pipeline goes on when they are collected."""
+    """The next blocks are written; the pipeline continues when their results are collected."""
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan of a folder.
+    """Return the plan of a folder.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the folder has no plan.
+        HeapwrightError: the plan is damaged.
     """
     try:
         plan = decode((folder / PLAN).read_bytes(), Plan)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        raise UsageError(f"{folder} holds no plan", "heapwright plan DIR tune … -- ./prog makes one") from None
+        raise UsageError(f"{folder} has no plan", "heapwright plan DIR tune … -- ./prog makes one") from None
     traces = plan.recipe.traces if plan.recipe is not None and plan.recipe.traces is not None else {}
-    # Names become files in the folder, and nowhere else.
+    # Names and hashes become file names and must not leave the folder.
     if not all(map(_NAME.fullmatch, plan.blocks)) or not all(map(_HASH.fullmatch, traces.values())):
-        raise HeapwrightError(f"{folder / PLAN} is damaged: it names what is no block or no trace")
+        raise HeapwrightError(f"{folder / PLAN} is damaged: it has an invalid name of a block or a trace")
     if plan.recipe is not None and not plan.recipe.file.command:
         raise HeapwrightError(f"{folder / PLAN} is damaged: it has no command")
     return plan
 
 
 class FileRunner:
-    """See runner.Runner: takes results from files; where one is missing, writes what to run and says `Planned`."""
+    """Takes results from files; if results are missing, writes the blocks and raises `Planned`. See runner.Runner."""
 
     elsewhere = True
 
@@ -113,7 +115,7 @@ class FileRunner:
         """See Runner.
 
         Raises:
-            Planned: some results are not there yet.
+            Planned: some results do not exist yet.
         """
         machines, works = self._machines, self._waiting
         self._waiting = []
@@ -140,11 +142,13 @@ class FileRunner:
 
 
 class FileMachines:
-    """See runner.Machines.
+    """Machines that run blocks from files; see runner.Machines.
 
     Args:
-        needs: what every machine must have.
-        store: the study; keeps the kind of its machines.
+        folder: the plan's folder.
+        plan: its plan.
+        needs: requirements for every machine.
+        store: the study, which also stores the kind of its machines.
     """
 
     host = None
@@ -154,10 +158,10 @@ class FileMachines:
         self.plan = plan
         self.needs = needs
         self.store = store
-        self._kept = dict(store.meta.cluster)
+        self._stored = dict(store.meta.cluster)
 
     def for_program(self, executor: RunsInputs, timed: bool) -> Runner:  # noqa: ARG002
-        """See Machines. Whether a machine runs one block at a time is up to who runs them."""
+        """See Machines. The user decides whether a machine runs one block at a time."""
         assert isinstance(executor, Executor)
         file = executor.workload.file
         single = bool(file.setup or file.cleanup or file.output.compare == "files")
@@ -169,7 +173,11 @@ class FileMachines:
         return FileRunner(self, *replays_recipe(replays, self.needs, None))
 
     def finished(self, name: str) -> Finished | None:
-        """A block's results, if they are there and of the study's kind of machine."""
+        """Return the results of a block; None if there are none.
+
+        Raises:
+            HeapwrightError: the file is damaged, or its results are from another kind of machine than the study's.
+        """
         path = self.folder / f"{name}.result.json"
         try:
             found = decode(path.read_bytes(), Finished)
@@ -177,23 +185,29 @@ class FileMachines:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise HeapwrightError(f"{path} is damaged", "remove it, and run its block again") from None
-        kind = self._kept.get("kind")
+        kind = self._stored.get("kind")
         if kind is None:
-            self._kept["kind"] = found.host
-            self.store.update(cluster=self._kept)
+            self._stored["kind"] = found.host
+            self.store.update(cluster=self._stored)
         elif other := differences(kind, found.host):
-            line = f"{path} is of another kind of machine: {other[0].replace(' then', ' in the study')}"
+            line = f"{path} is from another kind of machine: {other[0].replace(' then', ' in the study')}"
             raise HeapwrightError(line, "remove it, and run its block on a machine of the study's kind")
         return found
 
     def write(self, recipe: Recipe, works: dict[str, str], traces: dict[str, Path]) -> None:
-        """Writes blocks, and then the plan that names them; what was taken in already goes."""
+        """Write blocks, then the plan that names them; remove blocks whose results are stored.
+
+        Args:
+            recipe: how to run the blocks.
+            works: name of each block → `Work` as JSON.
+            traces: content hash → path of each trace to replay.
+        """
         for hash_, path in traces.items():
-            whole = self.folder / TRACES / f"{hash_}{SUFFIX}"
-            if not whole.exists():
-                whole.parent.mkdir(exist_ok=True)
-                shutil.copyfile(path, whole.with_suffix(".new"))
-                whole.with_suffix(".new").replace(whole)
+            target = self.folder / TRACES / f"{hash_}{SUFFIX}"
+            if not target.exists():
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, target.with_suffix(".new"))
+                target.with_suffix(".new").replace(target)
         for name, text in works.items():
             write_whole(self.folder / f"{name}.json", text)
         old = set(self.plan.blocks) - works.keys()
@@ -203,43 +217,43 @@ class FileMachines:
             self.forget(name)
 
     def forget(self, name: str) -> None:
-        """Removes a block whose results are in the study."""
+        """Remove the files of a block whose results are in the study."""
         for suffix in (".json", ".result.json"):
             (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
 
     def done(self) -> None:
-        """The study is finished: there is nothing left to run."""
+        """Remove all blocks after the end of the study."""
         for name in self.plan.blocks:
             self.forget(name)
         write_whole(self.folder / PLAN, encode(msgspec.structs.replace(self.plan, recipe=None, blocks=[])))
 
 
 def run_one(folder: Path, number: int) -> None:
-    """Runs a block of a plan here, unless its results are there.
+    """Run a block of a plan on this machine, unless its results exist.
 
     Raises:
         UsageError: there is no such block.
-        HeapwrightError: this machine is not fit, or something cannot be run.
+        HeapwrightError: this machine does not meet the requirements, or a job cannot be run.
     """
     plan = read_plan(folder)
     if not 0 <= number < len(plan.blocks) or plan.recipe is None:
-        have = f"they go from 0 to {len(plan.blocks) - 1}" if plan.blocks else "nothing is left to run"
-        raise UsageError(f"{folder} has no block {number}", have)
+        hint = f"they go from 0 to {len(plan.blocks) - 1}" if plan.blocks else "nothing is left to run"
+        raise UsageError(f"{folder} has no block {number}", hint)
     name, recipe = plan.blocks[number], plan.recipe
     result = folder / f"{name}.result.json"
     if result.exists():
         return
     word = recipe.file.command[0]
-    found = troubles(recipe.needs, "" if "/" in word or recipe.traces is not None else word, os.environ.get("PATH"))
-    if found:
-        raise HeapwrightError(f"this machine cannot run it: {found[0]}")
+    reasons = troubles(recipe.needs, "" if "/" in word or recipe.traces is not None else word, os.environ.get("PATH"))
+    if reasons:
+        raise HeapwrightError(f"this machine cannot run it: {reasons[0]}")
     try:
         work = decode((folder / f"{name}.json").read_bytes(), Work)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise HeapwrightError(f"{folder / name}.json is damaged", "heapwright collect writes it anew") from None
+        raise HeapwrightError(f"{folder / name}.json is damaged", "heapwright collect writes it again") from None
     runs = restore(recipe, folder.absolute() / TRACES)
     try:
-        finished = run_parcel(work, runs, f"{socket.gethostname()}:{os.getpid()}")
+        finished = run_transported(work, runs, f"{socket.gethostname()}:{os.getpid()}")
     finally:
         if isinstance(runs, Replays):
             runs.__exit__()

@@ -1,4 +1,4 @@
-"""From `--cluster` to machines: connects, checks the workers, keeps in the study what they are and did."""
+"""Opens the cluster of `--cluster`: connects, checks the workers, and records their kind and work in the study."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from heapwright.experiment.phases import Phase
 from heapwright.study.store import Store
 from heapwright.workload.model import Workload
 
-_SHOW_S = 2.0
-_SHOW_MOST = 8  # workers, while the work goes on
+_SHOW_S = 2.0  # seconds between two updates of the display
+_MAX_SHOWN = 8  # workers in the live display
 
 
 @contextmanager
@@ -32,60 +32,62 @@ def cluster(
     references: Path | None = None,
     show: Callable[[str], None] = lambda _: None,
 ) -> Iterator[DaskMachines]:
-    """The machines of a cluster, for as long as they are wanted.
+    """Connect to a cluster for the duration of a context.
 
-    A study is made on one kind of machine: that of its first runs, or of most workers at its beginning. How many
-    blocks a search asks for at once stays what it was at first, because what is searched follows from it.
+    A study uses one kind of machine: that of its first runs, or of most workers at its beginning. The number of
+    blocks that a search requests at once stays as it was at first, because the search's decisions depend on it.
 
     Args:
-        text: what `--cluster` says.
-        note: tells people one line.
-        show: tells people what the workers are doing now, in place of what it told before.
-        store: the study, where there is one.
+        text: the argument of `--cluster`.
+        workload: the program to run.
+        allocators: all allocators that may be run.
+        note: shows one line to the user.
+        store: the study; None if there is none.
         references: see `Executor`; default: the study's.
+        show: shows lines on the workers' state, which replace the lines before.
 
     Raises:
-        HeapwrightError: there is no scheduler, no worker that can be used, or a variable that cannot be sent.
+        HeapwrightError: there is no scheduler, no usable worker, or an environment variable that cannot be sent.
     """
     check_texts(os.environ)
-    kept: dict[str, Any] = (store.meta.cluster if store else None) or {}
-    kind = kept.get("kind")
+    stored: dict[str, Any] = (store.meta.cluster if store else None) or {}
+    kind = stored.get("kind")
     if kind is None and store is not None and store.runs(Phase.CALIBRATE):
         kind = store.meta.host
     settings = read_settings(text)
-    where = references or (store.references.absolute() if store else Path.cwd() / "references")
-    needs = needs_of(workload, list(allocators), where)
+    references_path = references or (store.references.absolute() if store else Path.cwd() / "references")
+    needs = needs_of(workload, list(allocators), references_path)
     with Pool(settings, note, kind) as pool:
         fit = pool.start(needs, search_word(workload), os.environ.get("PATH"))
-        slots = kept.get("slots") or settings.slots or fit
+        slots = stored.get("slots") or settings.slots or fit
         note(f"{fit} worker{'s' * (fit != 1)} at {pool.address} can be used")
-        kept |= {"kind": pool.kind, "slots": slots}
-        before = kept.get("workers", [])
+        stored |= {"kind": pool.kind, "slots": slots}
+        before = stored.get("workers", [])
         shown = 0.0
 
-        def keep(finished: bool = False) -> None:
+        def record(finished: bool = False) -> None:
             nonlocal shown
             if finished or time.monotonic() - shown >= _SHOW_S:
                 shown = time.monotonic()
-                show("\n".join(lines(pool.told(), _SHOW_MOST)))
+                show("\n".join(lines(pool.activity(), _MAX_SHOWN)))
                 if store is not None:
-                    store.update(cluster={**kept, "workers": [*before, *pool.told()]})
+                    store.update(cluster={**stored, "workers": [*before, *pool.activity()]})
 
-        keep()
+        record()
         try:
-            yield DaskMachines(pool, needs, slots, keep)
+            yield DaskMachines(pool, needs, slots, record)
         finally:
-            keep(finished=True)
-            for line in lines(pool.told()):
+            record(finished=True)
+            for line in lines(pool.activity()):
                 note(line)
 
 
-def lines(told: Sequence[dict[str, Any]], most: int | None = None) -> list[str]:
-    """What each worker did, for people; of more than `most` the busiest, and how many there are besides."""
-    used = [w for w in told if w["blocks"]]
-    if most is not None and len(used) > most:
-        busiest = sorted(used, key=lambda w: w["busy_s"], reverse=True)[:most]
-        return [*lines(busiest), f"and {len(used) - most} more workers: {sum(w['runs'] for w in used)} runs in all"]
+def lines(workers: Sequence[dict[str, Any]], limit: int | None = None) -> list[str]:
+    """Return a line on each worker's work; of more than `limit` workers only the busiest, and a line on the others."""
+    used = [w for w in workers if w["blocks"]]
+    if limit is not None and len(used) > limit:
+        busiest = sorted(used, key=lambda w: w["busy_s"], reverse=True)[:limit]
+        return [*lines(busiest), f"and {len(used) - limit} more workers: {sum(w['runs'] for w in used)} runs in all"]
     return [
         f"worker {w['worker']} ({w['machine']}): {w['runs']} runs in {w['blocks']} blocks,"
         f" busy {w['busy_s']:.0f} s of {w['present_s']:.0f} s ({w['busy_s'] / max(w['present_s'], 1e-9):.0%})"

@@ -1,12 +1,13 @@
-"""The workers of a Dask cluster: who is there, who is fit, and what each has done.
+"""Keeps track of the workers of a Dask cluster: which are present and usable, and what each has done.
 
-    coordinator ── Client ──► scheduler ──► workers            tasks are pinned to one worker each: who runs what, and
-         ▲                        │                            whether a machine runs one block or several at once, is
-         └──── events (topic) ◄───┴── log_event: results       decided here (`DaskRunner`)
+    coordinator ── Client ──► scheduler ──► workers            every task is pinned to one worker: `DaskRunner` decides
+         ▲                        │                            which worker runs a block, and whether a machine runs one
+         └──── events (topic) ◄───┴── log_event: results       block or several at once
 
-Workers come and go. Each newcomer is asked about itself, and gets the traces it lacks, in a thread (`_usher`),
-so that a slow machine holds up nobody. What is not fit is refused with one line. All other work is in the caller's
-thread; both talk through one queue. A lost connection to the scheduler is made anew; what was under way is run again.
+Workers come and go. A thread (`_usher`) inspects each new worker and sends the traces that it lacks, so that a slow
+machine does not delay the others. A worker that cannot be used is refused with one line. All other work is done in
+the caller's thread; the two threads communicate through one queue. If the connection to the scheduler is lost, the
+pool connects again, and the blocks that were running are run again.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from heapwright.cluster.worker import Answer, inspect, put_piece, run_block
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import differences, fingerprint
 
-_PIECE = 4 << 20
-_LOOK_S = 1.0  # between two looks at who is there
-_SETTLE_S = 2.0  # workers that are started together come one after the other
+_PIECE = 4 << 20  # bytes of a trace sent at once
+_LOOK_S = 1.0  # seconds between two looks at the list of workers
+_SETTLE_S = 2.0  # seconds without a new worker, after which the first workers are complete
 
 
 @dataclass
@@ -38,12 +39,15 @@ class Member:
     """A worker.
 
     Attributes:
-        fit: for which needs it was found fit.
-        asked: for which needs it was asked last.
-        busy: the number of the block it runs.
-        refused: why it is not used, or empty.
-        busy_s, blocks, runs: what it has done.
-        came, left: on the monotonic clock.
+        address: of its Dask worker.
+        machine: host name.
+        boot: the same for all workers of one machine.
+        fit: id of the needs that it satisfies.
+        asked: id of the needs that it was last inspected for.
+        busy: number of the block that it runs.
+        refused: why it is not used; empty if it is.
+        busy_s, blocks, runs: seconds, blocks and runs of its work so far.
+        came, left: seconds of the monotonic clock.
     """
 
     address: str
@@ -62,21 +66,22 @@ class Member:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Blocks that will not come back: their numbers, and why."""
+    """Blocks that were lost: their numbers, and the reason."""
 
     blocks: list[int]
     why: str
 
 
-Observation = Mapping[str, Any]  # a block's event, see worker.run_block
+BlockEvent = Mapping[str, Any]  # the result of a block, see worker.run_block
 
 
 class Pool:
     """A connection to a cluster. Use as a context manager.
 
     Args:
-        note: tells people one line.
-        kind: the host description of the study's machines; None: the first workers decide.
+        settings: where the scheduler is.
+        note: shows one line to the user.
+        kind: description of the machines that the study uses; None: most of the first workers decide.
     """
 
     def __init__(self, settings: Settings, note: Callable[[str], None], kind: dict[str, Any] | None) -> None:
@@ -87,17 +92,17 @@ class Pool:
         self.gone: list[Member] = []
         self._cluster: Any = None
         self._client: Any = None
-        self._stream: Any = None  # the client's own connection
+        self._stream: Any = None  # the client's connection to the scheduler
         self._topic = f"heapwright-{uuid.uuid4().hex}"
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._asks: queue.SimpleQueue[tuple[Member, Needs, str, Mapping[str, Path]] | None] = queue.SimpleQueue()
-        self._tasks: dict[int, tuple[Any, float | None]] = {}  # block → (future, since when it is done and silent)
+        self._tasks: dict[int, tuple[Any, float | None]] = {}  # block → (future, when it ended without an event)
         self._search: tuple[str, str | None] = ("", None)
         self._looked = 0.0
         self._reconnecting = False
 
     def __enter__(self) -> Pool:
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is said here
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # this module reports the problems that matter
         self._cluster = self.settings.start()
         self._connect(self.settings.patience_s)
         threading.Thread(target=self._usher, daemon=True).start()
@@ -113,13 +118,13 @@ class Pool:
 
     @property
     def address(self) -> str:
-        """The scheduler's."""
+        """The address of the scheduler."""
         return self.settings.scheduler or str(self._cluster.scheduler_address)
 
     def _connect(self, patience_s: float) -> None:
         from distributed import Client
 
-        began, said = time.monotonic(), False
+        began, announced = time.monotonic(), False
         while True:
             try:
                 self._client = Client(  # type: ignore[no-untyped-call]
@@ -131,23 +136,23 @@ class Pool:
                     raise HeapwrightError(
                         f"there is no Dask scheduler at {self.address}", "start one with 'dask scheduler'"
                     ) from None
-                if not said:
+                if not announced:
                     self.note(f"waiting for a scheduler at {self.address}")
-                    said = True
+                    announced = True
                 time.sleep(0.5)
         self._stream = self._client.scheduler_comm
-        self._client.subscribe_topic(self._topic, lambda event: self._events.put(("told", event[1])))
+        self._client.subscribe_topic(self._topic, lambda event: self._events.put(("block", event[1])))
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             try:
                 client.close(timeout=2)
-            except Exception:  # it may be half closed already; there is nothing to lose
+            except Exception:  # it may be half closed already
                 logging.getLogger(__name__).debug("closing the client", exc_info=True)
 
     def _again(self) -> Trouble:
-        """Connects anew; all that was under way is lost."""
+        """Connect again; all blocks that were running are lost."""
         self.note(f"the connection to the scheduler at {self.address} is lost: connecting again")
         lost = list(self._tasks)
         self._tasks.clear()
@@ -156,18 +161,22 @@ class Pool:
         self.members.clear()
         self._disconnect()
         self._connect(self.settings.patience_s)
-        return Trouble(lost, "the scheduler was lost")
+        return Trouble(lost, "the connection to the scheduler was lost")
 
     # who is there
 
     def start(self, needs: Needs, word: str, search_path: str | None) -> int:
-        """Waits for the first workers and finds what kind of machine the study is made on; the number of fit workers.
+        """Wait for the first workers, and choose the kind of machine that the study uses.
 
         Args:
+            needs: requirements for a worker.
             word, search_path: see `worker.inspect`.
 
+        Returns:
+            The number of workers that can be used.
+
         Raises:
-            HeapwrightError: there is none, or none is fit.
+            HeapwrightError: there is no worker, or none can be used.
         """
         self._search = (word, search_path)
         addresses = self._first()
@@ -182,15 +191,15 @@ class Pool:
                 hosts[key] = answer.host
         if self.kind is None and kinds:
             self.kind = hosts[kinds.most_common(1)[0][0]]
-        why = {a: self._unfit(answer) for a, answer in answers.items()}
-        fit = sum(not text for text in why.values())
+        reasons = {a: self._unfit(answer) for a, answer in answers.items()}
+        fit = sum(not text for text in reasons.values())
         if not fit:
-            first = next(iter(why.items()), ("", "none answered"))
+            first = next(iter(reasons.items()), ("", "none answered"))
             raise HeapwrightError(f"no worker at {self.address} can be used: {first[0]}: {first[1]}")
         return fit
 
     def _first(self) -> list[str]:
-        began, said, count = time.monotonic(), False, 0
+        began, announced, count = time.monotonic(), False, 0
         stable = began
         while True:
             addresses = list(self._client.nthreads())
@@ -198,14 +207,17 @@ class Pool:
                 count, stable = len(addresses), time.monotonic()
             if addresses and time.monotonic() - stable >= _SETTLE_S:
                 return addresses
-            if not addresses and not said and time.monotonic() - began > _SETTLE_S:
+            if not addresses and not announced and time.monotonic() - began > _SETTLE_S:
                 self.note(f"waiting for workers at {self.address}")
-                said = True
+                announced = True
             if not addresses and time.monotonic() - began > self.settings.patience_s:
-                raise HeapwrightError(f"no worker came to {self.address}", f"dask worker {self.address}")
+                raise HeapwrightError(
+                    f"no worker connected to {self.address}", f"start one with 'dask worker {self.address}'"
+                )
             time.sleep(0.2)
 
     def _unfit(self, answer: Answer | str) -> str:
+        """Return why a worker cannot be used; empty if it can."""
         if isinstance(answer, str):
             return answer
         if answer.trouble:
@@ -214,28 +226,33 @@ class Pool:
         return f"another kind of machine: {other[0].replace(' then', ' in the study')}" if other else ""
 
     def refuse(self, member: Member, why: str) -> None:
-        """Uses a worker no more, and says so."""
+        """Stop using a worker, and tell the user."""
         if not member.refused:
             self.note(f"worker {member.address} is not used: {why}")
         member.refused = why
 
-    def look(self, needs: Needs, id_: str, files: Mapping[str, Path], wait_s: float) -> Observation | Trouble | None:
-        """Waits for the next thing to happen, at most so long: a block's event, blocks that were lost, or nothing.
+    def look(self, needs: Needs, id_: str, files: Mapping[str, Path], wait_s: float) -> BlockEvent | Trouble | None:
+        """Wait for the next event.
 
         Args:
-            needs, id_: what workers must have, and a name for it.
-            files: the traces among it, by content hash.
+            needs: requirements for a worker.
+            id_: their name.
+            files: content hash → path of each required trace.
+            wait_s: seconds to wait at most.
+
+        Returns:
+            The event of a block, blocks that were lost, or None if nothing happened.
         """
         if time.monotonic() - self._looked >= _LOOK_S:
             self._looked = time.monotonic()
-            found = self._refresh(needs, id_, files)
-            if found is not None and found.blocks:
-                return found
+            trouble = self._refresh(needs, id_, files)
+            if trouble is not None and trouble.blocks:
+                return trouble
         try:
-            what, value = self._events.get(timeout=wait_s)
+            kind, value = self._events.get(timeout=wait_s)
         except queue.Empty:
             return None
-        if what == "told":
+        if kind == "block":
             self._tasks.pop(value["tag"], None)
             return dict(value)
         member, asked, answer = cast(tuple[Member, str, Answer | str], value)
@@ -249,7 +266,7 @@ class Pool:
 
     def _refresh(self, needs: Needs, id_: str, files: Mapping[str, Path]) -> Trouble | None:
         try:
-            # A client that has found a new scheduler by itself goes on there, but nobody tells it of our topic.
+            # A client can reconnect to a new scheduler by itself, but then it is not subscribed to our topic.
             if self._client.status != "running" or self._client.scheduler_comm is not self._stream:
                 return self._again()
             there = set(self._client.nthreads())
@@ -262,7 +279,7 @@ class Pool:
             if member.busy is not None:
                 self.drop(member.busy)
                 lost.append(member.busy)
-                self.note(f"worker {address} is lost: its block is run again")
+                self.note(f"worker {address} is lost: its block will run again")
         for address in there:
             member = self.members.setdefault(address, Member(address))
             if not member.refused and member.asked != id_:
@@ -279,31 +296,31 @@ class Pool:
             self.gone.append(member)
 
     def _silent(self) -> list[int] | None:
-        """Blocks whose task is over though they told nothing; None where the client itself has lost them."""
-        found = []
+        """Return blocks whose task ended without an event; None if the client has lost its tasks."""
+        ended = []
         for block, (future, since) in list(self._tasks.items()):
             if future.status in ("cancelled", "lost"):
                 return None
             if future.status in ("finished", "error"):
                 if future.status == "error":
-                    self._events.put(("told", {"tag": block, "error": _words(future.exception()), "hint": ""}))
+                    self._events.put(("block", {"tag": block, "error": _words(future.exception()), "hint": ""}))
                 elif since is not None and time.monotonic() - since > 2 * _LOOK_S:
-                    found.append(block)
+                    ended.append(block)
                 self._tasks[block] = future, since or time.monotonic()
-        for block in found:
+        for block in ended:
             self.drop(block)
-        return found
+        return ended
 
     def _usher(self) -> None:
-        """Asks newcomers and gives them the traces they lack."""
+        """Inspect new workers and send them the traces that they lack; runs in its own thread."""
         while (ask := self._asks.get()) is not None:
             member, needs, id_, files = ask
             try:
                 answer = self._admit(member.address, needs, files)
-            except Exception as error:  # it may be gone by now, or the whole cluster
+            except Exception as error:  # the worker or the cluster may be gone
                 answer = _words(error)
                 if member.left is None and not isinstance(error, HeapwrightError):
-                    member.asked = ""  # asked again at the next look, if it is still there
+                    member.asked = ""  # inspect it again at the next look, if it is still there
                     continue
             self._events.put(("fit", (member, id_, answer)))
 
@@ -312,26 +329,33 @@ class Pool:
         answer = _read(client.run(inspect, encode(needs), *self._search, workers=[address], on_error="return")[address])
         if isinstance(answer, Answer) and not answer.trouble:
             for hash_ in answer.missing:
-                wrong = self._send_file(client, address, hash_, files[hash_])
-                if wrong:
-                    return wrong
+                problem = self._send_file(client, address, hash_, files[hash_])
+                if problem:
+                    return problem
         return answer
 
     def _send_file(self, client: Any, address: str, hash_: str, path: Path) -> str:
+        """Send a trace to a worker; return the problem, or empty."""
         sender, size, offset = uuid.uuid4().hex[:8], path.stat().st_size, 0
         with path.open("rb") as file:
             while piece := file.read(_PIECE):
                 last = offset + len(piece) >= size
-                wrong: str = client.run(put_piece, hash_, sender, offset, piece, last, workers=[address])[address]
-                if wrong:
-                    return wrong
+                problem: str = client.run(put_piece, hash_, sender, offset, piece, last, workers=[address])[address]
+                if problem:
+                    return problem
                 offset += len(piece)
         return ""
 
     # work
 
     def send(self, member: Member, block: int, recipe: str, work: str) -> None:
-        """Has a worker run a block."""
+        """Have a worker run a block.
+
+        Args:
+            member: the worker.
+            block: number of the block.
+            recipe, work: `Recipe` and `Work` as JSON.
+        """
         future = self._client.submit(
             run_block, self._topic, block, recipe, work,
             workers=[member.address], allow_other_workers=False, pure=False, key=f"{self._topic}-{block}", retries=0,
@@ -339,13 +363,13 @@ class Pool:
         self._tasks[block] = future, None
 
     def drop(self, block: int) -> None:
-        """Forgets a block, and stops it if it is run."""
+        """Forget a block, and cancel it if it is running."""
         task = self._tasks.pop(block, None)
         if task is not None and self._client is not None and self._client.status == "running":
             self._client.cancel([task[0]], force=True)
 
-    def told(self) -> list[dict[str, Any]]:
-        """What each worker has done."""
+    def activity(self) -> list[dict[str, Any]]:
+        """Return the work of each worker so far, also of lost ones."""
         now = time.monotonic()
         return [
             {
@@ -369,7 +393,7 @@ def _words(error: BaseException | None) -> str:
 
 
 def _read(answer: object) -> Answer | str:
-    """A worker's answer, or why there is none that can be read."""
+    """Return a worker's answer, or the reason why there is none."""
     if isinstance(answer, ModuleNotFoundError):
         return f"heapwright is not installed there ({answer})"
     if not isinstance(answer, str):
@@ -377,4 +401,4 @@ def _read(answer: object) -> Answer | str:
     try:
         return decode(answer, Answer)
     except ValueError:
-        return "it answers in another version's words"
+        return "the worker runs another version of heapwright"

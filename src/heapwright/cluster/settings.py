@@ -1,16 +1,10 @@
-"""`--cluster`: the address of a Dask scheduler, or a TOML file that says where the machines are.
+"""Reads `--cluster`: the address of a Dask scheduler, or a TOML file that describes the cluster.
 
-```toml
-scheduler = "tcp://head:8786"  # a scheduler that runs; or [slurm] in its place
-slots = 40                     # how many blocks at once a search asks for (default: the fit workers at its beginning)
-patience = 600                 # seconds to wait for a worker, or for a scheduler that is lost
-[slurm]                        # words of dask_jobqueue.SLURMCluster; one job is one worker
-jobs = 40
-cores = 1
-memory = "4GB"
-queue = "short"
-walltime = "02:00:00"
-```
+```toml scheduler = "tcp://head:8786"  # a running scheduler; or [slurm] instead slots = 40                     #
+blocks that a search requests at once (default: number of usable workers at its beginning) patience = 600
+# seconds to wait for a worker, or for a lost scheduler [slurm]                        # arguments of
+dask_jobqueue.SLURMCluster; one job is one worker jobs = 40 cores = 1 memory = "4GB" queue = "short" walltime =
+"02:00:00" ```
 """
 
 from __future__ import annotations
@@ -30,7 +24,7 @@ _ADDRESS = re.compile(r"(tcp|tls)://[^\s:]+(:\d+)?|(tcp|tls)://\[[0-9a-fA-F:]+\]
 
 
 class ClusterFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The file's keys; the head comment explains them."""
+    """The keys of the file; the head comment explains them."""
 
     scheduler: str = ""
     slots: int = 0
@@ -40,12 +34,13 @@ class ClusterFile(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the machines are.
+    """Settings of a cluster.
 
     Attributes:
-        scheduler: its address; empty where we start one ourselves.
-        slots: see the head comment; 0: by the workers there are.
-        slurm: words of dask_jobqueue.SLURMCluster.
+        scheduler: its address; empty if we start one ourselves.
+        slots: see the head comment; 0: the number of usable workers.
+        patience_s: seconds to wait for a worker, or for a lost scheduler.
+        slurm: arguments of dask_jobqueue.SLURMCluster.
     """
 
     scheduler: str
@@ -54,10 +49,11 @@ class Settings:
     slurm: dict[str, Any] = field(default_factory=dict)
 
     def start(self) -> Any:
-        """Asks SLURM for workers, with a scheduler of our own for them; None where there is a scheduler already.
+        """Start a scheduler and request workers from SLURM; return None if there is a scheduler already.
 
         Raises:
-            HeapwrightError: SLURM, or dask-jobqueue, is not here; or a key is not known to it.
+            HeapwrightError: SLURM or dask-jobqueue is missing, or does not know a key.
+            UsageError: `jobs` is not a positive whole number.
         """
         if self.scheduler:
             return None
@@ -69,25 +65,25 @@ class Settings:
         jobs = words.pop("jobs", 1)
         if not isinstance(jobs, int) or jobs < 1:
             raise UsageError(f"[slurm]: jobs: {jobs} is not a whole number from 1")
-        # Jobs end before SLURM ends them, not all at once, and others take their places.
+        # Workers end before SLURM ends their jobs, at different times, and new jobs replace them.
         words.setdefault("worker_extra_args", _lifetime(str(words.get("walltime", ""))))
         try:
             cluster = SLURMCluster(**words)
             cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)
         except (TypeError, ValueError, OSError, RuntimeError) as error:
-            raise HeapwrightError(f"SLURM workers cannot be asked for: {str(error).splitlines()[0]}") from None
+            raise HeapwrightError(f"cannot request SLURM workers: {str(error).splitlines()[0]}") from None
         return cluster
 
 
 def _lifetime(walltime: str) -> list[str]:
-    """Options of a worker that ends five minutes, or a tenth, before its job does."""
+    """Return options that end a worker before its job: five minutes, or a tenth of the walltime if that is less."""
     days, _, clock = walltime.rpartition("-")
     parts = clock.split(":")
     if len(parts) != 3 or not all(p.isdecimal() for p in [*parts, days or "0"]):
         return []
-    whole = int(days or 0) * 86400 + int(parts[0]) * 3600 + int(parts[1]) * 60 + int(parts[2])
-    early = min(300, whole // 10)
-    return ["--lifetime", f"{whole - early}s", "--lifetime-stagger", f"{early // 2}s"]
+    total_s = int(days or 0) * 86400 + int(parts[0]) * 3600 + int(parts[1]) * 60 + int(parts[2])
+    early = min(300, total_s // 10)
+    return ["--lifetime", f"{total_s - early}s", "--lifetime-stagger", f"{early // 2}s"]
 
 
 def _missing(package: str) -> HeapwrightError:
@@ -95,15 +91,15 @@ def _missing(package: str) -> HeapwrightError:
 
 
 def read_settings(text: str) -> Settings:
-    """What `--cluster` says.
+    """Return the settings that the argument of `--cluster` names.
 
     Raises:
-        UsageError: neither an address nor a file that can be used.
+        UsageError: it is neither a valid address nor a usable file.
         HeapwrightError: Dask is not installed.
     """
     if "://" in text:
         if not _ADDRESS.fullmatch(text):
-            raise UsageError(f"--cluster {text} is no scheduler's address", "for example tcp://head:8786")
+            raise UsageError(f"--cluster {text} is not the address of a scheduler", "for example tcp://head:8786")
         settings = Settings(text)
     elif not text.endswith(".toml"):
         raise UsageError(f"--cluster {text} is neither an address nor a TOML file", "for example tcp://head:8786")
@@ -112,7 +108,7 @@ def read_settings(text: str) -> Settings:
         if bool(file.scheduler) == bool(file.slurm):
             raise UsageError(f"{text}: give either scheduler or [slurm]")
         if file.scheduler and not _ADDRESS.fullmatch(file.scheduler):
-            raise UsageError(f"{text}: scheduler: {file.scheduler} is no address", "for example tcp://head:8786")
+            raise UsageError(f"{text}: scheduler: {file.scheduler} is not an address", "for example tcp://head:8786")
         if file.slots < 0 or file.patience <= 0:
             raise UsageError(f"{text}: slots and patience must be above 0")
         slots = file.slots or int(file.slurm.get("jobs", 0) if isinstance(file.slurm.get("jobs", 0), int) else 0)

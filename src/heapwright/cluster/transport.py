@@ -1,9 +1,9 @@
-"""What travels: how to run (Recipe), what to run (study.runner.Work), what came of it (Finished), all as JSON.
+"""Serialises as JSON how to run blocks (Recipe), a block (experiment.runner.Work) and its results (Finished).
 
     study ── Recipe + Work ──►  restore(recipe) runs the work  ── Finished ──►  study
 
-A recipe is everything a machine must know besides what stands on the shared file system: the workload as it was read,
-how to measure, and of replays the traces by content hash. Dask tasks and job files carry the same two texts.
+A recipe has everything that a machine must know besides the files on the shared file system: the workload, how to
+measure, and the content hashes of the traces to replay. Dask tasks and job files carry the same two texts.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _T = TypeVar("_T")
 
 
 class Needs(msgspec.Struct):
-    """What must be on a machine before it is used.
+    """Requirements for a machine.
 
     Attributes:
         version: of heapwright.
-        libraries: path → build id (or content hash), of every allocator that may be run.
-        paths: files and folders that must be there: the workload's own.
+        libraries: path → build id (or content hash) of every allocator that may be run.
+        paths: files and folders of the workload that must exist.
         traces: content hashes of the traces that must be in the cache.
     """
 
@@ -56,9 +56,13 @@ class Recipe(msgspec.Struct):
     """How to run blocks.
 
     Attributes:
+        file, cwd, inputs: the workload.
+        meter: how to measure.
         references: see `Executor`.
-        traces: input → content hash, where replays are run; None: the program is.
-        environ: the environment of the study, so that a worker's own does not matter; None: that of who runs it.
+        traces: input → content hash of the trace to replay; None: run the program.
+        environ: the study's environment, which replaces the worker's; None: use that of the process that runs the
+            block.
+        needs: requirements for the machine.
         keep_output: see `Executor`.
     """
 
@@ -74,7 +78,7 @@ class Recipe(msgspec.Struct):
 
 
 class Ran(msgspec.Struct):
-    """One job's result; `job` is its place in the work."""
+    """The result of one job; `job` is its index in the work."""
 
     job: int
     outcome: Outcome
@@ -84,104 +88,123 @@ class Ran(msgspec.Struct):
 
 
 class Finished(msgspec.Struct):
-    """What came of a block, and on which kind of machine."""
+    """The results of a block, with the description and the name of the machine that ran it."""
 
     ran: list[Ran]
     host: dict[str, Any]
     machine: str
 
     def results(self, work: Work) -> Iterator[Result]:
-        """As the study takes them."""
+        """Return the results in the form that a study stores."""
         kind = fingerprint(self.host)
         for r in self.ran:
             yield Result(work.jobs[r.job], r.outcome, r.started, r.elapsed_s, tuple(r.retried), self.machine, kind)
 
 
 def encode(value: Any) -> str:
-    """As JSON.
+    """Return a value as JSON.
 
     Raises:
-        HeapwrightError: there are bytes in it that are no text (UTF-8), which JSON cannot say.
+        HeapwrightError: a text in it is not valid UTF-8.
     """
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError as error:
-        raise HeapwrightError(f"'{error.object}' is no text (UTF-8): it cannot be sent to other machines") from None
+        raise HeapwrightError(f"'{error.object}' is not valid UTF-8, so it cannot be sent to other machines") from None
 
 
 def check_texts(environ: Mapping[str, str]) -> None:
-    """Sees that all variables can be sent: the program is to find the same ones on every machine, or none is tried.
+    """Check that all environment variables can be sent, because the program needs the same ones on every machine.
 
     Raises:
-        HeapwrightError: one is no text.
+        HeapwrightError: a variable is not valid UTF-8.
     """
     for name, value in environ.items():
         if re.search("[\ud800-\udfff]", name + value):
             raise HeapwrightError(
-                f"the variable {name} is no text (UTF-8): it cannot be sent to other machines",
+                f"the environment variable {name} is not valid UTF-8, so it cannot be sent to other machines",
                 f"leave it out: env -u {shlex.quote(name)} heapwright ...",
             )
 
 
 def decode(text: str | bytes, kind: type[_T]) -> _T:
-    """From JSON.
+    """Decode JSON as a value of type `kind`.
 
     Raises:
-        msgspec.DecodeError: it is not that.
+        msgspec.DecodeError: the text is not such a value.
     """
     return msgspec.json.decode(text, type=kind)
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 of a file, as hex."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def library_id(path: str) -> str:
-    """A library's build id, or its content hash where it has none; empty where it is not there."""
+    """Return a library's build id, or its content hash if it has none; empty if the file does not exist."""
     if not Path(path).is_file():
         return ""
     return build_id(path) or content_hash(Path(path))
 
 
 def needs_of(workload: Workload, allocators: list[Allocator], references: Path) -> Needs:
-    """What every machine must have for this study."""
+    """Return the requirements for a machine.
+
+    Args:
+        workload: the program.
+        allocators: all allocators that may be run.
+        references: folder of the reference outputs, beside the study.
+    """
     libraries = {a.path: library_id(a.path) for a in allocators if a.path}
     paths = [str(workload.cwd), *(i.stdin for i in workload.inputs if i.stdin), workload.file.stdin]
     word = workload.program()
     paths.append(str(Path(word).absolute()) if "/" in word else "")
     if not word:
         paths += [i.args[0] for i in workload.inputs]
-    if workload.file.output.compare == "command":  # the reference output is kept beside the study
+    if workload.file.output.compare == "command":  # the reference output is beside the study
         paths.append(str(references.parent))
     return Needs(__version__, libraries, [p for p in paths if p])
 
 
 def program_recipe(executor: Executor, needs: Needs, environ: Mapping[str, str] | None) -> Recipe:
-    """The recipe that runs the program."""
+    """Return the recipe that runs the program.
+
+    Args:
+        executor: runs the program here.
+        needs: requirements for the machine.
+        environ: see `Recipe`.
+    """
     w = executor.workload
-    kept = dict(environ) if environ is not None else None
+    variables = dict(environ) if environ is not None else None
     references = str(executor.references.absolute())
     inputs, keep = list(w.inputs), executor.keep_output
-    return Recipe(w.file, str(w.cwd), inputs, executor.options, references, None, kept, needs, keep)
+    return Recipe(w.file, str(w.cwd), inputs, executor.options, references, None, variables, needs, keep)
 
 
 def replays_recipe(replays: Replays, needs: Needs, environ: Mapping[str, str] | None) -> tuple[Recipe, dict[str, Path]]:
-    """The recipe that runs replays, and where each trace is, by content hash."""
+    """Return the recipe that runs replays, and content hash → path of each trace.
+
+    Args:
+        replays: runs replays here.
+        needs: requirements for the machine.
+        environ: see `Recipe`.
+    """
     hashes = {name: content_hash(path) for name, path in replays.traces.items()}
     files = {hashes[name]: path for name, path in replays.traces.items()}
     needs = msgspec.structs.replace(needs, paths=[], traces=sorted(files))
-    kept, w = dict(environ) if environ is not None else None, replays.workload
-    return Recipe(w.file, str(w.cwd), list(w.inputs), replays.options, "", hashes, kept, needs), files
+    variables, w = dict(environ) if environ is not None else None, replays.workload
+    return Recipe(w.file, str(w.cwd), list(w.inputs), replays.options, "", hashes, variables, needs), files
 
 
 def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Executor | Replays:
-    """What runs a recipe's jobs here.
+    """Return the object that runs a recipe's jobs on this machine.
 
     Args:
-        traces: the folder with the traces, by content hash.
-        scratch: where the files go that replays read.
+        recipe: how to run.
+        traces: the folder of the traces, whose names are their content hashes.
+        scratch: folder for the files that replays read.
     """
     workload = Workload(recipe.file, Path(recipe.cwd), tuple(recipe.inputs))
     environ = recipe.environ
@@ -194,54 +217,59 @@ def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Execut
 
 
 def troubles(needs: Needs, word: str, search_path: str | None) -> list[str]:
-    """Why this machine cannot be used, one line each; none if it can.
+    """Return the reasons why this machine cannot be used, one line each; empty if it can.
 
     Args:
-        word: the program's name where it is looked for on PATH, or empty.
+        needs: the requirements.
+        word: the program's name if it is searched on PATH; else empty.
+        search_path: PATH of the study; None for this machine's.
     """
     import shutil
 
-    found = []
+    reasons = []
     if needs.version != __version__:
-        found.append(f"heapwright {__version__} there, {needs.version} here")
+        reasons.append(f"heapwright {__version__} there, {needs.version} here")
     for path, wanted in needs.libraries.items():
         there = library_id(path)
         if there != wanted:
-            found.append(f"another build of {path}" if there else f"it has no {path}")
-    found += [f"it does not see {path} (is it on a shared file system?)" for path in needs.paths if not _there(path)]
+            reasons.append(f"another build of {path}" if there else f"it has no {path}")
+    reasons += [f"it does not see {path} (is it on a shared file system?)" for path in needs.paths if not _there(path)]
     if word and shutil.which(word, path=search_path) is None:
-        found.append(f"it has no program {word}")
-    return found
+        reasons.append(f"it has no program {word}")
+    return reasons
 
 
 def _there(path: str) -> bool:
     return Path(path).exists()
 
 
-def run_parcel(work: Work, runs: RunsInputs, machine: str, stop: threading.Event | None = None) -> Finished:
-    """Runs a block here.
+def run_transported(work: Work, runs: RunsInputs, machine: str, stop: threading.Event | None = None) -> Finished:
+    """Run a block on this machine.
 
     Args:
-        machine: this machine's name, as it is to be stored.
+        work: the block.
+        runs: runs its jobs.
+        machine: this machine's name, for the study.
+        stop: an event that cancels the block from another thread.
 
     Raises:
-        HeapwrightError: something could not be run or measured at all.
+        HeapwrightError: a job could not be run or measured.
         Stopped: `stop` was set.
     """
-    places = {_place(job): number for number, job in enumerate(work.jobs)}
+    indices = {_key(job): number for number, job in enumerate(work.jobs)}
     ran = []
     for result in run_work(work, runs, stop):
         outcome = result.outcome
         if not keeps_series(result.job):
             outcome = dataclasses.replace(outcome, run=dataclasses.replace(outcome.run, series=None))
-        ran.append(Ran(places[_place(result.job)], outcome, result.started, result.elapsed_s, list(result.retried)))
+        ran.append(Ran(indices[_key(result.job)], outcome, result.started, result.elapsed_s, list(result.retried)))
     return Finished(ran, describe_host(), machine)
 
 
-def _place(job: Job) -> tuple[str, int, str, int]:
+def _key(job: Job) -> tuple[str, int, str, int]:
     return job.phase, job.block, job.input.name, job.config
 
 
 def keeps_series(job: Job) -> bool:
-    """Whether the study may keep this run's memory over time: they are most of a result's size."""
+    """Return whether the study may store this run's memory over time, which is most of a result's size."""
     return job.phase in (Phase.CALIBRATE, Phase.CONFIRM)

@@ -1,15 +1,15 @@
-"""What runs on a worker: three functions that the coordinator sends by name, so heapwright is installed there too.
+"""Defines the three functions that the coordinator runs on a worker.
 
-    inspect     is this machine fit, and which traces has it not got yet?
-    put_piece   a piece of a trace, into the cache by content hash
-    run_block   runs a block and tells its results as an event, before the task ends
+    inspect     reports whether this machine can be used, and which traces it lacks
+    put_piece   stores a piece of a trace in the cache, by content hash
+    run_block   runs a block and sends its results as an event before the task ends
 
-One block at a time runs in a worker process. A block whose task was cancelled, or whose scheduler is gone, is stopped
-within a second: `_watch` asks the worker's own book of tasks. A worker that is killed takes its commands along, because
-the meter dies with the thread that started it.
+Dask sends them by name, so heapwright must be installed on the worker. A worker process runs one block at a time. A
+block whose task was cancelled, or whose scheduler is gone, stops within a second: `_watch` polls the worker's table
+of tasks. When a worker is killed, its commands end too, because the meter ends with the thread that started it.
 
-Workers of one machine share the cache; files come into it under a temporary name and are renamed. A file that was not
-used for a week goes.
+The workers of a machine share the cache. They write a file under a temporary name and then rename it. They remove
+files that were not used for a week.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from heapwright.cluster.transport import (
     decode,
     encode,
     restore,
-    run_parcel,
+    run_transported,
     troubles,
 )
 from heapwright.errors import HeapwrightError
@@ -50,12 +50,14 @@ if TYPE_CHECKING:
 
 
 class Answer(msgspec.Struct):
-    """What a worker says of itself.
+    """A worker's description of itself.
 
     Attributes:
-        boot: the same for all workers of one machine, in whatever containers they are.
-        trouble: why it cannot be used, one line each.
-        missing: traces that are not in its cache.
+        host: description of its machine (`describe_host`).
+        machine: host name.
+        boot: the same for all workers of one machine, also in containers.
+        trouble: reasons why it cannot be used, one line each.
+        missing: content hashes of required traces that are not in its cache.
     """
 
     host: dict[str, Any]
@@ -66,48 +68,57 @@ class Answer(msgspec.Struct):
 
 
 _WEEK_S = 7 * 24 * 3600.0
-_LOOK_S = 0.2
+_LOOK_S = 0.2  # seconds between two looks at the table of tasks
 _HASH = re.compile(r"[0-9a-f]{64}")
 _OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(SUFFIX)}|\.[0-9a-f]{{64}}\.[0-9A-Za-z]+")
 _one_at_a_time = threading.Lock()
-_at_hand: dict[str, Executor | Replays] = {}  # the last recipe's; guarded by _one_at_a_time
+_prepared_runs: dict[str, Executor | Replays] = {}  # of the last recipe; guarded by _one_at_a_time
 
 
 def cache_folder() -> Path:
-    """Where this machine keeps traces: $HEAPWRIGHT_CACHE, or a folder of the user's in the place for temporary files.
+    """Return the folder for traces: $HEAPWRIGHT_CACHE, or the user's own in the folder for temporary files.
 
     Raises:
-        HeapwrightError: it belongs to somebody else.
+        HeapwrightError: the folder belongs to another user, or others may write there.
     """
     named = os.environ.get("HEAPWRIGHT_CACHE")
     folder = Path(named) if named else Path(tempfile.gettempdir()) / f"heapwright-cache-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The name can be predicted, and anybody may have put something there: a link of theirs must not lead us elsewhere.
-    found = folder.stat() if named else folder.lstat()
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or (not named and found.st_mode & 0o022):
+    # The default name is predictable, so another user may have created it, for example as a link: do not follow it.
+    status = folder.stat() if named else folder.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or (not named and status.st_mode & 0o022):
         raise HeapwrightError(
-            f"{folder} belongs to somebody else, or others may write there", "name another folder in $HEAPWRIGHT_CACHE"
+            f"{folder} belongs to another user, or others may write there", "set HEAPWRIGHT_CACHE to another folder"
         )
     return folder
 
 
 def inspect(needs: str, word: str, search_path: str | None) -> str:
-    """What there is to know of this machine: an Answer as JSON."""
+    """Describe this machine and check whether it can be used.
+
+    Args:
+        needs: the requirements, `Needs` as JSON.
+        word: the program's name if it is searched on PATH; else empty.
+        search_path: PATH of the study; None for this machine's.
+
+    Returns:
+        An `Answer` as JSON.
+    """
     wanted = decode(needs, Needs)
-    found = troubles(wanted, word, search_path)
+    problems = troubles(wanted, word, search_path)
     missing: list[str] = []
     try:
         folder = cache_folder()
         _tidy(folder, set(wanted.traces))
         missing = [hash_ for hash_ in wanted.traces if not (folder / f"{hash_}{SUFFIX}").is_file()]
     except (OSError, HeapwrightError) as error:
-        found.append(f"no cache: {error}")
+        problems.append(f"no cache: {error}")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return encode(Answer(describe_host(), socket.gethostname(), boot, found, missing))
+    return encode(Answer(describe_host(), socket.gethostname(), boot, problems, missing))
 
 
 def _tidy(folder: Path, used: set[str]) -> None:
-    """Notes what is in use; removes what was not for a week, and what dead workers have left: ours, nothing else."""
+    """Mark traces in use; remove our files that were unused for a week, and the folders of ended workers."""
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another worker may do the same
             if path.suffix == SUFFIX and path.stem in used:
@@ -115,13 +126,24 @@ def _tidy(folder: Path, used: set[str]) -> None:
             elif _OURS.fullmatch(path.name) and path.is_file() and time.time() - path.stat().st_mtime > _WEEK_S:
                 path.unlink()
             elif path.is_dir() and path.name.isdecimal() and not Path(f"/proc/{path.name}").exists():
-                shutil.rmtree(path)  # a dead worker's
+                shutil.rmtree(path)  # the scratch folder of a worker that has ended
 
 
 def put_piece(hash_: str, sender: str, offset: int, piece: bytes, last: bool) -> str:
-    """A piece of a trace; the last one makes it whole. Returns what is wrong, or empty."""
-    if not _HASH.fullmatch(hash_) or not sender.isalnum():  # they become names in the folder, and nowhere else
-        return "a trace has a name that is none"
+    """Store a piece of a trace; the last piece completes the file.
+
+    Args:
+        hash_: content hash of the whole trace.
+        sender: unique name of this transfer.
+        offset: of the piece, bytes.
+        piece: the data.
+        last: whether it is the last piece.
+
+    Returns:
+        What is wrong; empty if nothing is.
+    """
+    if not _HASH.fullmatch(hash_) or not sender.isalnum():  # both become file names and must not leave the folder
+        return "invalid name of a trace"
     folder = cache_folder()
     draft = folder / f".{hash_}.{sender}"
     try:
@@ -131,16 +153,24 @@ def put_piece(hash_: str, sender: str, offset: int, piece: bytes, last: bool) ->
         if last:
             if content_hash(draft) != hash_:
                 draft.unlink()
-                return "a trace did not arrive whole"
+                return "a trace was damaged in transfer"
             draft.replace(folder / f"{hash_}{SUFFIX}")
     except OSError as error:
         draft.unlink(missing_ok=True)
-        return f"a trace cannot be kept: {error.strerror}"
+        return f"cannot store a trace: {error.strerror}"
     return ""
 
 
 def run_block(topic: str, tag: int, recipe: str, work: str) -> None:
-    """Runs a block; an event under `topic` says what came of it: tag, and finished (JSON) or error and hint."""
+    """Run a block and send an event with its result: `tag`, and `finished` (JSON) or `error` and `hint`.
+
+    A cancelled block sends no event.
+
+    Args:
+        topic: of the event.
+        tag: number of the block.
+        recipe, work: `Recipe` and `Work` as JSON.
+    """
     from distributed import get_worker
 
     worker = get_worker()
@@ -150,18 +180,18 @@ def run_block(topic: str, tag: int, recipe: str, work: str) -> None:
     try:
         with _one_at_a_time:
             runs = _prepared(recipe)
-            finished = run_parcel(decode(work, Work), runs, f"{socket.gethostname()}:{os.getpid()}", stop)
-        told: dict[str, Any] = {"tag": tag, "finished": encode(finished)}
+            finished = run_transported(decode(work, Work), runs, f"{socket.gethostname()}:{os.getpid()}", stop)
+        event: dict[str, Any] = {"tag": tag, "finished": encode(finished)}
     except Stopped:
         return
     except HeapwrightError as error:
-        told = {"tag": tag, "error": error.message, "hint": error.hint}
+        event = {"tag": tag, "error": error.message, "hint": error.hint}
     except Exception as error:
-        told = {"tag": tag, "error": f"{type(error).__name__}: {error}", "hint": ""}
+        event = {"tag": tag, "error": f"{type(error).__name__}: {error}", "hint": ""}
     finally:
         done.set()
     if not stop.is_set():
-        worker.log_event(topic, told)
+        worker.log_event(topic, event)
 
 
 def _watch(worker: Any, key: str, stop: threading.Event, done: threading.Event) -> None:
@@ -173,13 +203,13 @@ def _watch(worker: Any, key: str, stop: threading.Event, done: threading.Event) 
 
 
 def _prepared(text: str) -> Executor | Replays:
-    """What runs this recipe; traces made ready stay for the next block."""
-    if text not in _at_hand:
-        for old in _at_hand.values():
+    """Return the object that runs this recipe's jobs; it is kept for the next block, with its prepared traces."""
+    if text not in _prepared_runs:
+        for old in _prepared_runs.values():
             if isinstance(old, Replays):
                 old.__exit__()
-        _at_hand.clear()
+        _prepared_runs.clear()
         recipe, scratch = decode(text, Recipe), cache_folder() / str(os.getpid())
         scratch.mkdir(exist_ok=True)
-        _at_hand[text] = restore(recipe, cache_folder(), scratch)
-    return _at_hand[text]
+        _prepared_runs[text] = restore(recipe, cache_folder(), scratch)
+    return _prepared_runs[text]

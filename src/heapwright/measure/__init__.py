@@ -1,1 +1,1 @@
-"""Drives the native meter and reads what it writes."""
+"""Runs the native meter and reads its output."""

@@ -1,4 +1,4 @@
-"""Instructions without hardware counters: one run under callgrind, 10 to 20 times slower, repeatable."""
+"""Counts instructions without hardware counters, in one run under callgrind: repeatable, but 10 to 20 times slower."""
 
 from __future__ import annotations
 
@@ -20,10 +20,18 @@ def count_instructions(
     stdin: Path | None = None,
     status: int = 0,
 ) -> float | None:
-    """User instructions (callgrind's Ir) of a command and its children, summed over processes.
+    """Count the user instructions (callgrind's Ir) of a command and its children, summed over processes.
 
-    None where it did not end with this status (128 + signal where it died by one): an allocator that reserves more than
-    valgrind can give ends the program as it starts.
+    Args:
+        command: the program and its arguments.
+        env: its environment; None for ours.
+        cwd: its directory; None for ours.
+        stdin: a file; None for /dev/null.
+        status: the expected exit status; 128 + signal if a signal should end the command.
+
+    Returns:
+        The count; None if the command ended with another status. Some allocators reserve more address space than
+        valgrind can give, which ends the program at its start.
 
     Raises:
         HeapwrightError: valgrind is missing or wrote no profile.

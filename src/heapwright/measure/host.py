@@ -1,4 +1,4 @@
-"""The machine a measurement was made on. Results of different fingerprints are never pooled."""
+"""Describes the machine of a measurement; results from machines with different fingerprints are never pooled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from heapwright.allocators.registry import glibc_version
 
-# What must agree for two sets of runs to be comparable.
+# Two sets of runs are comparable only if these agree.
 FINGERPRINT = ("cpu", "cores", "kernel", "libc", "thp", "governor", "max_map_count", "machine")
 
 
@@ -33,13 +33,13 @@ def _cpu_model() -> str:
 
 
 def _bracketed(path: str) -> str | None:
-    """The chosen word of 'always [madvise] never'."""
+    """Return the word in brackets of a file such as 'always [madvise] never'."""
     text = _read(path)
     return text[text.find("[") + 1 : text.find("]")] if text and "[" in text else text
 
 
 def describe_host() -> dict[str, Any]:
-    """The machine as a JSON-like dict; None for what cannot be read."""
+    """Return the description of this machine; None for values that cannot be read."""
     memory = next(
         (int(x.split()[1]) * 1024 for x in (_read("/proc/meminfo") or "").splitlines() if x.startswith("MemTotal")),
         None,
@@ -64,23 +64,23 @@ def describe_host() -> dict[str, Any]:
 
 
 def fingerprint(host: dict[str, Any]) -> str:
-    """A short name for a kind of machine: equal where `differences` finds none."""
+    """Return a short hash of a machine's description; hosts have the same one if `differences` finds none."""
     return hashlib.sha256(json.dumps([host.get(key) for key in FINGERPRINT]).encode()).hexdigest()[:8]
 
 
 @cache
 def this_host() -> str:
-    """This machine's fingerprint."""
+    """Return the fingerprint of this machine."""
     return fingerprint(describe_host())
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What of the fingerprint differs, as 'kernel: 6.1 then, 6.8 now'."""
+    """Return the differences of two descriptions' fingerprints, such as 'kernel: 6.1 then, 6.8 now'."""
     return [f"{key}: {then.get(key)} then, {now.get(key)} now" for key in FINGERPRINT if then.get(key) != now.get(key)]
 
 
 def process_start() -> float:
-    """When this process was started, in seconds on the monotonic clock; now, where that cannot be read."""
+    """Return when this process started, in seconds of the monotonic clock; the present time if it cannot be read."""
     stat = _read("/proc/self/stat")
     if stat is None:
         return time.monotonic()

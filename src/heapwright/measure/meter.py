@@ -1,7 +1,7 @@
 """Runs a command under the native meter and reads its ledger.
 
-The native program (`native/meter`) starts the target from a small process, watches its mapping calls and
-writes one JSON file; here that file becomes typed, and the target's stdout is hashed on its way.
+The native program (`native/meter`) starts the target from a small process, watches its mapping calls and writes one
+JSON file. This module decodes that file into typed structures, and hashes the target's stdout while it forwards it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from heapwright.measure.prefix import Prefix, PrefixEnd
 from heapwright.metrics import METRICS, NUMERIC
 
 _STDERR_TAIL = 4096
-_PARTS_INTERVAL_MS = 2  # polling sees a short program's peak only if it looks often
+_PARTS_INTERVAL_MS = 2  # short, so that polling does not miss the peak of a short program
 
 
 class Parts(msgspec.Struct):
-    """Resident memory by what holds it (native/meter/parts.h), in bytes.
+    """Resident memory by kind of mapping (native/meter/parts.h), in bytes.
 
     Attributes:
         program: the executable and its libraries; files: other files, and memory that processes share.
@@ -48,12 +48,12 @@ class Parts(msgspec.Struct):
 
     @property
     def total(self) -> float:
-        """All of it, in bytes."""
+        """The sum of all parts, in bytes."""
         return self.program + self.files + self.stacks + self.heap + self.other
 
 
 class Breakdown(msgspec.Struct):
-    """Where the memory of a process tree was at the meter's largest reading of proportional memory.
+    """The parts of a process tree's memory at the meter's largest reading of proportional memory.
 
     Attributes:
         rss, pss: by resident and by proportional set size, summed over processes.
@@ -69,7 +69,7 @@ class Breakdown(msgspec.Struct):
 
 
 class Ledger(msgspec.Struct):
-    """The native meter's JSON without its metrics, which are decoded into `_Figures`; None: not available."""
+    """The native meter's JSON without its metrics, which `_Figures` holds; None for unavailable values."""
 
     meter: str
     exit_code: int | None
@@ -99,8 +99,8 @@ class MeterOptions:
         series: at most this many points of memory over time; 0 for none.
         timeout: seconds until the whole tree is stopped; 0 for none.
         callgrind: count instructions in a second run under callgrind.
-        pss: also read proportional set sizes now and then (see docs/meter.md for the cost).
-        parts: also divide memory by what holds it, with readings that may cost more: not for runs that are compared.
+        pss: also sample proportional set sizes (see docs/meter.md for the cost).
+        parts: also divide memory by kind of mapping. The readings may cost time: not for runs that are compared.
     """
 
     backend: str = "auto"
@@ -113,11 +113,15 @@ class MeterOptions:
 
 
 def least_intrusive_backend(backend: str, metrics: Collection[str], massif: bool) -> str:
-    """The back end that comparisons of these metrics should be made with, where none is asked for ('auto').
+    """Return the back end for runs that are compared in these metrics.
 
-    The exact back ends stop a thread at each mapping call, which costs whoever makes many of them, and changes how
-    threads meet: a setting that trades mapping calls for memory is then another setting. Of these metrics none needs
-    such stops.
+    The exact back ends stop a thread at each mapping call. That slows configurations with many mapping calls more than
+    others, and changes how threads interleave. So 'auto' becomes 'poll' if no metric needs such stops.
+
+    Args:
+        backend: the back end asked for; any but 'auto' is returned as it is.
+        metrics: keys of the metrics to compare.
+        massif: whether Massif is emulated, which needs stops.
     """
     if backend != "auto" or massif or any(METRICS[m].needs_stops for m in metrics):
         return backend
@@ -125,7 +129,7 @@ def least_intrusive_backend(backend: str, metrics: Collection[str], massif: bool
 
 
 def needs_pss(metrics: Collection[str]) -> bool:
-    """Whether `MeterOptions.pss` must be set to measure these metrics."""
+    """Return whether `MeterOptions.pss` must be set to measure these metrics."""
     return any(METRICS[m].proportional for m in metrics)
 
 
@@ -134,13 +138,13 @@ class Run:
     """One metered run.
 
     Attributes:
-        metrics: the contract's numeric metrics; None is 'could not be had'.
-        exit_code: 128 + signal for a target that died by one.
-        output_sha256: of stdout; empty where it cannot be told, because a text on stderr ended the run.
-        stderr_tail: the last of stderr where it was captured.
+        metrics: metric key → value; None if it could not be measured.
+        exit_code: of the target; 128 + signal if a signal ended it.
+        output_sha256: hash of stdout; empty if a text on stderr ended the run, so that the end of stdout is arbitrary.
+        stderr_tail: the last 4096 bytes of stderr, if it was captured.
         max_processes: the largest number of processes with an address space of their own that were alive at once.
-        parts: where the memory was; None where `MeterOptions.parts` was not set or nothing could be read.
-        cut: it was ended at the end of its prefix.
+        parts: memory by kind of mapping; None if `MeterOptions.parts` was not set or nothing could be read.
+        cut: whether it was ended at the end of its prefix.
     """
 
     metrics: dict[str, float | None]
@@ -158,7 +162,7 @@ class Run:
     cut: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """The run as `measure --json` writes it."""
+        """Return the run as `measure --json` writes it."""
         return {
             **self.metrics,
             "exit_code": self.exit_code,
@@ -168,14 +172,14 @@ class Run:
 
 
 class Stopped(Exception):
-    """A run was ended because nobody wants it any more."""
+    """A run was cancelled by its `stop` event."""
 
 
 def meter_path() -> Path:
-    """The native meter: $HEAPWRIGHT_METER, or the one installed with the package.
+    """Return the path of the native meter: $HEAPWRIGHT_METER, or the one installed with the package.
 
     Raises:
-        HeapwrightError: it is not there.
+        HeapwrightError: there is no such program.
     """
     named = os.environ.get("HEAPWRIGHT_METER")
     path = Path(named) if named else NATIVE / "heapwright-meter"
@@ -185,7 +189,7 @@ def meter_path() -> Path:
 
 
 def probe() -> dict[str, Any]:
-    """What the meter finds works here (back ends, counters), as it prints it."""
+    """Return which back ends and counters work on this machine, as the meter prints it."""
     done = subprocess.run([meter_path(), "--probe"], capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
         raise HeapwrightError(f"the meter cannot probe this machine: {done.stderr.strip()}")
@@ -194,7 +198,14 @@ def probe() -> dict[str, Any]:
 
 
 def meter_command(options: MeterOptions, report: Path, command: Sequence[str], own: bool) -> list[str]:
-    """The native command line; `own` ties the target's life to ours."""
+    """Return the command line of the native meter.
+
+    Args:
+        options: how to measure.
+        report: where the meter writes its JSON.
+        command: the target and its arguments.
+        own: end the target if this process ends.
+    """
     words = [str(meter_path()), "--output", str(report), "--backend", options.backend]
     if options.massif:
         words.append("--massif-compat")
@@ -224,23 +235,25 @@ def run_metered(
     stop: threading.Event | None = None,
     prefix: Prefix | None = None,
 ) -> Run:
-    """Runs a command once under the meter.
+    """Run a command once under the meter.
 
     Args:
-        command: the target's words, no shell.
-        env: its whole environment; None for ours.
-        stdin: a file, or /dev/null.
-        forward: where its stdout goes on to as it comes (its stderr is then left alone).
+        command: the target and its arguments; no shell.
+        options: how to measure.
+        env: the target's whole environment; None for ours.
+        cwd: its directory; None for ours.
+        stdin: a file; None for /dev/null.
+        forward: gets the target's stdout as it comes; its stderr is then not captured.
         keep: a file that gets a copy of its stdout.
-        attended: a person at a terminal runs it: it stays in our process group and gets their Ctrl-C.
-        stop: ends it from another thread.
-        prefix: where to end it by SIGKILL, with all its processes; what it prints afterwards is dropped.
+        attended: a user at a terminal started it, so it stays in our process group and receives Ctrl-C.
+        stop: an event that cancels the run from another thread.
+        prefix: where SIGKILL ends the run with all its processes; later output is dropped.
 
     Raises:
-        HeapwrightError: it could not be run or measured at all.
+        HeapwrightError: the command could not be run or measured.
         Stopped: `stop` was set.
     """
-    attended = attended and prefix is None  # the meter passes signals on to a target that a person attends
+    attended = attended and prefix is None  # the meter forwards signals to an attended target instead of ending it
     capture = forward is None or (prefix is not None and bool(prefix.output))
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         report = Path(folder) / "ledger.json"
@@ -267,7 +280,7 @@ def run_metered(
         text = report.read_bytes().decode("utf-8", "replace")
         ledger, figures = msgspec.json.decode(text, type=Ledger), msgspec.json.decode(text, type=_Figures)
     if end.stream is not None and end.stream is process.stderr:
-        digest = ""  # how much of stdout was read by then is chance
+        digest = ""  # how much of stdout was read by then is arbitrary
     run = _as_run(ledger, msgspec.structs.asdict(figures), digest, tail.decode(errors="replace"), end.reached)
     if options.callgrind:
         from heapwright.measure.callgrind import count_instructions
@@ -275,7 +288,7 @@ def run_metered(
         counted = count_instructions(command, env=env, cwd=cwd, stdin=stdin, status=run.exit_code)
         run.metrics["instructions"] = counted
         if counted is None:
-            run.warnings.append("it does not run under callgrind as it does alone: its instructions were not counted")
+            run.warnings.append("the command ended differently under callgrind: its instructions were not counted")
     return run
 
 
@@ -287,11 +300,23 @@ def _drain(
     stop: threading.Event | None,
     end: PrefixEnd,
 ) -> tuple[str, bytes]:
-    """Reads the target's streams until the meter ends; the SHA-256 of stdout and the last of stderr.
+    """Read the target's streams until the meter ends, and end the run at the end of its prefix.
 
-    At the end of its prefix it ends the run.
+    A daemon may hold the pipes open for ever, so this waits for the end of the meter and not for the end of file.
 
-    A daemon may hold the pipes open for ever, so the meter's end, not end of file, is what ends this.
+    Args:
+        process: the meter.
+        forward: gets stdout as it comes.
+        keep: gets a copy of stdout.
+        attended: the target receives Ctrl-C itself.
+        stop: cancels the run when set.
+        end: detects the end of the prefix.
+
+    Returns:
+        The SHA-256 of stdout and the last bytes of stderr.
+
+    Raises:
+        Stopped: `stop` was set.
     """
     digest, tail = hashlib.sha256(), b""
     with selectors.DefaultSelector() as selector:
@@ -328,7 +353,7 @@ def _drain(
                     process.terminate()  # the meter kills the tree and writes its report
                     ending = True
                 ended = ended or process.poll() is not None
-            if not end.wait(process):  # it has closed its streams and goes on
+            if not end.wait(process):  # it has closed its streams but still runs
                 process.terminate()
             process.wait()
         except BaseException:
@@ -342,8 +367,8 @@ def _drain(
 
 
 def _stop(process: subprocess.Popen[bytes], attended: bool) -> None:
-    """Ends a run we do not want any more; the meter takes the whole tree with it."""
-    for _ in range(1 if attended else 2):  # the meter leaves the first interrupt to the target
+    """End a cancelled run; the meter ends the whole process tree."""
+    for _ in range(1 if attended else 2):  # the meter leaves the first interrupt to the target, and acts on the second
         process.send_signal(signal.SIGINT)
     try:
         process.wait(timeout=5)

@@ -1,9 +1,9 @@
-"""The prefix of a run: its beginning, up to a time or to a text that the program prints.
+"""Ends runs early: a prefix is the beginning of a run, up to a time or to a text that the program prints.
 
-A run that takes minutes may show early what is to be measured. A prefix ends it then, and what was measured by then
-counts as the run.
+The first seconds of a run of minutes often suffice to measure it. A prefix ends the run then, and the measurements up
+to that point count as those of the run.
 
-    after a time    every run has the same length, whatever it has done by then: memory can be compared, time cannot
+    after a time    every run has the same length but may have done different work: only memory can be compared
     at a text       every run has done the same work: memory and time can be compared
 """
 
@@ -18,41 +18,41 @@ import msgspec
 
 from heapwright.metrics import METRICS
 
-_UNTIMED = frozenset({"time", "count"})  # kinds of metrics that grow with the work that is done
+_UNTIMED = frozenset({"time", "count"})  # kinds of metrics that grow with the amount of work
 
 
 class Prefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a run is ended. Exactly one is set.
+    """The end of a run; exactly one attribute is set.
 
     Attributes:
-        seconds: after this time; 0 for none.
-        output: when it has printed this, to stdout or stderr; empty for none.
+        seconds: end the run after this time; 0 for none.
+        output: end the run when it has printed this text to stdout or stderr; empty for none.
     """
 
     seconds: float = 0.0
     output: str = ""
 
     def shown(self) -> str:
-        """What was measured, for people: 'the first 30 s of a run'."""
+        """Return the measured part as text: 'the first 30 s of a run'."""
         if self.seconds:
             return f"the first {self.seconds:g} s of a run"
         return f"a run until it prints '{self.output}'"
 
     def as_option(self) -> str:
-        """As `--prefix` takes it."""
+        """Return the argument of `--prefix`."""
         return f"{self.seconds:g}s" if self.seconds else self.output
 
     def compares(self, metric: str) -> bool:
-        """Whether runs that end there can be compared in this metric."""
+        """Return whether runs with this prefix can be compared in this metric."""
         return not self.seconds or METRICS[metric].kind not in _UNTIMED
 
 
 class PrefixEnd:
-    """Tells when a run has reached the end of its prefix. Its time begins when this is made.
+    """Detects the end of a run's prefix. Its clock starts when the object is created.
 
     Attributes:
-        reached: whether it has.
-        stream: where the text stood; None before that.
+        reached: whether the run has reached the end of its prefix.
+        stream: the stream that the text was found in; None before that.
     """
 
     def __init__(self, prefix: Prefix | None) -> None:
@@ -60,19 +60,19 @@ class PrefixEnd:
         self.stream: object | None = None
         self._text = prefix.output.encode() if prefix else b""
         self._end = time.monotonic() + prefix.seconds if prefix and prefix.seconds else math.inf
-        self._before: dict[object, bytes] = {}  # by stream: the last bytes, in which the text may begin
+        self._before: dict[object, bytes] = {}  # stream → its last bytes, in which the text may begin
 
     def within(self, seconds: float) -> float:
-        """How long to wait for output at most, so that the end is not missed."""
+        """Return `seconds`, but at most the time left until the end of the prefix."""
         return max(0.0, min(seconds, self._end - time.monotonic()))
 
     def look(self) -> bool:
-        """Whether the time is over."""
+        """Return whether the end is reached, after a look at the clock."""
         self.reached = self.reached or time.monotonic() >= self._end
         return self.reached
 
     def wait(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait for a process that prints nothing any more; whether it has ended before the prefix does."""
+        """Wait for a process that has closed its streams; return whether it ended before its prefix."""
         if self.reached or math.isinf(self._end):
             return True
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -82,10 +82,10 @@ class PrefixEnd:
         return False
 
     def read(self, stream: object, data: bytes) -> bytes:
-        """Look for the text in what was read from a stream.
+        """Search the data just read from a stream for the text.
 
         Returns:
-            The part of it that belongs to the prefix.
+            The part of the data that belongs to the prefix.
         """
         if self.reached:
             return b""
