@@ -10,7 +10,6 @@ import random
 
 from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
 from heapwright.experiment.runner import LocalRunner
 from heapwright.report.progress import Silent
 from heapwright.study.confirmation import judge
@@ -20,6 +19,7 @@ from heapwright.tuning.confirm import Rows, confirm
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
+from ..experiment.fakes import MemoryStore
 from .fakes import World, read_settings
 
 OPTIONS = Options(pairs_min=10, pairs_max=20)
@@ -27,26 +27,6 @@ CONFIGS = [Config(1, "toy", {}, {})] + [
     Config(i, "toy", {"cache": str(i)}, {"TOY": f"toy.cache={i}"}) for i in (2, 3, 4)
 ]
 INPUTS = [Input("default")]
-
-
-class MemoryStore:
-    """A store in memory with the methods that `Blocks` uses."""
-
-    def __init__(self) -> None:
-        self.kept: list[StoredRun] = []
-        self.meta: dict[str, object] = {}
-
-    def find_run(self, *_place: object) -> None:
-        """Nothing was run before."""
-
-    def add_run(self, run: StoredRun, _started: str) -> None:
-        self.kept.append(run)
-
-    def get(self, key: str) -> object:
-        return self.meta.get(key)
-
-    def put(self, values: dict[str, object]) -> None:
-        self.meta |= values
 
 
 class Machine:
@@ -76,7 +56,7 @@ def study(seed: int, faster: float = 0.0) -> dict[int, dict[str, Confirmation]]:
     store = MemoryStore()
     blocks = Blocks(store, LocalRunner(Machine(seed, faster)), seed, Silent())  # type: ignore[arg-type]
     confirm(CONFIGS[0], Rows(tuple(CONFIGS[1:]), (), OPTIONS.pairs_min), blocks, INPUTS, OPTIONS)
-    return judge(store.kept, {c.id: c for c in CONFIGS}, 1, OPTIONS)
+    return judge(list(store.runs.values()), {c.id: c for c in CONFIGS}, 1, OPTIONS)
 
 
 def claims(found: dict[int, dict[str, Confirmation]], verdict: str) -> set[tuple[int, str]]:
