@@ -142,8 +142,8 @@ def test_drift_that_cancels_in_the_pairs_is_not_described() -> None:
 def test_spells_are_described() -> None:
     pick = [(1.6 if i // 10 % 2 else 1.0) * (1 + 0.001 * (i * 7 % 10)) for i in range(40)]
     text = noted([1.0] * 40, pick)
-    assert "high and low pairs come in spells, so 40 pairs tell as much as" in text
-    assert "a study at another time may meet another share of each" in text
+    assert "high and low pairs come in spells, so 40 pairs carry as much information as" in text
+    assert "a study at another time may have other shares of high and low pairs" in text
 
 
 def test_medians_that_differ_from_the_mean_are_explained() -> None:

@@ -73,11 +73,12 @@ def note(
             texts = [f"the changes from pair to pair{on} fall into {text}"]
         grouped = grouped or bool(texts)
         sentences += texts
-        n, worth = len(logs[name]), float(found[name].independent[0])
-        if worth <= n / 2:
+        n, effective_n = len(logs[name]), float(found[name].independent[0])
+        if effective_n <= n / 2:
             sentences.append(
-                f"high and low pairs{on} come in spells, so {n} pairs tell as much as {worth:.0f} independent ones:"
-                " the interval is wider for it, and a study at another time may meet another share of each"
+                f"high and low pairs{on} come in spells, so {n} pairs carry as much information as {effective_n:.0f}"
+                " independent ones: the interval is wider for this reason, and a study at another time may have other"
+                " shares of high and low pairs"
             )
     gap = median_gap(default, pick, ratio, margin)
     if gap is not None:
