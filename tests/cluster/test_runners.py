@@ -19,7 +19,7 @@ from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Here, Job, Machines, Result, Runner, Work
+from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, Runner, Work
 from heapwright.measure.host import this_host
 from heapwright.measure.meter import MeterOptions
 from heapwright.workload.execute import Executor
@@ -50,7 +50,7 @@ def sha(text: str) -> str:
 @pytest.fixture(params=["here", "dask"])
 def machines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machines]:
     if request.param == "here":
-        yield Here()
+        yield LocalMachine()
         return
     farm: Farm = request.getfixturevalue("shared_farm")
     file = WorkloadFile(command=["sh"])

@@ -116,14 +116,14 @@ def open_machines(
         with cluster(args.cluster, workload, allocators, progress.note, store, show=progress.machines) as machines:
             yield machines
         return
-    from heapwright.experiment.runner import Here
+    from heapwright.experiment.runner import LocalMachine
     from heapwright.measure.host import describe_host, differences
 
     kind = ((store.meta.cluster if store else None) or {}).get("kind")
     other = differences(kind, describe_host()) if kind else []
     if other:
         raise HeapwrightError(f"the study was measured on machines of another kind ({other[0]})", "give --cluster too")
-    yield Here()
+    yield LocalMachine()
 
 
 def seconds(text: str) -> float:

@@ -27,7 +27,7 @@ from heapwright.comparison.suite import Benchmark
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.interleave import random_order, random_pad, run_batches
 from heapwright.experiment.progress import Progress
-from heapwright.experiment.runner import Here, Job, Machines, Result, RunsInputs, Work
+from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, RunsInputs, Work
 from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host
@@ -180,7 +180,7 @@ class Bencher:
         self.seed = seed
         self.progress = progress
         self.base = dict(base)
-        self.machines = machines or Here()
+        self.machines = machines or LocalMachine()
         self._hangs: dict[str, int] = {}
         self._paths = {b.program: str(where(b.program)) for b in suite.benchmarks}
         self._allocators = list(suite.allocators)

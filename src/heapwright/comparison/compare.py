@@ -30,7 +30,7 @@ from heapwright.experiment.configuration import DEFAULT
 from heapwright.experiment.interleave import random_order, random_pad, run_batches
 from heapwright.experiment.outputs import OutputCheck
 from heapwright.experiment.progress import Progress
-from heapwright.experiment.runner import Here, Job, Machines, Result, Work
+from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, Work
 from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
 from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.measure.host import describe_host
@@ -123,7 +123,7 @@ class Comparer:
         self.seed = seed
         self.progress = progress
         self.base = base
-        self.machines = machines or Here()
+        self.machines = machines or LocalMachine()
         self._outputs = OutputCheck()
         self._warmed: set[tuple[str, str]] = set()
 

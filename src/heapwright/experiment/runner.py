@@ -237,7 +237,7 @@ class Machines(Protocol):
         ...
 
 
-class Here:
+class LocalMachine:
     """Runs everything on this machine. Runs of the program never overlap, whatever is measured."""
 
     host = None

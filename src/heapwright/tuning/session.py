@@ -15,7 +15,7 @@ from heapwright.experiment.budget import Budget
 from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import StoredRun
-from heapwright.experiment.runner import Here, Machines
+from heapwright.experiment.runner import LocalMachine, Machines
 from heapwright.measure.meter import MeterOptions, least_intrusive_backend, needs_pss
 from heapwright.metrics import METRICS
 from heapwright.study import matters
@@ -91,7 +91,7 @@ class Session:
         default = store.config(only.name if only else DEFAULT, {}, env)
         self.config_cache = ConfigCache(store, default, base, workload.program)
         self.executor = self.make_executor(options.timeout or workload.file.timeout, first=True)
-        self.machines = machines or Here()
+        self.machines = machines or LocalMachine()
         self.timed = any(METRICS[m].kind == "time" for m in options.objectives)
         runner = self.machines.for_program(self.executor, self.timed)
         self.budget = Budget(
