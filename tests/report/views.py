@@ -167,19 +167,19 @@ def replayed() -> StudyView:
 
 
 def swept() -> StudyView:
-    """A plane of 24 places, one of which failed."""
+    """A plane of 24 points, one of which failed."""
     axes = (
         Axis("top_pad", "B", tuple(str(4096 << k) for k in range(6)), "log2", 131072.0),
         Axis("mmap_max", "", ("64", "128", "192", "256"), "linear", None),
     )
-    places = [
+    points = [
         LandscapePoint(
             (a, b), 2 + i, None if i == 7 else 0.9 + 0.01 * i, None, 1, "killed by SIGSEGV" if i == 7 else ""
         )
         for i, (a, b) in enumerate(itertools.product(axes[0].values, axes[1].values))
     ]
     landscape = LandscapeResult(
-        "cpu_s", "glibc", axes, places, 1.0, 0.01, 0.02, Smoothness(0.9, 0.01, 0.005, "smooth"), 8,
+        "cpu_s", "glibc", axes, points, 1.0, 0.01, 0.02, Smoothness(0.9, 0.01, 0.005, "smooth"), 8,
         Fresh(Ratio(0.9, 0.89, 0.91), 0.9, 0.008, 8, "better"),
         Fresh(Ratio(1.2, 1.19, 1.21), 1.2, 0.008, 8, "worse"), True,
     )  # fmt: skip

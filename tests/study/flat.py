@@ -151,5 +151,5 @@ def sweep(
 
 
 def is_flat(landscape: LandscapeResult) -> bool:
-    """Whether nothing is said of it: no shape, no best place."""
+    """Whether nothing is said of it: no shape, no best point."""
     return landscape.smoothness.verdict.startswith("flat") and not landscape.gains

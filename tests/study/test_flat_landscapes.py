@@ -39,7 +39,7 @@ def cliff(settings: Settings, _input: str) -> Mapping[str, float]:
 
 
 def comb(settings: Settings, _input: str) -> Mapping[str, float]:
-    """Every other place costs 20 % more."""
+    """Every other point costs 20 % more."""
     size = int(settings.get("size", 1 << 20))
     return {"cpu_s": 1.0 if size.bit_length() % 2 else 1.2}
 

@@ -85,9 +85,9 @@ def test_a_curve_is_what_was_planted(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley), "size:1:1024:1")
     sweep.go()
     landscape = sweep.landscape()
-    assert [p.values[0] for p in landscape.places] == [str(1 << k) for k in range(11)]
-    for place in landscape.places:
-        assert place.ratio == pytest.approx(valley({"size": place.values[0]}, "")["peak_rss_bytes"])
+    assert [p.values[0] for p in landscape.points] == [str(1 << k) for k in range(11)]
+    for point in landscape.points:
+        assert point.ratio == pytest.approx(valley({"size": point.values[0]}, "")["peak_rss_bytes"])
     assert landscape.best is not None
     assert landscape.best.values == ("16",)
     assert landscape.gains
@@ -101,9 +101,9 @@ def test_a_plane_has_every_pair(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley), "count:1:8:1", "size:1:1024:2")
     sweep.go()
     landscape = sweep.landscape()
-    assert len(landscape.places) == 8 * 6
-    assert landscape.places[7].values == ("2", "4")
-    assert all(p.ratio is not None for p in landscape.places)
+    assert len(landscape.points) == 8 * 6
+    assert landscape.points[7].values == ("2", "4")
+    assert all(p.ratio is not None for p in landscape.points)
     assert landscape.best is not None
     assert landscape.best.values == ("1", "16")
     with read_study(sweep.path) as store:
@@ -112,7 +112,7 @@ def test_a_plane_has_every_pair(sweeping: Any) -> None:
     assert found["best"]["settings"] == {"count": "1", "size": "16"}
     assert found["best"]["env"] == {"TOY": "toy.count=1:toy.size=16"}
     assert table[0].startswith("count,size,block,input,failure,peak_rss_bytes,")
-    assert len(table) == 1 + 48 + 10 + 8 + 2  # eight places twice; a default beside every five
+    assert len(table) == 1 + 48 + 10 + 8 + 2  # eight points twice; a default beside every five
     assert [found["places_repeated"], sum(p["runs"] == 2 for p in found["places"])] == [8, 8]
     assert found["best"]["confirmed"]["verdict"] == "better"
     assert found["best"]["confirmed"]["ratio"] == pytest.approx(found["best"]["ratio"])
@@ -123,11 +123,11 @@ def test_every_place_is_measured_as_often_as_asked_and_more_go_on(sweeping: Any)
     sweep = sweeping(World(effect=valley, noise=0.01), "size:1:1024:1")
     sweep.go(replicates=2)
     before = list(sweep.world.made)
-    assert sorted(p.runs for p in sweep.landscape().places) == [2] * 3 + [3] * 8  # the first time, eight places twice
+    assert sorted(p.runs for p in sweep.landscape().points) == [2] * 3 + [3] * 8  # the first time, eight points twice
     coarse = sweep.landscape().error
     sweep.go(replicates=8)
     assert sweep.world.made[: len(before)] == before
-    assert sorted(p.runs for p in sweep.landscape().places) == [8] * 3 + [9] * 8
+    assert sorted(p.runs for p in sweep.landscape().points) == [8] * 3 + [9] * 8
     assert sweep.landscape().error < coarse
     assert sweep.landscape().error == pytest.approx(math.sqrt(2) * 0.01 / math.sqrt(8), rel=0.35)
 
@@ -153,7 +153,7 @@ def test_drift_does_not_look_like_shape(sweeping: Any) -> None:
     world = World(noise=0.001, drift=lambda n: n / 10_000)
     sweep = sweeping(world, "size:1:1024:0.5")
     sweep.go(replicates=4)
-    ratios = [p.ratio for p in sweep.landscape("cpu_s").places]
+    ratios = [p.ratio for p in sweep.landscape("cpu_s").points]
     assert max(abs(math.log(r or 0.0)) for r in ratios) < 0.005
 
 
@@ -162,11 +162,11 @@ def test_what_fails_is_a_gap(sweeping: Any) -> None:
     sweep = sweeping(world, "size:1:1024:1")
     sweep.go()
     landscape = sweep.landscape()
-    failed = [p for p in landscape.places if p.failure]
+    failed = [p for p in landscape.points if p.failure]
     assert [(p.values, p.ratio) for p in failed] == [(("8",), None), (("16",), None)]
     assert landscape.best is not None
     assert landscape.best.values == ("32",)
-    assert "2 places failed, for example size=8 B: killed by SIGSEGV" in "\n".join(lines(landscape, 80))
+    assert "2 points failed, for example size=8 B: killed by SIGSEGV" in "\n".join(lines(landscape, 80))
 
 
 def test_noise_alone_is_no_gain(sweeping: Any) -> None:
@@ -174,7 +174,7 @@ def test_noise_alone_is_no_gain(sweeping: Any) -> None:
     sweep.go(replicates=3)
     landscape = sweep.landscape()
     assert not landscape.gains
-    assert "no place is shown to be better than the default" in "\n".join(lines(landscape, 80))
+    assert "no point is shown to be better than the default" in "\n".join(lines(landscape, 80))
     assert landscape.smoothness.verdict.startswith("flat")
 
 
@@ -195,7 +195,7 @@ def test_the_report_shows_it_and_claims_nothing(axes: tuple[str, ...], sweeping:
     view = load_view(sweep.path)
     assert view.claim.startswith("A landscape of peak resident memory over size")
     assert view.claim.endswith("] in 8 fresh pairs.")
-    assert (view.picks, len(view.evaluations)) == ({}, len(sweep.landscape().places))
+    assert (view.picks, len(view.evaluations)) == ({}, len(sweep.landscape().points))
     write_report([view], tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     assert "A landscape: for inspection" in page
@@ -227,7 +227,7 @@ def test_ranges_that_make_no_sense(low: int, high: int, message: str) -> None:
 def test_too_many_places_are_refused() -> None:
     with pytest.raises(UsageError, match="size: 30000 values are too many"):
         plane(TOY, ["size:1:1073741824:0.001"])
-    with pytest.raises(UsageError, match="places are too many"):
+    with pytest.raises(UsageError, match="points are too many"):
         plane(TOY, ["size:1:1073741824:0.005", "count:1:8:1"])
 
 
@@ -276,7 +276,7 @@ def test_of_pure_noise_the_step_is_the_noise_step() -> None:
 
 
 def test_nothing_to_say_of_a_point_and_of_a_plain() -> None:
-    assert smoothness([0.0, None], [2], 0.0, [], None).verdict == "too few places"
+    assert smoothness([0.0, None], [2], 0.0, [], None).verdict == "too few points"
     assert smoothness([0.1] * 9, [3, 3], 0.0, [], True).verdict == "flat"
     assert smoothness([0.1, 0.2, 0.3], [3], 0.0, [], None).verdict.startswith("not judged")
 
@@ -304,19 +304,19 @@ def test_noise_does_not_make_a_slope_rugged() -> None:
 
 
 @given(st.integers(0, 300))
-def test_repeats_are_spread_over_the_pass(places: int) -> None:
-    blocks = with_repeats(range(places))
-    found = [(place, at) for at, block in enumerate(blocks) for place in block]
+def test_repeats_are_spread_over_the_pass(points: int) -> None:
+    blocks = with_repeats(range(points))
+    found = [(point, at) for at, block in enumerate(blocks) for point in block]
     assert all(len(set(block)) == len(block) <= 5 for block in blocks)
-    assert {place for place, _ in found} == set(range(places))
-    if places:
-        repeats = len(found) - places
-        assert repeats >= max(8, places / 10)
-        assert repeats <= max(16, places / 10 + 1)
-    if places >= 10:
+    assert {point for point, _ in found} == set(range(points))
+    if points:
+        repeats = len(found) - points
+        assert repeats >= max(8, points / 10)
+        assert repeats <= max(16, points / 10 + 1)
+    if points >= 10:
         first = dict(reversed(found))
-        again = [(place, at) for place, at in found if at > first[place]]
-        assert all(abs(at - first[place] - len(blocks) / 2) <= 1 for place, at in again)
+        again = [(point, at) for point, at in found if at > first[point]]
+        assert all(abs(at - first[point] - len(blocks) / 2) <= 1 for point, at in again)
 
 
 def test_the_best_place_is_measured_again_beside_the_default(sweeping: Any) -> None:
@@ -349,7 +349,7 @@ def test_the_luckiest_run_is_not_called_best(sweeping: Any) -> None:
     assert landscape.smoothness.verdict == "flat as far as the noise lets see"
     text = " ".join("\n".join(lines(landscape, 80)).split())
     assert (
-        f"no place is shown to be better than the default: the lowest of the sweep, size={landscape.best.values[0]}"
+        f"no point is shown to be better than the default: the lowest of the sweep, size={landscape.best.values[0]}"
         in text
     )
     assert "had −10.0% there and +0.0% [+0.0, +0.0] in 8 fresh pairs" in text
@@ -387,5 +387,5 @@ def test_a_sweep_of_an_older_heapwright_is_refused(sweeping: Any) -> None:
     sweep.go()
     with contextlib.closing(sqlite3.connect(sweep.path)) as db, db:
         db.execute("DELETE FROM meta WHERE key = 'repeats'")
-    with pytest.raises(HeapwrightError, match="measured no place twice"):
+    with pytest.raises(HeapwrightError, match="measured no point twice"):
         sweep.go()

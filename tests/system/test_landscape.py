@@ -28,8 +28,8 @@ def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     assert found["best"]["ratio"] == min(p["ratio"] for p in found["places"])
     assert found["smoothness"]["step"] > 0
     rows = list(csv.DictReader((heapwright.folder / "l.csv").open()))
-    assert sum(r["mmap_threshold"] == "" for r in rows) == 4  # one run of the default for every five places
-    assert len(rows) == 11 + 8 + 4  # eight places are measured twice
+    assert sum(r["mmap_threshold"] == "" for r in rows) == 4  # one run of the default for every five points
+    assert len(rows) == 11 + 8 + 4  # eight points are measured twice
     assert (found["places_repeated"], found["differs"], found["gains"]) == (8, True, found["best"]["ratio"] < 0.99)
     assert found["highest_to_lowest"]["pairs"] == found["best"]["confirmed"]["pairs"] == 8
     picture = (heapwright.folder / "l.svg").read_text()
@@ -41,7 +41,7 @@ def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     again = heapwright(*CURVE, "--metric", "peak_heap", "--json", "-", "--", str(program("mapping_calls")))
     other = json.loads(again.out)
     assert (other["metric"], other["study"]) == ("peak_heap_bytes", found["study"])
-    assert other["best"]["confirmed"] is not None  # only its own lowest place was measured again, not the sweep
+    assert other["best"]["confirmed"] is not None  # only its own lowest point was measured again, not the sweep
     heapwright(*CURVE, "--metric", "peak_heap", "--csv", "l.csv", "-q", "--", str(program("mapping_calls")))
     assert sum(1 for _ in (heapwright.folder / "l.csv").open()) == made
 
@@ -54,7 +54,7 @@ def test_a_setting_that_does_nothing_is_flat(heapwright: Heapwright, program: Ca
     found = json.loads((heapwright.folder / "l.json").read_text())
     assert (found["gains"], found["differs"], found["smoothness"]["verdict"][:4]) == (False, False, "flat")
     text = " ".join(done.out.split())
-    assert "no place is shown to be better than the default: the lowest of the sweep, arena_max=" in text
+    assert "no point is shown to be better than the default: the lowest of the sweep, arena_max=" in text
     assert "noise: ±" in text
 
 
@@ -72,10 +72,10 @@ def test_killed_it_goes_on(heapwright: Heapwright, program: Callable[..., Path])
     done = heapwright(*words)
     assert done.status == 0, done.err
     found = json.loads(done.out)
-    places, repeated = len(found["places"]), found["places_repeated"]
-    assert sorted(p["runs"] for p in found["places"]) == [1] * (places - repeated) + [2] * repeated
-    ends = 3 if found["highest_to_lowest"] else 2  # the default, the lowest and the highest place
-    expected = 6 + places + repeated + -(-(places + repeated) // 5) + 8 * ends
+    points, repeated = len(found["places"]), found["places_repeated"]
+    assert sorted(p["runs"] for p in found["places"]) == [1] * (points - repeated) + [2] * repeated
+    ends = 3 if found["highest_to_lowest"] else 2  # the default, the lowest and the highest point
+    expected = 6 + points + repeated + -(-(points + repeated) // 5) + 8 * ends
     assert expected <= len(log.read_text().splitlines()) <= expected + 2
     made = log.read_text()
     assert heapwright(*words).out == done.out

@@ -1,8 +1,8 @@
 """Writes a landscape as lines for a terminal, JSON, CSV and a picture.
 
-A place is a grid point: one combination of values of the swept settings. The picture of one setting is a curve, mostly
-over a logarithmic axis; of two settings a heat map. Both mark the default, and the lowest place with a star, which is
-filled if fresh runs show that the place is better than the default. Arrows point to lower values, where places differ
+A point is one combination of values of the swept settings. The picture of one setting is a curve, mostly
+over a logarithmic axis; of two settings a heat map. Both mark the default, and the lowest point with a star, which is
+filled if fresh runs show that the point is better than the default. Arrows point to lower values, where points differ
 by more than noise.
 """
 
@@ -48,21 +48,21 @@ def value_text(axis: Axis, value: str | float) -> str:
     return show_bytes(float(value)).replace(".00 ", " ").replace(".0 ", " ")
 
 
-def place_text(landscape: LandscapeResult, place: LandscapePoint) -> str:
-    """Return the settings of a place: 'mmap_threshold=512, trim_threshold=128 KiB'."""
-    return ", ".join(f"{a.key}={value_text(a, v)}" for a, v in zip(landscape.axes, place.values, strict=True))
+def point_text(landscape: LandscapeResult, point: LandscapePoint) -> str:
+    """Return the settings of a point: 'mmap_threshold=512, trim_threshold=128 KiB'."""
+    return ", ".join(f"{a.key}={value_text(a, v)}" for a, v in zip(landscape.axes, point.values, strict=True))
 
 
 def lines(landscape: LandscapeResult, width: int) -> list[str]:
     """Return the lines for a terminal of `width` columns."""
     metric = METRICS[landscape.metric]
-    measured = [p for p in landscape.places if p.ratio is not None]
-    failed = [p for p in landscape.places if p.failure]
+    measured = [p for p in landscape.points if p.ratio is not None]
+    failed = [p for p in landscape.points if p.failure]
     names = " × ".join(f"{a.key} ({len(a.values)})" for a in landscape.axes)
-    texts = [f"{metric.label} over {names}, {landscape.allocator}: {len(measured)} places measured"]
+    texts = [f"{metric.label} over {names}, {landscape.allocator}: {len(measured)} points measured"]
     if failed:
         texts.append(
-            f"{len(failed)} places failed, for example {place_text(landscape, failed[0])}: {failed[0].failure}"
+            f"{len(failed)} points failed, for example {point_text(landscape, failed[0])}: {failed[0].failure}"
         )
     if len(landscape.axes) == 1 and measured:
         texts += _profile(landscape)
@@ -76,15 +76,15 @@ def lines(landscape: LandscapeResult, width: int) -> list[str]:
 
 
 def _best_line(landscape: LandscapeResult, best: LandscapePoint) -> str:
-    """Return the sentence on the lowest place: whether fresh runs show that it is better than the default."""
-    place, median = place_text(landscape, best), METRICS[landscape.metric].show(best.median)
+    """Return the sentence on the lowest point: whether fresh runs show that it is better than the default."""
+    point, median = point_text(landscape, best), METRICS[landscape.metric].show(best.median)
     if landscape.gain is None:
-        return f"lowest: {place}: {median}, {percent(best.ratio or 1.0)}; not measured again"
+        return f"lowest: {point}: {median}, {percent(best.ratio or 1.0)}; not measured again"
     fresh = f"{fresh_text(landscape.gain)} in {landscape.gain.pairs} fresh pairs with the default"
     if landscape.gains:
-        return f"best: {place}: {median}, {fresh}"
+        return f"best: {point}: {median}, {fresh}"
     return (
-        f"no place is shown to be better than the default: the lowest of the sweep, {place},"
+        f"no point is shown to be better than the default: the lowest of the sweep, {point},"
         f" had {percent(best.ratio or 1.0)} there and {fresh}"
     )
 
@@ -96,14 +96,14 @@ def fresh_text(fresh: Fresh) -> str:
 
 
 def noise_text(landscape: LandscapeResult) -> str:
-    """Return the noise by which differences between places are judged."""
+    """Return the noise by which differences between points are judged."""
     text = (
-        f"noise: ±{100 * landscape.error:.2f}% for one place, from {landscape.repeated} places that ran more than once"
+        f"noise: ±{100 * landscape.error:.2f}% for one point, from {landscape.repeated} points that ran more than once"
     )
     if landscape.contrast is None:
         return text
     contrast = landscape.contrast
-    return f"{text}; highest against lowest place in {contrast.pairs} fresh pairs: {fresh_text(contrast)}"
+    return f"{text}; highest against lowest point in {contrast.pairs} fresh pairs: {fresh_text(contrast)}"
 
 
 def shape_text(landscape: LandscapeResult) -> str:
@@ -121,7 +121,7 @@ def shape_text(landscape: LandscapeResult) -> str:
 def _profile(landscape: LandscapeResult) -> list[str]:
     """Return a curve of block characters; a higher block is a larger ratio."""
     axis = landscape.axes[0]
-    ratios = [p.ratio for p in landscape.places]
+    ratios = [p.ratio for p in landscape.points]
     known = [r for r in ratios if r is not None]
     low, high = min(known), max(known)
     reach = (high - low) or 1.0
@@ -184,7 +184,7 @@ def draw_scale(axes: Axes, which: str, axis: Axis, ticks: int = 12) -> None:
 
 def _curve(axes: Axes, landscape: LandscapeResult) -> None:
     axis = landscape.axes[0]
-    points = [(axis.at(p.values[0]), p.ratio) for p in landscape.places if p.ratio is not None]
+    points = [(axis.at(p.values[0]), p.ratio) for p in landscape.points if p.ratio is not None]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     draw_scale(axes, "x", axis)
     axes.axhline(1, color="#333", linewidth=1.2, label="default (unset)")
@@ -200,7 +200,7 @@ def _curve(axes: Axes, landscape: LandscapeResult) -> None:
         if abs(math.log(y1 / y0)) > threshold:
             start, end = ((x0, y0), (x1, y1)) if y1 < y0 else ((x1, y1), (x0, y0))
             axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": "#c50", "lw": 1.1})
-    failed = [axis.at(p.values[0]) for p in landscape.places if p.failure]
+    failed = [axis.at(p.values[0]) for p in landscape.points if p.failure]
     if failed:
         axes.plot(failed, [1.0] * len(failed), "x", color="#b00", label="failed")
     _mark_best(axes, landscape)
@@ -215,12 +215,12 @@ def _heat(figure: Figure, axes: Axes, landscape: LandscapeResult) -> None:
 
     first, second = landscape.axes
     shape = (len(first.values), len(second.values))
-    logs = np.array([math.nan if p.ratio is None else math.log(p.ratio) for p in landscape.places]).reshape(shape)
+    logs = np.array([math.nan if p.ratio is None else math.log(p.ratio) for p in landscape.points]).reshape(shape)
     ratios = np.exp(logs)
     xs, ys = (np.array([a.at(v) for v in a.values]) for a in (first, second))
     draw_scale(axes, "x", first)
     draw_scale(axes, "y", second)
-    # Values beyond the 95th percentile share the last colour; otherwise few very bad places would hide the shape.
+    # Values beyond the 95th percentile share the last colour; otherwise few very bad points would hide the shape.
     known = ratios[~np.isnan(ratios)] if (~np.isnan(ratios)).any() else np.array([1.0])
     low, high = min(float(known.min()), 0.999), max(float(np.quantile(known, 0.95)), 1.001)
     norm = TwoSlopeNorm(1.0, low, high)
@@ -235,7 +235,7 @@ def _heat(figure: Figure, axes: Axes, landscape: LandscapeResult) -> None:
         x, y = (a.default if a.default is not None else float(v[0]) for a, v in ((first, xs), (second, ys)))
         look: dict[str, Any] = {"color": "#333", "markersize": 9, "fillstyle": "none", "markeredgewidth": 1.8}
         axes.plot([x], [y], "s", **look, ls="none", label="initial value when unset")
-    failed = [p for p in landscape.places if p.failure]
+    failed = [p for p in landscape.points if p.failure]
     if failed:
         at = [(first.at(p.values[0]), second.at(p.values[1])) for p in failed]
         axes.plot(*zip(*at, strict=True), "x", color="#b00", ls="none", markersize=4, label="failed")
@@ -295,9 +295,9 @@ def _mark_best(axes: Axes, landscape: LandscapeResult) -> None:
     x = landscape.axes[0].at(best.values[0])
     y = best.ratio if len(landscape.axes) == 1 else landscape.axes[1].at(best.values[1])
     if landscape.gains and landscape.gain is not None:
-        label = f"best: {place_text(landscape, best)} ({fresh_text(landscape.gain)})"
+        label = f"best: {point_text(landscape, best)} ({fresh_text(landscape.gain)})"
     else:
-        label = f"lowest: {place_text(landscape, best)} ({percent(best.ratio)}), not shown to be better"
+        label = f"lowest: {point_text(landscape, best)} ({percent(best.ratio)}), not shown to be better"
     look: dict[str, Any] = {"color": "#c2185b", "markeredgecolor": "white"}
     if not landscape.gains:
         look = {"color": "none", "markeredgecolor": "#c2185b"}

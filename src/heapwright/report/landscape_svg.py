@@ -1,6 +1,6 @@
 """Draws a landscape for the report: a curve; for two settings a heat map and a curve along each setting.
 
-The heat map has few shades, and each shade is one path of all its cells, so that a map with thousands of places stays
+The heat map has few shades, and each shade is one path of all its cells, so that a map with thousands of points stays
 small. `landscape --plot` draws a picture with all shades. The curves are profiles: at each value of one setting they
 show the best over the other setting.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import BAD, COLOUR, FRONT, GOOD, TEXT, figure_of, picture
-from heapwright.report.landscape import draw_scale, edges, fresh_text, place_text, shape_text
+from heapwright.report.landscape import draw_scale, edges, fresh_text, point_text, shape_text
 from heapwright.report.terminal import percent
 from heapwright.study.landscape_result import LandscapePoint, LandscapeResult
 
@@ -31,10 +31,10 @@ def landscape_svg(view: StudyView, anchor: str) -> str:
     if landscape is None or landscape.best is None or landscape.best.ratio is None:
         return ""
     label = METRICS[landscape.metric].label
-    place = place_text(landscape, landscape.best)
-    best = f"Lowest: {place}, {percent(landscape.best.ratio)}, not shown to be better."
+    point = point_text(landscape, landscape.best)
+    best = f"Lowest: {point}, {percent(landscape.best.ratio)}, not shown to be better."
     if landscape.gains and landscape.gain is not None:
-        best = f"Best: {place}, {fresh_text(landscape.gain)}."
+        best = f"Best: {point}, {fresh_text(landscape.gain)}."
     text = f"{label}: change from the default in per cent. {best} {shape_text(landscape)}."
     return picture(lambda narrow: _draw(landscape, narrow), anchor, "landscape", "Landscape", text)
 
@@ -42,14 +42,14 @@ def landscape_svg(view: StudyView, anchor: str) -> str:
 def heat_svg(view: StudyView, anchor: str) -> str:
     """Draw the heat map of a landscape with two settings; empty for other studies."""
     landscape = view.landscape
-    if landscape is None or len(landscape.axes) != 2 or not any(p.ratio for p in landscape.places):
+    if landscape is None or len(landscape.axes) != 2 or not any(p.ratio for p in landscape.points):
         return ""
-    changes = [100 * (p.ratio - 1) for p in landscape.places if p.ratio is not None]
-    failed = sum(bool(p.failure) for p in landscape.places)
+    changes = [100 * (p.ratio - 1) for p in landscape.points if p.ratio is not None]
+    failed = sum(bool(p.failure) for p in landscape.points)
     text = (
         f"{METRICS[landscape.metric].label} over {landscape.axes[0].key} and {landscape.axes[1].key}, from"
         f" {min(changes):+.1f}% to {max(changes):+.1f}% compared with the default"
-        f"{f'; {failed} places failed' if failed else ''}. {shape_text(landscape)}."
+        f"{f'; {failed} points failed' if failed else ''}. {shape_text(landscape)}."
     )
     return picture(lambda narrow: _heat(landscape, narrow), anchor, "heat", "Heat map", text)
 
@@ -67,12 +67,12 @@ def _heat(landscape: LandscapeResult, narrow: bool) -> tuple[Figure, dict[str, s
     axes.set_ylim(ys[0], ys[-1])
     axes.grid(visible=False)
     groups: dict[int, list[Path]] = {}
-    limits = _shades([p.ratio - 1 for p in landscape.places if p.ratio is not None])
-    for number, place in enumerate(landscape.places):
-        if place.ratio is None:
+    limits = _shades([p.ratio - 1 for p in landscape.points if p.ratio is not None])
+    for number, point in enumerate(landscape.points):
+        if point.ratio is None:
             continue
         i, j = divmod(number, len(second.values))
-        level = _level(place.ratio - 1, limits)
+        level = _level(point.ratio - 1, limits)
         x, y = (xs[i], xs[i + 1]), (ys[j], ys[j + 1])
         corners = [(x[0], y[0]), (x[1], y[0]), (x[1], y[1]), (x[0], y[1]), (x[0], y[0])]
         groups.setdefault(level, []).append(Path(corners, closed=True))
@@ -87,10 +87,10 @@ def _heat(landscape: LandscapeResult, narrow: bool) -> tuple[Figure, dict[str, s
     if best is not None and best.ratio is not None:
         at = [first.at(best.values[0])], [second.at(best.values[1])]
         axes.plot(*at, "*", color=COLOUR["memory"], markersize=12, ls="none", label=_star(landscape))
-    failed = [p.values for p in landscape.places if p.failure]
+    failed = [p.values for p in landscape.points if p.failure]
     if failed:
-        places = [first.at(a) for a, _ in failed], [second.at(b) for _, b in failed]
-        axes.plot(*places, "x", color=TEXT, markersize=4, ls="none", label="failed")
+        points = [first.at(a) for a, _ in failed], [second.at(b) for _, b in failed]
+        axes.plot(*points, "x", color=TEXT, markersize=4, ls="none", label="failed")
     axes.set_title("% change" + ("" if narrow else " against the default (green is better)"), loc="left")
     figure.legend(loc="outside upper left", ncols=2 if narrow else 5)
     return figure, {}
@@ -126,8 +126,8 @@ def _span(level: int, limits: list[float]) -> str:
 
 
 def profile(landscape: LandscapeResult, at: int) -> list[LandscapePoint]:
-    """Return, for each value of axis number `at`, the place with the lowest ratio over the other axis."""
-    measured = [p for p in landscape.places if p.ratio is not None]
+    """Return, for each value of axis number `at`, the point with the lowest ratio over the other axis."""
+    measured = [p for p in landscape.points if p.ratio is not None]
     groups = itertools.groupby(
         sorted(measured, key=lambda p: landscape.axes[at].values.index(p.values[at])), key=lambda p: p.values[at]
     )
@@ -140,16 +140,16 @@ def _draw(landscape: LandscapeResult, narrow: bool) -> tuple[Figure, dict[str, s
     figure, panels = figure_of(narrow, 3.2 * rows, columns=1 if narrow else count, rows=rows)
     tips: dict[str, str] = {}
     for number, (axes, axis) in enumerate(zip(panels, landscape.axes, strict=True)):
-        best_places = profile(landscape, number)
-        xs = [axis.at(p.values[number]) for p in best_places]
-        ys = [100 * ((p.ratio or 1.0) - 1) for p in best_places]
+        best_points = profile(landscape, number)
+        xs = [axis.at(p.values[number]) for p in best_points]
+        ys = [100 * ((p.ratio or 1.0) - 1) for p in best_points]
         draw_scale(axes, "x", axis, 5 if narrow or count > 1 else 12)
         axes.axhline(0, color=COLOUR["default"], linewidth=1, label=None if number else "default")
         axes.plot(xs, ys, color=FRONT, linewidth=1.2)
-        for i, (x, y, place) in enumerate(zip(xs, ys, best_places, strict=True)):
+        for i, (x, y, point) in enumerate(zip(xs, ys, best_points, strict=True)):
             gid = f"l{number}-{i}"
             axes.plot([x], [y], "o", color=FRONT, markersize=3.5, gid=gid)
-            tips[gid] = f"{place_text(landscape, place)}: {percent(place.ratio or 1.0)}"
+            tips[gid] = f"{point_text(landscape, point)}: {percent(point.ratio or 1.0)}"
         best = landscape.best
         if best is not None and best.ratio is not None:
             at = [axis.at(best.values[number])], [100 * (best.ratio - 1)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapwright.allocators.space import ParamSpec
 from heapwright.errors import UsageError
 
-MOST_PLACES = 20_000
+MAX_POINTS = 20_000
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def axis_of(spec: ParamSpec, text: str) -> Axis:
         return Axis(key, spec.unit, values, "names", None)
     low, high, step = int(rest[0]), int(rest[1]), float(rest[2])
     count = (math.log2(high / low) if spec.scale == "log2" else high - low) / step
-    if count >= MOST_PLACES:
+    if count >= MAX_POINTS:
         raise UsageError(f"{key}: {count:.0f} values are too many", "take a larger --step")
     steps = range(math.floor(count + 1e-9) + 1)
     numbers = [round(low * 2 ** (i * step)) if spec.scale == "log2" else round(low + i * step) for i in steps]

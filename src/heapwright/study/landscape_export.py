@@ -17,7 +17,7 @@ def landscape_json(store: Store, landscape: LandscapeResult) -> dict[str, Any]:
     """A landscape as `landscape --json` writes it."""
     s, best = landscape.smoothness, landscape.best
 
-    def place(p: LandscapePoint) -> dict[str, Any]:
+    def point(p: LandscapePoint) -> dict[str, Any]:
         settings = {a.key: v for a, v in zip(landscape.axes, p.values, strict=True)}
         return {
             "settings": settings, "ratio": p.ratio, "median": p.median, "runs": p.runs, "failure": p.failure or None,
@@ -42,9 +42,9 @@ def landscape_json(store: Store, landscape: LandscapeResult) -> dict[str, Any]:
             for a in landscape.axes
         ],
         "default": {"median": landscape.default_median},
-        "places": [place(p) for p in landscape.places],
+        "places": [point(p) for p in landscape.points],
         "best": None if best is None else {
-            **place(best), "env": store.config_by_id(best.config).env, "confirmed": fresh(landscape.gain),
+            **point(best), "env": store.config_by_id(best.config).env, "confirmed": fresh(landscape.gain),
         },
         "gains": landscape.gains,
         "differs": landscape.differs,

@@ -90,23 +90,23 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
     if runs and all(r.metrics.get(metric) is None for r in runs if not r.failure):
         raise HeapwrightError(f"{METRICS[metric].label} ({metric}) was not measured", "see 'heapwright doctor'")
     candidates = gather(runs, configs, 1)
-    places = _places(axes, runs, candidates, metric)
+    points = _points(axes, runs, candidates, metric)
     calibrated = [v for r in store.runs(Phase.CALIBRATE) if r.block and (v := r.metrics.get(metric)) is not None]
     default = [v for r in runs if r.config == 1 and (v := r.metrics.get(metric)) is not None] or calibrated
     error = _error(candidates, metric, calibrated)
     repeats = _repeats(candidates, metric)
-    measured = [p for p in places if p.ratio is not None]
+    measured = [p for p in points if p.ratio is not None]
     gain, contrast = _ends(store, measured, metric, options)
     differs = contrast is not None and contrast.p < _SHOWN and contrast.median > 1 + options.margin
     return LandscapeResult(
         metric,
         options.allocator,
         axes,
-        places,
+        points,
         summarise(default).median if default else None,
         error,
         error * math.sqrt(2 * math.log(max(len(measured), 2))),
-        smoothness(_logs(places), [len(a.values) for a in axes], error, repeats, None if contrast is None else differs),
+        smoothness(_logs(points), [len(a.values) for a in axes], error, repeats, None if contrast is None else differs),
         len(repeats),
         gain,
         contrast,
@@ -117,13 +117,13 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
 def _ends(
     store: Store, measured: Sequence[LandscapePoint], metric: str, options: Options
 ) -> tuple[Fresh | None, Fresh | None]:
-    """The lowest place against the default, and the highest against the lowest, in fresh runs; None where not made."""
+    """The lowest point against the default, and the highest against the lowest, in fresh runs; None where not made."""
     start = store.phase_start(Phase.ends(metric))
     if start is None or not measured:
         return None, None
     low, *rest = ends({p.config: p.ratio or 0.0 for p in measured})
     if start.configs != [1, low, *rest]:
-        return None, None  # more replicates have shown other places to be lowest or highest since
+        return None, None  # more replicates have shown other points to be lowest or highest since
     runs = [r for r in store.runs(Phase.ends(metric)) if r.block >= start.first]
     configs = {id_: store.config_by_id(id_) for id_ in start.configs}
     gain = _fresh(gather(runs, configs, 1).get(low), metric, options)
@@ -140,7 +140,7 @@ def _fresh(candidate: Candidate | None, metric: str, options: Options) -> Fresh 
     return Fresh(ratio, math.exp(median(every)), p, len(every), verdict(ratio, p * ALPHA / _SHOWN, options.margin))
 
 
-def _places(
+def _points(
     axes: tuple[Axis, ...], runs: list[StoredRun], candidates: dict[int, Candidate], metric: str
 ) -> list[LandscapePoint]:
     by_values = {tuple(c.config.settings.get(a.key, "") for a in axes): c for c in candidates.values()}
@@ -148,22 +148,22 @@ def _places(
     for run in runs:
         if (value := run.metrics.get(metric)) is not None:
             values.setdefault(run.config, []).append(value)
-    places = []
+    points = []
     for at in product(*(a.values for a in axes)):
         found = by_values.get(at)
         if found is None:
-            places.append(LandscapePoint(at, 0, None, None, 0, ""))
+            points.append(LandscapePoint(at, 0, None, None, 0, ""))
             continue
         cost = None if found.failure else found.cost(metric)
         known = values.get(found.config.id)
         middle = summarise(known).median if known and not found.failure else None
         ratio = None if cost is None else math.exp(cost)
-        places.append(LandscapePoint(at, found.config.id, ratio, middle, found.runs, found.failure))
-    return places
+        points.append(LandscapePoint(at, found.config.id, ratio, middle, found.runs, found.failure))
+    return points
 
 
 def _error(candidates: dict[int, Candidate], metric: str, calibrated: list[float]) -> float:
-    """The standard error of a place's mean log ratio: pooled over repeated places, or else from the default's runs."""
+    """The standard error of a point's mean log ratio: pooled over repeated points, or else from the default's runs."""
     squares, freedom = 0.0, 0
     for candidate in candidates.values():
         for group in candidate.logs.get(metric, {}).values():
@@ -175,15 +175,15 @@ def _error(candidates: dict[int, Candidate], metric: str, calibrated: list[float
 
 
 def _runs_each(candidates: dict[int, Candidate], metric: str) -> float:
-    """How many runs stand behind a place, on average; at least 1."""
+    """How many runs stand behind a point, on average; at least 1."""
     counts = [sum(map(len, groups.values())) for c in candidates.values() if (groups := c.logs.get(metric))]
     return max(1.0, sum(counts) / len(counts)) if counts else 1.0
 
 
 def _repeats(candidates: dict[int, Candidate], metric: str) -> list[float]:
-    """How far measurements of one place lie apart, for each repeated place: the mean over its pairs of runs.
+    """How far measurements of one point lie apart, for each repeated point: the mean over its pairs of runs.
 
-    Scaled to the noise of a mean of as many runs as a place has, so that differences between places compare.
+    Scaled to the noise of a mean of as many runs as a point has, so that differences between points compare.
     """
     found, scale = [], math.sqrt(_runs_each(candidates, metric))
     for candidate in candidates.values():
@@ -194,8 +194,8 @@ def _repeats(candidates: dict[int, Candidate], metric: str) -> list[float]:
     return found
 
 
-def _logs(places: list[LandscapePoint]) -> list[float | None]:
-    return [None if p.ratio is None else math.log(p.ratio) for p in places]
+def _logs(points: list[LandscapePoint]) -> list[float | None]:
+    return [None if p.ratio is None else math.log(p.ratio) for p in points]
 
 
 def neighbours(shape: list[int]) -> Iterator[tuple[int, int]]:
@@ -215,20 +215,20 @@ def smoothness(
     repeats: Sequence[float],
     differs: bool | None,
 ) -> Smoothness:
-    """How smooth log ratios on a grid are; places without one are left out.
+    """How smooth log ratios on a grid are; points without one are left out.
 
     Args:
-        logs: of the places, in the order of the axes.
-        shape: how many places along each axis.
-        error: standard error of one place.
-        repeats: how far measurements of one place lie apart, for each repeated place.
-        differs: whether fresh runs show that places differ; None where there are none.
+        logs: of the points, in the order of the axes.
+        shape: how many points along each axis.
+        error: standard error of one point.
+        repeats: how far measurements of one point lie apart, for each repeated point.
+        differs: whether fresh runs show that points differ; None where there are none.
     """
     found = [c for c in logs if c is not None]
     pairs = [(a, b) for i, j in neighbours(shape) if (a := logs[i]) is not None and (b := logs[j]) is not None]
     noise_step = 2 * error / math.sqrt(math.pi)
     if len(found) < 3 or not pairs:
-        return Smoothness(None, None, noise_step, "too few places")
+        return Smoothness(None, None, noise_step, "too few points")
     mean = sum(found) / len(found)
     variance = sum((c - mean) ** 2 for c in found) / len(found)
     steps = [abs(a - b) for a, b in pairs]
@@ -248,7 +248,7 @@ def smoothness(
 def _verdict(
     correlation: float, variance: float, error: float, steps: Sequence[float], repeats: Sequence[float]
 ) -> str:
-    """Smooth, fairly smooth or rugged, where the noise allows to tell, of a landscape whose places differ."""
+    """Smooth, fairly smooth or rugged, where the noise allows to tell, of a landscape whose points differ."""
     from scipy.stats import mannwhitneyu
 
     real = variance - error**2
@@ -258,4 +258,4 @@ def _verdict(
             return "smooth" if corrected >= 0.8 else "fairly smooth"
     elif len(repeats) > 1 and float(mannwhitneyu(steps, repeats, alternative="greater").pvalue) < ALPHA:
         return "rugged"
-    return "uneven: places differ, the noise hides how"
+    return "uneven: points differ, the noise hides how"

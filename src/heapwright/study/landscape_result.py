@@ -15,7 +15,7 @@ from heapwright.study.axes import Axis
 
 @dataclass(frozen=True)
 class LandscapePoint:
-    """One place.
+    """One point.
 
     Attributes:
         values: along the axes.
@@ -52,7 +52,7 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Smoothness:
-    """See above; None where there are too few places, or no variance."""
+    """See above; None where there are too few points, or no variance."""
 
     autocorrelation: float | None
     step: float | None
@@ -65,19 +65,19 @@ class LandscapeResult:
     """A landscape as its plot, table and JSON show it.
 
     Attributes:
-        places: in the order of the axes, the last varying fastest.
-        error: standard error of a place's log ratio.
-        luck: the gain that the luckiest of so many places would show if none differed from the default.
-        repeated: how many places ran more than once.
-        gain: the lowest place against the default, in fresh runs; None where there are none yet.
-        contrast: the highest place against the lowest, in fresh runs; None likewise, and for a single place.
-        differs: whether fresh runs show that places differ.
+        points: in the order of the axes, the last varying fastest.
+        error: standard error of a point's log ratio.
+        luck: the gain that the luckiest of so many points would show if none differed from the default.
+        repeated: how many points ran more than once.
+        gain: the lowest point against the default, in fresh runs; None where there are none yet.
+        contrast: the highest point against the lowest, in fresh runs; None likewise, and for a single point.
+        differs: whether fresh runs show that points differ.
     """
 
     metric: str
     allocator: str
     axes: tuple[Axis, ...]
-    places: list[LandscapePoint]
+    points: list[LandscapePoint]
     default_median: float | None
     error: float
     luck: float
@@ -89,13 +89,13 @@ class LandscapeResult:
 
     @property
     def best(self) -> LandscapePoint | None:
-        """The place with the least ratio in the sweep; the first of equals. Only `gains` says that it is better."""
-        measured = [p for p in self.places if p.ratio is not None]
+        """The point with the least ratio in the sweep; the first of equals. Only `gains` says that it is better."""
+        measured = [p for p in self.points if p.ratio is not None]
         return min(measured, key=lambda p: p.ratio or math.inf, default=None)
 
     @property
     def gains(self) -> bool:
-        """Whether fresh runs show that the best place is better than the default."""
+        """Whether fresh runs show that the best point is better than the default."""
         return self.gain is not None and self.gain.verdict == "better"
 
 
@@ -106,9 +106,9 @@ def landscape_claim(landscape: LandscapeResult) -> str:
     if best is None or best.ratio is None:
         return f"A landscape of {where}: nothing was measured yet."
     if landscape.gain is None:
-        return f"A landscape of {where}: the lowest place was not measured again yet."
+        return f"A landscape of {where}: the lowest point was not measured again yet."
     if not landscape.gains:
-        return f"A landscape of {where}: no place is shown to be better than the default."
+        return f"A landscape of {where}: no point is shown to be better than the default."
     at = ", ".join(f"{a.key}={v}" for a, v in zip(landscape.axes, best.values, strict=True))
     ratio, pairs = landscape.gain.ratio, landscape.gain.pairs
     gain, low, high = (100 * (1 - r) for r in (ratio.value, ratio.high, ratio.low))

@@ -27,7 +27,7 @@ from heapwright.experiment.candidates import gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.study import options as opt
-from heapwright.study.axes import MOST_PLACES, Axis, axis_of
+from heapwright.study.axes import MAX_POINTS, Axis, axis_of
 from heapwright.study.landscape_judge import ends
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.session import Session
@@ -50,9 +50,9 @@ def plane(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[Axis
     keys = [text.split(":")[0] for text in texts]
     space = allocator.space(threads=True, expert=True).restrict(keys)
     found = {p.key: axis_of(p.spec, text) for text in texts for p in space.params if p.key == text.split(":")[0]}
-    places = math.prod(len(a.values) for a in found.values())
-    if places > MOST_PLACES:
-        raise UsageError(f"{places} places are too many", "take a larger --step, or a smaller --range")
+    points = math.prod(len(a.values) for a in found.values())
+    if points > MAX_POINTS:
+        raise UsageError(f"{points} points are too many", "take a larger --step, or a smaller --range")
     params = tuple(dataclasses.replace(p, levels=found[p.key].values, specials=0) for p in space.params)
     return dataclasses.replace(space, params=params), tuple(found[key] for key in keys)
 
@@ -67,13 +67,13 @@ def with_repeats(order: Sequence[_T]) -> list[list[_T]]:
     if n < 2 * opt.BLOCK:
         return _in_blocks(order) * (1 + math.ceil(FEWEST_REPEATS / max(n, 1)))
     repeats = max(FEWEST_REPEATS, math.ceil(n * REPEATED_SHARE))
-    timed = [(float(at), place) for at, place in enumerate(order)]
+    timed = [(float(at), point) for at, point in enumerate(order)]
     timed += [((at + n // 2) % n + 0.5, order[at]) for at in (k * n // repeats for k in range(repeats))]
-    return _in_blocks([place for _, place in sorted(timed, key=lambda item: item[0])])
+    return _in_blocks([point for _, point in sorted(timed, key=lambda item: item[0])])
 
 
-def _in_blocks(places: Sequence[_T]) -> list[list[_T]]:
-    return [list(places[at : at + opt.BLOCK]) for at in range(0, len(places), opt.BLOCK)]
+def _in_blocks(points: Sequence[_T]) -> list[list[_T]]:
+    return [list(points[at : at + opt.BLOCK]) for at in range(0, len(points), opt.BLOCK)]
 
 
 def sweep(session: Session, metric: str = "") -> None:
@@ -92,7 +92,7 @@ def sweep(session: Session, metric: str = "") -> None:
     space, axes = plane(session.allocators[0], options.axes)
     if not store.meta.repeats and store.runs(Phase.LANDSCAPE):
         raise HeapwrightError(
-            f"{store.path} was begun by an older heapwright, which measured no place twice",
+            f"{store.path} was begun by an older heapwright, which measured no point twice",
             "name another file with --study for a new one",
         )
     store.update(repeats=True)
