@@ -137,6 +137,9 @@ lint: build native
 	$(BIN)/ruff check src tests tools tools/peers examples
 	$(BIN)/ruff format --check src tests tools tools/peers examples
 	$(BIN)/mypy
+	PYTHONPATH=src $(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python tools/includes.py
+	$(BIN)/python tools/text_rules.py
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
 	git ls-files 'native/*.cpp' | xargs -n 8 -P 2 $(BIN)/clang-tidy --quiet -p $(NATIVE)
 
