@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from heapwright.cli.completion import verbs_of
 from heapwright.cli.main import build_parser, groups_of
+from heapwright.cli.parser import verbs_of
 from heapwright.metrics import METRICS
 
 _UNITS = {"": "", "count": "", "B": "B", "B/s": "B/s", "s": "s", "J": "J"}

@@ -204,9 +204,9 @@ def test_exgen_linked_in(linked: Callable[..., str]) -> None:
     assert texts(path) == [
         "linked cannot be recorded: exgen is linked into it (link it without 'heapwright link' to record it)",
         "glibc's settings do not reach linked: exgen is linked into it"
-        " (the allocator it has can be used: --allocator exgen)",
+        " (use the allocator that it has: --allocator exgen)",
         "jemalloc cannot be loaded into linked: exgen is linked into it"
-        " (the allocator it has can be used: --allocator exgen)",
+        " (use the allocator that it has: --allocator exgen)",
     ]
     assert find_barrier(path, "exgen", "/libexgen.so") is None
     assert find_barrier(path, "exgen-secure", "/libexgen-secure.so") is None

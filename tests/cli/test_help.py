@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heapwright.cli.completion import verbs_of
 from heapwright.cli.main import build_parser
+from heapwright.cli.parser import verbs_of
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -225,13 +225,13 @@ def test_statuses_of_success(text: str, value: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", ",", "0,", "-1", "256", "x", "0 1", "²"])
 def test_statuses_that_are_none(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is not exit statuses from 0 to 255"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a list of exit statuses from 0 to 255"):
         _statuses(text)
 
 
 @pytest.mark.parametrize("option", ["--stdin in.txt", "--stdin none", "--success 0,1"])
 def test_a_workload_file_says_them_itself(option: str) -> None:
-    with pytest.raises(UsageError, match=f"{option.split()[0]} is for a command after --"):
+    with pytest.raises(UsageError, match=f"{option.split()[0]} applies only to a command after --"):
         read_workload(parsed(f"--workload w.toml {option}"))
 
 

@@ -79,7 +79,7 @@ def test_what_cannot_be_used_is_one_line(shell: Shell, program: Callable[..., Pa
     assert shell("run-one", "nowhere", "0").stderr.count("\n") == 1
     assert shell("plan", "jobs").returncode == 2
     assert shell.count("plan", "jobs", *sweep(program, "s.study")) == 1
-    assert "holds a plan already" in shell("plan", "jobs", *sweep(program, "s.study")).stderr
+    assert "already holds a plan" in shell("plan", "jobs", *sweep(program, "s.study")).stderr
     done = shell("run-one", "jobs", "7")
     assert (done.returncode, done.stderr) == (2, "heapwright: jobs has no block 7 (they go from 0 to 0)\n")
     plan = json.loads((shell.folder / "jobs/plan.json").read_text())

@@ -116,7 +116,7 @@ def test_the_architecture_names_every_folder(root: str) -> None:
 
 
 def test_the_manual_and_completion_know_every_verb(tmp_path: Path) -> None:
-    from heapwright.cli.completion import verbs_of
+    from heapwright.cli.parser import verbs_of
 
     names = set(verbs_of(build_parser()))
     manual = subprocess.run(

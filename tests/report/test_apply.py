@@ -280,8 +280,8 @@ def test_where_nothing_is_proven_nothing_is_set(fmt: str, tmp_path: Path) -> Non
     [
         (("better", "same"), [], 0, ""),
         (("better", "worse"), ["--pick", "memory"], 0, ""),
-        (("unproven", "same"), [], 3, "no gain is proven for s.study: what is printed keeps the default"),
-        (("unproven", "same"), ["--pick", "memory"], 3, "no gain is proven for the memory pick of s.study: what"),
+        (("unproven", "same"), [], 3, "no gain is proven for s.study: the output keeps the default"),
+        (("unproven", "same"), ["--pick", "memory"], 3, "no gain is proven for the memory pick of s.study, whose"),
     ],
 )
 def test_the_status_says_whether_a_gain_is_proven(

@@ -137,6 +137,6 @@ def test_a_setting_that_cannot_be_used_is_said_without_a_run() -> None:
     pick = Pick(
         "time", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], then((1.0, "same"), (0.8, "better")), ""
     )
-    found = refused(pick, "x=1 does not take effect here", OBJECTIVES)
+    found = refused(pick, "x=1 does not take effect on this machine", OBJECTIVES)
     assert found.state == "lost"
-    assert found.sentence.endswith("the setting cannot be used any more: x=1 does not take effect here.")
+    assert found.sentence.endswith("the setting cannot be used any more: x=1 does not take effect on this machine.")

@@ -36,7 +36,7 @@ CASES = {
     "option without a verb": (["--bugdet"], 2, r"see 'heapwright --help'"),
     "half a metric": (["tune", "--minimize", "rss", "--", "true"], 2, r"did you mean 'mean_rss' or 'peak_rss'\?"),
     "budget": (["tune", "--budget", "soon", "--", "true"], 2, r"'soon' is neither a count nor a time \(for example"),
-    "seed": (["tune", "--seed", "0", "--", "true"], 2, r"'0' is not a whole number from 1"),
+    "seed": (["tune", "--seed", "0", "--", "true"], 2, r"'0' is not a whole number of at least 1"),
     "margin": (["tune", "--margin", "x", "--", "true"], 2, r"'x' is not a percentage"),
     "pairs": (["tune", "--pairs", "2", "--", "true"], 2, r"'2' is not MIN or MIN:MAX with MIN at least 6"),
     "timeout": (["tune", "--timeout", "-1", "--", "true"], 2, r"'-1' is not a number of seconds above 0"),

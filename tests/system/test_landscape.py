@@ -93,7 +93,7 @@ EXAMPLE = "(for example mmap_threshold=256:32M)"
         (["--param", "top_pad", "--range", "top_pad=9"], f"--range top_pad=9 is not P=LOW:HIGH {EXAMPLE}"),
         (
             ["--param", "a", "--param", "b", "--param", "c"],
-            "a landscape has one or two parameters (leave some --param out)",
+            "a landscape has at most two parameters (leave out some --param)",
         ),
         (["--param", "top_pad", "--plot", "l.gif"], f"--plot l.gif: {KIND}"),
         (["--param", "top_pad", "--metric", "cpuu"], "unknown metric 'cpuu' (did you mean 'cpu'?)"),

@@ -377,7 +377,7 @@ def test_bad_input_of_inspect(heapwright: Heapwright, words: tuple[str, ...], st
     [
         (("--allocator", "nonsense", "--", "g++", "x.o"), "unknown allocator 'nonsense'"),
         (("--study", "none.study", "--", "g++", "x.o"), "none.study"),
-        (("--pick", "time", "--", "g++", "x.o"), "--pick needs a study"),
+        (("--pick", "time", "--", "g++", "x.o"), "--pick needs --study"),
         (("--allocator", "glibc", "--options", "keep=1", "--", "g++", "x.o"), "options can be built in for"),
         ((), "there is no command"),
     ],

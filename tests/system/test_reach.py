@@ -16,7 +16,7 @@ from tests.conftest import PROGRAMS
 from .conftest import Heapwright
 
 SWEEP = ["landscape", "--param", "mmap_threshold", "--step", "4"]
-INSTEAD = "the allocator it has can be used: --allocator exgen"
+INSTEAD = "use the allocator that it has: --allocator exgen"
 EXGEN = f"glibc's settings do not reach exgen-in: exgen is linked into it ({INSTEAD})"
 
 

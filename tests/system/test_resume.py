@@ -139,7 +139,7 @@ def test_ctrl_c_keeps_everything(heapwright: Heapwright, program: Callable[..., 
     assert process.returncode == 130
     assert "Traceback" not in err
     assert err.splitlines()[-1] == (
-        "heapwright: interrupted; what was measured is in s.study, the same command goes on"
+        "heapwright: interrupted; s.study holds all runs so far, and the same command continues it"
     )
     before = evaluations(study)
     assert len(before) >= 20

@@ -259,7 +259,7 @@ def test_apply_says_that_nothing_is_proven(heapwright: Heapwright) -> None:
     # One evaluation of /bin/true with a margin of 40 per cent: nothing can be proven.
     done = heapwright(*SHORT, "--margin", "40", "--minimize", "peak_heap", "--study", "n.study", "--", "/bin/true")
     assert done.status == 0, done.err
-    said = "heapwright: no gain is proven for n.study: what is printed keeps the default\n"
+    said = "heapwright: no gain is proven for n.study: the output keeps the default\n"
     for fmt in ("env", "shell", "systemd", "docker", "slurm", "json"):
         done = heapwright("apply", "n.study", "--format", fmt)
         assert (done.status, done.err) == (3, said), fmt

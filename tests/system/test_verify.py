@@ -108,7 +108,7 @@ def test_what_cannot_be_verified_is_one_line(tuned: Heapwright) -> None:
     )
     assert tuned("tune", "--space", "n.toml", "--budget", "2", "--study", "n.study", "-q", "--", "true").status == 0
     for words, status, said in (
-        (["verify", "n.study"], 1, "claims no gain: there is nothing to verify"),
+        (["verify", "n.study"], 1, "claims no gain, so there is nothing to verify"),
         (["verify", "none.study"], 1, "no such study"),
         (["verify", "s.study", "--max-time", "soon"], 2, "neither a count nor a time"),
         (["verify", "s.study", "--max-time", "12"], 2, "is not a time"),

@@ -131,11 +131,11 @@ def test_the_files_own_terms(heapwright: Heapwright) -> None:
 def test_mistakes(verb: str, inputs: str, server: str, heapwright: Heapwright) -> None:
     start = [verb, "s.study"] if verb == "run" else [verb]
     cases = [
-        (["--workload", inputs, "--", "true"], "a command and --workload cannot both be given (leave one out)"),
+        (["--workload", inputs, "--", "true"], "a command and --workload cannot both be given (leave out one of them)"),
         (["--workload", inputs, "--input", "thr"], "unknown input 'thr' (known: one, the second)"),
         (
             ["--input", "one", "--", "true"],
-            "--input names an input of a workload file (give the file: --workload FILE)",
+            "--input needs a workload file (add --workload FILE)",
         ),
         (["--workload", "none.toml"], "cannot read none.toml: No such file or directory"),
         ([], "there is no command to run (put it after --, for example: -- ./prog args)"),
@@ -148,7 +148,7 @@ def test_mistakes(verb: str, inputs: str, server: str, heapwright: Heapwright) -
             ),
             (
                 ["--workload", server, "--instructions", "callgrind"],
-                "a server cannot be run under callgrind: nothing loads it there (leave --instructions out)",
+                "a server cannot run under callgrind, because no load runs there (leave out --instructions)",
             ),
         ]
     for words, message in cases:
@@ -216,7 +216,7 @@ def test_run_takes_the_place_of_the_file(inputs: str, study: str, heapwright: He
     for name, said in ((None, ONE), ("the second", TWO)):
         done = heapwright("run", study, "--workload", inputs, *(["--input", name] if name else []))
         assert (done.status, done.out) == (0, said)
-        assert done.err.startswith("heapwright: the study is of another program")
+        assert done.err.startswith("heapwright: the study measured another program")
     assert not (heapwright.folder / "setups").exists()
 
 

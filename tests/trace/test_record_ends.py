@@ -129,7 +129,7 @@ def test_a_phase_can_be_marked_from_outside(tmp_path: Path) -> None:
         (("-o", "t.hwt"), "there is no command to run"),
         (("-o", "t.hwt", "--", "no-such-program"), "command not found: no-such-program"),
         (("-o", "t.hwt", "--recover", "nowhere"), "there are no recordings in nowhere"),
-        (("--recover", "nowhere"), "--recover needs a trace to write"),
+        (("--recover", "nowhere"), "--recover needs the name of a trace to write"),
         (("-o", "t.hwt", "--recover", "nowhere", "--", "true"), "a command and --recover cannot both be given"),
         (("-o", "t.hwt", "--allocator", "glibk", "--", "true"), "unknown allocator 'glibk'"),
     ],

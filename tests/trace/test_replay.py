@@ -215,7 +215,7 @@ def test_an_allocator_without_memory_ends_it(tmp_path: Path) -> None:
         (("{trace}", "--set", "mmap_threshold"), "not KEY=VALUE"),
         (("{trace}", "--set", "mmap_treshold=1"), "did you mean 'mmap_threshold'"),
         (("{trace}", "--allocator", "jemallok"), "jemallok"),
-        (("{trace}", "--set", "a=1", "--set", "a=2"), "stands twice"),
+        (("{trace}", "--set", "a=1", "--set", "a=2"), "--set a is given twice"),
         (("{trace}", "--touch", "some"), "--touch"),
     ],
 )

@@ -100,7 +100,7 @@ def _linked(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrie
     if found.linked_shared and (preload or not allocator):
         return None
     instead = (
-        f"the allocator it has can be used: --allocator {found.linked}"
+        f"use the allocator that it has: --allocator {found.linked}"
         if allocator
         else "link it without 'heapwright link' to record it"
     )

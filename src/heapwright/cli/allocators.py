@@ -1,4 +1,4 @@
-"""`heapwright allocators`: what is known and found here, and what can be set."""
+"""`heapwright allocators`: lists the installed allocators and their settings."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ example:
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "allocators",
-        help="list the allocators found here and their settings",
-        description="Lists the allocators found here, with every setting that can be searched.",
+        help="list the installed allocators and their settings",
+        description="Lists the allocators on this machine, with every setting that heapwright can search.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--expert", action="store_true", help="with the settings that can bite")
+    parser.add_argument("--expert", action="store_true", help="include settings that can slow down or break a program")
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     import os
 
     from heapwright.allocators.registry import find_allocators
@@ -83,12 +83,12 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
     out = console()
     if not rows:
-        out.print("No allocator that can be tuned was found: this system's C library is not glibc.")
+        out.print("heapwright found no allocator that it can tune: the C library of this system is not glibc.")
     for row in rows:
         where = "comes with heapwright" if row["bundled"] else row["path"] or ""
         out.print(Text.assemble((row["name"], "bold"), f" {row['version'] or 'n/a'}  {visible(where)}"))
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for heading in ("setting", "range", "unset means", "what it does"):
+        for heading in ("setting", "range", "default", "effect"):
             table.add_column(heading, overflow="fold")
         for p in row["parameters"]:
             levels = p["levels"]

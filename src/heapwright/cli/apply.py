@@ -1,4 +1,4 @@
-"""`heapwright apply`: the thing to paste."""
+"""`heapwright apply`: prints the settings of a study, ready to paste."""
 
 from __future__ import annotations
 
@@ -17,23 +17,28 @@ examples:
   eval "$(heapwright apply heapwright-perl-1a2b3c.study)"
   heapwright apply heapwright-perl-1a2b3c.study --pick time --format systemd
 
-Exit status: 0 a gain is proven; 3 none is: one line on stderr says so, and what is printed keeps the default; 1 failed;
-2 usage. eval never shows the status of the command inside it, so a script that must know asks first:
+Exit status: 0 a gain is proven; 3 no gain is proven, the output keeps the default, and a line on stderr says so;
+1 failure; 2 wrong usage. eval hides the status of the command in it, so a script that needs it stores the output first:
   settings=$(heapwright apply heapwright-perl-1a2b3c.study) && eval "$settings"
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "apply",
         help="print the settings to paste",
-        description="Prints a study's setting for a shell, a wrapper, systemd, a Dockerfile, SLURM or a program.",
+        description="Prints the settings of a study for a shell, a wrapper script, systemd,"
+        " a Dockerfile, SLURM or a program.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", type=Path, metavar="STUDY")
-    parser.add_argument("--pick", choices=("memory", "time", "balanced"), help="which (default: the study's claim)")
+    parser.add_argument(
+        "--pick",
+        choices=("memory", "time", "balanced"),
+        help="which pick of the study (default: the one that its claim names)",
+    )
     parser.add_argument(
         "--format", choices=("env", "shell", "systemd", "docker", "slurm", "json"), default="env", dest="fmt"
     )
@@ -41,7 +46,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb; the exit status says whether what is printed is proven to gain anything."""
+    """Run the verb; the exit status says whether the printed settings are proven to be a gain."""
     from heapwright.report.apply import render
     from heapwright.study.choose import chosen_pick
     from heapwright.study.claim import is_proven
@@ -52,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     pick = chosen_pick(view, args.pick)
     config, claim = (pick.config, pick.claim) if pick else (view.default, view.claim)
     command, cwd = view.command, str(view.workload.get("cwd") or "")
-    if sys.stdout.isatty():  # to be looked at: nothing in it is obeyed; into a file or a pipe everything goes as it is
+    if sys.stdout.isatty():  # a terminal must not obey control characters; a file or a pipe gets the exact text
         shown = {name: visible(value) for name, value in config.env.items()}
         config, command = dataclasses.replace(config, env=shown), [visible(word) for word in command]
         cwd = visible(cwd)
@@ -60,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     print(visible(text, "\n") if sys.stdout.isatty() else text, flush=True)
     if pick is not None and is_proven(pick, view.objectives):
         return 0
-    what = f"the {pick.name} pick of {args.study}" if pick else str(args.study)
-    say(f"no gain is proven for {what}: what is printed keeps the default")
+    if pick is None:
+        say(f"no gain is proven for {args.study}: the output keeps the default")
+    else:  # only with --pick
+        say(f"no gain is proven for the {pick.name} pick of {args.study}, whose settings are printed as asked")
     return NO_GAIN

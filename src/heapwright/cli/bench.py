@@ -1,4 +1,4 @@
-"""`heapwright bench`: the allocator benchmarks, over allocators and threads."""
+"""`heapwright bench`: runs the allocator benchmarks under several allocators and thread counts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ examples:
   heapwright bench all --json bench.json --markdown bench.md --plots plots
 
 suites: realistic, openmp, server, producer-consumer, batch, phases, realloc-growth,
-large, thread-exit, fork-storm, startup; what each program models: docs/benchmarks.md
-Ratios are to the first allocator (the reference); below 1 is less memory or time.
-A name given twice is compared with itself, which shows what the machine's noise makes of nothing.
+large, thread-exit, fork-storm, startup. docs/benchmarks.md describes each program.
+Ratios are to the first allocator (the reference); a ratio below 1 is less memory or time.
+A name that is given twice is compared with itself, which shows the noise of the machine.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "bench",
         help="run the allocator benchmarks",
@@ -45,25 +45,29 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("suite", nargs="?", default="all", metavar="SUITE", help="one of those below (default: all)")
     parser.add_argument(
-        "--allocators", metavar="A,B", help="names or paths, the reference first (default: all found, glibc first)"
+        "suite", nargs="?", default="all", metavar="SUITE", help="one of the suites below (default: all)"
+    )
+    parser.add_argument(
+        "--allocators", metavar="A,B", help="names or paths, the reference first (default: all installed, glibc first)"
     )
     parser.add_argument("--threads", type=_counts, metavar="N,M", help="thread counts (default 1,2,4,8; quick: 1,2)")
     parser.add_argument("-n", "--rounds", type=positive, metavar="ROUNDS", help="rounds (default 5; quick: 3)")
-    parser.add_argument("--quick", action="store_true", help="small sizes: everything within three minutes")
-    parser.add_argument("--seed", type=positive, default=1, metavar="N", help="of order and work (default 1)")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="every run, a line each")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, for a document")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="figures as SVG, in a directory made if need be")
-    parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds a run may take (default 60; quick: 10)")
+    parser.add_argument("--quick", action="store_true", help="use small sizes: all suites take less than three minutes")
+    parser.add_argument(
+        "--seed", type=positive, default=1, metavar="N", help="random seed of the order and the work (default 1)"
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="write figures as SVG into this directory")
+    parser.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run (default 60; quick: 10)")
     add_cluster_option(parser)
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def _counts(text: str) -> list[int]:
-    """An argparse type: '1,2,4'."""
+    """Parse a list of thread counts such as '1,2,4' (an argparse type)."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words or not all(word.isdecimal() and 1 <= int(word) <= 1024 for word in words):
         raise argparse.ArgumentTypeError(f"'{text}' is not a list of thread counts from 1 to 1024")
@@ -71,7 +75,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _reproduce(args: argparse.Namespace) -> list[str]:
-    """The command line that measures the same again."""
+    """Return the command line that repeats the measurement."""
     words = ["heapwright", "bench", args.suite, "--threads", ",".join(map(str, args.threads)), "-n", str(args.rounds)]
     words += ["--quick"] if args.quick else []
     words += ["--allocators", args.allocators] if args.allocators else []
@@ -79,7 +83,7 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb; status 1 if nothing could be measured."""
+    """Run the verb; status 1 if nothing could be measured."""
     from heapwright.comparison.bench import Bencher, Suite, repeated, suite_executor, suite_workload
     from heapwright.comparison.suite import choose_benchmarks
     from heapwright.report.progress import make_progress
@@ -87,9 +91,9 @@ def run(args: argparse.Namespace) -> int:
     benchmarks = choose_benchmarks(args.suite, args.quick)
     for option, path in (("--csv", args.csv), ("--markdown", args.markdown), ("--json", args.json)):
         if path and str(path) != "-" and not Path(path).absolute().parent.is_dir():
-            raise UsageError(f"{option} {path}: there is no directory {Path(path).parent}", "make it first")
+            raise UsageError(f"{option} {path}: there is no directory {Path(path).parent}", "create it first")
     if args.plots and args.plots.exists() and not args.plots.is_dir():
-        raise UsageError(f"--plots {args.plots}: is not a directory")
+        raise UsageError(f"--plots {args.plots} is not a directory")
     args.threads = args.threads or list(_QUICK if args.quick else _FULL)
     args.rounds = args.rounds or (3 if args.quick else 5)
     allocators = repeated(chosen_allocators(args.allocators, repeats=True))

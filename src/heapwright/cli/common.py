@@ -1,4 +1,4 @@
-"""What several verbs share: options, JSON output, reading the command."""
+"""Defines the options that several verbs share, reads the command to run, and writes JSON output."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every verb that measures."""
-    group = parser.add_argument_group("how to measure")
+    """Add the options of every verb that measures."""
+    group = parser.add_argument_group("measurement")
     group.add_argument(
         "--meter",
         choices=("auto", "notify", "ptrace", "poll"),
@@ -39,40 +39,41 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
         "--massif-compat",
         action="store_true",
         default=None,
-        help="also compute what Massif --pages-as-heap=yes would report (slower)",
+        help="also compute the peak that Massif --pages-as-heap=yes would report (slower)",
     )
     group.add_argument(
         "--instructions",
         choices=("perf", "callgrind"),
-        help="how to count instructions; callgrind runs the command once more for each run, 10-20x slower",
+        help="how to count instructions; callgrind repeats each run under valgrind, 10-20 times slower",
     )
-    group.add_argument("--timeout", type=seconds, metavar="S", help="seconds a run may take")
+    group.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every verb that prints results."""
-    parser.add_argument("--json", metavar="FILE", help="write one JSON object; '-' is stdout")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no table")
+    """Add the options of every verb that prints results."""
+    parser.add_argument("--json", metavar="FILE", help="write the result as one JSON object; '-' writes to stdout")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress and no table")
 
 
 def add_workload_option(parser: argparse.ArgumentParser, inputs: str = "") -> None:
-    """The option of every verb that runs a command.
+    """Add the option of every verb that runs a command.
 
     Args:
-        inputs: what is run where `--input` is not given, for its help; empty: the verb has no such option.
+        parser: the parser of the verb.
+        inputs: the default of `--input`, for its help ('all'). If empty, the verb has no such option.
     """
-    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
+    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload file (TOML) instead of a command")
     if inputs:
-        parser.add_argument("--input", metavar="NAME", help=f"which input of the workload (default: {inputs})")
+        parser.add_argument("--input", metavar="NAME", help=f"which input of the workload to run (default: {inputs})")
 
 
 def add_command_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every verb that judges runs of a command: what it reads, and when it has succeeded."""
+    """Add the options of every verb that judges runs: standard input, statuses of success, prefix."""
     parser.add_argument(
         "--stdin",
         metavar="FILE|-|none",
-        help="a file that every run reads as standard input; '-': heapwright's own, however long it takes to come;"
-        " none: nothing (default: heapwright's own where it is a pipe or a file)",
+        help="standard input of every run: a file; '-' for heapwright's own, read to its end without a time limit;"
+        " none for no input (default: heapwright's own if it is a pipe or a file)",
     )
     parser.add_argument(
         "--success", type=_statuses, metavar="N,M", help="exit statuses that count as success (default 0)"
@@ -81,16 +82,16 @@ def add_command_options(parser: argparse.ArgumentParser) -> None:
         "--prefix",
         type=_prefix,
         metavar="TIME|TEXT",
-        help="measure only the beginning of each run: end it after a time (30s), or when it has printed a text",
+        help="measure only the beginning of each run: end it after a time (30s), or once it has printed a text",
     )
 
 
 def add_cluster_option(parser: argparse.ArgumentParser) -> None:
-    """The option of every verb whose runs other machines can make."""
+    """Add the option of every verb whose runs other machines can make."""
     parser.add_argument(
         "--cluster",
         metavar="WHERE",
-        help="run on a Dask cluster: its scheduler's address (tcp://head:8786), or a TOML file (docs/cluster.md)",
+        help="run on a Dask cluster: the address of its scheduler (tcp://head:8786), or a TOML file (docs/cluster.md)",
     )
 
 
@@ -102,10 +103,17 @@ def open_machines(
     progress: Silent,
     store: Store | None = None,
 ) -> Iterator[Machines]:
-    """Where runs are to be made: the cluster of `--cluster`, a plan's files, or here.
+    """Open the machines that make the runs: the cluster of `--cluster`, the files of a plan, or this machine.
+
+    Args:
+        args: the command line; `args.machines`, if set, makes the machines (`plan`).
+        workload: what to run.
+        allocators: the allocators that runs need.
+        progress: where notes go.
+        store: the study, if there is one.
 
     Raises:
-        HeapwrightError: nothing there can be used; or the study was made on machines of another kind.
+        HeapwrightError: no machine can be used, or the study was made on machines of another kind.
     """
     if getattr(args, "machines", None) is not None:
         yield args.machines(workload, allocators, progress.note, store)
@@ -122,12 +130,14 @@ def open_machines(
     kind = ((store.meta.cluster if store else None) or {}).get("kind")
     other = differences(kind, describe_host()) if kind else []
     if other:
-        raise HeapwrightError(f"the study was measured on machines of another kind ({other[0]})", "give --cluster too")
+        raise HeapwrightError(
+            f"the study was measured on machines of another kind ({other[0]})", "give the same --cluster"
+        )
     yield LocalMachine()
 
 
 def seconds(text: str) -> float:
-    """An argparse type: seconds above 0."""
+    """Parse a number of seconds above 0 (an argparse type)."""
     try:
         value = float(text)
     except ValueError:
@@ -138,16 +148,16 @@ def seconds(text: str) -> float:
 
 
 def positive(text: str) -> int:
-    """An argparse type: a whole number from 1."""
+    """Parse a whole number of at least 1 (an argparse type)."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
     return int(text)
 
 
 def _statuses(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) < 256 for part in parts):
-        raise argparse.ArgumentTypeError(f"'{text}' is not exit statuses from 0 to 255, such as 0,1")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of exit statuses from 0 to 255, such as 0,1")
     return tuple(dict.fromkeys(map(int, parts)))
 
 
@@ -156,7 +166,7 @@ def _prefix(text: str) -> Prefix:
     from heapwright.study.options import parse_budget
 
     if not text:
-        raise argparse.ArgumentTypeError("it is empty: give a time (30s), or a text that the command prints")
+        raise argparse.ArgumentTypeError("the prefix is empty: give a time (30s), or a text that the command prints")
     try:
         count, length = parse_budget(text)
     except UsageError:
@@ -165,14 +175,17 @@ def _prefix(text: str) -> Prefix:
 
 
 def chosen_allocators(text: str | None, repeats: bool = False, embedded: Allocator | None = None) -> list[Allocator]:
-    """The allocators named, or all found; names that mean the same library and environment once.
+    """Return the named allocators, or all that are installed.
+
+    Two names of the same library and environment count as one.
 
     Args:
-        repeats: a name given twice is kept twice.
-        embedded: the allocator that is linked into the program: its name means that one.
+        text: names or paths, separated by commas; None or empty for all.
+        repeats: whether a name that is given twice counts twice.
+        embedded: the allocator that is linked into the program, which its name then refers to.
 
     Raises:
-        UsageError: not known, or not on this machine.
+        UsageError: a name is unknown, or its library is not on this machine.
     """
     from heapwright.allocators.registry import find_allocators, get_allocator
 
@@ -185,12 +198,12 @@ def chosen_allocators(text: str | None, repeats: bool = False, embedded: Allocat
         again += [name] if allocator.embedded else []
         found.setdefault((allocator.preload, *map(str, sorted(allocator.env.items())), *again), allocator)
     if not found:
-        raise UsageError("there is no allocator to compare", "for example --allocators glibc,jemalloc")
+        raise UsageError("no allocator to compare", "name some, for example --allocators glibc,jemalloc")
     return list(found.values())
 
 
 def need_command(args: argparse.Namespace) -> list[str]:
-    """The words after `--`.
+    """Return the words after `--`.
 
     Raises:
         UsageError: there are none.
@@ -202,18 +215,18 @@ def need_command(args: argparse.Namespace) -> list[str]:
 
 
 def read_workload(args: argparse.Namespace) -> Workload:
-    """What to run: the command after `--`, or the file of `--workload`.
+    """Read the workload: the command after `--`, or the file of `--workload`.
 
     Raises:
-        UsageError: neither, both, or one that cannot be run.
+        UsageError: neither or both are given, or the workload cannot be run.
     """
     workload = _read_workload(args)
     if getattr(args, "instructions", None) == "callgrind":
         if workload.file.server is not None:
-            why = "a server cannot be run under callgrind: nothing loads it there"
-            raise UsageError(why, "leave --instructions out")
+            why = "a server cannot run under callgrind, because no load runs there"
+            raise UsageError(why, "leave out --instructions")
         if workload.file.prefix is not None:
-            raise UsageError("callgrind counts whole runs: it knows no prefix", "leave --instructions out")
+            raise UsageError("callgrind counts only whole runs, not a prefix", "leave out --instructions or --prefix")
     return workload
 
 
@@ -222,38 +235,39 @@ def _read_workload(args: argparse.Namespace) -> Workload:
 
     if args.workload is None:
         if getattr(args, "input", None) is not None:
-            raise UsageError("--input names an input of a workload file", "give the file: --workload FILE")
+            raise UsageError("--input needs a workload file", "add --workload FILE")
         success, prefix = getattr(args, "success", None) or (0,), getattr(args, "prefix", None)
         return from_command(need_command(args), success=success, prefix=prefix)
     if args.command:
-        raise UsageError("a command and --workload cannot both be given", "leave one out")
+        raise UsageError("a command and --workload cannot both be given", "leave out one of them")
     for option in ("stdin", "success"):
         if getattr(args, option, None) is not None:
-            raise UsageError(f"--{option} is for a command after --", f"a workload file says it itself: {option} = …")
+            raise UsageError(f"--{option} applies only to a command after --", f"set {option} = … in the workload file")
     workload = load_workload(args.workload)
     prefix = getattr(args, "prefix", None)
     if prefix is None:
         return workload
     if why := whole_only(workload.file):
-        raise UsageError(f"--prefix cannot be given: {why}", "leave it out")
+        raise UsageError(f"--prefix cannot be used: {why}", "leave it out")
     return with_prefix(workload, prefix)
 
 
 @contextmanager
 def open_workload(args: argparse.Namespace, keep: Path | None = None, before: str = "") -> Iterator[Workload]:
-    """What to run, as `read_workload` says, with the standard input that every run is given.
+    """Read the workload (see `read_workload`) and give every run its standard input.
 
-    Afterwards `args.stdin` is how the same command line names that input again ('-' where the copy goes), and
-    `args.waited_s` how many seconds it took to come.
+    It sets `args.stdin` to the value of --stdin by which the same command line names that input again ('-' if the
+    copy is temporary), and `args.waited_s` to the seconds that reading the input took.
 
     Args:
-        keep: the folder where a copy of our own standard input stays for later sessions, if the verb sets
-            `args.stdin_needed` or does not fail; None: the copy goes at the end.
-        before: the file that a command reads where nobody says otherwise and we have no input; empty for none.
+        args: the command line.
+        keep: the folder where a copy of heapwright's standard input stays for later sessions. It stays if the verb
+            sets `args.stdin_needed` or does not fail. None: the copy is deleted at the end.
+        before: the file that a command reads if there is no --stdin and heapwright has no input; empty for none.
 
     Raises:
-        UsageError: nothing that can be run, or no such standard input.
-        HeapwrightError: our own standard input does not end, or cannot be copied.
+        UsageError: the workload cannot be run, or the standard input does not exist.
+        HeapwrightError: heapwright's standard input does not end, or cannot be copied.
     """
     from tempfile import TemporaryDirectory
 
@@ -281,15 +295,16 @@ def open_workload(args: argparse.Namespace, keep: Path | None = None, before: st
 
 
 def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> Taken | None:
-    """The standard input that `--stdin` names, or our own; None where there is none.
+    """Return the standard input that `--stdin` names, or heapwright's own; None if there is none.
 
     Args:
-        folder: where a copy goes.
-        kept: the copy stays, and people are told so.
+        args: the command line.
+        folder: the folder for a copy.
+        kept: whether the copy stays; the message to the user then names it.
 
     Raises:
-        UsageError: no such file.
-        HeapwrightError: our own standard input does not end, or cannot be copied.
+        UsageError: there is no such file.
+        HeapwrightError: heapwright's standard input does not end, or cannot be copied.
     """
     from heapwright.workload.stdin import take_named, take_own
 
@@ -304,7 +319,7 @@ def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> Ta
 
 
 def with_stdin_named(words: Sequence[str], args: argparse.Namespace) -> list[str]:
-    """A command line of ours that names the standard input which `open_workload` has read, so that it works again."""
+    """Return a heapwright command line with the standard input that `open_workload` read, to repeat it."""
     if args.stdin is None or "--" not in words:
         return list(words)
     at = words.index("--")
@@ -317,19 +332,21 @@ def with_stdin_named(words: Sequence[str], args: argparse.Namespace) -> list[str
 
 
 def read_inputs(args: argparse.Namespace, workload: Workload) -> tuple[Input, ...]:
-    """The input of `--input`, or all.
+    """Return the input of `--input`, or all inputs.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no input of that name.
     """
     return workload.inputs if args.input is None else (workload.input(args.input),)
 
 
 def refuse_uncompared(workload: Workload, metrics: Sequence[str]) -> None:
-    """Fails where runs end after a time and a metric grows with the work that is done by then.
+    """Refuse a metric that cannot be compared between runs that end after a fixed time.
+
+    Such a metric grows with the work that a run has done by then.
 
     Raises:
-        UsageError: it does.
+        UsageError: one of the metrics cannot be compared.
     """
     from heapwright.metrics import METRICS
 
@@ -337,13 +354,14 @@ def refuse_uncompared(workload: Workload, metrics: Sequence[str]) -> None:
     for metric in metrics:
         if prefix is not None and not prefix.compares(metric):
             raise UsageError(
-                f"{METRICS[metric].label} of {prefix.shown()} says nothing: runs do more or less in it",
-                "compare memory, or end runs at a text that the command prints",
+                f"{METRICS[metric].label} of {prefix.shown()} cannot be compared: runs do different amounts of work"
+                " in that time",
+                "compare a memory metric, or end runs at a text that the command prints (--prefix TEXT)",
             )
 
 
 def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
-    """Fails where a look at the program shows that the allocator's settings cannot reach it.
+    """Refuse an allocator whose settings cannot reach the program, as far as the program's file shows.
 
     Raises:
         HeapwrightError: they cannot; the hint says what to do instead.
@@ -358,18 +376,18 @@ def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
     embedded = find_embedded(program)
     why = why_not(embedded, allocator, program) if embedded is not None else ""
     if embedded is not None and why:
-        raise HeapwrightError(why, f"the allocator it has can be used: --allocator {embedded.name}")
+        raise HeapwrightError(why, f"use the allocator that it has: --allocator {embedded.name}")
 
 
 def warn_of_settings(
     workload: Workload | None = None, allocators: list[Allocator] | None = None, env: Mapping[str, str] | None = None
 ) -> None:
-    """Says on stderr which settings of malloc in the environment will not take effect as they stand.
+    """Warn on stderr of malloc settings in the environment that will not take effect.
 
     Args:
-        workload: what is run; its own environment and that of its inputs count too.
-        allocators: those that will run; default: all found here.
-        env: what is set for the command besides.
+        workload: what is run; the environments of the workload and its inputs count too.
+        allocators: the allocators that will run (default: all that are installed).
+        env: further variables that are set for the command.
     """
     import os
 
@@ -392,7 +410,7 @@ def warn_of_settings(
 
 
 def warn_of_changes(study: Path) -> None:
-    """Says on stderr, in one line, that the program has changed since a study was made."""
+    """Warn on stderr, in one line, if the program has changed since a study was made."""
     from heapwright.study.program import changed_sentence, program_of
     from heapwright.study.store import read_study, study_errors
     from heapwright.workload.program import program_changes
@@ -401,11 +419,16 @@ def warn_of_changes(study: Path) -> None:
         identity = program_of(store)
         changes = program_changes(identity) if identity else []
     if changes:
-        warn(f"{changed_sentence(changes)}; 'heapwright verify {study}' tells whether its gain still holds")
+        warn(f"{changed_sentence(changes)}; 'heapwright verify {study}' checks whether its gain still holds")
 
 
 def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOptions:
-    """The measuring options as given; `timeout` where none was."""
+    """Return the measuring options of a command line.
+
+    Args:
+        args: the command line.
+        timeout: maximum seconds of a run if --timeout is not given; 0 for no limit.
+    """
     from heapwright.measure.meter import MeterOptions
 
     return MeterOptions(
@@ -417,7 +440,7 @@ def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOption
 
 
 def write_json(where: str, value: dict[str, Any]) -> None:
-    """Writes one JSON object, to stdout for '-'; a file is whole or not there."""
+    """Write one JSON object to a file, whole or not at all, or to stdout for '-'."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=1, allow_nan=False) + "\n"
     if where == "-":
         sys.stdout.write(text)

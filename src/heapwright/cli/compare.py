@@ -1,4 +1,4 @@
-"""`heapwright compare`: a command under every allocator on this machine, side by side."""
+"""`heapwright compare`: runs a command under several allocators and compares their cost."""
 
 from __future__ import annotations
 
@@ -36,19 +36,20 @@ examples:
   heapwright compare --allocators glibc,jemalloc,./libmine.so -n 20 --plot plot.svg -- ./prog
   heapwright compare --workload redis.toml --markdown table.md
 
-Ratios are to the first row (the reference); below 1 is less memory or time. Without --allocators the reference is the
-program as it is: glibc, or a row named 'default' where the program has another malloc, with glibc beside it.
+Ratios are to the first row (the reference); a ratio below 1 is less memory or time. Without --allocators the
+reference is the unchanged program: the row glibc, or a row 'default' if the program has another malloc, with glibc
+as a further row.
 """
 
-_WIDEST = 10_000  # columns that a table is measured in
+_MAX_WIDTH = 10_000  # columns that a table may need
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "compare",
         help="run a command under several allocators and compare them",
-        description="Runs a command under several allocators in interleaved rounds and compares what they cost.",
+        description="Runs a command under several allocators in interleaved rounds and compares memory and time.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -57,14 +58,20 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--allocators",
         metavar="A,B",
-        help="names or paths, the reference first (default: all found, to the program as it is)",
+        help="names or paths, the reference first (default: all installed, compared with the unchanged program)",
     )
     parser.add_argument("-n", "--rounds", type=positive, default=10, metavar="ROUNDS", help="rounds (default 10)")
-    parser.add_argument("--metrics", metavar="M,N", help="what the table shows (default wall,cpu,peak_rss)")
-    parser.add_argument("--seed", type=positive, default=1, metavar="N", help="of order and padding (default 1)")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="every run, a line each")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table, for a document")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="time against memory, as .svg, .png or .pdf")
+    parser.add_argument("--metrics", metavar="M,N", help="metrics that the table shows (default wall,cpu,peak_rss)")
+    parser.add_argument(
+        "--seed",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="random seed of the order and the environment padding (default 1)",
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time against memory, as .svg, .png or .pdf")
     add_measuring_options(parser)
     add_cluster_option(parser)
     add_output_options(parser)
@@ -72,7 +79,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> list[str]:
-    """The command line that measures the same again."""
+    """Return the command line that repeats the measurement."""
     words = ["heapwright", "compare", "-n", str(args.rounds)]
     words += ["--allocators", args.allocators] if args.allocators else []
     words += ["--metrics", args.metrics] if args.metrics else []
@@ -83,7 +90,7 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb; status 1 if no allocator but the reference could be measured."""
+    """Run the verb; status 1 if no allocator except the reference could be measured."""
     with open_workload(args) as workload:
         return _compare(args, workload)
 
@@ -129,8 +136,8 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
         write_json(args.json, comparison_json(found, command))
     if not args.quiet and args.json != "-":
         out, shown = console(), table(found, metrics)
-        if not out.is_terminal:  # a log is as wide as it must be
-            out.width = max(out.width, out.measure(shown, options=out.options.update(width=_WIDEST)).maximum)
+        if not out.is_terminal:  # a log may be as wide as the table
+            out.width = max(out.width, out.measure(shown, options=out.options.update(width=_MAX_WIDTH)).maximum)
         out.print(shown)
         for text in failures(found):
             out.print(visible(text), style="yellow", soft_wrap=True)

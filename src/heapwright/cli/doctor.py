@@ -1,4 +1,4 @@
-"""`heapwright doctor`: what works on this machine, what a missing thing costs, how to get it."""
+"""`heapwright doctor`: checks what works on this machine, and says how to get what is missing."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ example:
   heapwright doctor
 """
 
-# tool → what it is for; how to get it on Debian and Ubuntu
+# tool → its purpose, and how to install it on Debian and Ubuntu
 _TOOLS = {
     "valgrind": ("--instructions=callgrind", "sudo apt-get install -y valgrind"),
-    "perf": ("looking deeper than heapwright does", "sudo apt-get install -y linux-perf"),
+    "perf": ("profiles beyond what heapwright measures", "sudo apt-get install -y linux-perf"),
 }
 
 _METERS = {
     "notify": "the cheapest and most exact back end (seccomp user notification)",
-    "ptrace": "the second choice, and what --massif-compat needs",
-    "poll": "always there: samples every 10 ms, counts no mapping calls",
+    "ptrace": "the second choice; --massif-compat needs it",
+    "poll": "works everywhere: samples every 10 ms, does not count mapping calls",
 }
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "doctor",
         help="check what works on this machine",
-        description="Says what works on this machine, what each missing thing costs, and how to get it.",
+        description="Lists what works on this machine. For each missing part it says what"
+        " does not work without it, and how to"
+        " get it.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -42,7 +44,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb; status 1 if nothing can be measured at all."""
+    """Run the verb; status 1 if no back end of the meter works."""
     from heapwright.allocators.registry import find_allocators
     from heapwright.allocators.user_settings import environment_troubles
     from heapwright.measure.host import describe_host
@@ -62,16 +64,18 @@ def run(args: argparse.Namespace) -> int:
         "hardware counters",
         bool(perf.get("works")),
         perf.get("why") or "instructions are counted",
-        "without them instructions are n/a; --instructions=callgrind counts them slowly",
+        "without them the metric instructions is n/a; --instructions=callgrind counts them, slowly",
     )
     rapl = probed.get("rapl", {})
-    check("energy (RAPL)", bool(rapl.get("works")), rapl.get("why") or "readable", "without it energy is n/a")
+    check(
+        "energy (RAPL)", bool(rapl.get("works")), rapl.get("why") or "readable", "without it the metric energy is n/a"
+    )
     rollup = probed.get("smaps_rollup", {})
     check(
         "proportional memory",
         bool(rollup.get("works")),
         rollup.get("why") or "/proc/PID/smaps_rollup is readable",
-        "without it pages that processes share count once for each of them; it needs Linux 4.14",
+        "without it, a page that several processes share counts once for each process; needs Linux 4.14",
     )
     group = probed.get("cgroup", {})
     check(
@@ -101,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     for trouble in troubles:
         check("setting", False, trouble)
     if not troubles:
-        check("settings in the environment", True, "every one of malloc's is understood")
+        check("settings in the environment", True, "all malloc settings are understood")
     if args.json:
         write_json(args.json, {"host": host, "checks": checks})
     if not args.quiet and args.json != "-":

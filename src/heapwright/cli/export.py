@@ -1,4 +1,4 @@
-"""`heapwright export`: a trace for another tool."""
+"""`heapwright export`: converts a trace for another tool."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _EPILOG = """\
 example:
   heapwright export prog.hwt --format wl -o prog.wl
 
-wl is what trace_run of glibc's malloc trace utilities plays. It has no times, marks or usable-size queries: those are
-left out, and how many is said.
+wl is the format that trace_run of glibc's malloc trace utilities replays. It has no times, marks or usable-size
+queries. Such events are left out, and the output says how many.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "export",
         help="convert a trace for another tool",
@@ -35,18 +35,18 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     from heapwright.trace.convert import export_wl
 
     done = export_wl(args.trace, args.output)
     if done.loss.cut_short or done.loss.events or done.loss.bytes:
-        warn(f"the trace is not whole: {done.loss.why}")
+        warn(f"the trace is incomplete: {done.loss.why}")
     if args.json:
         write_json(
             args.json,
             {"file": str(args.output), "format": args.format, "events": done.events, "left_out": done.left_out},
         )
     if not args.quiet and args.json != "-":
-        rest = f"; {done.left_out:,} that the format has no word for were left out" if done.left_out else ""
-        tell(f"{args.output}: {done.events:,} operations{rest}")
+        left_out = f"; {done.left_out:,} events that the format cannot express were left out" if done.left_out else ""
+        tell(f"{args.output}: {done.events:,} operations{left_out}")
     return 0

@@ -1,4 +1,4 @@
-"""`heapwright fit`: a trace becomes a model that can be given away."""
+"""`heapwright fit`: fits a model to a trace, which can be shared without the trace."""
 
 from __future__ import annotations
 
@@ -20,42 +20,45 @@ The model holds counts of sizes and lifetimes, no addresses and no contents; doc
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "fit",
         help="fit a model to a trace",
-        description="Fits a model of sizes and lifetimes to a trace: small, and shareable without the trace.",
+        description="Fits a model of sizes and lifetimes to a trace. The model is small"
+        " and can be shared without the trace.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace, packed or raw")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="MODEL", help="the model's file")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="MODEL", help="the file to write the model to"
+    )
     parser.add_argument(
         "--model",
         choices=("windows", "rand-malloc"),
         default="windows",
-        help="windows: sizes and lifetimes by stretches of the trace (default); rand-malloc: a mean lifetime for each "
-        "size, without phases, threads and realloc, for comparison",
+        help="windows: sizes and lifetimes in each window of the trace (default); rand-malloc: a mean lifetime for "
+        "each size, without phases, threads and realloc, for comparison",
     )
-    parser.add_argument("--windows", type=positive, default=200, metavar="N", help="stretches (default 200)")
+    parser.add_argument("--windows", type=positive, default=200, metavar="N", help="number of windows (default 200)")
     parser.add_argument("--with-command", action="store_true", help="keep the program's command line in the model")
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     from heapwright.errors import UsageError
     from heapwright.trace.model import WindowsModel, fit, to_text
 
     if args.windows > 10_000:
-        raise UsageError(f"--windows {args.windows} is too many", "at most 10000")
+        raise UsageError(f"--windows {args.windows} is too large", "the maximum is 10000")
     model, warning = fit(args.trace, args.model, args.windows, args.with_command)
     if warning:
         warn(warning)
     text = to_text(model)
     write_whole(args.output, text)
-    told = {
+    result = {
         "model": str(args.output),
         "kind": args.model,
         "bytes": len(text),
@@ -67,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
         "scripted": len(model.script) // 10 if isinstance(model, WindowsModel) else None,
     }
     if args.json:
-        write_json(args.json, told)
+        write_json(args.json, result)
     if not args.quiet and args.json != "-":
-        what = f"{told['windows']} windows, " if told["windows"] is not None else ""
-        scripted = f", {told['scripted']} large blocks one by one" if told["scripted"] is not None else ""
-        tell(f"{args.output}: {len(text):,} bytes; {what}{len(model.classes)} size classes{scripted}")
-        tell(f"now: heapwright synth {args.output}")
+        windows = f"{result['windows']} windows, " if result["windows"] is not None else ""
+        scripted = f", {result['scripted']} large blocks one by one" if result["scripted"] is not None else ""
+        tell(f"{args.output}: {len(text):,} bytes; {windows}{len(model.classes)} size classes{scripted}")
+        tell(f"next: heapwright synth {args.output}")
     return 0

@@ -1,4 +1,4 @@
-"""`heapwright import`: another tool's trace becomes one of ours."""
+"""`heapwright import`: converts a trace of another tool."""
 
 from __future__ import annotations
 
@@ -14,36 +14,38 @@ examples:
   heapwright import oocalc.wl -o oocalc.hwt
   heapwright import heaptrack.prog.1234.zst -o prog.hwt
 
-What a format cannot say is not made up: wl files have no times, heaptrack's no threads. docs/info.md tells more.
+heapwright does not invent what a format lacks: wl files have no times, heaptrack files no threads (see docs/info.md).
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "import",
         help="convert another tool's trace",
-        description="Turns a wl workload (glibc's malloc trace utilities) or a heaptrack file into a trace.",
+        description="Converts a wl file (glibc's malloc trace utilities) or a heaptrack file into a heapwright trace.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="a .wl file, or heaptrack's, plain, .gz or .zst")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="the trace's file")
-    parser.add_argument("--format", choices=("wl", "heaptrack"), help="what FILE is (default: it is looked at)")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a .wl file, or a heaptrack file: plain, .gz or .zst")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="the trace to write")
+    parser.add_argument(
+        "--format", choices=("wl", "heaptrack"), help="the format of FILE (default: detected from its content)"
+    )
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     from heapwright.trace.convert import import_heaptrack, import_wl, recognise
 
     chosen = recognise(args.file, args.format)
     made = import_wl(args.file, args.output) if chosen == "wl" else import_heaptrack(args.file, args.output)
     loss = made.loss
     if loss.cut_short or loss.events or loss.bytes:
-        why = loss.why or "some events make no sense"
-        warn(f"{why}: {loss.events} events and {loss.bytes} bytes were not used")
+        why = loss.why or "some events are inconsistent"
+        warn(f"{why}: {loss.events} events and {loss.bytes} bytes were ignored")
     if args.json:
         write_json(
             args.json,

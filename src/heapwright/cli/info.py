@@ -1,4 +1,4 @@
-"""`heapwright info`: what is in a trace."""
+"""`heapwright info`: summarises a trace."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ example:
   heapwright info prog.hwt
   heapwright info prog.hwt --json - | jq .peak_live_bytes
 
-docs/info.md says what each figure means, and why no allocator can be below the lower bound.
+docs/info.md explains each figure, and why no allocator can use less memory than the lower bound.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "info",
         help="summarise a trace",
-        description="Counts what is in a trace: events, live bytes, sizes, lifetimes, threads, a lower bound.",
+        description="Summarises a trace: events, live bytes, sizes, lifetimes, threads, and a lower bound of memory.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -33,7 +33,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     from heapwright.trace.info import read_info
 
     info, whole = read_info(args.trace)

@@ -1,4 +1,4 @@
-"""`heapwright inspect`: one thread or several, told without running it."""
+"""`heapwright inspect`: tells without running a program whether it is single- or multi-threaded."""
 
 from __future__ import annotations
 
@@ -16,37 +16,40 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   heapwright inspect /usr/bin/xz
-  heapwright inspect main.o parser.o libshapes.a      one link, judged as a whole
-  heapwright inspect --no-plugins /usr/bin/gawk       it loads nothing that starts threads
-  heapwright inspect -- g++ main.o -lpng -o prog      what this would link
+  heapwright inspect main.o parser.o libshapes.a      judges the files of one link together
+  heapwright inspect --no-plugins /usr/bin/gawk       assumes that plug-ins start no threads
+  heapwright inspect -- g++ main.o -lpng -o prog      judges the program that this command would link
 
-single: no way to start a thread is reached; multi: one is; unknown: it may be (a library that is not known from the
-inside, an argument, a plug-in). The evidence says which function, from which file, by which way.
+single: the program can reach no function that starts a thread. multi: it can reach one. unknown: it may reach one,
+through a library that heapwright does not know, an argument or a plug-in. The evidence names the function, the file
+that refers to it, and the path from the program to it.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "inspect",
         help="tell whether a program is single- or multi-threaded",
-        description="Says whether programs, libraries, or objects and archives to be linked can start threads.",
+        description="Tells whether programs, libraries, or objects and archives to be linked can start threads.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--no-plugins", action="store_true", help="what is loaded with dlopen starts no threads")
-    parser.add_argument("--all", action="store_true", help="show all evidence, not the first five")
+    parser.add_argument(
+        "--no-plugins", action="store_true", help="assume that libraries loaded with dlopen start no threads"
+    )
+    parser.add_argument("--all", action="store_true", help="show all evidence, not only the first five")
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     from heapwright.link.judge import inspect_files
 
     if args.command and args.files:
-        raise UsageError("files and a command cannot both be given", "leave one out")
+        raise UsageError("files and a command cannot both be given", "leave out one of them")
     if args.command:
         from heapwright.link.driver import inspect_command
 
@@ -67,14 +70,14 @@ def run(args: argparse.Namespace) -> int:
 def _show(judgement: Judgement, everything: bool) -> None:
     tell(f"{judgement.file}: {judgement.verdict}")
     if judgement.linked:
-        what = judgement.linked
-        built = f" with {what.options}" if what.options else ""
-        allocator = f"{what.allocator} is linked in, {what.how}" if what.how else "the C library's malloc was kept"
-        tell(f"  {allocator}{built} (heapwright {what.version})")
+        note = judgement.linked
+        built_in = f" with {note.options}" if note.options else ""
+        allocator = f"{note.allocator} is linked in, {note.how}" if note.how else "the C library's malloc was kept"
+        tell(f"  {allocator}{built_in} (heapwright {note.version})")
     shown = judgement.evidence if everything else judgement.evidence[:5]
     for one in shown:
         tell(f"  {one.says()}" if one.symbol else f"  {one.why}")
         if one.symbol:
-            tell(f"    by {one.via}")
+            tell(f"    path: {one.via}")
     if len(shown) < len(judgement.evidence):
         tell(f"  and {len(judgement.evidence) - len(shown)} more (--all)")

@@ -1,4 +1,4 @@
-"""`heapwright landscape`: one or two settings over their whole range, as numbers and as a picture."""
+"""`heapwright landscape`: sweeps one or two settings over their range, and shows the metric as numbers and a plot."""
 
 from __future__ import annotations
 
@@ -39,34 +39,48 @@ examples:
   heapwright landscape --param mmap_threshold --param trim_threshold --step 1 --metric peak_heap -- ./prog
   heapwright landscape --param mmap_threshold --range mmap_threshold=1:32G -n 3 --csv runs.csv -- ./prog
 
-Every place is measured beside the default; ratios below 1 are less. All metrics are kept: the same command with
-another --metric shows that one, and with a larger -n goes on.
+Every point is measured together with the default; a ratio below 1 is less. The study keeps all metrics: the same
+command with another --metric shows that metric, and with a larger -n it adds runs.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "landscape",
         help="sweep one or two settings over their range",
-        description="Sweeps one or two malloc settings, each place measured beside the default.",
+        description="Sweeps one or two malloc settings and measures each point together with the default.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--param", action="append", required=True, metavar="P", help="what to sweep; twice for a plane")
     parser.add_argument(
-        "--range", action="append", default=[], metavar="P=LOW:HIGH", help="its range (default: all worth trying)"
+        "--param", action="append", required=True, metavar="P", help="the setting to sweep; give it twice for a plane"
     )
-    parser.add_argument("--step", type=_step, metavar="S", help="in powers of two (0.5), or a number on a linear scale")
-    parser.add_argument("--allocator", default="glibc", metavar="A", help="whose settings (default glibc)")
-    parser.add_argument("--metric", metavar="M", help="what is shown (default peak_rss)")
-    parser.add_argument("-n", "--replicates", type=positive, metavar="N", help="runs of every place (default 1)")
-    parser.add_argument("--seed", type=positive, metavar="N", help="of order and padding (default 1)")
-    parser.add_argument("--study", type=Path, metavar="FILE", help="where to keep it (default: by the command)")
+    parser.add_argument(
+        "--range",
+        action="append",
+        default=[],
+        metavar="P=LOW:HIGH",
+        help="its range (default: all values that a search would try)",
+    )
+    parser.add_argument(
+        "--step", type=_step, metavar="S", help="step in powers of two (0.5), or in units on a linear scale"
+    )
+    parser.add_argument(
+        "--allocator", default="glibc", metavar="A", help="the allocator of the settings (default glibc)"
+    )
+    parser.add_argument("--metric", metavar="M", help="the metric to show (default peak_rss)")
+    parser.add_argument("-n", "--replicates", type=positive, metavar="N", help="runs of every point (default 1)")
+    parser.add_argument(
+        "--seed", type=positive, metavar="N", help="random seed of the order and the environment padding (default 1)"
+    )
+    parser.add_argument(
+        "--study", type=Path, metavar="FILE", help="the study's file (default: a name made from the command)"
+    )
     add_workload_option(parser)
     add_command_options(parser)
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="every run, a line each")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="the landscape as .svg, .png or .pdf")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the landscape, as .svg, .png or .pdf")
     add_measuring_options(parser)
     add_cluster_option(parser)
     add_output_options(parser)
@@ -79,12 +93,12 @@ def _step(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.01 <= value <= 1e9:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a step from 0.01")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a step from 0.01 to 1e9")
     return value
 
 
 def parse_size(text: str) -> int | None:
-    """'512' → 512, '32K' → 32768, '2^35' → 34359738368; None for anything else."""
+    """Parse a number such as '512', '32K' (32768) or '2^35'; None for any other text."""
     power = re.fullmatch(r"2\^(\d{1,2})", text)
     if power:
         return 1 << int(power[1])
@@ -93,10 +107,17 @@ def parse_size(text: str) -> int | None:
 
 
 def parse_ranges(texts: list[str], keys: list[str]) -> dict[str, tuple[int, int]]:
-    """Each P=LOW:HIGH by its parameter.
+    """Parse the values of --range.
+
+    Args:
+        texts: P=LOW:HIGH each.
+        keys: the parameters that are swept.
+
+    Returns:
+        Parameter → (low, high).
 
     Raises:
-        UsageError: one that is no range, or of a parameter that is not swept.
+        UsageError: a value is not a range, or its parameter is not swept.
     """
     found: dict[str, tuple[int, int]] = {}
     for text in texts:
@@ -112,17 +133,17 @@ def parse_ranges(texts: list[str], keys: list[str]) -> dict[str, tuple[int, int]
 
 
 def axes_of(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
-    """The axes that the command line asks for, whole.
+    """Return the axes that the command line asks for, as complete axis texts.
 
     Raises:
-        UsageError: an unknown parameter, or a range that makes no sense.
+        UsageError: a parameter is unknown, or a range is invalid.
     """
     from heapwright.study.axes import axis_text
     from heapwright.tuning.landscape import plane
 
     keys: list[str] = list(dict.fromkeys(args.param))
     if len(keys) > 2:
-        raise UsageError("a landscape has one or two parameters", "leave some --param out")
+        raise UsageError("a landscape has at most two parameters", "leave out some --param")
     ranges = parse_ranges(args.range, keys)
     space = allocator.space(threads=True, expert=True).restrict(keys)
     specs = {p.key: p.spec for p in space.params}
@@ -133,7 +154,7 @@ def axes_of(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
 
 
 def _path(workload: Workload, given: dict[str, Any]) -> Path:
-    """`heapwright-PROGRAM-HASH.landscape` here: the same sweep finds its study again."""
+    """Return `heapwright-PROGRAM-HASH.landscape`, so that the same sweep finds its study again."""
     same = {k: v for k, v in given.items() if k not in ("replicates", "objectives")}
     text = json.dumps([workload.identity(), same], sort_keys=True)
     program = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(workload.file.command[0]).name).strip("-.") or "program"
@@ -141,7 +162,7 @@ def _path(workload: Workload, given: dict[str, Any]) -> Path:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     with open_workload(args, keep=args.study.parent if args.study else Path()) as workload:
         return _sweep(args, workload)
 
@@ -158,7 +179,10 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     check_plot(args.plot)
     metrics = parse_objectives(args.metric or "peak_rss")
     if len(metrics) > 1:
-        raise UsageError("--metric names several", "one at a time: all are kept, ask again for another")
+        raise UsageError(
+            "--metric names several metrics",
+            "name one; the study keeps all, and the same command can show another later",
+        )
     metric = metrics[0].key
     refuse_uncompared(workload, [metric])
     embedded = find_embedded(workload.program(workload.inputs[0]))
@@ -187,7 +211,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
                     sweep(session, metric if args.metric else "")
         except KeyboardInterrupt:
             sys.stderr.write("\n")
-            say(f"interrupted; what was measured is in {path}, the same command goes on")
+            say(f"interrupted; {path} holds all runs so far, and the same command continues it")
             return INTERRUPTED
         except HeapwrightError:
             args.stdin_needed = not store.remove_if_empty()

@@ -1,4 +1,4 @@
-"""`heapwright link`: a link step with exgen, reaper or a study's choice."""
+"""`heapwright link`: runs a link command and links exgen, reaper or a study's allocator into the program."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from heapwright.terminal_text import tell
 
 _EPILOG = """\
 examples:
-  heapwright link -- g++ main.o parser.o -o prog           exgen or reaper, by what inspect says
-  heapwright link --study prog.study -- g++ main.o -o prog  the study's choice, its settings built in
+  heapwright link -- g++ main.o parser.o -o prog           exgen or reaper, as inspect judges the program
+  heapwright link --study prog.study -- g++ main.o -o prog  the pick of a study, its settings built in
   make CC='heapwright link -- gcc' CXX='heapwright link -- g++'
   cmake -DCMAKE_CXX_LINKER_LAUNCHER='heapwright;link;--' ...
   cmake -Dheapwright_ROOT=$(heapwright link --print cmake-dir) ...   for find_package(heapwright)
 
-The exit status is the compiler's. What links nothing is run as it is; shared libraries get no allocator.
+The exit status is that of the compiler. A command that links nothing runs unchanged. Shared libraries get no allocator.
 """
 
 PLACES = {
@@ -30,37 +30,46 @@ PLACES = {
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "link",
         help="link a program with exgen or reaper",
-        description="Runs a compiler's link step with an allocator linked in: exgen for one thread, else reaper.",
+        description="Runs a link command and links an allocator into the program: exgen"
+        " if it has one thread, else reaper.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--allocator", default="", metavar="A", help="this one, whatever the verdict")
+    which.add_argument("--allocator", default="", metavar="A", help="link this allocator, whatever the verdict")
     which.add_argument(
-        "--study", default="", metavar="FILE", help="what a study of 'tune' chose, its settings built in"
+        "--study", default="", metavar="FILE", help="link the pick of a study of 'tune', its settings built in"
     )
     parser.add_argument(
-        "--pick", choices=("memory", "time", "balanced"), help="which of the study (default: its claim)"
+        "--pick",
+        choices=("memory", "time", "balanced"),
+        help="which pick of the study (default: the one that its claim names)",
     )
-    parser.add_argument("--options", default="", metavar="K=V,...", help="options to build in, as in EXGEN_OPTIONS")
-    parser.add_argument("--shared", action="store_true", help="link the shared library, with its folder as rpath")
     parser.add_argument(
-        "--no-rpath", action="store_true", help="with --shared: it will be installed where the loader looks"
+        "--options", default="", metavar="K=V,...", help="options to build in, written as in EXGEN_OPTIONS"
     )
-    parser.add_argument("--secure", action="store_true", help="the hardened build")
-    parser.add_argument("--no-plugins", action="store_true", help="what is loaded with dlopen starts no threads")
+    parser.add_argument("--shared", action="store_true", help="link the shared library and set its directory as rpath")
     parser.add_argument(
-        "--print", choices=tuple(PLACES), dest="place", help="print a folder of this installation and stop"
+        "--no-rpath",
+        action="store_true",
+        help="with --shared: set no rpath, because the loader will find the library by itself",
+    )
+    parser.add_argument("--secure", action="store_true", help="link the hardened build")
+    parser.add_argument(
+        "--no-plugins", action="store_true", help="assume that libraries loaded with dlopen start no threads"
+    )
+    parser.add_argument(
+        "--print", choices=tuple(PLACES), dest="place", help="print a directory of this installation and exit"
     )
     parser.set_defaults(run=run, takes_command=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     from heapwright.allocators.registry import library_folder
 
     if args.place:
@@ -71,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
     command = need_command(args)
     if args.pick and not args.study:
-        raise UsageError("--pick needs a study", "add --study FILE")
+        raise UsageError("--pick needs --study", "add --study FILE")
     wish = Wish(
         allocator=args.allocator,
         study=str(Path(args.study).absolute()) if args.study else "",
@@ -82,5 +91,5 @@ def run(args: argparse.Namespace) -> int:
         secure=args.secure,
         plugins=not args.no_plugins,
     )
-    from_wish(wish)  # what is wrong with the wish is said before anything is compiled
+    from_wish(wish)  # reports an invalid request before the compiler runs
     return run_compiler(command, wish)

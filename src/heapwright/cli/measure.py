@@ -1,4 +1,4 @@
-"""`heapwright measure`: a command or a workload under the meter, once or several times."""
+"""`heapwright measure`: runs a command or a workload under the meter, once or several times."""
 
 from __future__ import annotations
 
@@ -34,17 +34,16 @@ examples:
   heapwright measure --workload redis.toml -n 5 --env MALLOC_ARENA_MAX=1
   seq 1000000 | heapwright measure -n 5 -- sort -n
 
-What the command prints on stdout is passed on (of the first run only; with --json - not at all); the table
-follows it. The exit status is the command's own, or 0 for one of --success. A pipe on standard input is read
-once and given to every run.
+The output of the first run goes to stdout, before the table; with --json - no output is shown. The exit status is that
+of the command, or 0 if --success lists it. A pipe on standard input is read once and given to every run.
 
-With --workload every input is run -n times, with the file's set-up and clean-up around each run. A server is started,
-loaded and stopped. The exit status is 0 if every run succeeded by the file's own terms.
+With --workload every input is run -n times, with the set-up and clean-up of the workload file around each run. A server
+is started, loaded and stopped. The exit status is 0 if every run succeeded as the workload file defines it.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "measure",
         help="measure a command's memory and time",
@@ -52,7 +51,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="how often (default 1)")
+    parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="number of runs (default 1)")
     add_workload_option(parser, inputs="all")
     add_command_options(parser)
     parser.add_argument(
@@ -61,7 +60,7 @@ def add_parser(verbs: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="set a variable for the command alone: not for set-up, clean-up and a server's load",
+        help="set a variable for the command only, not for set-up, clean-up or the load of a server",
     )
     add_measuring_options(parser)
     add_output_options(parser)
@@ -76,7 +75,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     with open_workload(args) as workload:
         return _measure(args, workload)
 
@@ -128,7 +127,7 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
         warn(warning)
     for name, found in outcomes.items():
         on = f" on input '{name}'" if len(workload.inputs) > 1 else ""
-        if workload.path or workload.file.prefix:  # else the status says it, and the command's stderr was passed on
+        if workload.path or workload.file.prefix:  # otherwise the exit status shows it, and stderr was passed on
             for failure in dict.fromkeys(o.failure for o in found if o.failure):
                 warn(f"a run{on} failed: {failure}")
         if len({o.digest for o in found if not o.failure}) > 1:
@@ -145,7 +144,7 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
 
 
 def _write(where: str, workload: Workload, runs: dict[str, list[Run]]) -> None:
-    """One JSON object; of a workload each run says its input, and each input has a summary of its own."""
+    """Write the JSON object. For a workload, each run names its input and each input has its own summary."""
     import dataclasses
 
     from heapwright.measure.host import describe_host

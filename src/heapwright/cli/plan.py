@@ -1,4 +1,7 @@
-"""`heapwright plan`, `run-one`, `collect`: a study's blocks as files, for job arrays (cluster/job_files.py)."""
+"""`heapwright plan`, `run-one`, `collect`: write the blocks of a study as files, for job arrays.
+
+The format of the files is in cluster/job_files.py.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import positive, read_stdin, read_workload, with_stdin_named
+from heapwright.cli.parser import Parse
 from heapwright.errors import UsageError
 from heapwright.terminal_text import say
 
@@ -25,7 +29,7 @@ _EPILOG = """\
 examples:
   heapwright plan jobs tune --minimize peak_rss -- ./solver big.cnf
   heapwright run-one jobs 0                  # on any machine that sees jobs/ and the program
-  heapwright collect jobs                    # prints how many blocks come next; 0: the study is finished
+  heapwright collect jobs                    # prints the number of next blocks; 0: the study is finished
   n=$(heapwright plan jobs tune -- ./solver big.cnf)
   while [ "$n" -gt 0 ]; do
     sbatch --wait --array=0-$((n-1)) --wrap 'heapwright run-one jobs $SLURM_ARRAY_TASK_ID'
@@ -49,26 +53,34 @@ def _parser(verbs: Any, name: str, help_: str, epilog: str = "") -> argparse.Arg
         name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.", epilog=epilog or None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where the plan is, on a shared file system")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the directory of the plan, on a shared file system")
     return parser
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the three verbs to the command line."""
-    parser = _parser(verbs, "plan", "write a study's next blocks as files, for job arrays", _EPILOG)
-    parser.add_argument("--blocks", type=positive, default=20, metavar="N", help="that a search asks for at once (20)")
-    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="VERB …", help=f"{' or '.join(_PLANNED)}, options")
+    """Add the three verbs to the command line."""
+    parser = _parser(verbs, "plan", "write the next blocks of a study as files, for job arrays", _EPILOG)
+    parser.add_argument(
+        "--blocks",
+        type=positive,
+        default=20,
+        metavar="N",
+        help="number of blocks that a search requests at once (default 20)",
+    )
+    parser.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="VERB …", help=f"{' or '.join(_PLANNED)}, and its options"
+    )
     parser.set_defaults(run=run_plan, takes_command=True)
     parser = _parser(verbs, "run-one", "run one block of a plan", _ONE)
-    parser.add_argument("number", type=_number, metavar="N", help="which, from 0")
+    parser.add_argument("number", type=_number, metavar="N", help="number of the block, from 0")
     parser.set_defaults(run=run_one)
-    parser = _parser(verbs, "collect", "take a plan's results into its study, and write the next blocks", _COLLECT)
+    parser = _parser(verbs, "collect", "collect the results of a plan, write the next blocks", _COLLECT)
     parser.set_defaults(run=run_collect)
 
 
 def _number(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 0")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 0")
     return int(text)
 
 
@@ -77,23 +89,24 @@ def run_plan(args: argparse.Namespace) -> int:
     from heapwright.cluster.job_files import PLAN, Plan
 
     if args.words[:1] not in [[verb] for verb in _PLANNED]:
-        raise UsageError("there is nothing to plan", f"give the command: heapwright plan DIR {_PLANNED[0]} … -- ./prog")
+        raise UsageError("no command to plan", f"give one: heapwright plan DIR {_PLANNED[0]} … -- ./prog")
     if (args.folder / PLAN).exists():
-        raise UsageError(f"{args.folder} holds a plan already", "heapwright collect goes on with it")
+        raise UsageError(
+            f"{args.folder} already holds a plan",
+            f"continue it with 'heapwright collect {args.folder}', or use another directory",
+        )
     target = [] if args.command is None else ["--", *args.command]
-    words = _with_stdin([*args.words, *target])
-    return _go(args.folder.absolute(), Plan(words, str(Path.cwd()), args.blocks))
+    words = _with_stdin([*args.words, *target], args.parse)
+    return _advance(args.folder.absolute(), Plan(words, str(Path.cwd()), args.blocks), args.parse)
 
 
-def _with_stdin(words: list[str]) -> list[str]:
-    """The planned command line with its standard input named: `collect`, which gives it again, is given no pipe."""
-    from heapwright.cli.main import parse
-
+def _with_stdin(words: list[str], parse: Parse) -> list[str]:
+    """Return the planned command line with its standard input as a file, as `collect` repeats it without a pipe."""
     planned = parse(words)
     if planned.workload is not None or planned.command is None:
         return words
     planned.quiet = False
-    read_workload(planned)  # what cannot be run leaves no copy
+    read_workload(planned)  # an invalid command fails here, before a copy is made
     taken = read_stdin(planned, planned.study.parent if planned.study else Path(), kept=True)
     planned.stdin = str(taken.path) if taken else "none"
     return with_stdin_named(words, planned)
@@ -105,7 +118,7 @@ def run_collect(args: argparse.Namespace) -> int:
 
     folder, plan = args.folder.absolute(), read_plan(args.folder)
     os.chdir(plan.directory)
-    return _go(folder, plan)
+    return _advance(folder, plan, args.parse)
 
 
 def run_one(args: argparse.Namespace) -> int:
@@ -116,9 +129,14 @@ def run_one(args: argparse.Namespace) -> int:
     return 0
 
 
-def _go(folder: Path, plan: Plan) -> int:
-    """Runs the tuning pipeline as far as it goes; prints how many blocks there are to run."""
-    from heapwright.cli.main import parse
+def _advance(folder: Path, plan: Plan, parse: Parse) -> int:
+    """Run the tuning pipeline until it needs runs that are not there, and print the number of blocks to run.
+
+    Args:
+        folder: the directory of the plan, absolute.
+        plan: the plan.
+        parse: reads the planned command line.
+    """
     from heapwright.cluster.job_files import FileMachines, Planned
     from heapwright.cluster.transport import needs_of
 
@@ -135,7 +153,7 @@ def _go(folder: Path, plan: Plan) -> int:
 
     args = parse(plan.words)
     if args.cluster or args.json == "-":
-        raise UsageError("a planned command takes no --cluster, and no --json on stdout", "leave it out")
+        raise UsageError("a planned command can have neither --cluster nor --json on stdout", "leave it out")
     args.machines, args.quiet = machines, True
     try:
         status: int = args.run(args)
@@ -147,6 +165,6 @@ def _go(folder: Path, plan: Plan) -> int:
         return 0
     if status == 0:
         made[0].done()
-        say("the study is finished; the report is beside it")
+        say("the study is finished; its report is beside the study file")
         sys.stdout.write("0\n")
     return status

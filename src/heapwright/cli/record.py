@@ -1,4 +1,4 @@
-"""`heapwright record`: an allocation trace of a command."""
+"""`heapwright record`: records an allocation trace of a command."""
 
 from __future__ import annotations
 
@@ -27,49 +27,54 @@ examples:
   heapwright record -o perl.hwt -- perl -e 'my %h; $h{$_} = "x$_" for 1..200000'
   heapwright record -o redis.hwt --workload redis.toml
 
-The command's input, output and exit status are its own. One trace a process: that with the most events becomes
-TRACE (prog.hwt); all others go into one folder beside it (prog.processes/PID.hwt). Programs that are linked statically
-or set-user-ID, or have a malloc of their own, cannot be recorded. A recording without any allocation is a failure, and
-leaves nothing.
+Input, output and exit status are those of the command. Each process gets one trace. The trace with the most events
+becomes TRACE (prog.hwt); the others go into a directory beside it (prog.processes/PID.hwt). Programs that are linked
+statically, are set-user-ID or define their own malloc cannot be recorded. A recording without any allocation fails and
+leaves no file.
 
-With --workload one input is recorded, with the file's set-up and clean-up around it. A server is started, loaded and
-stopped; the exit status is 0 if it ended by its stop signal.
+With --workload one input is recorded, with the set-up and clean-up of the workload file around it. A server is started,
+loaded and stopped; the exit status is 0 if its stop signal ended it.
 """
 
-_SHOWN = 12
+_MAX_SHOWN = 12  # processes that the output lists
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "record",
         help="record a command's allocations in a trace",
-        description="Runs a command and writes down every allocation it makes.",
+        description="Runs a command and records every allocation that it makes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="TRACE", help="where the trace goes (default: PROGRAM.hwt)"
-    )
-    parser.add_argument(
-        "--allocator", metavar="A", help="record on top of this allocator (default: what the command has)"
-    )
+    parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="the trace to write (default: PROGRAM.hwt)")
+    parser.add_argument("--allocator", metavar="A", help="run the command under this allocator (default: its own)")
     add_workload_option(parser, inputs="the first")
-    parser.add_argument("--stdin", metavar="FILE|-|none", help="what the command reads (default '-': our own stdin)")
-    parser.add_argument("--no-children", action="store_true", help="only the command itself, not what it starts")
-    parser.add_argument("--force", action="store_true", help="overwrite TRACE")
-    parser.add_argument("--recover", type=Path, metavar="DIR", help="pack what an interrupted recording left in DIR")
+    parser.add_argument(
+        "--stdin", metavar="FILE|-|none", help="standard input of the command (default '-': heapwright's own)"
+    )
+    parser.add_argument(
+        "--no-children", action="store_true", help="record only the command, not the processes that it starts"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite TRACE if it exists")
+    parser.add_argument(
+        "--recover",
+        type=Path,
+        metavar="DIR",
+        help="write the trace from the raw files that an interrupted recording left in DIR",
+    )
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Records; the command's own exit status."""
+    """Run the verb; return the exit status of the command."""
     recording = _recover(args) if args.recover is not None else _record(args)
     if args.json:
         write_json(args.json, {"exit_code": recording.status, "processes": [_as_json(p) for p in recording.processes]})
     if not args.quiet:
-        for process in recording.processes[:_SHOWN]:
+        for process in recording.processes[:_MAX_SHOWN]:
             say(_line(process))
         others = recording.processes[1:]
         if others:
@@ -87,15 +92,15 @@ def _recover(args: argparse.Namespace) -> Recording:
     from heapwright.trace.record import Recording, check_target, recover
 
     if args.command or args.workload:
-        raise UsageError("a command and --recover cannot both be given", "leave one out")
+        raise UsageError("a command and --recover cannot both be given", "leave out one of them")
     if args.output is None:
-        raise UsageError("--recover needs a trace to write", "-o TRACE")
+        raise UsageError("--recover needs the name of a trace to write", "add -o TRACE")
     check_target(args.output, args.force)
     return Recording(0, recover(args.recover, args.output))
 
 
 def _record(args: argparse.Namespace) -> Recording:
-    """Runs the command with our own stdin, stdout and stderr; an input of a workload with the file's stdin."""
+    """Record a command with heapwright's stdin, stdout and stderr, or one input of a workload with its own stdin."""
     from heapwright.allocators.registry import get_allocator
     from heapwright.measure.meter import MeterOptions
     from heapwright.trace.record import record, record_workload
@@ -109,7 +114,7 @@ def _record(args: argparse.Namespace) -> Recording:
     if not workload.path:
         named = None if args.stdin in (None, "-") else Path(os.devnull if args.stdin == "none" else args.stdin)
         if named is not None and (named.is_dir() or not os.access(named, os.R_OK)):
-            raise UsageError(f"--stdin {named} cannot be read", "name a file")
+            raise UsageError(f"--stdin {named} cannot be read", "name a readable file")
         return record(workload.command(input_), *how, stdin=named)
     options = MeterOptions(backend="poll", timeout=workload.file.timeout)
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:

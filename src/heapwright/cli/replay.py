@@ -1,4 +1,4 @@
-"""`heapwright replay`: a trace under an allocator, under the meter."""
+"""`heapwright replay`: replays a trace under an allocator and the meter."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ examples:
   heapwright replay prog.hwt --allocator jemalloc --set MALLOC_CONF=dirty_decay_ms:0 -n 5
   heapwright replay prog.hwt --set mmap_threshold=65536 --json -
 
-A replay runs faster than the program did: it does nothing but allocate. docs/replay.md says what its figures mean.
+A replay runs faster than the program, because it only allocates and frees. docs/replay.md explains its figures.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "replay",
         help="replay a trace under an allocator",
-        description="Plays a recorded (or synthetic) trace under an allocator and reports what it cost.",
+        description="Replays a recorded or synthetic trace under an allocator and reports memory and time.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -41,8 +41,10 @@ def add_parser(verbs: Any) -> None:
 
 
 def add_replay_options(parser: argparse.ArgumentParser) -> None:
-    """How a trace is played; `synth` plays the one it makes up."""
-    parser.add_argument("--allocator", default="glibc", metavar="A", help="a name or a library's path (default glibc)")
+    """Add the options of a replay; `synth` replays its synthetic trace with the same options."""
+    parser.add_argument(
+        "--allocator", default="glibc", metavar="A", help="a name, or the path of a library (default glibc)"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -55,30 +57,31 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
         "--touch",
         choices=("none", "page", "full"),
         default="page",
-        help="how blocks are written to: not at all, the first word and every page (default), every byte",
+        help="which memory of a block the replay writes: none, the first word and one word in every page (default), "
+        "every byte",
     )
-    parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="how often (default 1)")
+    parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="number of runs (default 1)")
 
 
 def parse_settings(texts: list[str]) -> dict[str, str]:
-    """KEY=VALUE words as a mapping.
+    """Parse KEY=VALUE texts.
 
     Raises:
-        UsageError: a word is something else, or a key stands twice.
+        UsageError: a text is not KEY=VALUE, or a key is given twice.
     """
     found: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"--set {text}: not KEY=VALUE", "for example --set mmap_threshold=65536")
+            raise UsageError(f"--set {text} is not KEY=VALUE", "for example --set mmap_threshold=65536")
         if key in found:
-            raise UsageError(f"--set {key} stands twice")
+            raise UsageError(f"--set {key} is given twice", "leave out one of them")
         found[key] = value
     return found
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     from heapwright.allocators.registry import get_allocator
     from heapwright.trace.replay import environment, make_ready, replay_once
 
@@ -154,7 +157,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
                 "lost_bytes": operations.lost_bytes,
                 "cut_short": operations.cut_short,
             },
-            **getattr(args, "told", {}),
+            **getattr(args, "json_extra", {}),
         }
         write_json(args.json, result)
     if not args.quiet and args.json != "-":
@@ -167,6 +170,6 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
         own = reports[0].own_rss_bytes
         out.print(
             f"{operations.events:,} calls, {operations.threads} threads, "
-            f"{fastest * 1e9 / operations.events:.1f} ns a call; "
-            f"mean RSS over recorded time {mean / 2**20:.1f} MiB; the replayer's own part of RSS {own / 2**20:.2f} MiB"
+            f"{fastest * 1e9 / operations.events:.1f} ns per call; "
+            f"mean RSS over recorded time {mean / 2**20:.1f} MiB; RSS of the replayer itself {own / 2**20:.2f} MiB"
         )

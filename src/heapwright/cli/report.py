@@ -1,4 +1,4 @@
-"""`heapwright report`: one self-contained page."""
+"""`heapwright report`: writes the report of one or several studies as one HTML page."""
 
 from __future__ import annotations
 
@@ -18,22 +18,28 @@ examples:
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "report",
         help="write the report of a study as one HTML page",
-        description="Writes one HTML page from one or several studies. It needs no network to be read.",
+        description="Writes one self-contained HTML page from one or several studies. Reading it needs no network.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("studies", type=Path, nargs="*", metavar="STUDY")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: the first study's name, .html")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the page to write (default: the name of the first study, with .html)",
+    )
     parser.add_argument("--extract", type=Path, metavar="FILE.html", help="print the data of a report as JSON")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     import json
 
     from heapwright.report.html import extract, write_report
@@ -44,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(extract(args.extract), indent=1))
         return 0
     if not args.studies:
-        raise UsageError("no study named", "for example: heapwright report FILE.study")
+        raise UsageError("no study to report", "name one, for example: heapwright report FILE.study")
     first: Path = args.studies[0]
     output: Path = args.output or report_path(first)
     for path in args.studies:

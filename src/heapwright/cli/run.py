@@ -1,4 +1,4 @@
-"""`heapwright run`: a command with the chosen setting, in our place."""
+"""`heapwright run`: replaces itself by a command that runs with the settings of a study."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ examples:
   heapwright run heapwright-perl-1a2b3c.study --pick time -- perl report.pl access.log
   heapwright run redis.study --workload redis.toml
 
-The command takes our place. With --workload it is the file's, in the file's directory and environment, with the stdin
-and arguments of one input. Set-up, clean-up and a server's load are not run.
+The command replaces the heapwright process. With --workload, the command, directory and environment come from the file,
+and stdin and arguments from one input. Set-up, clean-up and the load of a server do not run.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "run",
         help="run a command with the chosen settings",
-        description="Runs a command with a study's setting, as if it had been started that way.",
+        description="Runs a command with the settings of a study in its environment.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", type=Path, metavar="STUDY")
     add_workload_option(parser, inputs="the first")
-    parser.add_argument("--pick", choices=("memory", "time", "balanced"), help="which (default: the study's claim)")
+    parser.add_argument(
+        "--pick",
+        choices=("memory", "time", "balanced"),
+        help="which pick of the study (default: the one that its claim names)",
+    )
     parser.set_defaults(run=run, takes_command=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replaces this process by the command; what else the user has set in the same variables stays."""
+    """Replace this process by the command; other settings of the user in the same variables stay."""
     from heapwright.allocators.reach import find_barrier
     from heapwright.study.choose import chosen_config, kept_choice
     from heapwright.study.local import local_environment
@@ -61,11 +65,11 @@ def run(args: argparse.Namespace) -> int:
             added, instead = local_environment(config.env, config.settings, config.allocator, spaces, env)
             env |= added
     if instead:
-        say(f"{config.allocator} is taken from {instead}: the study's library is not here")
+        say(f"{config.allocator} is loaded from {instead}, because the study's library is not on this machine")
     if Path(measured).name != Path(command[0]).name:
-        say(f"the study is of another program, {measured}: its claim says nothing of {command[0]}")
+        say(f"the study measured another program, {measured}; its claim does not cover {command[0]}")
     elif identity is not None and (changes := command_changes(identity, [program, *command[1:]], workload.cwd)):
-        warn(f"{changed_sentence(changes)}; 'heapwright verify {args.study}' tells whether its gain still holds")
+        warn(f"{changed_sentence(changes)}; 'heapwright verify {args.study}' checks whether its gain still holds")
     library = instead or config.env.get("LD_PRELOAD", "").partition(":")[0]
     barrier = None if config.is_default else find_barrier(program, config.allocator, library)
     if barrier is not None:

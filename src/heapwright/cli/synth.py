@@ -1,4 +1,4 @@
-"""`heapwright synth`: a trace is made up from a model, and replayed like any other."""
+"""`heapwright synth`: draws a synthetic trace from a model and replays it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,32 @@ examples:
   heapwright synth prog.model.json --allocator mimalloc
   heapwright synth prog.model.json --scale 10 --time-scale 0.1 -o ten-times.hwt
 
-With -o the trace is only written. The same model, seed and scales make the same trace.
+With -o the trace is written and not replayed. The same model, seed and scales give the same trace.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "synth",
         help="generate a trace from a model and run it",
-        description="Makes up a trace from a fitted model and replays it under an allocator, under the meter.",
+        description="Draws a synthetic trace from a fitted model and replays it under an allocator and the meter.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="what 'heapwright fit' wrote")
-    parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="write the trace and do not run it")
-    parser.add_argument("--scale", type=_factor, default=1.0, metavar="F", help="so many times the live bytes")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a model that 'heapwright fit' wrote")
+    parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="write the trace and do not replay it")
     parser.add_argument(
-        "--time-scale", type=_factor, default=1.0, metavar="F", help="so many times the events, live bytes as they are"
+        "--scale", type=_factor, default=1.0, metavar="F", help="multiply the live bytes by this factor (default 1)"
     )
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="another seed, another trace (default 0)")
+    parser.add_argument(
+        "--time-scale",
+        type=_factor,
+        default=1.0,
+        metavar="F",
+        help="multiply the number of events by this factor, with the same live bytes (default 1)",
+    )
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed of the trace (default 0)")
     add_replay_options(parser)
     add_measuring_options(parser)
     add_output_options(parser)
@@ -59,12 +65,12 @@ def _seed(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     from heapwright.cli import replay
     from heapwright.trace.model import load_model, synthesise
 
     model = load_model(args.model)
-    told: dict[str, Any] = {
+    about: dict[str, Any] = {
         "model": str(args.model),
         "seed": args.seed,
         "scale": args.scale,
@@ -76,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             counts = {"events": made.events, "allocations": made.allocations, "threads": made.threads}
             write_json(
-                args.json, {**told, **counts, "peak_live_bytes": made.peak_live_bytes, "trace": str(args.output)}
+                args.json, {**about, **counts, "peak_live_bytes": made.peak_live_bytes, "trace": str(args.output)}
             )
         if not args.quiet and args.json != "-":
             mib = made.peak_live_bytes / 2**20
@@ -85,5 +91,5 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         args.trace = Path(folder) / "synthetic.hwt"
         synthesise(model, args.trace, args.seed, args.scale, args.time_scale)
-        args.told = {**told, "trace": None}
+        args.json_extra = {**about, "trace": None}
         return replay.run(args)

@@ -1,4 +1,4 @@
-"""`heapwright tune`: the whole tuning pipeline. The same command again goes on where it stopped."""
+"""`heapwright tune`: runs the whole tuning pipeline, or resumes it from an existing study."""
 
 from __future__ import annotations
 
@@ -40,70 +40,90 @@ examples:
   heapwright tune --workload redis.toml
   zcat log.gz | heapwright tune -- sort -n
 
-It leaves a study (FILE) and a report (FILE.html). Killed or interrupted, the same command goes on. A pipe on
-standard input is read once, kept beside the study and given to every run. Each input has a study of its own.
+The result is a study (FILE) and a report (FILE.html). After an interruption, the same command continues the study. A
+pipe on standard input is read once, stored beside the study and given to every run. Each input has its own study.
 """
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "tune",
         help="find and prove the best malloc settings for a command",
-        description="Measures a command, searches malloc settings, confirms the best on fresh runs, reports.",
+        description="Measures a command, searches for better malloc settings, confirms the"
+        " best with fresh runs, and writes a"
+        " report.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of a command")
+    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload file (TOML) instead of a command")
     add_command_options(parser)
+    parser.add_argument("--minimize", metavar="M1,M2", help="metrics to minimise (default peak_rss,cpu)")
     parser.add_argument(
-        "--minimize", metavar="M1,M2", help="objectives: metric keys or short forms (default peak_rss,cpu)"
+        "--budget",
+        metavar="N|TIME",
+        help="number of evaluations, or total time (200, 15m); default 96 evaluations within 10m",
     )
-    parser.add_argument("--budget", metavar="N|TIME", help="evaluations or time (200, 15m); default 96 within 10m")
-    parser.add_argument("--study", type=Path, metavar="FILE", help="where to keep it (default: by the command)")
     parser.add_argument(
-        "--same-program", action="store_true", help="go on with a study although its program was rebuilt or changed"
+        "--study", type=Path, metavar="FILE", help="the study's file (default: a name made from the command)"
+    )
+    parser.add_argument(
+        "--same-program", action="store_true", help="continue a study even if its program was rebuilt or changed"
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="where to write the report (default STUDY.html)")
-    search = parser.add_argument_group("what to search")
+    search = parser.add_argument_group("search")
     search.add_argument(
         "--allocators",
         metavar="A,B",
-        help="which allocators (default: all found, hardened builds aside); one: its settings",
+        help="which allocators to search (default: all installed, except hardened builds)",
     )
-    search.add_argument("--preset", metavar="NAME", help="a published set-up: greenmalloc or landscape")
-    search.add_argument("--space", type=Path, metavar="FILE", help="a parameter-space TOML of your own")
-    search.add_argument("--params", metavar="P,Q", help="only these parameters")
-    search.add_argument("--expert", action="store_true", default=None, help="also settings that can bite")
-    search.add_argument("--method", metavar="NAME", help="auto (default), gp, nsga2, cmaes, local, sobol, grid …")
+    search.add_argument("--preset", metavar="NAME", help="repeat the search of a publication: greenmalloc or landscape")
+    search.add_argument(
+        "--space", type=Path, metavar="FILE", help="search your own parameter-space file (TOML, docs/spaces.md)"
+    )
+    search.add_argument("--params", metavar="P,Q", help="search only these parameters")
+    search.add_argument(
+        "--expert", action="store_true", default=None, help="also search settings that can slow down or break a program"
+    )
+    search.add_argument(
+        "--method", metavar="NAME", help="search method: auto (default), gp, nsga2, cmaes, local, sobol, grid …"
+    )
     search.add_argument(
         "--proxy",
         choices=("auto", "replay", "none"),
-        help="search on replays of the recorded allocations: where that is cheaper and holds (auto), always, never",
+        help="search on replays of the program's allocation trace: auto (default; if they are cheaper than the program"
+        " and predict it), replay (always), none (never)",
     )
-    search.add_argument("--warm-start", nargs="+", metavar="STUDY", help="try the good settings of other studies first")
-    search.add_argument("--seed", type=positive, metavar="N", help="of every random choice (default 1)")
-    proof = parser.add_argument_group("when is it proven")
+    search.add_argument("--warm-start", nargs="+", metavar="STUDY", help="first try the best settings of other studies")
+    search.add_argument("--seed", type=positive, metavar="N", help="seed of all random choices (default 1)")
+    proof = parser.add_argument_group("confirmation and result")
     proof.add_argument(
-        "--margin", type=_percent, metavar="PCT", help="differences below this do not matter, in per cent (0.5)"
+        "--margin",
+        type=_percent,
+        metavar="PCT",
+        help="equivalence margin: smaller differences do not matter, in per cent (default 0.5)",
     )
     proof.add_argument(
-        "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (15:40)"
+        "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (default 15:40)"
     )
     proof.add_argument(
         "--limit",
         metavar="M=PCT",
-        help="advise nothing that costs more than this: cpu=+2%% (a metric, memory or time; several with commas)",
+        help="recommend no settings that cost more than this: cpu=+2%% (a metric, memory or time; several with commas)",
     )
     proof.add_argument(
         "--price",
         metavar="A:B=X:Y",
-        help="X%% of A is worth Y%% of B, as in memory:cpu=1:2 (default: a loss weighs three times a gain)",
+        help="exchange rate: X%% of A is worth Y%% of B, as in memory:cpu=1:2 (default:"
+        " a loss counts three times as much"
+        " as a gain)",
     )
     proof.add_argument(
         "--exit-code",
         action="store_true",
-        help="tell by the exit status: 0 a gain is proven, 3 none is, 4 there was no time to prove anything",
+        help="report the result by the exit status: 0 a gain is proven, 3 no gain is"
+        " proven, 4 the time was too short to"
+        " prove anything",
     )
     add_measuring_options(parser)
     add_cluster_option(parser)
@@ -124,12 +144,17 @@ def _percent(text: str) -> float:
 def _pairs(text: str) -> tuple[int, int]:
     low, _, high = text.partition(":")
     if not low.isdecimal() or not (high or low).isdecimal() or int(low) < 6 or int(high or low) < int(low):
-        raise argparse.ArgumentTypeError(f"'{text}' is not MIN or MIN:MAX with MIN at least 6")
+        raise argparse.ArgumentTypeError(f"'{text}' is not MIN or MIN:MAX with MIN at least 6 and MAX at least MIN")
     return int(low), max(int(high or 0), int(low)) if high else max(40, int(low))
 
 
 def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
-    """The options the user named, in the study's terms."""
+    """Return the options that the user gave, by their names in the study.
+
+    Args:
+        args: the command line.
+        allocator: the names of the allocators, separated by commas.
+    """
     from heapwright.metrics import parse_objectives
     from heapwright.search.protocol import METHODS
     from heapwright.study.options import parse_budget
@@ -181,16 +206,17 @@ def _names(text: str | None) -> list[str]:
 
 
 def _named(args: argparse.Namespace, embedded: Allocator | None = None) -> list[Allocator]:
-    """The allocators the user asked for; none where all are meant.
+    """Return the allocators that the user named; empty if all are meant.
 
     Args:
-        embedded: the one that is linked into the program; its name means that one.
+        args: the command line.
+        embedded: the allocator that is linked into the program, which its name then refers to.
     """
     from heapwright.allocators.registry import allocator_from_file
 
     if args.space is not None:
         if args.allocators or args.preset:
-            raise UsageError("--space cannot be given with --allocators or --preset", "leave one out")
+            raise UsageError("--space cannot be given with --allocators or --preset", "leave out one of them")
         return [allocator_from_file(args.space)]
     if args.preset is not None:
         from heapwright.allocators.presets import load_preset, preset_allocators
@@ -200,13 +226,15 @@ def _named(args: argparse.Namespace, embedded: Allocator | None = None) -> list[
 
 
 def _serving(named: list[Allocator], embedded: Allocator | None, program: str) -> list[Allocator]:
-    """Those of several named allocators that can serve the program.
+    """Return those of several named allocators that can serve the program.
 
     Args:
-        embedded: the one that is linked into the program.
+        named: the allocators that the user named.
+        embedded: the allocator that is linked into the program.
+        program: a path, or a name on PATH.
 
     Raises:
-        HeapwrightError: there is none.
+        HeapwrightError: none of them can.
     """
     from heapwright.allocators.embedded import why_not
 
@@ -216,14 +244,22 @@ def _serving(named: list[Allocator], embedded: Allocator | None, program: str) -
     serving = [a for a in named if not why[a.name]]
     lines = [line for line in why.values() if line]
     if not serving:
-        raise HeapwrightError(lines[0], f"the allocator it has can be used: --allocators {embedded.name}")
+        raise HeapwrightError(lines[0], f"use the allocator that it has: --allocators {embedded.name}")
     for line in lines:
         say(f"{line}; it is not searched")
     return serving
 
 
 def _all(path: Path, keys: list[str], embedded: Allocator | None) -> list[Allocator]:
-    """Every allocator worth searching, or that has one of these parameters; of a study that exists, its own."""
+    """Return the allocators to search if the user names none.
+
+    For an existing study these are its own; otherwise all ordinary ones, or those that have one of the parameters.
+
+    Args:
+        path: the study.
+        keys: the parameters of --params.
+        embedded: the allocator that is linked into the program; then only it can be searched.
+    """
     from heapwright.allocators.joint import restricted
     from heapwright.allocators.registry import get_allocator, ordinary_allocators
     from heapwright.study.open import stored_allocators
@@ -238,7 +274,7 @@ def _all(path: Path, keys: list[str], embedded: Allocator | None) -> list[Alloca
 
 
 def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
-    """What is wrong with the options should be said now and not after the calibration."""
+    """Report invalid options now, not after the calibration."""
     from heapwright.allocators.joint import restricted
 
     keys = given.get("params", ())
@@ -249,11 +285,13 @@ def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
                 spaces[0].restrict([key])
             raise unknown("parameter", key, {p.key for s in spaces for p in s.params})
     if given.get("method") == "grid" and len(allocators) > 1:
-        raise UsageError("a grid is of one allocator's settings", f"for example --allocators {allocators[0].name}")
+        raise UsageError(
+            "--method grid can search only one allocator", f"name it, for example --allocators {allocators[0].name}"
+        )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     with open_workload(args, keep=args.study.parent if args.study else Path()) as workload:
         return _tune(args, workload)
 
@@ -276,7 +314,10 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     allocators = _serving(named, embedded, program) or _all(path, _names(args.params), embedded)
     given = given_options(args, ",".join(a.name for a in allocators))
     if (args.space or args.preset) and not path.exists():
-        given = {"proxy": "none", **given}  # settings may be the program's own; the papers ran the program
+        given = {
+            "proxy": "none",
+            **given,
+        }  # a space file may hold the program's own settings; presets repeat papers that ran the program
     _check(given, allocators)
     refuse_uncompared(workload, given.get("objectives", ()))
     if len(allocators) == 1:
@@ -285,7 +326,7 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     if args.warm_start and not path.exists():
         good_settings([Path(p) for p in args.warm_start], [a.name for a in allocators], 1)
     report = args.report or report_path(path)
-    began = process_start() + args.waited_s  # what writes into a pipe is not of the study
+    began = process_start() + args.waited_s  # waiting for a pipe does not count as time of the study
     again = with_stdin_named(_reproduce(args), args)
     store, options = open_or_begin(path, workload, allocators, given, again, args.same_program, say)
     args.stdin_needed = True
@@ -299,7 +340,7 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
                     tune(Session(store, workload, allocators, options, progress, machines, began))
         except KeyboardInterrupt:
             sys.stderr.write("\n")
-            say(f"interrupted; what was measured is in {path}, the same command goes on")
+            say(f"interrupted; {path} holds all runs so far, and the same command continues it")
             return INTERRUPTED
         except HeapwrightError:
             args.stdin_needed = not store.remove_if_empty()  # a command that fails at once leaves nothing behind
@@ -319,25 +360,25 @@ def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
         from heapwright.report.terminal import print_summary
 
         print_summary(view, console(), report)
-    from heapwright.report.html import write_report  # last: what was found has been said, whatever becomes of this
+    from heapwright.report.html import write_report  # last, so that a failure here hides no result
 
     write_report([view], report)
 
 
 def _reproduce(args: argparse.Namespace) -> list[str]:
-    """The command line as the user gave it."""
+    """Return the command line as the user gave it."""
     words = sys.argv[1:] if sys.argv[1:2] == ["tune"] else ["tune", "--", *(args.command or [])]
     return ["heapwright", *words]
 
 
 def _confirmed(found: Mapping[str, Confirmation]) -> dict[str, Any]:
-    """Confirmations by metric, as JSON has them."""
+    """Return confirmations by metric, as in JSON."""
     keys = ("ratio", "low", "high", "verdict", "p", "pairs")
     return {metric: {key: getattr(c, key) for key in keys} for metric, c in found.items()}
 
 
 def tune_json(view: StudyView) -> dict[str, Any]:
-    """A study as `tune --json` writes it."""
+    """Return a study as `tune --json` writes it."""
     import dataclasses
 
     def config(c: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`heapwright verify`: does a study's gain still hold? For the next build, another machine, a new base image."""
+"""`heapwright verify`: checks with fresh runs whether the gain of a study still holds."""
 
 from __future__ import annotations
 
@@ -35,35 +35,46 @@ examples:
   heapwright verify solver.study --max-time 5m --junit verify.xml -- ./solver big.cnf
   heapwright verify redis.study --workload redis.toml --json -
 
-A command after -- has the study's standard input and statuses of success, unless it is given others.
+A command after -- gets the standard input and the statuses of success of the study, unless options give others.
 
-Exit status: 0 the gain holds, 3 it no longer does, 4 undecided within the time, 1 failed, 2 usage.
+Exit status: 0 the gain holds, 3 it no longer holds, 4 undecided within the time, 1 failure, 2 wrong usage.
 """
 
 _STATUS = {"holds": 0, "lost": NO_GAIN, "undecided": UNDECIDED}
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "verify",
         help="check with fresh pairs whether a study's gain still holds",
-        description="Runs the default and a study's setting in fresh interleaved pairs, until it is clear whether the"
-        " gain still holds. It is meant for another build of the program, another machine or another base image.",
+        description="Runs the default and the settings of a study in fresh interleaved pairs, until it is clear whether"
+        " the gain still holds. Use it after a new build of the program, on another"
+        " machine or with another base image.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", type=Path, metavar="STUDY")
-    parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload.toml in place of the study's command")
+    parser.add_argument(
+        "--workload", type=Path, metavar="FILE", help="a workload file (TOML) instead of the study's command"
+    )
     add_command_options(parser)
-    parser.add_argument("--pick", choices=("memory", "time", "balanced"), help="which (default: the study's claim)")
     parser.add_argument(
-        "--max-time", type=_time, default=600.0, metavar="TIME", help="at most so long (90s, 10m; default 10m)"
+        "--pick",
+        choices=("memory", "time", "balanced"),
+        help="which pick of the study (default: the one that its claim names)",
     )
     parser.add_argument(
-        "--keep", type=_share, default=0.5, metavar="PCT", help="share of the gain that must be left, in per cent (50)"
+        "--max-time", type=_time, default=600.0, metavar="TIME", help="maximum total time (90s, 10m; default 10m)"
     )
-    parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds a run may take")
+    parser.add_argument(
+        "--keep",
+        type=_share,
+        default=0.5,
+        metavar="PCT",
+        help="share of the gain that must remain, in per cent (default 50)",
+    )
+    parser.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for a CI service")
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
@@ -92,7 +103,7 @@ def _share(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb; the exit status is the verdict."""
+    """Run the verb; the exit status is the verdict."""
     from heapwright.study.choose import chosen_pick
     from heapwright.study.load import view_of
     from heapwright.study.program import program_of
@@ -104,14 +115,16 @@ def run(args: argparse.Namespace) -> int:
         view, spaces, identity = view_of(store), store.meta.spaces, program_of(store) or ProgramIdentity()
     pick = chosen_pick(view, args.pick)
     if pick is None:
-        raise HeapwrightError(f"{args.study} claims no gain: there is nothing to verify", "see 'heapwright report'")
+        raise HeapwrightError(f"{args.study} claims no gain, so there is nothing to verify", "see 'heapwright report'")
     given = args.command is not None or args.workload is not None
     notes = [] if given else program_changes(identity)
     with _workload(args, view.workload) as workload:
         if workload.file.prefix is None:
             workload = with_prefix(workload, view.prefix)
         if workload.file.prefix is not None and (why := whole_only(workload.file)):
-            raise UsageError(f"runs cannot be ended early here: {why}", "verify the program that the study is of")
+            raise UsageError(
+                f"the study measured only a prefix of each run, but {why}", "verify the program that the study measured"
+            )
         refuse_uncompared(workload, view.objectives)
         found, notes = _verified(args, view, pick, spaces, workload, notes)
     if args.json:
@@ -128,10 +141,11 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Workload]:
-    """What to run: the command or file given, else what was studied.
+    """Open the workload: the command or file that the user gave, or else the study's workload.
 
     Args:
-        studied: the study's workload. Its standard input and statuses of success hold for a command that says nothing.
+        args: the command line.
+        studied: the study's workload. A command without such options gets its standard input and statuses of success.
     """
     import tempfile
 
@@ -164,7 +178,19 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
 def _verified(
     args: argparse.Namespace, view: StudyView, pick: Pick, spaces: dict[str, Any], workload: Workload, notes: list[str]
 ) -> tuple[Verification, list[str]]:
-    """The verdict, and what is to be said of how it came about."""
+    """Run the pairs and judge them.
+
+    Args:
+        args: the command line.
+        view: the study.
+        pick: the pick to verify.
+        spaces: parameter-space file of each allocator, as the study stores it.
+        workload: what to run.
+        notes: remarks so far.
+
+    Returns:
+        The verdict, and all remarks for the user.
+    """
     import tempfile
 
     import msgspec
@@ -179,13 +205,16 @@ def _verified(
 
     options = msgspec.convert(view.options, Options, strict=False)
     base = {**os.environ, **workload.file.env}
-    notes = [*notes, *(f"another machine than the study's: {text}" for text in differences(view.host, describe_host()))]
+    notes = [
+        *notes,
+        *(f"this machine differs from the study's: {text}" for text in differences(view.host, describe_host())),
+    ]
     local: list[Config] = []
     for config in (view.default, pick.config):
         env, instead = dict(config.env), ""
         if env:
             env, instead = local_environment(config.env, config.settings, config.allocator, spaces, base)
-        notes += [f"{config.allocator} is taken from {instead}"] if instead else []
+        notes += [f"{config.allocator} is loaded from {instead}"] if instead else []
         local.append(dataclasses.replace(config, env=env))
     default, choice = local
     why = _unreached(choice, spaces, workload, base)
@@ -199,7 +228,7 @@ def _verified(
 
 
 def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base: dict[str, str]) -> str:
-    """Why the setting does not take effect here, or empty."""
+    """Return why the settings do not take effect on this machine; empty if they do."""
     import msgspec
 
     from heapwright.allocators.effect import effective
@@ -212,7 +241,7 @@ def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base:
     spec = msgspec.structs.replace(spec, preload=library)
     found = effective(spec, workload.program(), choice.settings, {**base, **choice.env})
     wrong = [f"{key}={value}" for key, value in choice.settings.items() if found.get(key, value) != value]
-    return f"{', '.join(wrong)} does not take effect here" if wrong else ""
+    return f"{', '.join(wrong)} does not take effect on this machine" if wrong else ""
 
 
 def _as_json(view: StudyView, pick: Pick, found: Verification, notes: list[str]) -> dict[str, Any]:
@@ -238,7 +267,7 @@ def _as_json(view: StudyView, pick: Pick, found: Verification, notes: list[str])
 
 
 def _junit(view: StudyView, found: Verification) -> str:
-    """One test case an objective: failed where the gain is lost, skipped where it is undecided."""
+    """Return JUnit XML with a test case per objective: failed if the gain is lost, skipped if undecided."""
     from xml.etree import ElementTree
 
     from heapwright.metrics import METRICS

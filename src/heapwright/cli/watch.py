@@ -1,4 +1,4 @@
-"""`heapwright watch`: the report of a study that still goes on, in a browser on this machine."""
+"""`heapwright watch`: serves the report of a running study to a browser on this machine."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ examples:
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command line."""
+    """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "watch",
         help="show a running study live in a browser",
-        description="Serves the report of one or several studies on 127.0.0.1 and renews it as they go on. "
-        "Nothing can be changed through it. Ctrl-C ends it; the study goes on.",
+        description="Serves the report of one or several studies on 127.0.0.1 and updates it while they run. "
+        "The page is read-only. Ctrl-C stops the server; the studies continue.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("studies", type=Path, nargs="+", metavar="STUDY")
-    parser.add_argument("--port", type=_port, default=8765, metavar="P", help="0: any that is free (default: 8765)")
+    parser.add_argument(
+        "--port", type=_port, default=8765, metavar="P", help="port to listen on; 0 for any free port (default: 8765)"
+    )
     parser.add_argument(
         "--every",
         type=seconds,
         default=30.0,
         metavar="S",
-        help="make the page anew at most every S seconds: it takes seconds of CPU time, which what is measured "
-        "may miss (default: 30)",
+        help="renew the page at most every S seconds; each time takes seconds of CPU time, which can disturb the "
+        "measurement (default: 30)",
     )
     parser.set_defaults(run=run)
 
 
 def _port(text: str) -> int:
-    """An argparse type: a port."""
+    """Parse a port number (an argparse type)."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"'{text}' is not a port from 0 to 65535")
     return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb."""
+    """Run the verb."""
     import os
 
     from heapwright.report.watch import watching
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
     os.nice(10)
     for study in args.studies:
-        load_view(study)  # what is wrong with it should be said now
+        load_view(study)  # reports an invalid study before the server starts
     with watching(args.studies, args.port, args.every, load_view) as server:
         print(f"http://127.0.0.1:{server.server_port}/", flush=True)
         server.serve_forever()
