@@ -78,7 +78,7 @@ class MemoryStore:
 
 
 class FakeRunner:
-    """Runs blocks one after the other and notes what it was asked to do."""
+    """Runs blocks one after the other and notes batches and cancellations."""
 
     def __init__(self, program: FakeProgram, slots: int = 1, elsewhere: bool = False) -> None:
         self.program = program

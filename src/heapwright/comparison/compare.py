@@ -137,14 +137,14 @@ class Comparer:
             self._executor = Executor(self.workload, self.options, Path(folder) / "references")
             if self.embedded is not None:
                 self._judge_by_embedded(self.embedded)
-            able = sum(not row.failure for row in self.rows)
-            self.progress.phase("compare.warm", able * len(self.workload.inputs))
+            usable = sum(not row.failure for row in self.rows)
+            self.progress.phase("compare.warm", usable * len(self.workload.inputs))
             if not self.named and self.embedded is None:
                 self._find_reference()
             for row in self.rows:
                 self._warm_up(row)
-            able = sum(not row.failure for row in self.rows)
-            self.progress.phase("compare", rounds * able * len(self.workload.inputs))
+            usable = sum(not row.failure for row in self.rows)
+            self.progress.phase("compare", rounds * usable * len(self.workload.inputs))
             runner = self.machines.for_program(self._executor, timed=True)
             run_batches(runner, rounds, self._round, self._measured)
         for row in self.rows:

@@ -52,20 +52,20 @@ def allot(left_s: float, run_s: float, needs: Mapping[str, Need]) -> dict[str, f
     allotted: dict[str, float] = {}
     for name, need in needs.items():
         allotted[name] = min(need.least * run_s, max(0.0, left_s - sum(allotted.values())))
-    hungry = {name for name, need in needs.items() if need.most > need.least}
-    while hungry and (slack := left_s - sum(allotted.values())) > 1e-9:
-        shares = sum(needs[name].share for name in hungry)
+    unsatisfied = {name for name, need in needs.items() if need.most > need.least}
+    while unsatisfied and (slack := left_s - sum(allotted.values())) > 1e-9:
+        shares = sum(needs[name].share for name in unsatisfied)
         if shares <= 0:
             break
         full: set[str] = set()
-        for name in hungry:
+        for name in unsatisfied:
             wish = allotted[name] + slack * needs[name].share / shares
             allotted[name] = min(wish, needs[name].most * run_s)
             if allotted[name] < wish:
                 full.add(name)
         if not full:
             break
-        hungry -= full
+        unsatisfied -= full
     return allotted
 
 

@@ -35,7 +35,7 @@ def random_pad(key: str) -> int:
 
 @contextmanager
 def submitted(runner: Runner, works: Iterable[Work]) -> Iterator[Iterator[Result]]:
-    """Submit blocks, and yield the iterator over their results. On exit cancel whatever is not done."""
+    """Submit blocks, and yield the iterator over their results. On exit cancel the jobs that are not done."""
     for work in works:
         if work.jobs:
             runner.submit(work)

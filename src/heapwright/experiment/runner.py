@@ -238,7 +238,7 @@ class Machines(Protocol):
 
 
 class LocalMachine:
-    """Runs everything on this machine. Runs of the program never overlap, whatever is measured."""
+    """Runs everything on this machine. Runs of the program never overlap, even where time is not measured."""
 
     host = None
 
