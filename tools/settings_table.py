@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from heapwright.allocators.registry import bundled_names, bundled_space
-from heapwright.allocators.space import ParamSpec, SpaceFile, shares_variable, variable_of
+from heapwright.allocators.space_spec import ParamSpec, SpaceFile, shares_variable, variable_of
 
 HEAD = """\
 # Every setting that heapwright knows

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from heapwright.allocators.space import AllocatorSpec, Context, GateSpec, ParamSpec, Requires, Space, SpaceFile
+from heapwright.allocators.space import Space
 from heapwright.allocators.space import build_space as build
+from heapwright.allocators.space_spec import AllocatorSpec, Context, GateSpec, ParamSpec, Requires, SpaceFile
 
 TUNABLES = AllocatorSpec("toy", env="TOY", pair="toy.{key}={value}", join=":")
 

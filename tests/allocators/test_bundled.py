@@ -11,7 +11,8 @@ import pytest
 from heapwright import __version__
 from heapwright.allocators import peers, registry
 from heapwright.allocators.registry import bundled_space, find_allocators, get_allocator
-from heapwright.allocators.space import Context, build_space, preloading
+from heapwright.allocators.space import build_space
+from heapwright.allocators.space_spec import Context, preloading
 from heapwright.errors import UsageError
 from tests.conftest import ROOT
 

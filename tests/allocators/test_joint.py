@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
 from heapwright.allocators.registry import bundled_names, bundled_space
-from heapwright.allocators.space import AllocatorSpec, Context, GateSpec, Point, Space, SpaceFile, build_space
+from heapwright.allocators.space import Point, Space, build_space
+from heapwright.allocators.space_spec import AllocatorSpec, Context, GateSpec, SpaceFile
 from heapwright.search.nsga2 import Nsga2
 from heapwright.search.protocol import Setup
 

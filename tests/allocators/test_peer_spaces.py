@@ -17,7 +17,8 @@ from heapwright.allocators.registry import (
     ordinary_allocators,
     upstream,
 )
-from heapwright.allocators.space import Context, build_space
+from heapwright.allocators.space import build_space
+from heapwright.allocators.space_spec import Context
 from heapwright.errors import UsageError
 from heapwright.study.options import Options
 from tests import needs

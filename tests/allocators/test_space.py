@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from heapwright.allocators.space import Context, ParamSpec, Requires, version_key
+from heapwright.allocators.space_spec import Context, ParamSpec, Requires, version_key
 from heapwright.errors import UsageError
 
 from .spaces import number, small_space, threads_only, toy_space

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from heapwright.allocators.registry import allocator_from_file
-from heapwright.allocators.space import Context, build_space
+from heapwright.allocators.space import build_space
 from heapwright.allocators.space_file import load_space_file
+from heapwright.allocators.space_spec import Context
 from heapwright.errors import UsageError
 
 GOOD = """\

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.allocators.registry import bundled_space
-from heapwright.allocators.space import Context, ParamSpec, Point, Space, build_space
+from heapwright.allocators.space import Point, Space, build_space
+from heapwright.allocators.space_spec import Context, ParamSpec
 
 from .spaces import number, small_space
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.allocators.registry import Allocator, get_allocator
-from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.comparison.bench import Bencher, Suite, repeated, why_failed
 from heapwright.comparison.suite import BENCHMARKS, SUITES, choose_benchmarks
 from heapwright.errors import UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.comparison import compare as module
 from heapwright.comparison.compare import Comparer, Comparison
 from heapwright.errors import HeapwrightError

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.comparison.bench import Suite
 from heapwright.comparison.bench_results import Cell, derive
 from heapwright.comparison.suite import choose_benchmarks

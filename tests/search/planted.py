@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heapwright.allocators.space import ParamSpec, Point, Space
+from heapwright.allocators.space import Point, Space
+from heapwright.allocators.space_spec import ParamSpec
 from heapwright.search import pareto
 from heapwright.search.protocol import Observation, Strategy
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.allocators.space import ParamSpec
+from heapwright.allocators.space_spec import ParamSpec
 from heapwright.search.grid import thin
 from heapwright.search.protocol import Setup, make_strategy
 from heapwright.search.sobol import level, points_from_cube, sobol_cube

@@ -11,7 +11,8 @@ import pytest
 
 from heapwright.allocators.joint import join
 from heapwright.allocators.registry import bundled_space
-from heapwright.allocators.space import Context, ParamSpec, Point, Space, build_space
+from heapwright.allocators.space import Point, Space, build_space
+from heapwright.allocators.space_spec import Context, ParamSpec
 from heapwright.errors import UsageError
 from heapwright.search.auto import choose
 from heapwright.search.protocol import METHODS, Observation, Setup, make_strategy

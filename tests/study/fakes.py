@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.space import AllocatorSpec, GateSpec, ParamSpec, SpaceFile
+from heapwright.allocators.space_spec import AllocatorSpec, GateSpec, ParamSpec, SpaceFile
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
 from heapwright.workload.execute import Outcome

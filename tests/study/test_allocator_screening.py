@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.study.load import load_view
 
 from ..allocators.spaces import number

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.experiment.budget import Budget
 from heapwright.experiment.configuration import Config
 from heapwright.study.options import Options

@@ -28,7 +28,8 @@ from pathlib import Path
 
 from heapwright.allocators.probe import effective_glibc
 from heapwright.allocators.program_file import is_privileged, read_program
-from heapwright.allocators.space import AllocatorSpec, preloading
+from heapwright.allocators.space_spec import AllocatorSpec, preloading
+from heapwright.files import NATIVE
 
 _JEMALLOC_OPTION = re.compile(r'^  opt\.(\w+): "?([^"\n]*?)"?(?: \(.*\))?$', re.MULTILINE)
 _JEMALLOC_ASKED = "stats_print:true,stats_print_opts:mdablxeh"  # the options and no statistics
@@ -97,10 +98,8 @@ def _said(env: Mapping[str, str], program: str) -> tuple[str, bool]:
 
 
 def _nomain() -> Path:
-    """The library that ends a program before its main."""
-    from heapwright.allocators.registry import library_folder
-
-    return library_folder() / "libheapwright-nomain.so"
+    """Return the library that ends a program before its main."""
+    return NATIVE / "lib/libheapwright-nomain.so"
 
 
 @cache

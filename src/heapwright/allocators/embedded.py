@@ -18,7 +18,7 @@ from heapwright import __version__
 from heapwright.allocators.effect import ask_library, can_ask
 from heapwright.allocators.program_file import ProgramFile, family_in, read_program
 from heapwright.allocators.registry import OURS, Allocator, bundled_space
-from heapwright.allocators.space import AllocatorSpec
+from heapwright.allocators.space_spec import AllocatorSpec
 
 # A prefix stands before the variable of a jemalloc whose functions have one: _RJEM_MALLOC_CONF, JE_MALLOC_CONF.
 _JEMALLOC_VARIABLE = re.compile(rb"(?<![A-Za-z0-9_])([A-Z0-9_]*_)MALLOC_CONF\0")

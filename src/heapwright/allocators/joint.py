@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from heapwright.allocators.space import AllocatorSpec, Param, ParamSpec, Point, Space
+from heapwright.allocators.space import Param, Point, Space
+from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec
 from heapwright.errors import HeapwrightError
 
 ALLOCATOR = "allocator"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import overload
 
-from heapwright.allocators.space import Context, ParamSpec
+from heapwright.allocators.space_spec import Context, ParamSpec
 
 MOST_LEVELS = 10_000  # of one parameter: more is a slip of the pen, not a search
 

@@ -13,17 +13,11 @@ from pathlib import Path
 import msgspec
 
 from heapwright import __version__
+from heapwright.allocators.effect import known_keys, said_version
 from heapwright.allocators.peers import Peer, family_of, find_peers, known_peers, library_version
-from heapwright.allocators.space import (
-    AllocatorSpec,
-    Context,
-    Space,
-    SpaceFile,
-    build_space,
-    needing,
-    preloading,
-)
+from heapwright.allocators.space import Space, build_space
 from heapwright.allocators.space_file import load_space_file
+from heapwright.allocators.space_spec import AllocatorSpec, Context, SpaceFile, needing, preloading
 from heapwright.errors import HeapwrightError, UsageError, unknown
 from heapwright.files import NATIVE
 
@@ -65,8 +59,6 @@ class Allocator:
 
     def space(self, threads: bool, expert: bool = False) -> Space:
         """What can be searched for a program with or without threads on this machine."""
-        from heapwright.allocators.effect import known_keys
-
         known = known_keys(self.file.allocator) if self.file.param else None
         context = Context(upstream(self.version or ""), os.cpu_count() or 1, threads, expert, known)
         return build_space(self.file, context, self.name)
@@ -151,8 +143,6 @@ def find_allocators() -> dict[str, Allocator]:
 
 def _preloaded(peer: Peer, bundled: bool = False) -> Allocator:
     """A library to preload, with the parameter space that comes with heapwright for it if there is one."""
-    from heapwright.allocators.effect import said_version
-
     file = bundled_space(peer.space) if peer.space in bundled_names() else SpaceFile(AllocatorSpec(peer.name))
     spec = msgspec.structs.replace(file.allocator, name=peer.name, preload=peer.path, needs=peer.env)
     file = msgspec.structs.replace(file, allocator=spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from heapwright.allocators.levels import RangeError, levels_of
-from heapwright.allocators.space import VARIABLE, Context, SpaceFile, shares_variable, variable_of, written
+from heapwright.allocators.space_spec import VARIABLE, Context, SpaceFile, shares_variable, variable_of, written
 from heapwright.errors import UsageError, unknown
 from heapwright.tomlfile import key_line, load_toml_and_text
 

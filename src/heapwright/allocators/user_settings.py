@@ -23,7 +23,7 @@ from heapwright.allocators.registry import (
     glibc_version,
     upstream,
 )
-from heapwright.allocators.space import ParamSpec, SpaceFile, variable_of, version_trouble
+from heapwright.allocators.space_spec import ParamSpec, SpaceFile, variable_of, version_trouble
 from heapwright.errors import UsageError
 
 _UNITS = {"k": 10, "m": 20, "g": 30}

@@ -232,7 +232,7 @@ def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base:
     import msgspec
 
     from heapwright.allocators.effect import effective
-    from heapwright.allocators.space import SpaceFile
+    from heapwright.allocators.space_spec import SpaceFile
 
     if choice.allocator not in spaces or not choice.settings:
         return ""

@@ -23,7 +23,7 @@ from heapwright.allocators.embedded import describe
 from heapwright.allocators.peers import library_version
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.space import AllocatorSpec, SpaceFile
+from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.allocators.takeover import Bindings, judge, others_than
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import DEFAULT

@@ -10,7 +10,7 @@ import math
 import os
 from dataclasses import dataclass
 
-from heapwright.allocators.space import ParamSpec
+from heapwright.allocators.space_spec import ParamSpec
 from heapwright.errors import UsageError
 
 MAX_POINTS = 20_000

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from heapwright.allocators.space import ParamSpec, SpaceFile
+from heapwright.allocators.space_spec import ParamSpec, SpaceFile
 from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase

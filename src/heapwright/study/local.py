@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from heapwright.allocators.space import Param, Space, SpaceFile, preloading
+from heapwright.allocators.space import Param, Space
+from heapwright.allocators.space_spec import SpaceFile, preloading
 from heapwright.errors import HeapwrightError
 
 

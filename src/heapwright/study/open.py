@@ -15,7 +15,7 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.allocators.registry import Allocator, upstream
-from heapwright.allocators.space import variable_of, version_trouble
+from heapwright.allocators.space_spec import variable_of, version_trouble
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.measure.host import describe_host, differences

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heapwright.allocators.space import VARIABLE
+from heapwright.allocators.space_spec import VARIABLE
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import PhaseStart, StoredRun

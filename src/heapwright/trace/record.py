@@ -29,7 +29,7 @@ import msgspec
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.reach import find_barrier
 from heapwright.allocators.registry import Allocator, library_folder
-from heapwright.allocators.space import preloading
+from heapwright.allocators.space_spec import preloading
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.pack import Packed, pack
 from heapwright.workload.execute import Executor, Outcome

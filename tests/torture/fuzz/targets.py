@@ -15,8 +15,9 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
-from heapwright.allocators.space import Context, build_space
+from heapwright.allocators.space import build_space
 from heapwright.allocators.space_file import load_space_file
+from heapwright.allocators.space_spec import Context
 from heapwright.allocators.user_settings import conf_troubles, tunables_troubles
 from heapwright.cluster.job_files import read_plan
 from heapwright.cluster.settings import read_settings
