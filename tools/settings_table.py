@@ -11,7 +11,7 @@ from heapwright.allocators.space_spec import ParamSpec, SpaceFile, shares_variab
 HEAD = """\
 # Every setting that heapwright knows
 
-Made by `tools/settings_table.py` from `src/heapwright/allocators/spaces/*.toml`; what the columns mean stands in
+Made by `tools/settings_table.py` from `src/heapwright/allocators/spaces/*.toml`; the columns are explained in
 [spaces.md](spaces.md). `heapwright allocators` shows what applies to the libraries of one machine.
 """
 
@@ -52,7 +52,7 @@ def main() -> None:
     for name in bundled_names():
         file = bundled_space(name)
         print(f"## {name}\n\n{_written(file)}\n")
-        print("| setting | values searched | unset means | when | what it does |\n|---|---|---|---|---|")
+        print("| setting | values searched | unset means | when | effect |\n|---|---|---|---|---|")
         for spec in file.param:
             if spec.safe != "no":
                 below, above = spec.hazard_below, spec.hazard_above

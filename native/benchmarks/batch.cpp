@@ -1,6 +1,6 @@
 // Many blocks allocated, then freed in the order they came (FIFO), the reverse (LIFO), or at
 // random; sizes all small, or growing. After allocbench's and rptest's simplest loops: shows how an
-// allocator orders what it has free.
+// allocator orders its free blocks.
 #include <algorithm>
 
 #include "bench.h"

@@ -1,5 +1,5 @@
 // Memory that ramps up, stays, and falls to a tenth, again and again, with other sizes each time.
-// Shows what an allocator keeps: resident memory after each fall, at once and after an idle second
+// Shows how much memory an allocator keeps: resident memory after each fall, at once and after an idle second
 // (allocators that purge lazily need the time).
 #include "bench.h"
 

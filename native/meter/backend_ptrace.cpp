@@ -100,7 +100,8 @@ class PtraceRun : public TraceListener {
     }
     if (!tracer_.empty()) {
       (void)std::fputs(
-          "heapwright-meter: under ptrace nothing can be left running: killing what the command left\n",
+          "heapwright-meter: under ptrace no process can be left running: killing those that the command "
+          "left\n",
           stderr);
       context_.supervisor.kill_tree(SIGKILL);
     }

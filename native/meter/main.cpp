@@ -1,5 +1,5 @@
 // heapwright-meter: runs a command and keeps the ledger of its memory. See options.h for the
-// command line and docs/meter.md for what is measured and how.
+// command line and docs/meter.md for the metrics and their measurement.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,7 +49,7 @@ bool choose(const Options& options, Outcome& outcome, std::string& error) {
     }
     backend = Backend::kPoll;
     outcome.warnings.insert(
-        "memory is only polled, so short peaks are missed and what is given back is not known: " + reasons);
+        "memory is only polled, so short peaks are missed and returned memory is not known: " + reasons);
     return true;
   }
   backend = options.massif ? Backend::kPtrace : options.backend;

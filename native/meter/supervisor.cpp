@@ -15,7 +15,7 @@
 namespace heapwright::meter {
 namespace {
 
-constexpr double kPatience = 5;  // seconds until the meter prints what it waits for
+constexpr double kPatience = 5;  // seconds until the meter prints which processes it waits for
 constexpr std::array<int, 7> kTaken{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
 
 }  // namespace
@@ -110,10 +110,11 @@ void Supervisor::tick(double time) {
         pids += std::to_string(process);
       }
     }
-    (void)std::fprintf(stderr,
-                       "heapwright-meter: the command has ended; waiting for what it left running:%s (Ctrl-C "
-                       "stops waiting)\n",
-                       pids.c_str());
+    (void)std::fprintf(
+        stderr,
+        "heapwright-meter: the command has ended; waiting for processes that it left running:%s (Ctrl-C "
+        "stops waiting)\n",
+        pids.c_str());
   }
 }
 

@@ -230,7 +230,7 @@ class Expander {
   }
 
   // Writes kSpawn for a thread. First it writes kJoin for all threads that have ended, so that the
-  // new thread can take over what the allocator keeps of them (an arena, a heap).
+  // new thread can take over their arena or heap in the allocator.
   bool spawn(std::uint32_t thread) {
     const std::uint32_t by = starter(number_);
     for (const std::uint32_t ended : to_join_) {

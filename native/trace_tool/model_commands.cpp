@@ -37,7 +37,7 @@ Json loss_json(const Loss& loss) {
   return {{"bytes", loss.bytes}, {"events", loss.events}, {"cut_short", loss.cut_short}, {"why", loss.why}};
 }
 
-// Packs the events of a source into a file and prints what was packed.
+// Packs the events of a source into a file and prints a summary.
 int pack_and_print(EventSource& source, const char* path) {
   Packed done;
   std::string error;

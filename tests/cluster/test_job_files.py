@@ -57,7 +57,7 @@ def test_through_files_as_on_this_machine(shell: Shell, program: Callable[..., P
 
 
 def test_a_search_on_replays_through_files(shell: Shell, program: Callable[..., Path]) -> None:
-    """Traces are in the plan; what is left out of a round is planned again."""
+    """The plan contains the traces; blocks without a result in one round are planned again."""
     words = ["tune", "--allocators", "glibc", "--minimize", "peak_heap", "--budget", "8", "--proxy", "replay"]
     words += ["--params", "mmap_threshold", "--pairs", "6:6", "--study", "s.study"]
     left = shell.count("plan", "--blocks", "4", "jobs", *words, "--", str(program("mapping_calls")))

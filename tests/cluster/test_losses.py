@@ -1,4 +1,4 @@
-"""Whatever is lost on the way, a study ends complete: nothing lost, nothing counted twice, no process left.
+"""Tests that a study completes after any loss: no run lost, none counted twice, no process left over.
 
 `HEAPWRIGHT_KILLS=200 pytest tests/cluster/test_losses.py` is the long form.
 """
@@ -38,7 +38,7 @@ HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
 
 
 def evaluations(study: Path) -> list[tuple[Any, ...]]:
-    """Every run, sorted: where it stands, its configuration, what was measured."""
+    """Every run, sorted: its phase and block, its configuration, its measurements."""
     with contextlib.closing(sqlite3.connect(study)) as db:
         return db.execute(
             "SELECT phase, block, input, env, failure, digest, json_extract(metrics, '$.peak_heap_bytes')"

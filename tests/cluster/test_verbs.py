@@ -1,4 +1,4 @@
-"""The verbs with `--cluster`, as people give them: what comes of it, and what is said of the workers."""
+"""Tests verbs with `--cluster` as users run them: their results, and the messages about workers."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_what_cannot_be_started_is_one_line(command: list[str]) -> None:
     assert not caught.value.message.startswith("heapwright-meter:")
 
 
-# what is measured
+# metrics
 
 
 def test_metrics_are_there_and_consistent() -> None:

@@ -19,7 +19,7 @@ Make = Callable[[str], Meter]
 
 @pytest.fixture(scope="session")
 def works(meter: Path) -> dict[str, Any]:
-    """What the meter's probe says of each back end."""
+    """The meter's probe of each back end."""
     probed: dict[str, Any] = json.loads(subprocess.run([meter, "--probe"], capture_output=True, check=True).stdout)
     return probed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MIB = 1 << 20
-SMALL = 6 * MIB  # what a small C program has besides what it asks for
+SMALL = 6 * MIB  # memory of a small C program besides its own allocations
 BACKENDS = ("notify", "ptrace", "poll")
 EXACT = ("notify", "ptrace")
 
@@ -41,7 +41,7 @@ class Meter:
         return Ran(done.returncode, done.stdout, done.stderr, self.ledger() if self.report.exists() else {})
 
     def ledger(self) -> dict[str, Any]:
-        """What the last run left."""
+        """The output of the last run."""
         ledger: dict[str, Any] = json.loads(self.report.read_text())
         return ledger
 

@@ -76,7 +76,10 @@ def test_a_daemon_can_be_left_alone(any_meter: Meter) -> None:
     assert (ran.status, ran.ledger["exit_code"]) == (0, 0)
     assert ran.ledger["peak_rss_bytes"] < 48 * MIB
     if any_meter.backend == "ptrace":
-        assert ran.err == "heapwright-meter: under ptrace nothing can be left running: killing what the command left\n"
+        assert (
+            ran.err
+            == "heapwright-meter: under ptrace no process can be left running: killing those that the command left\n"
+        )
     else:
         wait_for(mark.exists)  # it lives on; with notify the watchdog answers its calls
 
@@ -118,7 +121,7 @@ def test_metering_changes_nothing(name: str, any_meter: Meter, program: Callable
     assert (ran.status, ran.err, ran.ledger["exit_code"], ran.ledger["signal"]) == (0, "", 0, None)
 
 
-# What it had
+# Memory that the target had
 
 
 def test_means_of_a_known_course(any_meter: Meter) -> None:
@@ -198,7 +201,7 @@ def test_peak_rss_is_what_the_kernel_tells_a_small_parent(any_meter: Meter) -> N
         ran = any_meter.run("/bin/sh", "-c", '"$0" "$@" >/dev/null; exit $?', *command)
         direct = any_meter.run(*command)
         assert direct.ledger["processes"] == 1
-        # The shell waits for a child that it forked, and so small programs weigh what the shell weighed.
+        # The shell waits for a child that it forked, so small programs have the same resident memory as the shell.
         largest = max(direct.ledger["peak_rss_bytes"], 4 * MIB)
         assert ran.ledger["peak_rss_bytes"] <= largest + 4 * MIB
     large = subprocess.run(

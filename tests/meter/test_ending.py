@@ -27,7 +27,7 @@ FAMILY = "sleep 1000 >/dev/null 2>&1 & echo $$ $! >{0}.new; mv {0}.new {0}; "
 
 @pytest.fixture
 def pids(tmp_path: Path) -> Iterator[Path]:
-    """Where a target writes who it is; whoever is left at the end of a test is killed."""
+    """The file into which targets write their process ids; processes left at the end of a test are killed."""
     path = tmp_path / "pids"
     yield path
     for pid in numbers(path) if path.exists() else []:
@@ -51,7 +51,7 @@ def gone(processes: list[int]) -> bool:
 def test_death_by_signal(number: signal.Signals, any_meter: Meter) -> None:
     ran = any_meter.run(any_meter.program, "signal", str(int(number)))
     assert (ran.status, ran.ledger["exit_code"], ran.ledger["signal"]) == (0, None, int(number))
-    # What it had until then is known all the same.
+    # The memory until then is known all the same.
     assert 32 * MIB <= ran.ledger["peak_rss_bytes"] <= 32 * MIB + SMALL
     assert 32 * MIB <= ran.ledger["peak_heap_bytes"] <= 32 * MIB + SMALL
 

@@ -103,8 +103,8 @@ def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[..
     # A page for where in its page the stack begins; what parent and child have mapped at the same time is a race.
     slack = (20 << 20) if case.program == "fork" else PAGE
     assert by_ptrace["peak_vm_bytes"] == pytest.approx(by_notify["peak_vm_bytes"], abs=slack)
-    # Thread stacks are told from the heap by what is seen of them; resident memory also by how much the kernel maps
-    # around a fault.
+    # The meter tells thread stacks from the heap by observed calls. Resident memory also depends on how many pages the
+    # kernel maps around a fault.
     assert by_ptrace["peak_heap_bytes"] == pytest.approx(by_notify["peak_heap_bytes"], abs=16 * PAGE)
     assert by_ptrace["peak_rss_bytes"] == pytest.approx(by_notify["peak_rss_bytes"], abs=128 * PAGE)
 

@@ -86,7 +86,7 @@ def test_a_meter_under_a_meter(meter: Path, any_meter: Meter, tmp_path: Path) ->
     assert 160 * MIB <= found["peak_rss_bytes"] <= 160 * MIB + SMALL
 
 
-# What a target can see of the meter
+# Traces of the meter that a target can see
 
 
 @pytest.mark.parametrize("closed", ["", "<&-", "<&- >&-"])
@@ -169,7 +169,7 @@ def test_where_nothing_is_permitted_memory_is_polled(
     (warning,) = ledger["warnings"]
     reason = os.strerror(int(refusal))
     assert warning == (
-        "memory is only polled, so short peaks are missed and what is given back is not known: "
+        "memory is only polled, so short peaks are missed and returned memory is not known: "
         f"a seccomp listener cannot be installed: {reason}; ptrace is not permitted: {reason}"
     )
 
@@ -198,7 +198,7 @@ def test_the_best_that_is_permitted_is_taken(meter: Path, works: dict[str, dict[
     assert (ledger["warnings"] == []) == (ledger["meter"] != "poll")
 
 
-# What it cannot run
+# Programs that the meter cannot run
 
 
 def one_line(words: Sequence[str | Path], status: int, message: str) -> None:

@@ -27,7 +27,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2
 
 
 class Page(HTMLParser):
-    """Checks nesting and collects what a page consists of."""
+    """Checks nesting and collects the elements of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)

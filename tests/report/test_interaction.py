@@ -1,4 +1,4 @@
-"""What a reader does with the page: points, filters, copies, goes by keyboard, prints; and a study of thousands."""
+"""Tests a reader's actions on the page: pointing, filtering, copying, keyboard, printing; and a study of thousands."""
 
 from __future__ import annotations
 

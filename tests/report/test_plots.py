@@ -1,4 +1,4 @@
-"""The pictures: what they show, that names stand clear of each other, that nothing outside colours them."""
+"""Tests the pictures: their content, labels that do not overlap, colours independent of the page around."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_far_worse_settings_do_not_squash_the_picture() -> None:
     [
         ([], [], 0.0, 0.0),
         ([-30.0, 5.0], [10.0, 900.0], -30.0, 10.0),
-        ([-30.0], [-40.0], -40.0, 0.0),  # what is better is never cut off
+        ([-30.0], [-40.0], -40.0, 0.0),  # better values are never cut off
     ],
 )
 def test_limits_hold_what_matters(core: list[float], others: list[float], low: float, high: float) -> None:

@@ -83,7 +83,7 @@ def test_the_front_is_the_front(costs: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_live_view_fits_a_terminal(width: int) -> None:
-    """What is drawn, frame by frame, is never wider, and tells the front."""
+    """Frames of the live view are never too wide, and show the Pareto front."""
 
     screen = io.StringIO()
     live = Live()

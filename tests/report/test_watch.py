@@ -1,4 +1,4 @@
-"""The live report: what the server gives, what it refuses, and how a page in a browser takes news over."""
+"""Tests the live report: the server's answers and refusals, and how a page in a browser takes over updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .views import unfinished, view
 
 
 class Studies:
-    """A study that goes on: its file changes, and so does what is read from it."""
+    """A running study: its file changes, and so does its view."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -118,7 +118,7 @@ def test_only_loopback_listens(studies: Studies) -> None:
 
 @pytest.mark.browser
 def test_news_come_without_a_jump(browser: Any, served: int, studies: Studies) -> None:
-    """What was open, typed and scrolled to stays; the claim is new; nothing goes elsewhere."""
+    """An update keeps open sections, typed text and scroll position; the claim is new; no request leaves."""
     from selenium.webdriver.support.ui import WebDriverWait
 
     opened_at(browser, f"http://127.0.0.1:{served}/", 1280)

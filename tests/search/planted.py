@@ -82,7 +82,7 @@ class Problem:
 
     Attributes:
         cost: of a point, without noise; None where it fails.
-        noise: standard deviation of what is told, per objective.
+        noise: standard deviation of the observed costs, per objective.
     """
 
     space: Space
@@ -95,7 +95,7 @@ class Problem:
         return len(self.noise)
 
     def told(self, point: Point, seed: int) -> Costs | None:
-        """What a run measures; the same point measures the same again, as the study's cache answers."""
+        """The costs that a run observes; the same point has the same costs again, like the study's cache."""
         true = self.cost(point)
         if true is None or point == self.space.default:
             return true
@@ -103,7 +103,7 @@ class Problem:
         return tuple(c + rng.gauss(0, s) for c, s in zip(true, self.noise, strict=True))
 
     def score(self, points: list[Point], seed: int) -> float:
-        """What the choice among these points is worth in truth: the volume of the front chosen from what was told."""
+        """The true value of the choice among these points: the hypervolume of the front chosen by observed costs."""
         told = {p: c for p in {*points, self.space.default} if (c := self.told(p, seed)) is not None}
         names, costs = list(told), list(told.values())
         chosen = [self.cost(names[i]) or () for i in pareto.front(costs)]
@@ -159,7 +159,7 @@ def search(strategy: Strategy, evaluations: int) -> list[tuple[Point, tuple[floa
 
 
 def volume(costs: list[tuple[float, float]]) -> float:
-    """The area that these costs dominate, of what is better than (0.1, 0.1)."""
+    """The area below (0.1, 0.1) that these costs dominate."""
     area, ceiling = 0.0, 0.1
     for x, y in sorted(set(costs)):
         if x < 0.1 and y < ceiling:

@@ -2,7 +2,7 @@
 
 A method and random search get the same number of evaluations on the same problem, many times with other seeds. What
 is compared is the true worth of what would be chosen from the noisy measurements. Everything follows from the seeds,
-so nothing here can fail by chance; that the seeds were not lucky is what the rank test says.
+so no test fails by chance; the rank test shows that the seeds were not lucky.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_the_suite_can_tell() -> None:
 
 
 def test_a_grid_beats_random_search_on_a_plane() -> None:
-    """Two settings are what it is for: thinned to its budget, it still comes near every spot."""
+    """The grid is meant for two settings: thinned to its budget, it still has a point near every spot."""
     plane, budget = PROBLEMS["sweet spot"], METHODS["grid"].budget
     space = plane.space.restrict(["m", "t"])
     problem = Problem(space, lambda p: plane.cost((*p, 0)), plane.noise)

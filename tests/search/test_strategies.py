@@ -1,4 +1,4 @@
-"""One suite for every search method: what the protocol promises."""
+"""Tests the promises of the protocol for every search method."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_everything_may_fail(method: str) -> None:
 
 @pytest.mark.parametrize("name", ["one switch", "one value", "one gated value", "specials alone"])
 def test_a_tiny_space_is_covered_and_then_done(method: str, name: str) -> None:
-    """What can be set is asked for; after that only what was seen before, or nothing, and never an error."""
+    """The strategy proposes every setting; after that it repeats earlier points or proposes none, without an error."""
     space = SPACES[name]
     strategy = make_strategy(method, Setup(space, 2, 40, 1))
     seen: set[Point] = set()

@@ -42,7 +42,7 @@ void wipe_superblocks(const Pool& pool, Superblock* first, std::size_t count) {
   }
 }
 
-// Records in a span's description what a mark would say, and writes its canary.
+// Records the data of a mark in a span's description, and writes its canary.
 template <Configuration C>
 void mark_span(const Pool& pool, Superblock* span, std::size_t bytes, Origin origin) {
   if constexpr (C::kSecure) {
