@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -198,8 +200,18 @@ def test_other_machines(compile_: Build, tmp_path: Path) -> None:
         one(small, compile_("b.c", "int x;"))
 
 
-def test_names_are_made_readable() -> None:
-    assert readable("_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateE") == "std::thread::_M_start_thread"
+def test_cpp_names_are_demangled() -> None:
+    if importlib.util.find_spec("cxxfilt") is None:
+        needs.missing("cxxfilt")
+    start = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
+    assert readable(start) == "std::thread::_M_start_thread"
     assert readable("_ZN5boost6thread21start_thread_noexceptEv") == "boost::thread::start_thread_noexcept"
     assert readable("pthread_create") == "pthread_create"
+    assert readable("_Znwm") == "operator new"
+    assert readable("_ZN12_GLOBAL__N_11fEv") == "(anonymous namespace)::f"
+    assert readable("_ZnonsenseX") == "_ZnonsenseX"
+
+
+def test_names_stay_mangled_without_the_demangler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cxxfilt", None)
     assert readable("_Znwm") == "_Znwm"

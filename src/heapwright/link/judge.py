@@ -11,7 +11,6 @@ somebody puts there when the program starts (LD_PRELOAD). docs/link.md says so.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +35,7 @@ _SAYS = {
     "none": "is not referred to",
     "harmless": "is reached by no function that is used",
 }
+_MAX_MANGLED = 1000  # characters; the demangler recurses, and the files may be hostile
 _ORDER = ("starts", "may", "plugins", "missing", "told", "harmless", "none")
 
 
@@ -316,16 +316,24 @@ def _with_system_libraries(line: LinkLine) -> LinkLine:
 
 
 def readable(symbol: str) -> str:
-    """A mangled C++ function as its name without parameters: 'std::thread::_M_start_thread'; others as they are."""
-    found = re.match(r"_ZNK?(St)?", symbol)
-    if not found:
+    """Demangle a C++ function's name and drop its parameters: 'std::thread::_M_start_thread'.
+
+    Other names stay as they are, and so does every name where the C++ runtime library is missing.
+    """
+    if not symbol.startswith("_Z") or len(symbol) > _MAX_MANGLED:
         return symbol
-    parts, at = ["std"] if found[1] else [], found.end()
-    while length := re.match(r"\d{1,6}", symbol[at:]):
-        start = at + length.end()
-        at = start + int(length[0])
-        parts.append(symbol[start:at])
-    return "::".join(parts) or symbol
+    try:
+        import cxxfilt
+
+        text = str(cxxfilt.demangle(symbol))
+    except Exception:  # no cxxfilt, no libstdc++, or not a valid name: the mangled name is still evidence
+        return symbol
+    depth = 0
+    for at in range(text.rfind(")"), -1, -1):
+        depth += {")": 1, "(": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[:at] or text
+    return text
 
 
 def reason(judgement: Judgement) -> str:
