@@ -1,4 +1,4 @@
-"""The benchmark programs: each runs, says the same of the same seed, and notices an allocator that corrupts."""
+"""Tests that each benchmark program runs, is deterministic for a seed, and detects memory corruption."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heapwright.files import NATIVE
 
 FOLDER = NATIVE / "benchmarks"
 NAMES = sorted(path.name for path in FOLDER.glob("bench-*"))
-# These check what all of their blocks hold; the others hold none long enough to be overwritten, or check parts.
+# These check the contents of all of their blocks; others keep no block long enough, or check only parts.
 CHECKED = ["bench-batch", "bench-producer-consumer", "bench-realistic", "bench-server"]
 
 

@@ -1,4 +1,4 @@
-"""One cluster for the tests that do it no harm; one of its own for each that does."""
+"""Provides one cluster for tests that leave it intact, and a new one for each test that harms it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def shared_farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
     farm = Farm(tmp_path_factory.mktemp("farm"))
     try:
         farm.start_scheduler()
-        # With a nanny, which sets malloc's own variables in its worker.
+        # With a nanny, which sets environment variables of malloc in its worker.
         farm.start_worker("one", nanny=True)
         farm.start_worker("two")
         yield farm

@@ -1,4 +1,4 @@
-"""A real Dask cluster of processes: a scheduler and workers that come back when they end, as under systemd or SLURM."""
+"""Starts a real Dask cluster of processes, whose workers are restarted when they end, as under systemd or SLURM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGAIN = 'trap "kill 0" TERM; while :; do "$@" & wait $!; sleep 0.2; done'
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """One below those that connections get: a connection to one of those may find itself."""
+    """Return a port below the range of outgoing connections, where a connection could connect to itself."""
     while True:
         port = random.randrange(20000, 30000)
         with contextlib.suppress(OSError), socket.socket() as s:
@@ -29,7 +29,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 class Farm:
-    """A scheduler and workers; every process of it is in a session of its own, and is gone after `close`."""
+    """A scheduler and workers, each in its own session; `close` ends all of them."""
 
     def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class Farm:
         self.workers[name] = self._start(name, ["bash", "-c", AGAIN, "again", *words], **env)
 
     def worker_pids(self) -> list[int]:
-        """The processes that run tasks."""
+        """Return the processes that run tasks."""
         words, parents = {}, {}
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -95,10 +95,10 @@ class Farm:
 
 
 def pids_in(log: Path) -> list[int]:
-    """The processes that noted themselves in a file."""
+    """Return the processes that wrote their ids to a file."""
     return [int(line) for line in log.read_text().split()] if log.exists() else []
 
 
 def none_left(pids: Callable[[], list[int]]) -> None:
-    """Waits until none of these processes runs any more."""
+    """Wait until all of these processes have ended."""
     wait_for(lambda: not any(alive(pid) for pid in pids()), seconds=15)

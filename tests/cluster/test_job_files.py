@@ -1,4 +1,4 @@
-"""plan, run-one, collect: the study that this machine alone makes, through files."""
+"""Tests that plan, run-one and collect make the same study as a single machine."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def blocks_of_two_machines(study: Path) -> int:
 
 
 def test_workers_killed_and_the_scheduler_restarted(farm: Farm, program: Callable[..., Path], tmp_path: Path) -> None:
-    """The study is the one that this machine alone makes."""
+    """The study equals the one that a single machine makes."""
     log = tmp_path / "pids"
     words = [HEAPWRIGHT, "landscape", "--param", "mmap_threshold", "--metric", "peak_heap", "-n", "2"]
     command = ["--", "sh", "-c", 'echo $$ >>"$0"; exec "$1"', str(log), str(program("mapping_calls"))]
@@ -72,7 +72,7 @@ def test_workers_killed_and_the_scheduler_restarted(farm: Farm, program: Callabl
         sweep = subprocess.Popen([*words, *command], cwd=tmp_path, stderr=err, stdout=subprocess.DEVNULL)
     try:
         for kill in range(KILLS):
-            # Spread over the whole length, by progress and not by time, which a loaded machine has little of.
+            # Kills are spread over the progress of the study and not over time, because a loaded machine is slow.
             enough = len(expected) * (kill + moments.random()) / (KILLS + 1)
             wait_for(lambda enough=enough: sweep.poll() is not None or runs(study) >= enough)  # type: ignore[misc]
             if kill == KILLS // 2:
@@ -117,7 +117,7 @@ def test_a_lost_worker_takes_its_commands_along(farm: Farm, tmp_path: Path) -> N
 
 
 def test_the_scheduler_restarted_while_nothing_is_under_way(farm: Farm, tmp_path: Path) -> None:
-    """The client finds the new one by itself; results must still come."""
+    """The client reconnects to the new scheduler by itself, and results must still arrive."""
     input_ = Input("one")
     executor = Executor(
         Workload(WorkloadFile(command=["true"]), tmp_path, (input_,)), MeterOptions(timeout=60), tmp_path / "references"
@@ -139,7 +139,7 @@ def test_the_scheduler_restarted_while_nothing_is_under_way(farm: Farm, tmp_path
 
 @pytest.fixture
 def network() -> Iterator[tuple[str, str, str]]:
-    """Another network namespace behind a cable: its name, the cable's end here, our address."""
+    """Another network namespace, connected by a virtual cable: its name, our end of the cable, our address."""
     name, here, there = f"hw{os.getpid()}", f"hwa{os.getpid() % 100000}", f"hwb{os.getpid() % 100000}"
     ip = needs.command("ip")
     if subprocess.run([ip, "netns", "add", name], capture_output=True).returncode:

@@ -1,4 +1,4 @@
-"""What every Runner does: the same tests over this machine and over a Dask cluster."""
+"""Tests every Runner, on this machine and on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Make = Callable[[str], Runner]
 
 
 def shell(script: str, folder: Path) -> Executor:
-    """Runs `script` with the input's words as $1."""
+    """Return a workload that runs `script` with the input's words as $1."""
     file = WorkloadFile(command=["sh", "-c", script, "sh"], input=[ONE, TWO])
     return Executor(Workload(file, folder, (ONE, TWO)), MeterOptions(timeout=60), folder / "references")
 
@@ -186,7 +186,7 @@ def test_one_block_at_a_time_on_a_machine_where_time_counts(machines: Machines, 
 
 
 def test_memory_alone_uses_every_worker(shared_farm: Farm, tmp_path: Path) -> None:
-    """Each of two blocks ends only when the other has begun."""
+    """Two blocks run at once: each ends only after the other has begun."""
     script = f"touch {tmp_path}/$SETTING; until [ -e {tmp_path}/1 ] && [ -e {tmp_path}/2 ]; do sleep 0.02; done"
     needs = needs_of(Workload(WorkloadFile(command=["sh"]), tmp_path, (ONE,)), [], tmp_path)
     with Pool(Settings(shared_farm.address, patience_s=60), lambda _: None, None) as pool:

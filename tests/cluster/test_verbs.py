@@ -16,7 +16,7 @@ HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
 
 
 def test_bench(shared_farm: Farm, tmp_path: Path) -> None:
-    """Every round of every benchmark; a program's own figures come back from the worker."""
+    """Every round of every benchmark runs, and the worker returns the program's own figures."""
     words = [HEAPWRIGHT, "bench", "openmp", "--quick", "--threads", "2", "-n", "2", "--allocators", "glibc,exgen"]
     words += ["--cluster", shared_farm.address, "--json", "bench.json"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)

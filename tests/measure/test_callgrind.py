@@ -1,4 +1,4 @@
-"""Instructions by callgrind."""
+"""Tests the count of instructions by callgrind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
 
 @pytest.fixture(scope="module")
 def loop(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A program whose instructions are its turns, times a constant."""
+    """Compile a program whose instruction count is proportional to its number of loops."""
     compiler = needs.command("gcc")
     folder = tmp_path_factory.mktemp("loop")
     (folder / "loop.c").write_text(LOOP)
@@ -40,7 +40,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def counted(command: list[str]) -> float:
-    """Its instructions, which there must be."""
+    """Return the number of instructions, which must be known."""
     found = count_instructions(command)
     assert found is not None
     return found

@@ -1,4 +1,4 @@
-"""The machine's fingerprint."""
+"""Tests the fingerprint of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run_metered` on real small commands: output, status, time-outs, what cannot be run."""
+"""Tests `run_metered` on small real commands: output, status, time limits, commands that cannot run."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_environment_and_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [BrokenPipeError, KeyboardInterrupt])
 def test_when_we_must_stop_nothing_is_left_running(error: type[BaseException], tmp_path: Path) -> None:
-    """A reader that goes away, or Ctrl-C, while a run is going on: the exception comes through, the tree is gone."""
+    """If the reader closes its end, or on Ctrl-C, the exception propagates and the process tree ends."""
 
     class Closed(io.BytesIO):
         def write(self, _data: object) -> int:

@@ -1,4 +1,4 @@
-"""Runs that end at the end of their prefix: after a time, or at a text that they print."""
+"""Tests runs that end at the end of their prefix: after a time, or at a printed text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(code: str, prefix: Prefix) -> Run:
 
 @given(st.lists(st.binary(max_size=5)), st.binary(min_size=1, max_size=4), st.lists(st.binary(max_size=5)))
 def test_the_text_is_found_wherever_the_stream_is_cut(before: list[bytes], text: bytes, after: list[bytes]) -> None:
-    """What belongs to the prefix ends with the first time the text stands there."""
+    """The prefix ends with the first occurrence of the text."""
     mark = "".join(chr(ord("a") + byte % 26) for byte in text)
     chunks = [*before, *(letter.encode() for letter in mark), *after]
     end = PrefixEnd(Prefix(output=mark))

@@ -1,4 +1,4 @@
-"""The meter with each back end that works here."""
+"""Provides the meter with each back end that works on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def works(meter: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def meter_with(meter: Path, program: Callable[..., Path], tmp_path: Path, works: dict[str, Any]) -> Make:
-    """Makes the meter with the named back end; skips the test where that does not work."""
+    """Return the meter with the named back end; skip the test if it does not work here."""
 
     def make(backend: str) -> Meter:
         if not works[backend]["works"]:

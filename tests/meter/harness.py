@@ -1,4 +1,4 @@
-"""The native meter with one back end, and what its tests know of their programs.
+"""Runs the native meter with one back end; the harness of its tests.
 
 Figures are what tests/programs/behaviours.c does, in MiB, plus a few for the C library and the program itself.
 """
@@ -46,7 +46,7 @@ class Meter:
         return ledger
 
     def behave(self, *arguments: str, options: Sequence[str] = ()) -> dict[str, Any]:
-        """Runs behaviours.c and sees that it found nothing changed."""
+        """Run behaviours.c and check that it noticed no change of its behaviour."""
         ran = self.run(self.program, *arguments, options=options)
         assert (ran.status, ran.err) == (0, "")
         assert (ran.ledger["meter"], ran.ledger["exit_code"], ran.ledger["signal"]) == (self.backend, 0, None)

@@ -48,7 +48,7 @@ def test_exec_stays_one_process(any_meter: Meter) -> None:
 
 
 def test_a_look_within_exec_takes_no_stack_for_heap(exact_meter: Meter) -> None:
-    """The kernel grows the stack by 128 KiB late in exec: a reading from before that, rare as it is, is mended."""
+    """The kernel grows the stack by 128 KiB late in exec; the test corrects the rare reading from before that."""
     one, many = (exact_meter.behave("exec-often", n, options=["--interval-ms", "1"]) for n in ("0", "2000"))
     assert many["peak_heap_bytes"] == one["peak_heap_bytes"]
 
@@ -65,7 +65,7 @@ def test_a_daemon_is_waited_for(any_meter: Meter) -> None:
     mark = any_meter.folder / "mark"
     ledger = any_meter.behave("daemon", str(mark))
     assert mark.exists()
-    # Polling may miss the one in between, which ends at once.
+    # Polling may miss the process in between, which ends at once.
     assert ledger["processes"] in ((2, 3) if any_meter.backend == "poll" else (3,))
     assert 48 * MIB <= ledger["peak_rss_bytes"] <= 48 * MIB + 3 * SMALL
 
@@ -100,7 +100,7 @@ def test_a_process_lives_on_without_its_first_thread(any_meter: Meter) -> None:
     ledger = any_meter.behave("leaderless")
     assert (ledger["processes"], ledger["max_threads"]) == (1, 2)
     assert 64 * MIB <= ledger["peak_heap_bytes"] <= 64 * MIB + 3 * SMALL
-    # 64 MiB for 300 ms, seen as they are and not as a line from nothing.
+    # 64 MiB for 300 ms: a step, not a line that rises from zero.
     assert ledger["mean_rss_bytes"] >= 0.8 * 0.3 / ledger["wall_s"] * 64 * MIB
 
 
@@ -114,7 +114,7 @@ def test_many_short_processes_are_all_seen(exact_meter: Meter) -> None:
     assert ran.ledger["peak_rss_bytes"] < 4 * SMALL  # one after the other, never together
 
 
-# The programs check for themselves what their children and threads come to.
+# The programs themselves check how their children and threads end.
 @pytest.mark.parametrize("name", ["exec_thread", "signals"])
 def test_metering_changes_nothing(name: str, any_meter: Meter, program: Callable[..., Path]) -> None:
     ran = any_meter.run(program(f"massif_{name}"))
@@ -126,7 +126,7 @@ def test_metering_changes_nothing(name: str, any_meter: Meter, program: Callable
 
 def test_means_of_a_known_course(any_meter: Meter) -> None:
     ledger = any_meter.behave("steps")
-    # 64 MiB for 300 ms of at least 600: more when the machine is slow to begin or to end.
+    # 64 MiB for 300 ms of at least 600 ms; longer if the machine starts or ends processes slowly.
     share = 0.3 / ledger["wall_s"]
     for metric in ("mean_heap_bytes", "mean_rss_bytes"):
         assert 0.8 * share * 64 * MIB <= ledger[metric] <= 0.7 * 64 * MIB + SMALL, metric
@@ -145,7 +145,7 @@ def test_what_was_given_back_in_rarer_ways(exact_meter: Meter) -> None:
 
 
 def test_every_mapping_call_is_counted(exact_meter: Meter) -> None:
-    """As strace counts them, which sees every call of every process from the exec on."""
+    """The counts equal those of strace, which sees every call of every process from the exec on."""
     needs.command("strace")
     log = exact_meter.folder / "strace"
     calls = "trace=mmap,munmap,brk,mremap,mprotect,madvise"
@@ -168,7 +168,7 @@ def test_every_mapping_call_is_counted(exact_meter: Meter) -> None:
 
 
 def test_mappings_are_counted(exact_meter: Meter) -> None:
-    # Counted now and then, the more rarely the longer counting took; 2000 at the end.
+    # The meter samples the count, more rarely the longer a sample takes; it is 2000 at the end.
     assert 100 <= exact_meter.behave("mappings")["max_maps"] <= 2100
 
 
@@ -196,7 +196,7 @@ def test_peaks_are_the_kernels_own(any_meter: Meter) -> None:
 
 
 def test_peak_rss_is_what_the_kernel_tells_a_small_parent(any_meter: Meter) -> None:
-    """For a program of any size; not the size of whoever started it, as after a fork from a large one."""
+    """The figure is that of the program, whatever its size, and not of the process that forked it."""
     for command in (["true"], ["perl", "-e", "my @a = (1) x 1e6"], ["sort", "/etc/services"]):
         ran = any_meter.run("/bin/sh", "-c", '"$0" "$@" >/dev/null; exit $?', *command)
         direct = any_meter.run(*command)

@@ -1,4 +1,4 @@
-"""How runs end: by themselves, by a signal, in time, with their parent, and when the meter itself is killed."""
+"""Tests how a run ends: by itself, by a signal, at its time limit, with its parent, or when the meter is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .harness import MIB, SMALL, Meter
 
 IOCTL = {"x86_64": "16", "aarch64": "29"}[platform.machine()]  # by which the meter takes calls and answers them
 
-# A shell that writes its own number and that of a child, which outlives it if nobody ends it.
+# A shell that writes its own process id and that of a child, which outlives it unless somebody ends it.
 FAMILY = "sleep 1000 >/dev/null 2>&1 & echo $$ $! >{0}.new; mv {0}.new {0}; "
 
 
@@ -62,7 +62,7 @@ def test_streams_and_status_are_the_targets(any_meter: Meter) -> None:
 
 
 def test_the_output_ends_with_the_target(any_meter: Meter, pids: Path) -> None:
-    """Whoever reads it waits for the end of file, and nobody of ours may be in the way."""
+    """A reader of the pipe waits for end of file, so no process of the meter may keep the pipe open."""
     ran = any_meter.run("/bin/sh", "-c", FAMILY.format(pids) + "echo done", options=["--wait", "root"])
     assert (ran.status, ran.out, ran.ledger["exit_code"]) == (0, "done\n", 0)
     _, child = numbers(pids)
@@ -72,7 +72,7 @@ def test_the_output_ends_with_the_target(any_meter: Meter, pids: Path) -> None:
         assert alive(child)
 
 
-# In time
+# At the time limit
 
 
 def test_a_timeout_ends_the_whole_tree(any_meter: Meter, pids: Path) -> None:
@@ -113,7 +113,7 @@ def test_signals_are_passed_on(number: signal.Signals, any_meter: Meter, pids: P
 
 
 def test_an_interrupt_is_left_to_the_target_and_a_second_is_not(any_meter: Meter, pids: Path) -> None:
-    """A terminal sends it to both; the target may have its own idea of it, but not for ever."""
+    """A terminal sends the signal to both; the target may handle it, but only for a limited time."""
     running = subprocess.Popen(any_meter.words(["/bin/sh", "-c", FAMILY.format(pids) + "wait"]))
     family = numbers(pids)
     running.send_signal(signal.SIGINT)
@@ -175,7 +175,7 @@ def test_a_target_of_ours_ends_when_we_say(number: signal.Signals, any_meter: Me
 def test_a_killed_meter_leaves_no_call_unanswered(
     count: int, meter_with: Callable[[str], Meter], program: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """With notify: killed before it takes a call, and when it has taken one and not yet answered it."""
+    """With notify, the meter is killed before it receives a call, and between receiving and answering one."""
     metered = meter_with("notify")
     mark, go = tmp_path / "mark", tmp_path / "go"
     words = metered.words([metered.program, "busy", str(mark), str(go)])
@@ -194,7 +194,7 @@ def test_a_killed_meter_leaves_no_call_unanswered(
 
 
 def test_a_killed_meter_leaves_the_target_running(meter_with: Callable[[str], Meter], pids: Path) -> None:
-    """With notify, whose watchdog answers the calls of new processes too; and with polling, of course."""
+    """With notify, whose watchdog also answers the calls of new processes, and with polling."""
     for backend in ("notify", "poll"):
         pids.unlink(missing_ok=True)
         out = pids.with_name(backend)

@@ -1,4 +1,4 @@
-"""--massif-compat against Massif itself, and the two event-driven back ends against each other.
+"""Compares --massif-compat with Massif itself, and the two event-driven back ends with each other.
 
 The programs (tests/programs/massif_*.c) do the same in any address-space layout: Valgrind's is not the kernel's, so a
 program whose calls depend on addresses differs between the two by itself. For glibc that means: brk stays below the
@@ -58,7 +58,7 @@ CASES = [
 
 
 def environment(case: Case) -> dict[str, str]:
-    """Small and the same for both: nothing of the caller's shell."""
+    """Return a small environment, the same for both, without variables of the caller's shell."""
     padding = {"PADDING": "x" * case.padding} if case.padding else {}
     return {"PATH": os.environ["PATH"], "MALLOC_ARENA_MAX": str(case.arenas), **padding}
 
@@ -71,7 +71,7 @@ def run_meter(meter: Path, report: Path, case: Case, path: Path, *options: str) 
 
 
 def massif_peak(out: Path, case: Case, path: Path) -> int:
-    """max(mem_heap_B) over all snapshots of the real Massif; its own 'peak' label can be stale."""
+    """Return max(mem_heap_B) over all snapshots of the real Massif; its own 'peak' label can be stale."""
     valgrind = needs.command("valgrind")
     options = ["--tool=massif", "--pages-as-heap=yes", "--peak-inaccuracy=0.0", f"--massif-out-file={out}", "-q"]
     subprocess.run([valgrind, *options, path], env=environment(case), check=True, timeout=240)
@@ -100,7 +100,7 @@ def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[..
         needs.machine_cannot("use seccomp user notification")
     for exact in ("mapping_calls", "processes"):
         assert by_ptrace[exact] == by_notify[exact], exact
-    # A page for where in its page the stack begins; what parent and child have mapped at the same time is a race.
+    # One page, for the offset of the stack in its page; which mappings of parent and child coincide is a race.
     slack = (20 << 20) if case.program == "fork" else PAGE
     assert by_ptrace["peak_vm_bytes"] == pytest.approx(by_notify["peak_vm_bytes"], abs=slack)
     # The meter tells thread stacks from the heap by observed calls. Resident memory also depends on how many pages the
@@ -109,7 +109,7 @@ def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[..
     assert by_ptrace["peak_rss_bytes"] == pytest.approx(by_notify["peak_rss_bytes"], abs=128 * PAGE)
 
 
-# Programs that check for themselves what their children and threads come to, and fail if a tracer changes it.
+# Programs that check how their children and threads end, and fail if a tracer changes it.
 @pytest.mark.parametrize("options", [("--backend", "ptrace"), ("--massif-compat",)], ids=" ".join)
 @pytest.mark.parametrize("name", ["exec_thread", "signals"])
 def test_tracing_changes_nothing(
@@ -120,7 +120,7 @@ def test_tracing_changes_nothing(
 
 
 def test_a_killed_meter_takes_its_tracees_along(meter: Path, tmp_path: Path) -> None:
-    # Without a tracer their mapping calls would fail: better dead than subtly broken.
+    # Without a tracer their mapping calls would fail, so they must end rather than continue with errors.
     script = f"echo $$ >{tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; while :; do sleep 1; done"
     running = subprocess.Popen([meter, "--backend", "ptrace", "--", "sh", "-c", script])
     try:

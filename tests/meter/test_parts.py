@@ -1,4 +1,4 @@
-"""Memory divided by what holds it (`--parts`), under every back end, on programs that are known to the MiB."""
+"""Tests memory by kind of mapping (`--parts`), with every back end, on programs whose memory is known to the MiB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proportional memory, processes alive at once and the tree's own cgroup, under every back end.
+"""Tests proportional memory, simultaneous processes and the tree's own cgroup, with every back end.
 
 tests/programs/behaviours.c says what each tree shares. A reading walks page tables, so a tree of 192 MiB has to live
 for some hundred milliseconds before the meter's budget allows one: the children here sleep for a second.
@@ -31,14 +31,14 @@ def test_shared_pages_count_once(any_meter: Meter) -> None:
     assert 192 * MIB <= ledger["peak_rss_bytes"] <= 192 * MIB + 3 * SMALL
     assert 64 * MIB <= ledger["peak_pss_bytes"] <= 64 * MIB + SMALL
     assert ledger["max_processes"] == 3
-    # For most of the time it is the same: RSS three times, PSS once.
+    # During most of the run RSS counts the memory three times, PSS once.
     assert ledger["mean_pss_bytes"] <= ledger["peak_pss_bytes"]
     assert ledger["mean_rss_bytes"] > 1.5 * ledger["mean_pss_bytes"]
     assert ledger["mean_pss_bytes"] > 0.6 / ledger["wall_s"] * 64 * MIB
 
 
 def test_what_a_child_writes_is_its_own(any_meter: Meter) -> None:
-    """Writing copies pages, which leaves RSS as it is."""
+    """Writing copies pages, which does not change RSS."""
     ledger = any_meter.behave("share", "1", "32", "0", options=PSS)
     assert 128 * MIB <= ledger["peak_rss_bytes"] <= 128 * MIB + 2 * SMALL
     assert 96 * MIB <= ledger["peak_pss_bytes"] <= 96 * MIB + SMALL
@@ -72,7 +72,7 @@ def test_a_process_without_its_first_thread(any_meter: Meter) -> None:
 
 
 def test_the_peak_before_memory_goes_is_seen_however_short(exact_meter: Meter) -> None:
-    """40 MiB that are there for a moment only: between two ticks, but mapping calls are seen.
+    """40 MiB that exist only briefly, between two ticks; the meter still sees the mapping calls.
 
     A reading has a budget of CPU time, and on a busy machine the one before may have spent it: one of five runs
     sees the peak.
@@ -106,7 +106,7 @@ def test_a_process_that_may_not_be_looked_into(public: Meter) -> None:
     ]
 
 
-# Processes alive at once
+# Simultaneous processes
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_program_that_polling_does_not_see_is_one_process(any_meter: Meter) ->
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A new memory cgroup: below ours (version 1), or beside ours (version 2, where inner groups have no processes)."""
+    """Create a memory cgroup: below ours (version 1), or beside it (version 2: inner groups have no processes)."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     first = next((m[1] for line in lines if (m := re.fullmatch(r"\d+:(?:[^:]*,)?memory(?:,[^:]*)?:(.*)", line))), None)
     second = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
@@ -167,12 +167,12 @@ def group() -> Iterator[Path]:
 
 
 def join(group: Path) -> str:
-    """The shell command that moves the shell into a group."""
+    """Return the shell command that moves the shell into a group."""
     return f"echo $$ > '{group}/cgroup.procs'"
 
 
 def test_a_command_that_moves_into_a_group_of_its_own(group: Path, any_meter: Meter) -> None:
-    """As under systemd-run --scope. Pages that processes share are charged once."""
+    """As under systemd-run --scope, the kernel charges shared pages once."""
     script = f"{join(group)}; exec {any_meter.program} share 2 0 0"
     ledger = any_meter.run("/bin/sh", "-c", script, options=PSS).ledger
     assert ledger["exit_code"] == 0

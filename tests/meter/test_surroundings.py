@@ -1,5 +1,5 @@
-"""The meter beside others: in sandboxes, under seccomp filters, without privilege; what of it a target can see; and
-what it cannot run."""
+"""Tests the meter in sandboxes, under seccomp filters and without privileges; what a target can see of the meter; and
+commands that it cannot run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests import needs
 
 from .harness import BACKENDS, EXACT, MIB, SMALL, Meter
 
-# Everything a program inherits and could behave differently for.
+# Everything that a program inherits and that could change its behaviour.
 INHERITED = """
 import ctypes, json, os, sys
 status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
@@ -111,7 +111,7 @@ def test_nothing_of_ours_reaches_the_target(closed: str, any_meter: Meter) -> No
 
 @pytest.fixture
 def public(any_meter: Meter) -> Iterator[Meter]:
-    """The same meter where every user may run it and write its report: not below somebody's home."""
+    """Copy the meter to a folder where every user may run it and write its report."""
     with tempfile.TemporaryDirectory(prefix="heapwright-public-") as name:
         folder = Path(name)
         folder.chmod(0o777)
@@ -135,7 +135,7 @@ def test_no_process_left_to_start(public: Meter) -> None:
     def one_process() -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 
-    # A user that runs nothing else: the limit is on all of a user's processes.
+    # A user without other processes, because the limit counts all processes of a user.
     ran = public.run("true", user=54321, group=54321, extra_groups=[], cwd="/", preexec_fn=one_process)
     assert ran.status == 1
     assert ran.err.startswith("heapwright-meter: ")
@@ -261,7 +261,7 @@ def test_a_script_without_its_interpreter(meter: Path, tmp_path: Path) -> None:
 
 
 def test_a_script_without_its_first_line(any_meter: Meter, tmp_path: Path) -> None:
-    """Shells and execvp run it all the same, with /bin/sh."""
+    """Shells and execvp run such a file with /bin/sh."""
     script = tmp_path / "script"
     script.write_text('echo "$1"\n')
     script.chmod(0o755)

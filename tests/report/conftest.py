@@ -1,4 +1,4 @@
-"""Pages of every state a report can meet, and a browser to look at them."""
+"""Provides report pages of every state, and a browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RENDERED: dict[str, str] = {}
 
 
 def written_once(path: Path, *views: StudyView) -> str:
-    """A report in a file, and its text. Drawing takes a second or two, so each page is made once."""
+    """Write a report and return its text; each page is rendered once, because that takes a second or two."""
     key = repr(views)
     if key not in _RENDERED:
         _RENDERED[key] = render_report(views)
@@ -30,7 +30,7 @@ def written_once(path: Path, *views: StudyView) -> str:
 
 
 def one_setting_for_all() -> StudyView:
-    """Every name stands for the same setting."""
+    """All picks are the same configuration."""
     time = view().picks["time"]
     picks: dict[PickName, Pick] = {n: dataclasses.replace(time, name=n) for n in PICK_NAMES}
     series = view().series["default"]
@@ -38,7 +38,7 @@ def one_setting_for_all() -> StudyView:
 
 
 def nothing_held_up() -> StudyView:
-    """The search liked a setting; fresh runs did not."""
+    """A configuration was good in the search but not in fresh runs."""
     pick = view().picks["time"]
     confirmed = {
         "peak_rss_bytes": confirmation("peak_rss_bytes", 1.001, "same", 0.9),
@@ -55,14 +55,14 @@ def stopped_while_confirming() -> StudyView:
 
 
 def far_out() -> StudyView:
-    """Settings a hundred times worse than the default, and one objective that never changes."""
+    """Configurations a hundred times worse than the default, and one constant objective."""
     found = view()
     worse = [evaluation(e.number, e.config, 1.0, math.exp(i % 9)) for i, e in enumerate(found.evaluations[:40])]
     return dataclasses.replace(found, evaluations=[*worse, *found.evaluations[40:]])
 
 
 def three_objectives() -> StudyView:
-    """One more than a plane can show."""
+    """Three objectives, of which the picture shows two."""
     objectives = [*OBJECTIVES, "wall_s"]
     found = view(objectives=objectives)
     searched = [dataclasses.replace(e, ratios=e.ratios and {**e.ratios, "wall_s": 1.01}) for e in found.evaluations]
@@ -70,7 +70,7 @@ def three_objectives() -> StudyView:
 
 
 def workload_file() -> StudyView:
-    """Several inputs, a server, a command too long to say twice."""
+    """A workload with several inputs, a server, and a command too long to repeat."""
     workload = {
         "command": ["./server"],
         "cwd": "/srv/a b",

@@ -1,4 +1,4 @@
-"""A made-up suite's results: what tables and figures are tested with."""
+"""Builds artificial results of the benchmark suite, for tests of tables and figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def suite(
     threads: Sequence[int] = (1, 2),
     cycles: bool = False,
 ) -> Suite:
-    """Every cell measured, with figures that differ a little."""
+    """Return results in which every cell is measured, with slightly different figures."""
     found = Suite(name, False, choose_benchmarks(name, False), [allocator(n) for n in names], rounds)
     rng = random.Random(1)
 

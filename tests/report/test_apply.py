@@ -1,4 +1,4 @@
-"""What `apply` prints, through the real thing that reads it: sh, bash, JSON; systemd and Docker by their rules."""
+"""Tests the formats of `apply` with their real readers (sh, bash, JSON) or by their rules (systemd, Docker)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def hostile(value: str) -> Config:
 
 
 def environment(output: bytes) -> dict[str, str]:
-    """The output of `env -0`."""
+    """Parse the output of `env -0`."""
     return dict(item.split("=", 1) for item in output.decode().split("\0") if item)
 
 
@@ -100,7 +100,7 @@ def test_alone_the_wrapper_runs_the_tuned_command(words: list[str], tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["plain", "a b", "it's $HOME", "-n", 'line\nbreak "x"'])
 def test_alone_the_wrapper_works_from_any_directory(name: str, tmp_path: Path) -> None:
-    """The tuned command and its files may be relative; a command that is given to it stays where it is."""
+    """The script enters the directory of the tuned command, but runs any other command where it is called."""
     tuned_in = tmp_path / name
     tuned_in.mkdir()
     (tuned_in / "prog").write_text('#!/bin/sh\ncat "$1"\n')
@@ -113,7 +113,7 @@ def test_alone_the_wrapper_works_from_any_directory(name: str, tmp_path: Path) -
 
 
 def test_the_wrapper_does_without_the_directory(tmp_path: Path) -> None:
-    """In a container there may be no such directory, and the command is absolute."""
+    """If the directory is missing, as in a container, an absolute command still runs."""
     path = wrapper(tmp_path, TUNED, ["printf", "%s", "here"], str(tmp_path / "gone"))
     assert subprocess.run([path], check=True, capture_output=True, cwd="/").stdout == b"here"
 

@@ -1,4 +1,4 @@
-"""The suite's tables, exports and figures."""
+"""Tests the tables, exports and figures of the benchmark suite."""
 
 from __future__ import annotations
 

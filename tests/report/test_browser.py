@@ -1,4 +1,4 @@
-"""The page in a real browser: no errors, no requests, nothing cut off, readable on a phone and in the dark."""
+"""Tests the page in Chromium: no errors, no requests, nothing cut off, readable on a phone and in dark mode."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_nothing_sticks_out(width: int, browser: Any, page: Path) -> None:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_text_stands_out_from_its_ground(dark: bool, browser: Any, page: Path) -> None:
-    """WCAG AA: 4.5 to 1 for everything that is read, plots included."""
+    """All text, also in plots, has the contrast of WCAG AA: 4.5 to 1."""
     opened(browser, page, 1280, dark)
     low = browser.execute_script(CONTRAST)
     assert low == []
@@ -110,7 +110,7 @@ def test_plots_have_size_and_names(width: int, kind: str, browser: Any, proven_p
 
 @pytest.mark.parametrize("width", [360, 700, 900, 1280])
 def test_letters_in_plots_can_be_read(width: int, browser: Any, proven_page: Path) -> None:
-    """At least ten pixels, and nothing hangs out of the picture."""
+    """Letters have at least ten pixels, and none lies outside the picture."""
     opened(browser, proven_page, width)
     assert browser.execute_script(SMALL_OR_CUT) == []
 

@@ -1,4 +1,4 @@
-"""The page: whole, safe, self-contained, small, and the same data can be had back from it."""
+"""Tests that the page is complete, safe, self-contained and small, and that its data can be extracted."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_a_long_command_is_not_repeated_in_every_row(tmp_path: Path) -> None:
 
 
 def said(text: str) -> str:
-    """The words of a page as they are read."""
+    """Return the text of a page."""
     return re.sub(r"\s+", " ", "".join(Page(text).text))
 
 

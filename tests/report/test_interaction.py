@@ -98,7 +98,7 @@ def test_printing_opens_what_is_folded(browser: Any, proven_page: Path) -> None:
 
 
 def test_thousands_of_settings_can_all_be_found(browser: Any, tmp_path: Path) -> None:
-    """The page lists as many as it has room for; with the script, all are there once wanted."""
+    """The page lists as many evaluations as its size permits; the script adds the others on demand."""
     path = tmp_path / "report.html"
     written_once(path, view(5000))
     opened(browser, path, 1280)

@@ -123,7 +123,7 @@ def test_a_plane_is_shaded_by_change() -> None:
 
 
 def test_allocators_are_told_apart() -> None:
-    """Each has a mark of its own in the legend and among the dots."""
+    """Each allocator has its own marker in the legend and among the points."""
     names = ("glibc", "jemalloc", "mimalloc3")
     full = view(30)
     mixed = [

@@ -1,4 +1,4 @@
-"""What `tune` says while it works, where stderr is no terminal."""
+"""Tests the progress lines and the live display of `tune`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables at a terminal: 80 columns, no number torn apart, no colour where none is wanted."""
+"""Tests the tables at a terminal: at most 80 columns, no broken numbers, colour only where it is wanted."""
 
 from __future__ import annotations
 

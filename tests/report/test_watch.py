@@ -43,7 +43,7 @@ def studies(tmp_path: Path) -> Studies:
 
 @pytest.fixture
 def served(studies: Studies) -> Iterator[int]:
-    """The port of a server of them, which makes its page anew whenever asked."""
+    """Return the port of a server that renders its page again on every request."""
     with watch.watching([studies.path], 0, 0.0, studies.load) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

@@ -1,4 +1,4 @@
-"""Study views of every state a report can meet, built by hand."""
+"""Builds study views of every state that a report must handle."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ DEFAULT = Config(1, "glibc", {}, {})
 
 
 def config(number: int, **settings: str) -> Config:
-    """A configuration of glibc's."""
+    """Return a configuration of glibc."""
     env = {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{k}={v}" for k, v in settings.items())}
     return Config(number, "glibc", settings, env, dict(settings))
 
 
 def evaluation(number: int, at: Config, memory: float, cpu: float, reason: str = "", front: bool = False) -> Evaluation:
-    """One searched point; with a reason it is infeasible."""
+    """Return an evaluation; it is infeasible if a reason is given."""
     ratios = {} if reason else {"peak_rss_bytes": memory, "cpu_s": cpu}
     return Evaluation(number, at, 1, ratios, {}, not reason, reason, front)
 
@@ -66,7 +66,7 @@ def pick(name: PickName, at: Evaluation, memory: Confirmation, cpu: Confirmation
 
 
 def view(searched: int = 60, **changes: Any) -> StudyView:
-    """A finished study whose time and balanced picks are the same setting."""
+    """Return a finished study whose time and balanced picks are the same configuration."""
     rng = random.Random(1)
     points = [evaluation(i, config(i + 2, top_pad=str(4096 * i)), *rng_pair(rng)) for i in range(1, searched - 1)]
     fast = evaluation(searched - 1, config(9001, mmap_threshold="134217728"), 1.05, 0.7, front=True)
@@ -126,7 +126,7 @@ def unfinished() -> StudyView:
 
 
 def without_gain() -> StudyView:
-    """Searched and confirmed, and nothing was won."""
+    """Searched and confirmed without a gain."""
     return view(picks={}, claim=study_claim({}, OBJECTIVES, True), hazards=[])
 
 
@@ -147,7 +147,7 @@ def nothing_yet() -> StudyView:
 
 
 def replayed() -> StudyView:
-    """Searched on replays: one objective holds, of the other nothing can be told."""
+    """Searched on replays, which hold for one objective; the other is undecided."""
     found = view()
     searched = [dataclasses.replace(e, replayed=e.number < 40) for e in found.evaluations]
     told: dict[str, Any] = {"events": 1234567, "threads": 2, "bytes": 4096, "elapsed_s": 0.5, "processes": 3}

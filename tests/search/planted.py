@@ -1,4 +1,4 @@
-"""Problems with known answers, over spaces as mixed as glibc's: what each search method is judged on."""
+"""Defines optimisation problems with known optima, over mixed spaces like glibc's, for tests of search methods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def planted_space() -> Space:
 
 
 def planted_costs(point: Point) -> tuple[float, float]:
-    """Memory and time: the best is far from the default, needs two settings together, and no one point has both."""
+    """Memory and time: the optima are far from the default, need two settings together, and differ per objective."""
     gate, a, b, c, d, e = point
     memory = 0.05 * abs(c - 3) / 10 - (0.10 if gate and a == 12 else 0.05 * (a > 8))
     time = 0.05 * abs(d - 9) / 10 - (0.08 if b == 5 else 0.03 * (b > 0)) + 0.02 * (c < 5)
@@ -41,7 +41,7 @@ def planted_costs(point: Point) -> tuple[float, float]:
 
 
 def sweet_spot_space() -> Space:
-    """As the papers searched: three thresholds in half powers of two."""
+    """The space of the papers: three thresholds in half powers of two."""
     return small_space(*(number(key, 1, 1 << 25, step=0.5, gate="static") for key in "mtp"), gates=("static",))
 
 
@@ -61,7 +61,7 @@ def hollows_space() -> Space:
 
 
 def hollows(point: Point) -> Costs:
-    """Two valleys: the shallow one is wide, the deep one needs three settings at about their places."""
+    """Two valleys: the shallow one is wide, and the deep one needs three settings near their optimum."""
     a, b, c, d, e, f, _g, h = point
     far = [abs(v - at) / 12 if v else 0.6 for v, at in ((a, 4), (c, 9), (e, 6))]
     deep = -0.25 * float(np.exp(-6 * sum(x * x for x in far)))
@@ -91,7 +91,7 @@ class Problem:
 
     @property
     def objectives(self) -> int:
-        """How many costs a point has."""
+        """Return the number of objectives."""
         return len(self.noise)
 
     def told(self, point: Point, seed: int) -> Costs | None:
@@ -122,13 +122,13 @@ PROBLEMS = {
 
 
 def solve(strategy: Strategy, problem: Problem, evaluations: int, seed: int) -> list[Point]:
-    """Asks and tells as a study does, until so many different points were told; the default is known."""
+    """Run a strategy as a study does, until so many different points are evaluated; the default is known."""
     seen: dict[Point, None] = {}
     for _ in range(20 * evaluations):
         points = strategy.ask()
         if not points:
             break
-        strategy.tell([Observation(p, problem.told(p, seed)) for p in points])
+        strategy.tell([Observation(p, problem.measured(p, seed)) for p in points])
         seen |= dict.fromkeys(p for p in points if p != problem.space.default)
         if len(seen) >= evaluations:
             break
@@ -136,7 +136,7 @@ def solve(strategy: Strategy, problem: Problem, evaluations: int, seed: int) -> 
 
 
 def at_random(space: Space, count: int, seed: int) -> list[Point]:
-    """Different points drawn at random: each setting unset half of the time, else any of its levels."""
+    """Draw distinct random points: each setting is unset half of the time, else at a random level."""
     rng = np.random.default_rng(seed)
     found: dict[Point, None] = {}
     while len(found) < count:
@@ -146,7 +146,7 @@ def at_random(space: Space, count: int, seed: int) -> list[Point]:
 
 
 def search(strategy: Strategy, evaluations: int) -> list[tuple[Point, tuple[float, float]]]:
-    """Asks and tells on `planted_costs` until so many points were told."""
+    """Run a strategy on `planted_costs` until so many points are evaluated."""
     seen: list[tuple[Point, tuple[float, float]]] = []
     while len(seen) < evaluations:
         points = strategy.ask()
@@ -169,7 +169,7 @@ def volume(costs: list[tuple[float, float]]) -> float:
 
 
 def random_points(space: Space, count: int, seed: int) -> list[tuple[float, float]]:
-    """The costs of points drawn at random, each setting unset half of the time."""
+    """Return the costs of random points, with each setting unset half of the time."""
     rng = np.random.default_rng(seed)
     drawn = [
         space.normalise([0 if rng.random() < 0.5 else int(rng.integers(1, n + 1)) for n in space.sizes])

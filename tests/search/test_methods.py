@@ -1,4 +1,4 @@
-"""What each method is for: grid covers, sobol spreads, nsga2 learns."""
+"""Tests the purpose of each method: grid covers the space, sobol spreads evenly, nsga2 learns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_grid_never_exceeds_its_budget(budget: int) -> None:
 
 
 def test_a_grid_limited_by_time_alone_is_finite() -> None:
-    """No budget of evaluations: 2.4 million points and more must not all be made."""
+    """Without a budget of evaluations a grid must not have millions of points."""
     points = make_strategy("grid", Setup(planted_space(), 2, 0, 1)).ask()
     assert 100 < len(points) <= 10_000
 

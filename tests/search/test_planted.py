@@ -1,4 +1,4 @@
-"""Each method beats random search by its stated budget (`METHODS[…].budget`), on problems with known answers.
+"""Tests that each method beats random search at its stated budget (`METHODS[…].budget`) on problems with known optima.
 
 A method and random search get the same number of evaluations on the same problem, many times with other seeds. What
 is compared is the true worth of what would be chosen from the noisy measurements. Everything follows from the seeds,
@@ -25,7 +25,7 @@ def score(method: str, problem: Problem, seed: int) -> float:
 
 
 def better(found: list[float], chance: list[float]) -> tuple[float, float, float]:
-    """How often the one beats the other (ties count half), and mean and variance of that number of pairs by chance."""
+    """Count the pairs in which one beats the other (ties count half); also return mean and variance of it by chance."""
     wins = sum((a > b) + 0.5 * (a == b) for a in found for b in chance)
     pairs = len(found) * len(chance)
     return wins, pairs / 2, pairs * (len(found) + len(chance) + 1) / 12
@@ -33,7 +33,7 @@ def better(found: list[float], chance: list[float]) -> tuple[float, float, float
 
 @pytest.mark.parametrize("method", SEEDS)
 def test_it_beats_random_search_by_its_budget(method: str) -> None:
-    """Mann-Whitney, stratified by problem (van Elteren): one-sided p below 0.001; and on no problem does it lose."""
+    """Mann-Whitney test stratified by problem (van Elteren): one-sided p below 0.001, and no loss on any problem."""
     budget = METHODS[method].budget
     wins = expected = variance = 0.0
     shares = {}

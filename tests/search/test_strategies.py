@@ -24,7 +24,7 @@ RANDOM = [m for m in SEARCHING if m != "grid"]
 
 
 def _named(name: str) -> Space:
-    """The toy space as another allocator's."""
+    """Return the toy space as that of another allocator."""
     space = toy_space()
     return dataclasses.replace(space, allocator=msgspec.structs.replace(space.allocator, name=name))
 
@@ -45,7 +45,7 @@ SPACES = {
 def take(
     method: str, space: Space, *, objectives: int = 2, budget: int = 60, seed: int = 1, infeasible: float = 0.0
 ) -> list[list[Point]]:
-    """The batches a strategy asks for, told costs that depend on the point alone."""
+    """Return the batches that a strategy proposes, if costs depend on the point alone."""
     strategy = make_strategy(method, Setup(space, objectives, budget, seed))
     batches: list[list[Point]] = []
     while sum(map(len, batches)) < budget and len(batches) < 60:
