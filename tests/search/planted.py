@@ -94,7 +94,7 @@ class Problem:
         """Return the number of objectives."""
         return len(self.noise)
 
-    def told(self, point: Point, seed: int) -> Costs | None:
+    def measured(self, point: Point, seed: int) -> Costs | None:
         """The costs that a run observes; the same point has the same costs again, like the study's cache."""
         true = self.cost(point)
         if true is None or point == self.space.default:
@@ -104,8 +104,8 @@ class Problem:
 
     def score(self, points: list[Point], seed: int) -> float:
         """The true value of the choice among these points: the hypervolume of the front chosen by observed costs."""
-        told = {p: c for p in {*points, self.space.default} if (c := self.told(p, seed)) is not None}
-        names, costs = list(told), list(told.values())
+        measured = {p: c for p in {*points, self.space.default} if (c := self.measured(p, seed)) is not None}
+        names, costs = list(measured), list(measured.values())
         chosen = [self.cost(names[i]) or () for i in pareto.front(costs)]
         if self.objectives == 1:
             return -min(c[0] for c in chosen)
