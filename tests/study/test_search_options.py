@@ -32,7 +32,7 @@ def test_auto_says_what_it_chose_and_keeps_to_it(tuning: Callable[..., Tuning]) 
     study = tuning(World(noise=0.01), options={**SHORT, "method": "auto"})
     view = study.go()
     assert (view.method, view.options["method"]) == ("gp", "auto")
-    assert view.method_why == "12 evaluations are few for 4 settings: a model makes the most of each"
+    assert view.method_why == "12 evaluations are few for 4 settings: a surrogate model makes the most of each"
     assert f"search method: gp ({view.method_why})" in study.notes.notes
     assert how_searched(view) == f"by gp ({view.method_why})"
     assert tune_json(view)["method"] == "gp"
@@ -112,7 +112,8 @@ def test_the_front_in_words(tuning: Callable[..., Tuning]) -> None:
     assert view.quality.size == 2
     assert quality_text(view) == (
         "2 members, spanning 5.0% of peak resident memory, 20.0% of CPU time; each 1% less peak resident memory"
-        " costs 4% of CPU time; hypervolume 0.0200 against 1.1 times the default (the default alone: 0.01)"
+        " costs 4% more CPU time; hypervolume 0.0200, reference point 1.1 times the default (the default alone has"
+        " 0.01)"
     )
     found = tune_json(view)["front_quality"]
     assert found["hypervolume"] == pytest.approx(0.1 * 0.1 + 0.05 * 0.2)
