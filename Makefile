@@ -1,24 +1,24 @@
 # heapwright: `make run` does the main job on a real program, `make test` runs all tests and linters.
-# Everything lands in .venv/ and build/; system packages are installed by tools/setup (root or sudo),
-# or their install line is printed and the rest goes on.
+# It writes only to .venv/, build/ and out/. tools/setup installs system packages (as root or by sudo); if it cannot,
+# it prints the command that would, and make goes on.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := build/native
-# memory and thread have the sanitizers' own libraries; in trap undefined behaviour is an illegal instruction, which needs none.
+# memory and thread link the sanitizers' libraries. trap needs no library: undefined behaviour executes an illegal instruction.
 SANITIZERS := memory thread
 SANITIZE_memory := address,undefined
 SANITIZED_memory := allocator_tests allocator_thread_tests reaper_thread_tests
 SANITIZE_thread := thread
 SANITIZED_thread := allocator_thread_tests reaper_thread_tests
 SANITIZE_trap := trap
-# Where a sanitizer's own memory and threads are the difference: it has threads of its own and places what is mapped, and the
-# models of what threads can do, which have none, take twelve gigabytes under it.
+# Tests that cannot pass under a sanitizer. TSan starts a thread of its own and chooses the addresses of mappings. The models
+# of thread interleavings have no threads, but take twelve gigabytes under TSan.
 NOT_UNDER_thread := RemoteModel|Procfs.AProcessWithoutItsFirstThread|Platform.NothingMappedIsReplaced|RegionTest.Shrinks|^fuzz_
 NOT_UNDER_memory := ^$$
 NOT_UNDER_trap := ^$$
-# Set by `make dev`: the package is read from src/, so only native sources need an installation.
+# Not empty after `make dev`: Python runs from src/, so only a change of native sources needs an installation.
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
@@ -29,7 +29,7 @@ help:
 
 build: $(VENV)/.installed
 
-# What the system must have: a compiler, CMake, Python's venv; for tests also Chromium, Valgrind, GoogleTest.
+# System packages: a compiler, CMake and Python's venv; for tests also Chromium, Valgrind and GoogleTest.
 build/.system:
 	@mkdir -p build
 	@tools/setup build && touch $@
@@ -43,7 +43,7 @@ $(VENV)/.dependencies: requirements.lock build/.system
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
-# A folder stays with the generator that made it: the tests install Ninja, which CMake would take from then on.
+# Keep the generator of an existing build folder. The tests install Ninja, which CMake would otherwise choose from then on.
 GENERATOR = $(shell sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' build/cp*/CMakeCache.txt 2>/dev/null | head -n 1)
 
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
@@ -52,7 +52,7 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 	$(if $(DEV),@ln -s $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/heapwright/_native src/heapwright/_native)
 	@touch $@
 
-# An installation that reads src/ as it is, so that a change of Python needs no `make build`; `make clean` ends it.
+# Installs the package so that Python runs from src/: a change of Python needs no `make build`. `make clean` undoes it.
 dev: $(VENV)/.dependencies
 	@touch $(VENV)/.dev
 	@rm -f $(VENV)/.installed
@@ -62,20 +62,20 @@ run: build
 	@mkdir -p out
 	$(BIN)/heapwright tune --budget 48 --study out/spectrum.study -- $(BIN)/python examples/spectrum.py
 
-# The allocator benchmarks under every malloc found (`make peers` gets more): about half an hour on two cores.
+# Runs the allocator benchmarks under every malloc found (`make peers` installs more): half an hour on two cores.
 bench: build
 	@mkdir -p out/bench
 	$(BIN)/heapwright bench all -n 3 --json out/bench/bench.json --csv out/bench/bench.csv \
 	  --markdown out/bench/bench.md --plots out/bench
 
-# The documentation site, in build/site; the reference pages come from the code.
+# Builds the documentation site in build/site. The reference pages are generated from the code.
 docs: build
 	$(BIN)/python tools/reference.py docs
 	$(BIN)/python tools/settings_table.py >docs/settings.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo build/site/index.html
 
-# The manual page and completion for bash, beside the command.
+# Writes the manual page and the completion for bash to the folders beside the command.
 man: build
 	@mkdir -p $(VENV)/share/man/man1 $(VENV)/share/bash-completion/completions
 	$(BIN)/argparse-manpage --module heapwright.cli.main --function build_parser --prog heapwright \
@@ -84,7 +84,7 @@ man: build
 	  --output $(VENV)/share/man/man1/heapwright.1
 	$(BIN)/heapwright completion bash >$(VENV)/share/bash-completion/completions/heapwright
 
-# The allocators to compare with: packages, and the newest of those that are on crates.io.
+# Installs other allocators to compare ours with: from packages, and the newest versions from crates.io.
 peers: build
 	@tools/peers $(VENV)/lib/heapwright/allocators
 
@@ -95,7 +95,7 @@ native: build/.system-test
 native-test: native sanitize
 	ctest --test-dir $(NATIVE) --output-on-failure
 
-# The allocators' unit tests with sanitizers, in build/sanitize-*.
+# Runs the unit tests of the allocators with sanitizers, in build/sanitize-*.
 sanitize: $(addprefix sanitize-,$(SANITIZERS))
 
 CONFIGURED = cmake -S . -B build/sanitize-$* -DHEAPWRIGHT_TESTS=ON -DSKBUILD=ON -DHEAPWRIGHT_SANITIZE=$(SANITIZE_$*) >build/sanitize-$*.log 2>&1 || \
@@ -106,9 +106,10 @@ $(addprefix sanitize-,$(SANITIZERS)): sanitize-%: build/.system-test
 	cmake --build build/sanitize-$* -j 2 --target $(SANITIZED_$*) -- --quiet
 	ctest --test-dir build/sanitize-$* --label-regex allocator -j 2 --output-on-failure
 
-# All native tests with sanitizers, and the tests of the programs on a package made of what they are in: in about 15 minutes.
-# The recorder and the allocators stand before malloc, where there is no place for a sanitizer's library: trap. Left out is what
-# preloads them, or counts the memory of the sanitizer itself; leaks cannot be looked for in a process that is traced.
+# Runs all native tests with sanitizers, and the Python tests with a package of the sanitized programs: about 15 minutes.
+# The recorder and the allocators run before malloc, where a sanitizer's library cannot work, so they get trap. Under ASan we
+# leave out tests that preload them, and tests that would count the memory of ASan itself. LeakSanitizer does not work in a
+# process that is traced, so leaks are not checked.
 SANITIZED_PYTHON = cmake --install build/sanitize-$(1) --prefix build/sanitize-$(1)/package/heapwright >/dev/null && \
   cp -r src/heapwright build/sanitize-$(1)/package/ && PYTHONPATH=$(CURDIR)/build/sanitize-$(1)/package \
   HEAPWRIGHT_METER=$(CURDIR)/build/sanitize-$(1)/package/heapwright/_native/heapwright-meter $(BIN)/python -m pytest -n 2
@@ -124,7 +125,7 @@ $(SANITIZED_ALL): sanitize-all-%: build/.system-test
 	cmake --build build/sanitize-$* -j 2 -- --quiet
 	ctest --test-dir build/sanitize-$* -j 2 --output-on-failure --exclude-regex '$(NOT_UNDER_$*)'
 
-# Static analysis of the native sources. What is suppressed says why where it stands.
+# Analyses the native sources statically. Each suppression has its reason beside it.
 analyze: native
 	@tools/setup torture
 	cppcheck --quiet --enable=warning,performance,portability --inline-suppr --error-exitcode=1 -j 2 --std=c++20 \
@@ -143,16 +144,16 @@ lint: build native
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
 	git ls-files 'native/*.cpp' | xargs -n 8 -P 2 $(BIN)/clang-tidy --quiet -p $(NATIVE)
 
-# All of it, and how long each part took.
+# Runs all linters and tests, and prints the time of each part.
 test:
 	@at=$$(date +%s); took=; for part in lint native-test unit-test; do $(MAKE) --no-print-directory $$part || exit; \
 	  now=$$(date +%s); took="$$took$${took:+, }$$part $$(((now - at + 30) / 60)) min"; at=$$now; done; echo "make test passed: $$took"
 
-# `make test` on HEAD in a new Debian 12 that holds g++, make and python3 and nothing else, in half an hour. Needs root.
+# Runs `make test` on HEAD in a new Debian 12 with only g++, make and python3: half an hour. Needs root.
 test-bare:
 	@tools/bare
 
-# Everything under tests/torture in full, and every command in the docs, in two to three hours; its short form is part of `make test`.
+# Runs all of tests/torture and every command in the docs: two to three hours. `make test` runs its short form.
 torture: build native peers
 	@tools/setup torture
 	$(MAKE) sanitize-all analyze
@@ -163,13 +164,13 @@ format: build
 	$(BIN)/ruff check --fix src tests tools examples
 	$(BIN)/clang-format -i $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
 
-# Resolve the dependencies anew for every supported Python, with hashes.
+# Resolves the dependencies again for every supported Python version, and locks them with hashes.
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --group dev --extra cluster pyproject.toml -o requirements.lock --no-header
 
-# What the wheel is made of, as CycloneDX: build/heapwright.cdx.json.
+# Lists the parts of the wheel, in the CycloneDX format, in build/heapwright.cdx.json.
 sbom: build
 	$(BIN)/python tools/sbom.py build/heapwright.cdx.json
 
