@@ -1,4 +1,4 @@
-"""The one way a command fails: a line that says what is wrong, a hint what to do, an exit status."""
+"""Defines the errors that a command reports: one line that says what is wrong, a hint what to do, an exit status."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 FAILED = 1
 USAGE = 2
-NO_GAIN = 3  # verify, apply, tune --exit-code: measured, and there is no gain (any more)
-UNDECIDED = 4  # verify, tune --exit-code: the time did not suffice to tell
+NO_GAIN = 3  # verify, apply, tune --exit-code: no gain is proven, or it no longer holds
+UNDECIDED = 4  # verify, tune --exit-code: the time was too short to decide
 INTERRUPTED = 130
 
 
@@ -29,14 +29,20 @@ class HeapwrightError(Exception):
 
 
 class UsageError(HeapwrightError):
-    """What the user wrote on the command line or in a file cannot be meant; exit status 2."""
+    """The command line or a file of the user is invalid; exit status 2."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint, USAGE)
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name we do not know, with the nearest one we do."""
+    """Return the error for an unknown name, with the nearest known names as its hint.
+
+    Args:
+        what: the kind of name, such as 'metric'.
+        name: the unknown name.
+        known: all known names.
+    """
     names = sorted(set(known))
     near = [n for n in names if len(name) > 2 and name.lower() in n][:3]
     near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.5)

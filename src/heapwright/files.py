@@ -14,17 +14,17 @@ NATIVE = Path(__file__).parent / "_native"
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
-    """A new, empty file beside `path`, with a name that nobody can predict, that takes its place if all goes well.
+    """Create an empty file with a random name beside `path`; rename it to `path` if the block succeeds.
 
     Raises:
-        OSError: it cannot be made or renamed.
+        OSError: the file cannot be created or renamed.
     """
     made, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=path.suffix[:20], dir=path.parent)
     os.close(made)
     draft = Path(name)
     try:
         yield draft
-        mask = os.umask(0o077)  # there is no way to ask without setting it
+        mask = os.umask(0o077)  # the umask can only be read by setting it
         os.umask(mask)
         draft.chmod(0o666 & ~mask)
         draft.replace(path)
@@ -34,9 +34,9 @@ def draft_of(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file under a temporary name and renames it. A device such as /dev/stderr is written directly.
+    """Write a file under a temporary name and rename it. A device such as /dev/stderr is written directly.
 
-    Names of files in a text may hold bytes that are no text: they are written as \\udcXX.
+    File names in a text may hold bytes that are not UTF-8; they are written as \\udcXX.
     """
     data = content if isinstance(content, bytes) else content.encode(errors="backslashreplace")
     if path.exists() and not path.is_file():

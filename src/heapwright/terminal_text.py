@@ -1,9 +1,9 @@
-"""What we write to a terminal: names from outside made fit for it.
+"""Writes text to a terminal, with control characters replaced by visible ones.
 
-A command, a path, a study, an ELF file's symbol or a variable's value may hold anything: escape sequences that repaint
-the screen, set its title or ask it questions, characters that turn the direction of text, line breaks that begin a
-line as if it were ours. Whatever we say goes through here, and stands there as what it is: ESC as ␛, a line break as ␊,
-what has no picture as �. (Data that a program reads, JSON or what `apply` prints into a pipe, stays as it is.)
+A command, a path, a study, a symbol of an ELF file or the value of a variable may contain anything: escape sequences
+that repaint the screen, set its title or query it; characters that change the direction of text; line breaks that fake
+a line of heapwright's. All output for people passes through this module, which shows ESC as ␛, a line break as ␊, and
+other such characters as �. Data for programs (JSON, the output of `apply` into a pipe) stays unchanged.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Control characters, those that turn the direction of text, separators of lines, bytes of names that are no text.
+# Control characters, marks of text direction, line separators, and bytes of file names that are not UTF-8.
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str, keep: str = "") -> str:
-    """A text without anything that a terminal would obey.
+    """Replace every character in a text that a terminal would obey.
 
     Args:
-        keep: characters that may stay: a line break, where the text is several lines of ours.
+        text: the text.
+        keep: characters that stay, such as the line break in a text of several lines.
     """
 
     def picture(match: re.Match[str]) -> str:
@@ -36,23 +37,23 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def say(text: str) -> None:
-    """One line on stderr, with our name before it."""
+    """Write one line on stderr, after 'heapwright: '."""
     sys.stderr.write(f"heapwright: {visible(text)}\n")
     sys.stderr.flush()
 
 
 def warn(text: str) -> None:
-    """One line on stderr that is a warning."""
+    """Write one line on stderr that is a warning."""
     say(f"warning: {text}")
 
 
 def tell(text: str) -> None:
-    """One line on stdout."""
+    """Write one line on stdout."""
     sys.stdout.write(f"{visible(text)}\n")
 
 
 def console(stderr: bool = False) -> Console:
-    """A console for tables and paragraphs: what they hold is text, never markup, and nothing in it is obeyed."""
+    """Return a rich console that prints all content as plain text: no markup, no control characters."""
     from collections.abc import Iterable
 
     from rich.console import Console as Plain
@@ -60,10 +61,10 @@ def console(stderr: bool = False) -> Console:
     from rich.segment import Segment
 
     class Fit(Plain):
-        """Colours and cursor movements are its own: they are styles and control segments, not text."""
+        """Filters text only; colours and cursor movements of rich are styles and control segments."""
 
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-            """Everything that is printed comes by here, cell by cell."""
+            """Render, as everything that is printed does, and filter each piece of text."""
             for segment in super().render(renderable, options):
                 yield segment if segment.control else segment._replace(text=visible(segment.text, "\n"))
 

@@ -1,4 +1,4 @@
-"""TOML files that people write: typed, and every complaint names file, line and key."""
+"""Reads TOML files into typed structures; every error names the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from heapwright.errors import UsageError, unknown
 
 T = TypeVar("T")
-_LONGEST = 4 << 20  # bytes
+_MAX_BYTES = 4 << 20
 
 
 def load_toml(path: Path, kind: type[T]) -> T:
@@ -23,23 +23,23 @@ def load_toml(path: Path, kind: type[T]) -> T:
 
 
 def load_toml_and_text(path: Path, kind: type[T]) -> tuple[T, str]:
-    """Reads a TOML file into a msgspec struct, and what it was read from, for `key_line`.
+    """Read a TOML file into a msgspec struct; return it with the file's text, for `key_line`.
 
-    The file is read once: a FIFO has nothing more to give, and a file may be another by then.
+    The file is read only once, because a FIFO gives its content once and a file may change.
 
     Raises:
-        UsageError: unreadable, not TOML, or a key or value the struct does not know; the message names
-            the file, the line and the key.
+        UsageError: the file is unreadable or not TOML, or the struct does not know a key or a value. The message
+            names the file, the line and the key.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(_LONGEST + 1)
+            content = file.read(_MAX_BYTES + 1)
         text = content.decode("utf-8")
     except (OSError, ValueError) as error:  # a path with a NUL character in it is a ValueError
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"cannot read {path}: {reason}") from None
-    if len(content) > _LONGEST:
-        raise UsageError(f"{path}: longer than {_LONGEST >> 20} MiB: no person has written that")
+    if len(content) > _MAX_BYTES:
+        raise UsageError(f"{path}: longer than {_MAX_BYTES >> 20} MiB, too large for a settings file")
     try:
         data = tomllib.loads(text)
     except RecursionError:
@@ -60,25 +60,25 @@ def load_toml_and_text(path: Path, kind: type[T]) -> tuple[T, str]:
 
 
 def _unsound(value: object, keys: list[str]) -> Iterator[tuple[list[str], str]]:
-    """Values that TOML allows and nothing we do with them does: where, and what is wrong."""
+    """Yield each value that TOML allows but heapwright cannot use: its key path, and what is wrong with it."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if "\0" in key:
-                yield [*keys, key], "a name cannot hold a NUL character"
+                yield [*keys, key], "a name cannot contain a NUL character"
             yield from _unsound(inner, [*keys, key])
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _unsound(inner, [*keys, str(number)])
     elif isinstance(value, str) and "\0" in value:  # no path, word or variable can
-        yield keys, "a text cannot hold a NUL character"
+        yield keys, "a text cannot contain a NUL character"
     elif isinstance(value, int) and abs(value) >= 1 << 63:
-        yield keys, "a number this large cannot be meant"
+        yield keys, "the number is too large"
     elif isinstance(value, float) and math.isnan(value):
-        yield keys, "nan is no number"
+        yield keys, "nan is not a valid number"
 
 
 def key_line(text: str, keys: list[str]) -> int | None:
-    """The line (from 1) where a key path such as ['input', '1', 'split'] stands, as well as text can tell."""
+    """Find the line (from 1) of a key path such as ['input', '1', 'split'], as well as a text search can."""
     table: list[str] = []
     seen: dict[str, int] = {}
     want_index = [int(k) for k in keys if k.isdecimal()]
@@ -105,7 +105,7 @@ def key_line(text: str, keys: list[str]) -> int | None:
 
 
 def _explain(path: Path, text: str, kind: type[T], message: str) -> UsageError:
-    """msgspec's complaint as 'file:line: key: what is wrong'."""
+    """Turn an error message of msgspec into 'file:line: key: what is wrong'."""
     what, _, where = message.partition(" - at `$")
     keys = re.findall(r"[^.\[\]`]+", where)
     field = re.search(r"(?:unknown|required) field `([^`]+)`", what)
@@ -128,7 +128,7 @@ def _explain(path: Path, text: str, kind: type[T], message: str) -> UsageError:
 
 
 def _struct_at(kind: type[T], keys: list[str]) -> dict[str, object]:
-    """The fields of the struct at a key path and their types, for 'did you mean'."""
+    """Return the fields of the struct at a key path, with their types; for 'did you mean'."""
     current: object = kind
     for key in keys:
         if key.isdecimal():

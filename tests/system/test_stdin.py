@@ -82,7 +82,7 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(heapwright: Heapwright) 
         os.close(sink)
     assert (done.returncode, done.stdout) == (0, "0\n")
     assert done.stderr.count("\n") == 1
-    assert "warning: standard input is an open pipe that brought nothing for 3 s" in done.stderr
+    assert "warning: standard input is an open pipe without data for 3 s" in done.stderr
 
 
 def test_compare_gives_it_to_every_allocator(heapwright: Heapwright) -> None:
@@ -205,7 +205,7 @@ def test_verify_says_that_the_input_is_gone(gained: Heapwright) -> None:
         done = gained("verify", "s.study")
         assert (done.status, done.err) == (
             2,
-            f"heapwright: the standard input {path} is not here (give it with --stdin FILE)\n",
+            f"heapwright: the standard input file {path} does not exist (give another with --stdin FILE)\n",
         )
         assert gained("verify", "s.study", "--stdin", "elsewhere").status == 0
     finally:

@@ -235,7 +235,7 @@ def test_files_stand_for_the_output(make: Make) -> None:
 def test_a_run_that_left_no_file_failed(make: Make) -> None:
     executor = make("[ -z $ONE ] || echo 1 > one", output=Output("files", ["one"]), setup=["rm", "-f", "one"])
     assert run(executor, ONE="yes").failure == ""
-    assert run(executor).failure == "it left no file one"
+    assert run(executor).failure == "the output file one is missing"
 
 
 def test_a_command_compares(make: Make) -> None:

@@ -56,7 +56,7 @@ def test_a_rebuilt_program_is_another(ids: str, tmp_path: Path, monkeypatch: pyt
     assert change.startswith(str(program))
     assert ("was rebuilt (build id" in change) == ("none" not in ids)
     program.unlink()
-    assert program_changes(before) == [f"{program} is not here"]
+    assert program_changes(before) == [f"{program} is missing"]
 
 
 def test_a_script_its_interpreter_and_what_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

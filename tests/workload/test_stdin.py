@@ -105,7 +105,7 @@ def test_a_silent_pipe_is_not_taken(
     assert take_own(tmp_path) is None
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "brought nothing for 0.05 s, so the runs get no input (--stdin - waits for it" in said
+    assert "without data for 0.05 s, so the runs get no input (--stdin - waits for data" in said
     assert not list(tmp_path.iterdir())
 
 
@@ -131,13 +131,13 @@ def test_half_an_input_is_an_error(pipe: int, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(stdin, "FIRST_S", 0.02)
     monkeypatch.setattr(stdin, "STALL_S", 0.05)
     os.write(pipe, b"half")
-    with pytest.raises(HeapwrightError, match=r"does not end: 4 B came, then nothing for 0\.05 s"):
+    with pytest.raises(HeapwrightError, match=r"does not end: after 4 B, no data came for 0\.05 s"):
         take_own(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_endless_input_does_not_fill_the_disk(pipe: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdin, "MOST_BYTES", 3)
+    monkeypatch.setattr(stdin, "MAX_BYTES", 3)
     os.write(pipe, b"yes\n")
     with pytest.raises(HeapwrightError, match="longer than 3 B"):
         take_own(tmp_path)

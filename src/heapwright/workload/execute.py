@@ -22,9 +22,9 @@ from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.terminal_text import visible
 from heapwright.workload.model import Input, Server, Workload
 
-_LAST_WORDS = 4096  # bytes of what a helper said, to look for its last line in
-_LONGEST_WORDS = 200  # characters of a last line that are kept
-_NOT_STARTED = 126  # exit statuses from here on are a shell's for a command that did not start, and signals
+_TAIL_BYTES = 4096  # of a helper's output, to find its last line
+_MAX_LAST_WORDS = 200  # characters of a last line
+_NOT_STARTED = 126  # exit statuses from here on mean that a shell could not start the command, or signals
 _ENDED_EARLY = "ended before it was ready"
 
 
@@ -34,11 +34,11 @@ class Outcome:
 
     Attributes:
         run: what was measured.
-        digest: what stands for the output in comparisons; empty where nothing is compared.
+        digest: digest of the output, for comparisons; empty if the output is not compared.
         failure: why the run does not count ('timed out after 5 s', 'exit status 3: no such config'), or empty. The part
-            before ': ' is the kind of failure; what follows are the program's last words.
-        output: what it printed, where that is kept.
-        hint: what to do where the program's own exit status is the failure and may be meant; else empty.
+            before ': ' is the kind of failure; the rest is the last line that the program wrote.
+        output: stdout of the run, if the executor keeps it.
+        hint: what to do if the program's exit status is the failure but may be intended; otherwise empty.
     """
 
     run: Run
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
-    """Adds a variable of this length, none for 0: stack offsets bias timings, so every run gets another one.
+    """Add a variable of this length in bytes (none for 0), because stack offsets bias timings.
 
     Source: Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009.
     """
@@ -57,7 +57,7 @@ def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
 
 
 def ending(status: int) -> str:
-    """How a program ended: 139 → 'killed by SIGSEGV', 3 → 'exit status 3'."""
+    """Describe an exit status: 139 → 'killed by SIGSEGV', 3 → 'exit status 3'."""
     if status <= 128:
         return f"exit status {status}"
     number = status - 128
@@ -65,18 +65,18 @@ def ending(status: int) -> str:
 
 
 def last_words(text: str) -> str:
-    """The last line that a program wrote, cut to a length and fit to be shown; empty if it wrote none."""
+    """Return the last line that a program wrote, shortened and safe to print; empty if it wrote none."""
     lines = [line for line in text.strip().splitlines() if not line.startswith("heapwright-meter: ")]
-    return visible(lines[-1].strip()[:_LONGEST_WORDS]) if lines else ""
+    return visible(lines[-1].strip()[:_MAX_LAST_WORDS]) if lines else ""
 
 
 def advice(outcome: Outcome) -> str:
-    """What to tell of a program that fails by itself, beyond its failure: its last words, or what to do."""
+    """Return advice for a program that fails by itself: its last words, or what to do."""
     words = last_words(outcome.run.stderr_tail)
     if not words and not outcome.hint:
         return "run it by hand first; it must succeed and end"
-    told = "" if outcome.failure.endswith(words) else f"its last words: {words}"
-    return "; ".join(part for part in (told, outcome.hint) if part)
+    quoted = "" if outcome.failure.endswith(words) else f"its last words: {words}"
+    return "; ".join(part for part in (quoted, outcome.hint) if part)
 
 
 class Executor:
@@ -84,12 +84,12 @@ class Executor:
 
     Args:
         workload: what to run.
-        options: how to measure; its timeout rules every run.
-        references: a directory that keeps each input's reference stdout for `compare = "command"`.
-        environ: the environment under the workload's own; None for ours.
-        keep_output: outcomes have what was printed, all of it.
-        forward: where the command's stdout goes on to as it comes; its stderr is then left alone, and Ctrl-C at the
-            terminal reaches it. None where nobody watches.
+        options: how to measure; its timeout (seconds) applies to every run.
+        references: a directory for the reference stdout of each input, for `compare = "command"`.
+        environ: the base environment, which the workload's variables extend; None for heapwright's own.
+        keep_output: whether outcomes contain the whole stdout.
+        forward: the file that gets the command's stdout as it comes. The command then also inherits stderr, and
+            Ctrl-C at the terminal reaches it. None: the output is not forwarded.
     """
 
     def __init__(
@@ -109,11 +109,13 @@ class Executor:
         self.forward = forward
 
     def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
-        """One run of one input with these variables on top of ours and the workload's.
+        """Run one input once.
 
         Args:
-            pad: see `pad_environment`.
-            stop: ends it from another thread (not a server's).
+            input_: the input.
+            env: variables that override those of the workload.
+            pad: bytes of padding; see `pad_environment`.
+            stop: an event by which another thread ends the run (not for a server).
 
         Raises:
             HeapwrightError: set-up failed, or the command could not be started or measured.
@@ -152,7 +154,7 @@ class Executor:
         return Outcome(run, digest, failure, printed, self._hint(input_, run, failure))
 
     def _hint(self, input_: Input, run: Run, failure: str) -> str:
-        """What to do about an exit status that is the program's own way to end; see `Outcome`."""
+        """Return what to do about an exit status that the program may intend; see `Outcome`."""
         file, status = self.workload.file, run.exit_code
         if not failure.startswith(ending(status)) or file.server is not None or status >= _NOT_STARTED:
             return ""
@@ -165,7 +167,12 @@ class Executor:
         return f"{hint}; if it reads standard input, which is empty here: {stdin}"
 
     def _failure(self, run: Run, trouble: str) -> str:
-        """Why the run does not count; `trouble` is what went wrong with a server, or empty."""
+        """Return why the run does not count, or empty.
+
+        Args:
+            run: the run.
+            trouble: what went wrong with a server, or empty.
+        """
         prefix = self.workload.file.prefix
         if run.cut:
             return ""
@@ -179,7 +186,7 @@ class Executor:
         return (trouble or ending(run.exit_code)) + (f": {words}" if words else "")
 
     def exit_status(self, outcome: Outcome) -> int:
-        """What stands for the run as an exit status: 0 if it succeeded, else the command's own if it says so, or 1."""
+        """Return an exit status for the run: 0 if it succeeded, otherwise the command's own, or 1 if that is 0."""
         code = outcome.run.exit_code if outcome.failure else 0
         return int(bool(outcome.failure)) if code in (0, self._stop_status()) else code
 
@@ -188,18 +195,18 @@ class Executor:
         return 128 + signal.Signals[server.stop] if server else -1
 
     def _missing(self) -> str:
-        """The first output file that is not there; a run without its output did not succeed."""
+        """Return a failure if an output file is missing, or empty."""
         how = self.workload.file.output
         for name in how.files if how.compare == "files" else []:
             if not os.access(self.workload.cwd / name, os.R_OK) or (self.workload.cwd / name).is_dir():
-                return f"it left no file {name}"
+                return f"the output file {name} is missing"
         return ""
 
     def _digest(self, input_: Input, run: Run, output: IO[bytes]) -> str:
-        """What stands for this run's output: equal digests mean equal outputs."""
+        """Return a digest of the output: equal digests mean equal outputs."""
         how, prefix = self.workload.file.output, self.workload.file.prefix
         if prefix is not None and prefix.seconds:
-            return ""  # how much it has printed by then is chance
+            return ""  # the amount of output at that time is random
         match how.compare:
             case "none":
                 return ""
@@ -215,7 +222,7 @@ class Executor:
                 return self._compare(input_, output)
 
     def _compare(self, input_: Input, output: IO[bytes]) -> str:
-        """Asks the user's comparer; the first output ever seen becomes the reference."""
+        """Run the user's comparing command; the first output becomes the reference."""
         self.references.mkdir(parents=True, exist_ok=True)
         safe = hashlib.sha256(input_.name.encode()).hexdigest()[:16]
         reference = self.references / safe
@@ -245,10 +252,10 @@ class Executor:
         return "same" if status == 0 else f"differs (comparer's status {status})"
 
     def _helper(self, what: str, words: list[str], env: Mapping[str, str]) -> None:
-        """Set-up or clean-up, not measured."""
+        """Run the set-up or clean-up command, not measured."""
         if not words:
             return
-        with tempfile.TemporaryFile() as said:  # it may say a lot
+        with tempfile.TemporaryFile() as said:  # the output may be large
             try:
                 done = subprocess.run(
                     words,
@@ -262,13 +269,13 @@ class Executor:
             except OSError as error:
                 raise HeapwrightError(f"the {what} command does not start: {error}") from None
             if done.returncode:
-                said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_WORDS))
+                said.seek(max(0, said.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 last = last_words(said.read().decode(errors="replace"))
                 raise HeapwrightError(f"the {what} command failed with status {done.returncode}: {last}")
 
 
 class Metered(TypedDict):
-    """What `run_metered` is given for a command and for a server alike."""
+    """The arguments of `run_metered` that a command and a server share."""
 
     env: dict[str, str]
     cwd: Path
@@ -279,10 +286,19 @@ class Metered(TypedDict):
 def _run_server(
     command: list[str], options: MeterOptions, how: Metered, plain: dict[str, str], server: Server
 ) -> tuple[Run, str]:
-    """Starts the server under the meter, waits until it is ready, loads it, stops it.
+    """Start the server under the meter, wait until it is ready, run the load, and stop the server.
 
-    Memory, CPU and faults are the server's; wall time is the load's. Load and ready check run in the `plain`
-    environment, without the settings on trial. The run and what went wrong, if anything.
+    Memory, CPU time and faults are those of the server; wall time is that of the load.
+
+    Args:
+        command: the server's command.
+        options: how to measure.
+        how: environment, directory and output of the server.
+        plain: the environment of the load and the ready check, without the settings on trial.
+        server: how to load and stop the server.
+
+    Returns:
+        The run, and what went wrong, or empty.
     """
     import dataclasses
 
@@ -378,7 +394,7 @@ def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: dict
 
 
 def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> None:
-    """Asks the server to stop, by its signal; after ten seconds by SIGKILL. It may not have started yet."""
+    """Stop the server by its signal, and after ten seconds by SIGKILL. It may not have started yet."""
     for number in (signal.Signals[server.stop], signal.SIGKILL):
         deadline = time.monotonic() + 10.0
         sent = False

@@ -1,4 +1,4 @@
-"""What to run, as people write it: a command after `--`, or a workload.toml.
+"""Reads and checks a workload: a command after `--`, or a workload.toml.
 
 ```toml
 command = ["./solver", "--threads", "2"]     # run without a shell
@@ -16,7 +16,7 @@ command = ["cmp", "{reference}", "{output}"] # for compare = "command": both are
 [[input]]
 name = "small"
 split = "train"                              # train: searched on; test: held out for the confirmation
-args = ["small.cnf"]                         # appended to command, or put where it says "{args}"
+args = ["small.cnf"]                         # appended to command, or put in place of "{args}"
 stdin = "small.txt"
 [server]                                     # the command is a server: started, loaded, stopped
 ready = ["redis-cli", "ping"]                # polled until it exits 0 (or ready_port = 6379)
@@ -24,7 +24,7 @@ load = ["redis-benchmark", "-q"]             # its wall time is the run's wall t
 stop = "SIGTERM"
 [prefix]                                     # only the beginning of every run is measured (not with a server)
 seconds = 30                                 # it ends after this time: memory can be compared, time cannot
-output = "iteration 100"                     # or when it has printed this: then time can be compared, too
+output = "iteration 100"                     # or once it has printed this text: then time can be compared, too
 ```
 """
 
@@ -48,7 +48,7 @@ from heapwright.tomlfile import key_line, load_toml_and_text
 
 
 class Output(msgspec.Struct, forbid_unknown_fields=True):
-    """How a run's output is compared with the default's."""
+    """How the output of a run is compared with the output of the default."""
 
     compare: Literal["stdout", "files", "command", "none"] = "stdout"
     files: list[str] = []
@@ -111,12 +111,12 @@ class Workload:
 
     @property
     def train(self) -> tuple[Input, ...]:
-        """The inputs to search on."""
+        """The inputs that the search uses."""
         return tuple(i for i in self.inputs if i.split == "train") or self.inputs
 
     @property
     def test(self) -> tuple[Input, ...]:
-        """The inputs to confirm on: those held out, or all where none are."""
+        """The inputs that the confirmation uses: those held out, or all if none are."""
         return tuple(i for i in self.inputs if i.split == "test") or self.inputs
 
     def command(self, input_: Input) -> list[str]:
@@ -139,10 +139,10 @@ class Workload:
         return found
 
     def program(self, input_: Input | None = None) -> str:
-        """What is started: a path from our own working directory, or a name on PATH.
+        """Return the program: a path relative to heapwright's working directory, or a name on PATH.
 
         Args:
-            input_: for this input; without one empty where it depends on the input.
+            input_: the input. If None, the result is empty for a workload whose program depends on the input.
         """
         word = self.file.command[0] if input_ is None else (*self.command(input_), "")[0]
         if word == "{args}":
@@ -150,21 +150,21 @@ class Workload:
         return str(self.cwd / word) if "/" in word else word
 
     def identity(self) -> dict[str, Any]:
-        """What must agree for two studies to be of the same thing."""
+        """Return the values that must agree for two studies to measure the same workload."""
         result: dict[str, Any] = msgspec.to_builtins(self.file)
         result["cwd"] = str(self.cwd)
         if self.file.prefix is None:
-            del result["prefix"]  # studies of before know none
+            del result["prefix"]  # older studies do not have this key
         if self.file.input:
             result["input"] = msgspec.to_builtins(list(self.inputs))  # with absolute paths
         return result
 
 
 def from_identity(identity: dict[str, Any]) -> Workload:
-    """The workload that `Workload.identity` described.
+    """Return the workload that `Workload.identity` described.
 
     Raises:
-        UsageError: its directory or its program is not here.
+        UsageError: its directory or its program is not on this machine.
     """
     file = msgspec.convert(identity, WorkloadFile)
     cwd = Path(file.cwd)
@@ -175,51 +175,53 @@ def from_identity(identity: dict[str, Any]) -> Workload:
 
 
 def with_stdin(workload: Workload, path: str) -> Workload:
-    """The workload with another standard input.
+    """Return the workload with another standard input.
 
     Args:
+        workload: the workload.
         path: an absolute path; empty for none.
     """
     return dataclasses.replace(workload, file=msgspec.structs.replace(workload.file, stdin=path))
 
 
 def with_prefix(workload: Workload, prefix: Prefix | None) -> Workload:
-    """The workload whose runs end at the end of this prefix."""
+    """Return the workload with runs that end at the end of this prefix."""
     return dataclasses.replace(workload, file=msgspec.structs.replace(workload.file, prefix=prefix))
 
 
 def whole_only(file: WorkloadFile) -> str:
-    """Why its runs cannot be prefixes, or empty."""
+    """Return why the runs of a workload cannot end early; empty if they can."""
     if file.server is not None:
-        return "a server is stopped when its load has ended; make the load shorter instead"
+        return "a server runs until its load has ended; use a shorter load instead"
     if file.output.compare in ("files", "command"):
-        return f"output.compare = '{file.output.compare}' needs whole runs; say 'stdout' or 'none'"
+        return f"output.compare = '{file.output.compare}' needs whole runs; use 'stdout' or 'none'"
     return ""
 
 
 def check_stdin(workload: Workload) -> None:
-    """Fails with one clear line where a file with a standard input is gone.
+    """Check that the files of standard input exist.
 
     Raises:
-        UsageError: one is.
+        UsageError: one does not exist.
     """
     for name in filter(None, (workload.file.stdin, *(i.stdin for i in workload.inputs))):
         if not Path(name).is_file():
-            raise UsageError(f"the standard input {name} is not here", "give it with --stdin FILE")
+            raise UsageError(f"the standard input file {name} does not exist", "give another with --stdin FILE")
 
 
 def from_command(
     words: list[str], timeout: float = 0.0, success: Sequence[int] = (0,), prefix: Prefix | None = None
 ) -> Workload:
-    """The workload of a bare command after `--`.
+    """Return the workload of a command after `--`.
 
     Args:
-        timeout: seconds a run may take; 0 for the study's own rule.
+        words: the command.
+        timeout: maximum seconds of a run; 0 for the default of the study.
         success: exit statuses that count as success.
-        prefix: where runs end; None: they end by themselves.
+        prefix: where runs end; None if they end by themselves.
 
     Raises:
-        UsageError: empty, not found, not executable.
+        UsageError: the command is empty, not found or not executable.
     """
     if not words or not words[0]:
         raise UsageError("there is no command to run", "put it after --, for example: heapwright tune -- ./prog")
@@ -229,10 +231,10 @@ def from_command(
 
 
 def check_command(program: str, cwd: Path) -> None:
-    """Fails with one clear line unless the program can be started.
+    """Check that a program can be started.
 
     Raises:
-        UsageError: not found, a directory, not executable.
+        UsageError: it is not found, is a directory, or is not executable.
     """
     if "/" in program:
         path = cwd / program
@@ -248,10 +250,10 @@ def check_command(program: str, cwd: Path) -> None:
 
 
 def load_workload(path: Path) -> Workload:
-    """Reads and checks a workload.toml.
+    """Read and check a workload.toml.
 
     Raises:
-        UsageError: with file, line and key.
+        UsageError: the file is invalid; the message names the file, the line and the key.
     """
     file, text = load_toml_and_text(path, WorkloadFile)
 
@@ -274,30 +276,35 @@ def load_workload(path: Path) -> Workload:
     if file.output.compare == "command" and not file.output.command:
         raise fail(["output", "command"], "compare = 'command' needs the comparing command")
     if not 0 <= file.timeout < 1e9:
-        raise fail(["timeout"], "must not be negative, nor longer than a life")
+        raise fail(["timeout"], "must be from 0 to 1e9 seconds")
     for number, env in enumerate([file.env, *(i.env for i in file.input)]):
         if any(not name or "=" in name for name in env):
-            raise fail(["input", str(number - 1), "env"] if number else ["env"], "a variable has a name without '='")
+            raise fail(
+                ["input", str(number - 1), "env"] if number else ["env"],
+                "the name of a variable must not be empty or contain '='",
+            )
     if not file.success:
-        raise fail(["success"], "is empty; no run could ever succeed")
+        raise fail(["success"], "is empty, so no run could succeed; list the exit statuses, for example [0]")
     if file.server is not None:
         if not file.server.load:
             raise fail(["server", "load"], "is empty; give the command that loads the server")
         if file.server.stop not in signal.Signals.__members__:
             raise fail(["server", "stop"], f"no such signal: {file.server.stop} (for example SIGTERM)")
         if not 0 <= file.server.ready_port < 1 << 16:
-            raise fail(["server", "ready_port"], f"{file.server.ready_port} is no port")
+            raise fail(["server", "ready_port"], f"{file.server.ready_port} is not a port from 0 to 65535")
         if file.server.ready_timeout <= 0:
             raise fail(["server", "ready_timeout"], "must be above 0")
     if file.prefix is not None:
         if not 0 <= file.prefix.seconds < 1e9 or bool(file.prefix.seconds) == bool(file.prefix.output):
-            raise fail(["prefix"], "takes either seconds, above 0, or output, a text that is printed")
+            raise fail(
+                ["prefix"], "needs either seconds (above 0) or output (a text that the command prints), not both"
+            )
         if why := whole_only(file):
             raise fail(["prefix"], why)
     names = [i.name for i in file.input]
     for number, item in enumerate(file.input):
         if names.index(item.name) != number:
-            raise fail(["input", str(number), "name"], f"'{item.name}' stands twice")
+            raise fail(["input", str(number), "name"], f"two inputs are named '{item.name}'")
         if item.stdin and not (path.parent / item.stdin).is_file():
             raise fail(["input", str(number), "stdin"], f"no such file: {item.stdin}")
     if file.stdin and not (path.parent / file.stdin).is_file():

@@ -1,9 +1,9 @@
-"""Tells one build of a program from another, so that a claim does not outlive the program it was made of.
+"""Identifies the build of a program, so that a claim is not applied to another build.
 
-A study keeps the identity of everything its runs depend on that can change without the command changing: the
-executable, a script's interpreter, the libraries that the loader names, the files that the command and its inputs name,
-the C library. Size and modification time answer first; where they differ the build id decides, and without one the
-content. Above 64 MiB the content of an input is known by its size, first and last MiB.
+A study stores the identity of the files that its runs depend on: the executable, the interpreter of a script, the
+libraries that the loader lists (with the C library), and the files that the command and its inputs name. If size and
+modification time are equal, a file is unchanged. Otherwise its build id decides, or without one its content. Of inputs
+above 64 MiB only the size, the first and the last MiB are compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from heapwright.workload.model import Workload
 
 _WHOLE_BYTES = 64 << 20
 _PART_BYTES = 1 << 20
-_FILES_MOST = 200  # of a command line
+_MAX_FILES = 200  # of a command line
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class ProgramIdentity(msgspec.Struct):
     """What a study's program was.
 
     Attributes:
-        executable: None where inputs say what is run.
+        executable: the executable; None if it depends on the input.
         interpreter: of a script that starts with #!; None for others.
         libraries: those that the loader names at the start.
         files: regular files that the command, its inputs and its load name.
@@ -64,7 +64,7 @@ class ProgramIdentity(msgspec.Struct):
 
 
 def identify_program(workload: Workload) -> ProgramIdentity:
-    """The identity of a workload's program, as it is now. Takes the time to read the executable and its inputs."""
+    """Return the identity of a workload's program, as it is now. It reads the executable and its inputs."""
     path = _executable(workload)
     if path is None:
         return ProgramIdentity(files=_named_files(workload))
@@ -79,18 +79,24 @@ def identify_program(workload: Workload) -> ProgramIdentity:
 
 
 def identify_file(path: str) -> FileIdentity | None:
-    """The identity of one further file; None where it cannot be read."""
+    """Return the identity of a file; None if it cannot be read."""
     return _identify(Path(path))
 
 
 def program_changes(then: ProgramIdentity) -> list[str]:
-    """What has changed since, one phrase each ('./prog was rebuilt'); empty where everything is the same."""
+    """Return the changes since then, one phrase each ('./prog was rebuilt'); empty if there are none."""
     known = [f for f in (then.executable, then.interpreter, *then.libraries, *then.files) if f is not None]
     return [phrase for file in known if (phrase := file_change(file))]
 
 
 def command_changes(then: ProgramIdentity, command: Sequence[str], cwd: Path) -> list[str]:
-    """What has changed of a program that is to be run, wherever it stands now; of its files only those it is given."""
+    """Return the changes of a program that is about to run, wherever its executable is now.
+
+    Args:
+        then: the identity that the study stores.
+        command: the command to run; of the stored files only those that it names are compared.
+        cwd: the directory that it runs in.
+    """
     executable = then.executable
     found = shutil.which(command[0]) if executable else None
     phrases = [file_change(executable, os.path.abspath(found))] if executable and found else []  # noqa: PTH100
@@ -101,16 +107,17 @@ def command_changes(then: ProgramIdentity, command: Sequence[str], cwd: Path) ->
 
 
 def file_change(then: FileIdentity, path: str | None = None) -> str:
-    """What has become of a file, as a phrase, or empty where it is the same.
+    """Return how a file has changed, as a phrase; empty if it has not.
 
     Args:
-        path: where it is now; None: where it was.
+        then: the stored identity.
+        path: where the file is now; None if it is where it was.
     """
     name = path or then.path
     try:
         status = Path(name).stat()
     except OSError:
-        return f"{name} is not here"
+        return f"{name} is missing"
     if name == then.path and (status.st_size, status.st_mtime_ns) == (then.size, then.mtime_ns):
         return ""
     if then.build_id:
@@ -122,13 +129,13 @@ def file_change(then: FileIdentity, path: str | None = None) -> str:
 
 
 def settle(identity: ProgramIdentity) -> ProgramIdentity:
-    """The identity without the files that a run of the program has just changed: they are its output."""
+    """Return the identity without files that a run of the program has just changed, because they are its output."""
     kept = [file for file in identity.files if not file_change(file)]
     return msgspec.structs.replace(identity, files=kept, settled=True)
 
 
 def program_json(identity: ProgramIdentity) -> dict[str, str | None]:
-    """The program as `tune --json` writes it."""
+    """Return the program as `tune --json` writes it."""
     executable = identity.executable
     return {
         "path": executable.path if executable else None,
@@ -138,7 +145,7 @@ def program_json(identity: ProgramIdentity) -> dict[str, str | None]:
 
 
 def _executable(workload: Workload) -> Path | None:
-    """The absolute path of what is started; None where inputs say it, or it is not there."""
+    """Return the absolute path of the executable; None if it depends on the input or does not exist."""
     word = workload.program()
     search = {**os.environ, **workload.file.env}.get("PATH")
     found = shutil.which(word, path=search) if word else None
@@ -146,7 +153,7 @@ def _executable(workload: Workload) -> Path | None:
 
 
 def _libraries(program: ProgramFile | None, env: Mapping[str, str]) -> list[Path]:
-    """What the loader would load with a program. The loader only lists: nothing of the program runs."""
+    """Return the libraries that the loader would load with a program. The program does not run."""
     if program is None or not program.loader:
         return []
     try:
@@ -165,7 +172,7 @@ def _libraries(program: ProgramFile | None, env: Mapping[str, str]) -> list[Path
 
 
 def _named_files(workload: Workload, without: set[Path] | None = None) -> list[FileIdentity]:
-    """The regular files that a workload names, each once."""
+    """Return the regular files that a workload names, each once."""
     file = workload.file
     words: list[str] = [*file.command[1:], *file.setup, file.stdin]
     for input_ in workload.inputs:
@@ -177,11 +184,11 @@ def _named_files(workload: Workload, without: set[Path] | None = None) -> list[F
     for word in words:
         for text in dict.fromkeys((word, word.partition("=")[2])):
             path = workload.cwd / text
-            if not text or len(found) >= _FILES_MOST or path in outputs or path in (without or ()):
+            if not text or len(found) >= _MAX_FILES or path in outputs or path in (without or ()):
                 continue
             try:
                 regular = path.is_file()
-            except (OSError, ValueError):  # no name of a file: too long, or with a zero byte
+            except (OSError, ValueError):  # not a valid file name: too long, or with a zero byte
                 continue
             identity = _identify(path, elf=False) if regular else None
             if identity is not None:
@@ -193,9 +200,10 @@ _PARTS = "parts:"
 
 
 def _identify(path: Path, whole: bool = False, elf: bool = True) -> FileIdentity | None:
-    """The identity of a file; None where it cannot be read.
+    """Return the identity of a file; None if it cannot be read.
 
     Args:
+        path: the file.
         whole: read all of it even if it is large, and even if it has a build id.
         elf: look for a build id.
     """
@@ -209,7 +217,7 @@ def _identify(path: Path, whole: bool = False, elf: bool = True) -> FileIdentity
 
 
 def _digest(path: Path, size: int, whole: bool) -> str:
-    """What stands for a file's content."""
+    """Return a digest of a file's content, or of its size, first and last MiB if it is large and not `whole`."""
     with path.open("rb") as file:
         if whole or size <= _WHOLE_BYTES:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -28,7 +28,7 @@ from heapwright.terminal_text import say, warn
 
 FIRST_S = 3.0  # seconds to wait for the first byte of a pipe that nobody asked for
 STALL_S = 60.0  # seconds without a further byte after which such a pipe is an error
-MOST_BYTES = 1 << 30  # of a copy; a larger input belongs into a file
+MAX_BYTES = 1 << 30  # of a copy; a larger input must be a file
 SUFFIX = ".stdin"
 _PIECE = 1 << 20
 
@@ -51,20 +51,20 @@ class Taken:
 
     @property
     def sentence(self) -> str:
-        """What to tell people, in one line."""
+        """One line for the user."""
         kept = "" if self.copied else f", {self.path}"
         return f"standard input ({show_bytes(self.size)}{kept}) is given to every run"
 
 
 def take_own(folder: Path, wait: bool = False) -> Taken | None:
-    """Our own standard input, where there is one.
+    """Take heapwright's own standard input, if there is one.
 
     Args:
-        folder: where a copy goes.
-        wait: the user asked for it: it may be a terminal or a socket, too, and is waited for without limit.
+        folder: the folder for a copy.
+        wait: whether the user asked for it. It may then also be a terminal or a socket, and there is no time limit.
 
     Returns:
-        None where there is no input: not a pipe or file, empty, or a pipe that nobody writes to.
+        None if there is no input: it is not a pipe or file, it is empty, or it is a pipe without data.
 
     Raises:
         HeapwrightError: it is too long, does not end, or cannot be copied to the folder.
@@ -81,7 +81,7 @@ def take_own(folder: Path, wait: bool = False) -> Taken | None:
 
 
 def take_named(name: str, folder: Path) -> Taken | None:
-    """The file of `--stdin FILE`; None where it is empty. A pipe (`<(command)`) is copied.
+    """Take the file of `--stdin FILE`; None if it is empty. A pipe (`<(command)`) is copied.
 
     Raises:
         UsageError: it is not there, is a directory, or cannot be read.
@@ -104,7 +104,7 @@ def take_named(name: str, folder: Path) -> Taken | None:
 
 
 def _of_file(status: os.stat_result, folder: Path) -> Taken | None:
-    """Our standard input where it is a regular file. Its offset stays: a loop in a shell may go on reading it."""
+    """Take a standard input that is a regular file. Its offset stays, because a shell loop may continue to read it."""
     begin = os.lseek(0, 0, os.SEEK_CUR)
     if begin >= status.st_size:
         return None
@@ -128,7 +128,13 @@ def _of_file(status: os.stat_result, folder: Path) -> Taken | None:
 
 
 def _spool(source: int, folder: Path, wait: bool) -> Taken | None:
-    """Copies everything that comes from a descriptor into a file in `folder`. See `take_own`."""
+    """Copy everything from a descriptor into a file in `folder`.
+
+    Args:
+        source: the descriptor.
+        folder: the folder for the copy.
+        wait: see `take_own`.
+    """
     pieces = _pieces(source, wait)
     piece = next(pieces, b"")
     if not piece:
@@ -143,9 +149,9 @@ def _spool(source: int, folder: Path, wait: bool) -> Taken | None:
         with os.fdopen(made, "wb") as copy:
             while piece:
                 size += len(piece)
-                if size > MOST_BYTES:
+                if size > MAX_BYTES:
                     raise HeapwrightError(
-                        f"standard input is longer than {show_bytes(MOST_BYTES)}",
+                        f"standard input is longer than {show_bytes(MAX_BYTES)}",
                         "write it to a file and give --stdin FILE, or --stdin none for no input",
                     )
                 digest.update(piece)
@@ -161,28 +167,28 @@ def _spool(source: int, folder: Path, wait: bool) -> Taken | None:
 
 
 def _pieces(source: int, wait: bool) -> Iterator[bytes]:
-    """What comes from a descriptor until its end; nothing from a pipe that is not waited for."""
+    """Yield the data of a descriptor until its end; nothing if a pipe stays silent and `wait` is false."""
     poll = select.poll()
     poll.register(source, select.POLLIN)  # the end of a pipe is always reported
-    size, told = 0, False
+    size, warned = 0, False
     while True:
-        if not told and not poll.poll(1000 * FIRST_S):
+        if not warned and not poll.poll(1000 * FIRST_S):
             if not size and not wait:
                 warn(
-                    f"standard input is an open pipe that brought nothing for {FIRST_S:g} s, so the runs get no input"
-                    " (--stdin - waits for it, --stdin none does not look)"
+                    f"standard input is an open pipe without data for {FIRST_S:g} s, so the runs get no input"
+                    " (--stdin - waits for data, --stdin none ignores the pipe)"
                 )
                 return
             say(f"waiting for the end of standard input ({show_bytes(size)} so far)")
-            told = True
+            warned = True
         if not poll.poll(None if wait else 1000 * STALL_S):
             raise HeapwrightError(
-                f"standard input does not end: {show_bytes(size)} came, then nothing for {STALL_S:g} s",
+                f"standard input does not end: after {show_bytes(size)}, no data came for {STALL_S:g} s",
                 "close it, or give --stdin FILE, or --stdin none for no input",
             )
         try:
             piece = os.read(source, _PIECE)
-        except BlockingIOError:  # another process has taken it, or its end is not blocking
+        except BlockingIOError:  # another process has read the data, or the descriptor is non-blocking
             continue
         if not piece:
             return
