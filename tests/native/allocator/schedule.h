@@ -1,7 +1,7 @@
-// All orders in which a few threads can take their steps: each thread is a function on a stack of
-// its own that gives way before each step; a run follows one order to the end, the next takes
-// another turning. States that have been seen (what is in memory, and what each thread has read so
-// far) are not explored again.
+// Explores all orders in which a few threads can take their steps. Each thread is a function on its
+// own stack that yields before each step. A run follows one order to its end; the next run takes
+// another branch. States that were seen before (the contents of memory, and the values that each
+// thread has read so far) are not explored again.
 #pragma once
 
 #include <ucontext.h>

@@ -24,7 +24,7 @@ TYPED_TEST(SizeClassesTest, EverySizeGetsTheSmallestClassThatHoldsIt) {
   }
 }
 
-// What is stated at the head of size_classes.h: a block is at most 1/(P+1) of its own size larger
+// The promise at the head of size_classes.h: a block is at most 1/(P+1) of its own size larger
 // than the size asked for plus one byte; below 16·P bytes, at most 15 bytes.
 TYPED_TEST(SizeClassesTest, TheWorstWasteIsAsStated) {
   const std::size_t per_doubling = (TypeParam::kCount - 1) / (TypeParam::kDoublings + 1);

@@ -1,4 +1,4 @@
-// Tests that the decoder reads what the encoder writes: random records of every width, from many seeds.
+// Tests that the decoder reads all records of the encoder: random records of every width, from many seeds.
 #include "recorder/encoder.h"
 
 #include <gtest/gtest.h>

@@ -1,15 +1,16 @@
-// Random operations of real threads on an allocator that is linked with hidden names, for the
-// sanitizers: what a seed says a thread does is the same every time, in which order threads do it
-// is not. Blocks go from hand to hand, in ones and in heaps; threads end and others come; the
-// process forks in the middle of it; memory is asked for that there is not.
+// Runs random operations of real threads on an allocator that is linked with hidden names, for the
+// sanitizers. A seed fixes the operations of each thread, but not the order between threads. Threads
+// pass blocks to each other, singly and in lists; threads end and others start; the process forks
+// meanwhile; some requests are too large for the memory.
 //
-// Every block holds a byte of its own at both ends, looked at when it changes hands, moves or goes.
-// No lock and no table is over all threads: either would order them, and ThreadSanitizer would not
-// see what the allocator leaves unordered. What two threads have at once is therefore noticed by
-// what it holds. (tests/programs/allocator_fuzz.cpp knows every block's place, and runs under any
-// malloc, but under no sanitizer; tests/torture/fuzz/heaps.h has one thread, driven by coverage.)
+// Every block holds its own byte at both ends. The tests compare it when the block changes hands,
+// moves or is freed. There is no lock and no table over all threads: either would order them, and
+// ThreadSanitizer would not see races in the allocator. So only its bytes show that two threads have
+// the same block. (tests/programs/allocator_fuzz.cpp knows the address of every block and runs under
+// any malloc, but not under a sanitizer; tests/torture/fuzz/heaps.h has one thread, driven by
+// coverage.)
 //
-//   HEAPWRIGHT_FUZZ_SECONDS   so long, with seeds of the clock's, in place of one play
+//   HEAPWRIGHT_FUZZ_SECONDS   run for this time, with seeds from the clock, instead of one play
 #pragma once
 
 #include <gtest/gtest.h>
@@ -128,7 +129,7 @@ class Play {
       }
     } else if (dice < 985) {
       if (Api::malloc(SIZE_MAX / 2 - dice) != nullptr || Api::calloc(SIZE_MAX / 2, 3) != nullptr) {
-        broken("what is too much is refused", seed);
+        broken("a request that is too large is refused", seed);
       }
     } else if (dice < 990) {
       Api::trim();
@@ -178,7 +179,7 @@ class Play {
   }
   static void check(const Block& block, unsigned seed) {
     if (!holds(block.address, block.bytes, block.fill)) {
-      broken("a block holds what was written to it", seed);
+      broken("a block keeps its bytes", seed);
     }
   }
   static void give(const Block& block, unsigned seed) {
@@ -224,8 +225,8 @@ class Play {
       own.insert(own.end(), theirs->begin(), theirs->end());
     }
   }
-  // The child has this thread alone, and what it had. What the others were doing is left as it was;
-  // so is the malloc of the sanitizer, which another may have been in: no vector grows here.
+  // The child has only this thread and its blocks. Operations of the other threads stay unfinished,
+  // also in the sanitizer's own malloc: so no vector may grow here.
   void fork_now(unsigned seed, unsigned child_seed, const Heap& own) {
     const pid_t child = fork();
     if (child == 0) {
