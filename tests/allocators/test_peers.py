@@ -116,4 +116,4 @@ def test_a_program_that_ignores_preloading(library: Path, program: Callable[...,
 def test_a_program_with_a_malloc_of_its_own(library: Path, program: Callable[..., Path], tmp_path: Path) -> None:
     own = str(program("bump_malloc", "-DWITH_MAIN", "-rdynamic"))
     found = bound([own], tmp_path / "a", LD_PRELOAD=str(library))
-    assert verdict(str(library), own, found) == "not loaded: the program brings its own malloc"
+    assert verdict(str(library), own, found) == "not loaded: the program defines its own malloc"

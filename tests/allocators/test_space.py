@@ -154,7 +154,7 @@ def test_one_setting_described_for_two_versions() -> None:
     specs = (number("k", 1, 2, requires=Requires(before="2.42")), number("k", 4, 8, requires=Requires(since="2.42")))
     assert small_space(*specs, context=Context("2.41")).params[0].levels == ("1", "2")
     assert small_space(*specs, context=Context("2.42")).params[0].levels == ("4", "8")
-    with pytest.raises(UsageError, match="k: stands twice for the same version"):
+    with pytest.raises(UsageError, match="k: defined twice for the same version"):
         small_space(*specs, context=Context())  # version unknown: both apply
 
 

@@ -79,8 +79,12 @@ MISTAKES = {
     "low above high": ("low = 16", "low = 128", r"mine\.toml:14: param\.low: 'cache': 128 is above high, 64"),
     "no low": ("low = 16\n", "", r"mine\.toml:11: param\.low: 'cache': an int needs a range"),
     "no high": ("high = 64\n", "", r"mine\.toml:11: param\.high: 'cache': an int needs a range"),
-    "log scale from 0": ("low = 16", "low = 0", r"mine\.toml:14: param\.low: 'cache': a log2 scale starts at 1"),
-    "step 0": ("high = 64", "high = 64\nstep = 0", r"mine\.toml:16: param\.step: 'cache': must be positive"),
+    "log scale from 0": (
+        "low = 16",
+        "low = 0",
+        r"mine\.toml:14: param\.low: 'cache': on a log2 scale low must be at least 1",
+    ),
+    "step 0": ("high = 64", "high = 64\nstep = 0", r"mine\.toml:16: param\.step: 'cache': must be a positive number"),
     "a step far too small": (
         "low = 16\nhigh = 64",
         'low = 16\nhigh = 1073741824\nscale = "linear"',
@@ -88,19 +92,27 @@ MISTAKES = {
     ),
     "expert range": ("high = 64", "high = 64\nexpert_low = 99", r"param\.low: 'cache': 99 is above high"),
     "enum without values": ("low = 16", 'type = "enum"', r"mine\.toml:11: param\.values: 'cache': an enum needs"),
-    "no variable": ('env = "MINE"\n', "", r"mine\.toml:10: param\.env: neither 'cache' nor the allocator names"),
+    "no variable": ('env = "MINE"\n', "", r"mine\.toml:10: param\.env: neither 'cache' nor the allocator has"),
     "pair with another brace": ("{key}:{value}", "{name}:{value}", r"mine\.toml:4: allocator\.pair: '\{name\}"),
     "pair, unbalanced": ("{key}:{value}", "{key:{value}", r"mine\.toml:4: allocator\.pair: "),
-    "pair without value": ("{key}:{value}", "{key}", r"mine\.toml:4: allocator\.pair: '\{key\}' must hold \{value\}"),
-    "pair without key": ("{key}:{value}", "{value}", r"mine\.toml:4: allocator\.pair: .*must hold \{key\}: several"),
+    "pair without value": (
+        "{key}:{value}",
+        "{key}",
+        r"mine\.toml:4: allocator\.pair: '\{key\}' must contain \{value\}",
+    ),
+    "pair without key": (
+        "{key}:{value}",
+        "{value}",
+        r"mine\.toml:4: allocator\.pair: .*must contain \{key\}, because several",
+    ),
     "value not last": ("{key}:{value}", "{value}@{key}", r"mine\.toml:4: allocator\.pair: .*must end with \{value\}"),
     "empty join": ('join = ","', 'join = ""', r"mine\.toml:5: allocator\.join: is empty"),
     "two write one variable": (
         "low = 16",
         'low = 16\nenv = "MINE"\npair = "{value}"',
-        r"mine\.toml:15: param\.env: another setting writes MINE too",
+        r"mine\.toml:15: param\.env: another setting also uses MINE",
     ),
-    "twice": ('key = "decay"', 'key = "cache"', r"mine\.toml: cache: stands twice for the same version"),
+    "twice": ('key = "decay"', 'key = "cache"', r"mine\.toml: cache: defined twice for the same version"),
 }
 
 
@@ -126,7 +138,7 @@ def test_a_setting_with_its_own_variable_may_write_its_value_anywhere(tmp_path: 
 
 def test_a_file_without_settings(tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text('[allocator]\nname = "m"\n')
-    with pytest.raises(UsageError, match=r"m\.toml: param: there is no \[\[param\]\] to search"):
+    with pytest.raises(UsageError, match=r"m\.toml: param: the file has no \[\[param\]\] table"):
         allocator_from_file(tmp_path / "m.toml")
 
 

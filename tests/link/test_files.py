@@ -33,9 +33,9 @@ def refusal(path: Path) -> str:
     [
         (b"", "is empty"),
         (b"#!/usr/bin/perl -w\nprint 1", "is a script for /usr/bin/perl -w"),
-        (b"hello", "is no ELF file, it is text"),
-        (b"\0\1\2\3" * 50, "is no ELF file"),
-        (b"MZ" + bytes(200), "is a program for another system"),
+        (b"hello", "is not an ELF file, but text"),
+        (b"\0\1\2\3" * 50, "is not an ELF file"),
+        (b"MZ" + bytes(200), "is a program for another operating system"),
         (b"\x7fELF", "damaged ELF file"),
         (b"\x7fELF\x02\x01\x01" + bytes(60), "ELF file"),
         (b"\x7fELF\x09\x01\x01" + bytes(60), "damaged ELF file"),

@@ -146,7 +146,7 @@ def test_a_malloc_that_nothing_can_replace(heapwright: Heapwright) -> None:
     found = json.loads((heapwright.folder / "c.json").read_text())["allocators"]
     assert (found["default"]["malloc"], found["default"]["failure"]) == ("its own malloc", None)
     failures = {a["failure"] for name, a in found.items() if name != "default"}
-    assert failures == {"not loaded: the program brings its own malloc"}
+    assert failures == {"not loaded: the program defines its own malloc"}
     assert "default (its own malloc)" in done.out
 
 

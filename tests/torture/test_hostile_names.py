@@ -106,7 +106,7 @@ def test_live_progress_obeys_nothing(folder: Path, program: Callable[..., Path])
 
 def test_a_name_that_is_no_text_is_a_name(folder: Path, tmp_path: Path) -> None:
     assert "no such" in refused(run("info", os.fsdecode(b"\xff.hwt"), cwd=tmp_path))
-    assert "is no ELF file" in refused(run("inspect", BYTES, cwd=folder))
+    assert "is not an ELF file" in refused(run("inspect", BYTES, cwd=folder))
     study = folder / os.fsdecode(b"\xff.study")
     study.write_bytes(template())
     done = run("report", study.name, cwd=folder)

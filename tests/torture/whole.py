@@ -85,7 +85,7 @@ PROGRAMS = {
         "Chromium opening our report",
         ("chromium",),
         ("/usr/lib/chromium/chromium --version",),
-        "not loaded: the program brings its own malloc",
+        "not loaded: the program defines its own malloc",
     ),
 }
 

@@ -1,15 +1,16 @@
-"""What an allocator makes of its settings: asks the library itself, which alone knows what took effect.
+"""Asks an allocator library which of its settings took effect.
 
-Hardly an allocator complains of a setting it does not take. So `true` is run under the library (some milliseconds) and
+Most allocators do not report settings that they reject. So heapwright runs `true` under the library (milliseconds) and
+reads its answer:
 
     ld.so       glibc: the target's loader lists its tunables (`probe`)
-    jemalloc    prints every option when it ends (stats_print), and says what it did not like
-    mimalloc    prints every option when it starts (MIMALLOC_VERBOSE), and says what it did not like
-    names       says nothing: the library's text is searched for the names of its variables
-    complaint   exgen and reaper: a line on stderr for what is not understood
+    jemalloc    prints every option at exit (stats_print), and a message for each rejected setting
+    mimalloc    prints every option at start (MIMALLOC_VERBOSE), and a message for each rejected setting
+    names       prints nothing: heapwright searches the library file for the names of its variables
+    complaint   exgen and reaper: print a line on stderr for each setting that they do not understand
 
-An allocator that is linked into a program is asked in that program, which ends before its main (native/nomain). One in
-a program that cannot be started so (`can_ask`) is read: its text has the names of its settings.
+If an allocator is linked into a program, heapwright runs that program, which native/nomain ends before its main. If
+the program cannot be started in this way (`can_ask`), heapwright searches its file for the names of settings.
 
 Keys in answers are those of the parameter-space files.
 """

@@ -1,4 +1,4 @@
-"""The levels of a parameter: the texts it may take in a search, from its range, scale and special values."""
+"""Computes the levels of a parameter (its values in a search) from its range, scale and special values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import overload
 
 from heapwright.allocators.space_spec import Context, ParamSpec
 
-MOST_LEVELS = 10_000  # of one parameter: more is a slip of the pen, not a search
+MAX_LEVELS = 10_000  # of one parameter; more must be a mistake in the file
 
 
 class WholeNumbers(Sequence[str]):
@@ -55,24 +55,24 @@ def levels_of(spec: ParamSpec, context: Context) -> tuple[Sequence[str], int]:
     if spec.high_per_core is not None:
         high = spec.high_per_core * context.cores
     if low is None or high is None:
-        raise RangeError("low" if low is None else "high", "an int needs a range, low and high")
+        raise RangeError("low" if low is None else "high", "an int needs a range: low and high")
     if high < low:
         raise RangeError("low", f"{low} is above high, {high}")
     specials = tuple(dict.fromkeys(str(s) for s in spec.specials))
     if spec.scale == "uniform":
         if specials:
-            raise RangeError("specials", "a uniform scale has none")
+            raise RangeError("specials", "a uniform scale cannot have specials")
         return WholeNumbers(low, high), 0
     if not 0 < spec.step < math.inf:
-        raise RangeError("step", "must be positive, and a number")
+        raise RangeError("step", "must be a positive number")
     if spec.scale == "linear":
         step = max(1, round(spec.step))
         count = (high - low) // step + 1
     elif low < 1:
-        raise RangeError("low", "a log2 scale starts at 1 (put 0 in specials)")
+        raise RangeError("low", "on a log2 scale low must be at least 1 (put 0 in specials)")
     else:
         count = math.floor((math.log2(high) - math.log2(low)) / spec.step + 1e-9) + 1
-    if count > MOST_LEVELS:
+    if count > MAX_LEVELS:
         raise RangeError("step", f"gives {count} values; take a larger step, or scale = 'log2'")
     if spec.scale == "linear":
         numbers = [low + i * step for i in range(count)]

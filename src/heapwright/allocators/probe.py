@@ -1,4 +1,4 @@
-"""What took effect: asks the target's own loader, because glibc drops what it does not like in silence."""
+"""Asks the target's loader which glibc settings took effect, because glibc silently drops invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which allocators there are on this machine, and where each one's parameter space stands."""
+"""Finds the allocators on this machine, with the parameter space of each."""
 
 from __future__ import annotations
 
@@ -166,16 +166,20 @@ def get_allocator(name: str) -> Allocator:
         if not Path(name).is_file():
             raise UsageError(f"no such allocator library: {name}")
         if os.fsencode(name).decode(errors="ignore").encode() != os.fsencode(name):  # it is drawn and stored as text
-            raise UsageError(f"the name of the allocator library is no text: {name}", "rename it, or make a link to it")
+            raise UsageError(
+                f"the path of the allocator library is not UTF-8: {name}", "rename it, or make a link to it"
+            )
         path = str(Path(name).resolve())
         return _preloaded(Peer(Path(name).name, path, library_version(path), space=family_of(path)))
     found = find_allocators()
     if name not in found:
         if not found:
-            raise HeapwrightError("this system's C library is not glibc: nothing to tune yet")
+            raise HeapwrightError(
+                "heapwright found no allocator that it can tune: the C library of this system is not glibc"
+            )
         if name in OURS:
             what = f"allocator '{name}' comes with heapwright, but is not in this installation"
-            raise UsageError(what, "install heapwright again, with a C++ compiler at hand")
+            raise UsageError(what, "install heapwright again, with a C++ compiler on PATH")
         spec = next((s for s in known_peers() if s.name == name), None)
         if spec is not None:
             how = f"sudo apt-get install -y {spec.package}" if spec.package else "name it in $HEAPWRIGHT_ALLOCATORS"
@@ -192,7 +196,7 @@ def allocator_from_file(path: Path) -> Allocator:
     """
     file = load_space_file(path)
     if not file.param:
-        raise UsageError(f"{path}: param: there is no [[param]] to search")
+        raise UsageError(f"{path}: param: the file has no [[param]] table, so there is nothing to search")
     version = glibc_version() if file.allocator.name == "glibc" else None
     spec = file.allocator
     return Allocator(spec.name, version, None, False, spec.preload, file, spec.needs)

@@ -163,7 +163,7 @@ def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Spa
             skipped.append((spec.key, why))
             continue
         if spec.key in params:
-            raise UsageError(f"{origin}: {spec.key}: stands twice for the same version")
+            raise UsageError(f"{origin}: {spec.key}: defined twice for the same version")
         try:
             levels, specials = levels_of(spec, context)
         except RangeError as wrong:

@@ -24,7 +24,7 @@ def load_space_file(path: Path) -> SpaceFile:
         return UsageError(f"{path}{f':{line}' if line else ''}: {where}: {what}")
 
     if not all(map(VARIABLE.fullmatch, file.allocator.needs)):
-        raise fail(["allocator", "needs"], "holds what is no name of a variable")
+        raise fail(["allocator", "needs"], "contains an invalid variable name")
     gates = {g.key for g in file.gate}
     shared = {spec.key for spec in file.param if shares_variable(file.allocator, spec)}
     earlier: set[str] = set()
@@ -35,18 +35,18 @@ def load_space_file(path: Path) -> SpaceFile:
             raise fail([*place, "gate"], f"{error.message} ({error.hint})" if gates else error.message)
         for key in spec.unless:
             if key not in earlier:
-                raise fail([*place, "unless"], f"'{spec.key}' looks at '{key}', which must stand before it")
+                raise fail([*place, "unless"], f"'{spec.key}' depends on '{key}', whose table must come before it")
         earlier.add(spec.key)
         if not (spec.env or file.allocator.env):
-            raise fail([*place, "env"], f"neither '{spec.key}' nor the allocator names a variable")
+            raise fail([*place, "env"], f"neither '{spec.key}' nor the allocator has an env variable")
         if not VARIABLE.fullmatch(variable_of(file.allocator, spec)):
-            raise fail([*place, "env"], f"{variable_of(file.allocator, spec)!r} is no name of a variable")
+            raise fail([*place, "env"], f"{variable_of(file.allocator, spec)!r} is not a valid variable name")
         if any(
             spec.env and other.key != spec.key and variable_of(file.allocator, other) == spec.env
             for other in file.param
         ):
             raise fail(
-                [*place, "env"], f"another setting writes {spec.env} too; name it as the allocator's env instead"
+                [*place, "env"], f"another setting also uses {spec.env}; set it as the env of the allocator instead"
             )
         where = [*place, "pair"] if spec.pair else ["allocator", "pair"]
         trouble = _pair_trouble(spec.pair or file.allocator.pair, len(shared) if spec.key in shared else 0)
@@ -58,19 +58,19 @@ def load_space_file(path: Path) -> SpaceFile:
             except RangeError as wrong:
                 raise fail([*place, wrong.field], f"'{spec.key}': {wrong.what}") from None
     if shared and not file.allocator.join:
-        raise fail(["allocator", "join"], "is empty; give what stands between two settings")
+        raise fail(["allocator", "join"], "is empty; give the separator of settings")
     return file
 
 
 def _pair_trouble(pair: str, sharing: int) -> str:
     """What is wrong with how a setting is written, in a variable that so many settings share (0: its own)."""
     if set(written(pair, "", "")) & {"{", "}"}:
-        return f"'{pair}' may hold {{key}} and {{value}} and no other brace"
+        return f"'{pair}' may contain {{key}} and {{value}} but no other brace"
     start = written(pair, "KEY", "")
     if "{value}" not in pair:
-        return f"'{pair}' must hold {{value}}"
+        return f"'{pair}' must contain {{value}}"
     if sharing and (not pair.endswith("{value}") or pair.count("{value}") > 1):
         return f"'{pair}' must end with {{value}}"
     if sharing > 1 and "KEY" not in start:
-        return f"'{pair}' must hold {{key}}: several settings share one variable"
+        return f"'{pair}' must contain {{key}}, because several settings share one variable"
     return ""

@@ -1,8 +1,8 @@
-"""Did the preloaded allocator really take over? Asks the target's own dynamic loader, in the very process.
+"""Checks whether a preloaded allocator really serves a program, from the log of the program's dynamic loader.
 
-With LD_DEBUG=bindings the loader writes which library each symbol was bound to. Of every process of the run we look
-at who got `malloc`. Hope is not enough: static and set-user-ID programs ignore LD_PRELOAD, some programs bring their
-own malloc, and a library that does not load is dropped with one line on stderr.
+With LD_DEBUG=bindings the loader logs the library to which it binds each symbol. For every process of the run, this
+module reads the binding of `malloc`. The check is necessary: static and set-user-ID programs ignore LD_PRELOAD, some
+programs define their own malloc, and the loader skips a library that it cannot load, with one line on stderr.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def verdict(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -
     if others:
         own = shutil.which(program)
         if own and os.path.realpath(own) in others:
-            return "not loaded: the program brings its own malloc"
+            return "not loaded: the program defines its own malloc"
         return f"not loaded: malloc is bound to {', '.join(others)}"
     if any(providers(library, pairs) for pairs in processes):
         return ""
     path = shutil.which(program)
     if path and Path(path).stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
-        return "not loaded: the program is set-user-ID, its loader ignores LD_PRELOAD"
+        return "not loaded: the program is set-user-ID, so its loader ignores LD_PRELOAD"
     if find_loader(program) is None:
         return "not loaded: the program is statically linked"
-    return "not loaded: the program uses no malloc that the loader binds"
+    return "not loaded: the loader binds no malloc for the program"

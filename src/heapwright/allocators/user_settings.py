@@ -1,9 +1,9 @@
-"""Settings a person gave by hand, in the environment or with --set: will what reads them understand them?
+"""Checks whether settings given by the user, in the environment or with --set, take effect.
 
-Allocators drop what they do not understand, and most say nothing: glibc reads '128k' as 128, jemalloc forgets all that
-follows one slip, and a name of another version is a variable nobody reads. Each trouble is one line: what stands
-there, what becomes of it, what to write. What glibc takes stands in its space file (`accepts`) and is asked of the
-loader; the others are asked themselves (`effect`).
+Allocators drop settings that they do not understand, most of them silently. glibc reads '128k' as 128, jemalloc drops
+everything after the first malformed part, and a variable of another version has no effect. Each problem is one line:
+the setting, its effect, and what to write instead. For glibc the valid range is in its space file (`accepts`) and the
+loader is asked; other allocators are asked themselves (`effect`).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Archive:
         self._places = {header: (name, start, size) for header, name, start, size in self._walk()}
 
     def _damaged(self, what: str) -> HeapwrightError:
-        return HeapwrightError(f"{self.path}: a damaged archive ({what})", "build it again")
+        return HeapwrightError(f"{self.path}: damaged archive ({what})", "build it again")
 
     def _walk(self) -> Iterator[tuple[int, str, int, int]]:
         """Place of the header, name, place and size of each member that is not one of the special ones."""
@@ -52,14 +52,14 @@ class Archive:
                 raise self._damaged("a member's header is not where it should be")
             digits = header[48:58].strip()
             if not digits.isdigit():  # of bytes: 0 to 9 and nothing else
-                raise self._damaged("a member's size is no number")
+                raise self._damaged("the size of a member is not a number")
             size = int(digits)
             name = header[:16].decode(errors="replace").rstrip()
             special = name in ("/", "//", "/SYM64/") or name.startswith("__.SYMDEF")
             start = at + _HEADER
             inside = special or not self._thin
             if inside and start + size > len(content):
-                raise self._damaged("it ends inside a member")
+                raise self._damaged("the file ends inside a member")
             if name in ("/", "/SYM64/"):
                 self._read_index(content[start : start + size], 8 if name == "/SYM64/" else 4)
             elif name == "//":

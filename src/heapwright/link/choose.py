@@ -1,4 +1,4 @@
-"""Which allocator a link gets: by the verdict, by name, or by a study; and why not, where none can be."""
+"""Chooses the allocator that a link gets: by the verdict, by name, or from a study."""
 
 from __future__ import annotations
 
@@ -59,7 +59,12 @@ class Choice:
 
 
 def from_verdict(wish: Wish, verdict: str, why: str) -> Choice:
-    """exgen for one thread, reaper for more and where it is not known.
+    """Choose exgen for a program with one thread, and otherwise reaper.
+
+    Args:
+        wish: the user's request.
+        verdict: 'single', 'multi' or 'unknown'.
+        why: the reason of the verdict, for people.
 
     Raises:
         HeapwrightError: the library is not in this installation.
@@ -69,7 +74,7 @@ def from_verdict(wish: Wish, verdict: str, why: str) -> Choice:
 
 
 def from_wish(wish: Wish) -> Choice | None:
-    """What was asked for by name or by study; None: let the verdict choose.
+    """Choose the allocator that the user asked for by name or by study; None to let the verdict choose.
 
     Raises:
         HeapwrightError: the study or the allocator cannot be used.
@@ -84,7 +89,9 @@ def from_wish(wish: Wish) -> Choice | None:
 def _ours(name: str, wish: Wish, options: str, why: str) -> Choice:
     library = library_folder() / f"lib{name}.{'so' if wish.shared else 'a'}"
     if not library.is_file():
-        raise HeapwrightError(f"{library} is not there", "install heapwright again, with a C++ compiler at hand")
+        raise HeapwrightError(
+            f"the library {library} is missing", "install heapwright again, with a C++ compiler on PATH"
+        )
     return Choice(name, library, options, why, wish.shared)
 
 
@@ -94,17 +101,17 @@ def _named(name: str, wish: Wish, options: str, why: str, left: str = "") -> Cho
     if name in OURS:
         return _ours(name, wish, options, why)
     if options:
-        raise UsageError(f"options can be built in for {', '.join(OURS)} only", f"leave out --options for {name}")
+        raise UsageError(f"only {', '.join(OURS)} can have options built in, not {name}", "leave out --options")
     if name in ("glibc", "none", DEFAULT):
         return Choice("none", None, "", why, False, left)
     found = get_allocator(name)
     if not found.path or not Path(found.path).is_file():
-        raise HeapwrightError(f"the library of {name} is not to be found")
+        raise HeapwrightError(f"the library of {name} is missing", "see 'heapwright allocators'")
     return Choice(found.name, Path(found.path).resolve(), "", why, True, left)
 
 
 def _from_study(wish: Wish) -> Choice:
-    """A study's allocator; settings of ours are built in, those of others stay with the environment."""
+    """Choose a study's allocator; settings of exgen and reaper are built in, others stay in the environment."""
     from heapwright.study.choose import chosen_pick
     from heapwright.study.load import load_view
 

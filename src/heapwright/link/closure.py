@@ -1,7 +1,7 @@
-"""What a link takes in, as the linker takes it: every object, of archives the members that define what is undefined.
+"""Resolves a link as the linker does: every object, and the archive members that define undefined symbols.
 
-The order of archives is followed, then all are gone through again until nothing more is taken: what a group does. A
-link that only works with a group thus works here without one; that is the linker's to say.
+It goes through the archives in order, and repeats until no further member is taken, like a group of the linker. So a
+link that works only with a group also works here without one; the linker reports that error.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def _what_else(content: bytes) -> str:
         interpreter = content[2:80].split(b"\n")[0].decode(errors="replace").strip()
         return f"is a script for {interpreter}: inspect that program"
     if content.startswith((b"\xfe\xed\xfa", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")):
-        return "is a program for another system"
-    return "is no ELF file" + (", it is text" if b"\0" not in content[:4096] else "")
+        return "is a program for another operating system"
+    return "is not an ELF file" + (", but text" if b"\0" not in content[:4096] else "")
 
 
 def resolve(line: LinkLine) -> Closure:

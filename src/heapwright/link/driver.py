@@ -1,7 +1,7 @@
-"""`heapwright link -- g++ …`: runs a compiler so that it calls our link step (step.py) instead of its linker.
+"""Runs a compiler so that it calls heapwright's link step (step.py) instead of its linker.
 
-What links nothing is run as it is: `-c`, `-E`, `-S`, `-M`, questions such as -print-search-dirs, and commands that are
-neither a compiler nor a linker (ar, ccache's housekeeping).
+A command that links nothing runs unchanged: `-c`, `-E`, `-S`, `-M`, queries such as -print-search-dirs, and commands
+that are neither a compiler nor a linker (ar, options of ccache itself).
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def run_compiler(command: Sequence[str], wish: Wish) -> int:
     try:
         words = open_responses(command[first:])
     except ValueError:
-        words = list(command[first:])  # the compiler will say what is wrong with it
+        words = list(command[first:])  # the compiler reports the error
     if _OTHER.match(name) or any(w in _NO_LINK or _QUESTION.match(w) for w in words) or not words:
         return _run(list(command), dict(os.environ))
     folder = NATIVE / "ld"
     if not (folder / "ld").is_file():
-        raise HeapwrightError(f"the link step is not at {folder}", "install heapwright again, with CMake at hand")
+        raise HeapwrightError(f"the link step in {folder} is missing", "install heapwright again, with CMake on PATH")
     with tempfile.TemporaryDirectory(prefix="heapwright-link-") as scratch:
         mark = Path(scratch) / "linked"
         env = {
@@ -90,18 +90,21 @@ def run_compiler(command: Sequence[str], wish: Wish) -> int:
         place = [f"-B{_executable(folder, Path(scratch))}/"] if _has_linker(compiler) else []
         status = _run([*compiler, *place, *kept], env)
         if status == 0 and not mark.exists() and _stamp(words) != before:
-            say(f"{_output(words)}: linked as it was: {name} did not call its linker where heapwright could see it")
+            say(
+                f"{_output(words)}: linked without an allocator of heapwright: {name}"
+                " did not call heapwright's link step"
+            )
         return status
 
 
 def _has_linker(compiler: list[str]) -> bool:
-    """Whether this is a compiler that calls a linker and can be told where it is: gcc, clang and their like."""
+    """Tell whether this compiler calls a linker and has an option for its place, as gcc and clang do."""
     done = subprocess.run([*compiler, "-print-prog-name=ld"], capture_output=True, text=True, check=False)
     return done.returncode == 0 and Path(done.stdout.strip()).name == "ld"
 
 
 def _executable(folder: Path, scratch: Path) -> Path:
-    """The folder with our linkers; a copy where the installation has lost their mode."""
+    """Return the folder with the link step; a copy if the installation has lost the executable mode of its files."""
     if all(os.access(folder / name, os.X_OK) for name in step.NAMES):
         return folder
     copy = scratch / "ld"
@@ -112,7 +115,7 @@ def _executable(folder: Path, scratch: Path) -> Path:
 
 
 def _without_path(words: list[str]) -> tuple[list[str], str]:
-    """The words without clang's --ld-path=, and the linker it named."""
+    """Return the words without clang's --ld-path=, and the linker that it names."""
     named = [w.partition("=")[2] for w in words if w.startswith("--ld-path=")]
     return [w for w in words if not w.startswith("--ld-path=")], named[-1] if named else ""
 
@@ -140,10 +143,14 @@ def _run(command: list[str], env: dict[str, str]) -> int:
 
 
 def inspect_command(command: Sequence[str], plugins: bool) -> Judgement:
-    """Judges what a compiler's command would link, by asking the compiler (-###) what it would give its linker.
+    """Judge what a compiler's command would link. The compiler tells with -### how it would call its linker.
+
+    Args:
+        command: the compiler's command.
+        plugins: whether code that is loaded with dlopen may start threads.
 
     Raises:
-        HeapwrightError: the command fails, links nothing, or compiles: then there are no objects yet.
+        HeapwrightError: the command fails, links nothing, or also compiles, so that its objects do not exist yet.
     """
     if shutil.which(command[0]) is None:
         raise UsageError(
@@ -160,6 +167,6 @@ def inspect_command(command: Sequence[str], plugins: bool) -> Judgement:
     links = [words for words in lines if words and re.match(r"^(collect2|ld.*|mold)$", Path(words[0]).name)]
     if not links or len(lines) > len(links):
         raise HeapwrightError(
-            "this command compiles, or links nothing", "compile first, then inspect the link of the objects"
+            "this command also compiles, or links nothing", "compile first, then inspect the link of the objects"
         )
     return judge_link(read_line(links[-1][1:]), plugins)

@@ -1,12 +1,13 @@
-"""The link step: stands where the linker stands, and calls it.
+"""Runs in place of the linker, and calls the linker with an allocator added.
 
-`heapwright link -- g++ …` (driver.py) tells the compiler to look for its linker in `_native/ld` first. There this is
-started, under the name ld, ld.bfd, ld.gold, ld.lld or ld.mold, with the very command line the linker would have got:
-objects that exist, libraries spelled out, the compiler's own options, response files and specs done with. So nothing of
-the compilers' command lines needs to be known here, and compiling and linking in one command works too.
+`heapwright link -- g++ …` (driver.py) makes the compiler look for its linker in `_native/ld` first. The script there
+starts this module under the name ld, ld.bfd, ld.gold, ld.lld or ld.mold, with the command line that the linker would
+get: existing objects, complete library options, no compiler options. So this module need not know any compiler's
+command line, and compiling and linking in one command works too.
 
-A link of ours that fails is made again as it was; if that works, the program has no allocator of ours, and one line
-says why. Whatever else goes wrong here ends in the plain link and a line, too. The exit status is the linker's.
+If the link with the allocator fails, the step repeats it unchanged. If that succeeds, the program has no allocator of
+heapwright, and one line says why. Every other failure here also ends in the unchanged link and a line. The exit status
+is that of the linker.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _START_FILE = re.compile(r"^[A-Za-z]*crt[\w.]*\.o$")
 
 
 class Declined(HeapwrightError):
-    """This program gets no allocator of ours; the message says why."""
+    """This program gets no allocator of heapwright; the message says why."""
 
 
 def real_linker(name: str) -> str:
-    """The linker that the compiler would have called by this name."""
+    """Return the linker that the compiler would have called by this name."""
     if os.environ.get(LINKER):
         return os.environ[LINKER]
     compiler = json.loads(os.environ.get(COMPILER, "[]"))
@@ -61,12 +62,16 @@ def real_linker(name: str) -> str:
             return found
     found = shutil.which(name)
     if found is None:
-        raise HeapwrightError(f"the linker {name} is not to be found")
+        raise HeapwrightError(f"linker not found: {name}")
     return found
 
 
 def main(argv: Sequence[str]) -> int:
-    """argv: the path we were called by, then the linker's words. Returns the linker's exit status."""
+    """Run the link step and return the linker's exit status.
+
+    Args:
+        argv: the path by which the step was called, then the linker's words.
+    """
     called, words = argv[0], list(argv[1:])
     if os.environ.get(MARK):
         Path(os.environ[MARK]).touch()
@@ -75,21 +80,26 @@ def main(argv: Sequence[str]) -> int:
     except HeapwrightError as error:
         say(f"{error.message}; set {LINKER}")
         return 1
-    what = "linked as it was, without an allocator of heapwright's"
+    what = "linked without an allocator of heapwright"
     try:
         return link(linker, words, Wish(**json.loads(os.environ.get(WISH, "{}"))))
     except HeapwrightError as error:
         say(f"{what}: {error.message}{f' ({error.hint})' if error.hint else ''}")
-    except Exception as error:  # whatever is wrong with us, the program must be linked
-        say(f"{what}: a mistake of heapwright's, please report it: {error!r}")
+    except Exception as error:  # the program must be linked even if heapwright has a bug
+        say(f"{what}: a bug in heapwright, please report it: {error!r}")
     return subprocess.run([linker, *words], check=False).returncode
 
 
 def link(linker: str, words: list[str], wish: Wish) -> int:
-    """Links with the allocator that is wished for.
+    """Link with the requested allocator.
+
+    Args:
+        linker: path of the real linker.
+        words: the linker's command line.
+        wish: the user's request.
 
     Raises:
-        HeapwrightError: the link was not made; the plain one is to be made instead.
+        HeapwrightError: there is no such link; the caller must link unchanged.
     """
     line = read_line(words)
     if not line.program or not line.inputs:
@@ -105,7 +115,7 @@ def _link_program(linker: str, line: LinkLine, wish: Wish) -> int:
     _check(closure)
     machine = closure.machine()[0] or "EM_X86_64"
     if machine not in MACHINES:
-        raise Declined(f"there is none for {machine.removeprefix('EM_')}")
+        raise Declined(f"heapwright has no allocator for {machine.removeprefix('EM_')}")
     judgement = judge_closure(line, closure, wish.plugins)
     told = f"{judgement.verdict}: {_lasting(reason(judgement))}"
     choice = from_wish(wish)
@@ -118,18 +128,18 @@ def _link_program(linker: str, line: LinkLine, wish: Wish) -> int:
 
 
 def _lasting(why: str) -> str:
-    """The reason without names of temporary objects: the same link must make the same program."""
+    """Return the reason without names of temporary objects, because the same link must give the same program."""
     return re.sub(rf"{re.escape(tempfile.gettempdir())}/[^\s/]+\.o\b", "its own code", why)
 
 
 def _check(closure: Closure) -> None:
-    """Raises Declined if something brings a malloc already."""
+    """Raise Declined if an input already defines malloc."""
     own = closure.definitions.get("malloc")
     if own and not known_library(own.name):
-        raise Declined(f"{own.name} brings its own malloc")
+        raise Declined(f"{own.name} defines its own malloc")
     for path, library in closure.libraries.items():
         if "malloc" in library.exports and not (library.soname.startswith(("libc.so", "libc.musl", "ld-"))):
-            raise Declined(f"{path.name} brings its own malloc")
+            raise Declined(f"{path.name} defines its own malloc")
 
 
 def _check_machine(library: Path, machine: str, bits: int) -> None:
@@ -154,7 +164,7 @@ def _link_with(linker: str, line: LinkLine, choice: Choice, verdict: str, machin
         if done.returncode or failure:
             plain = subprocess.run([linker, *line.words], check=False).returncode
             if plain == 0:
-                say(f"{line.output}: linked as it was: with {choice.allocator} the link does not work: {failure}")
+                say(f"{line.output}: linked without {choice.allocator}, because the link with it failed: {failure}")
             return plain
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
@@ -162,12 +172,12 @@ def _link_with(linker: str, line: LinkLine, choice: Choice, verdict: str, machin
     built = f", with {choice.options}" if choice.options else ""
     say(f"{line.output}: {what}{built} ({choice.why})")
     if choice.left:
-        say(f"{line.output}: to be set where it runs, as it cannot be built in: {choice.left}")
+        say(f"{line.output}: these settings cannot be built in; set them where the program runs: {choice.left}")
     return 0
 
 
 def _with(line: LinkLine, choice: Choice, note: Path, wish: Wish) -> list[str]:
-    """The linker's words with the allocator before the program's own objects: no other malloc is taken first."""
+    """Return the linker's words with the allocator before the program's objects, so that its malloc is found first."""
     words = list(line.words)
     ours = [i.at for i in line.inputs if not _START_FILE.match(i.path.name)]
     at = min(ours, default=len(words))
@@ -186,10 +196,10 @@ def _with(line: LinkLine, choice: Choice, note: Path, wish: Wish) -> list[str]:
 
 
 def _look_at(output: Path, choice: Choice) -> str:
-    """What is wrong with a program that was linked, or empty.
+    """Return what is wrong with a linked program, or empty.
 
-    A malloc that the C library's own functions do not find is worse than none: what strdup got would be freed by
-    another allocator. --exclude-libs and version scripts do that.
+    The C library's own functions must find the new malloc. Otherwise the program frees a block of strdup with another
+    allocator than the one that allocated it. --exclude-libs and version scripts can hide the new malloc.
     """
     image = read_file(output)
     if not read_note(image):
