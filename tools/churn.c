@@ -1,11 +1,11 @@
-// Random churn: so many blocks live, sizes as xalanc has them, one freed and one allocated at a time. What the figures in
-// docs/design-notes/exgen.md are counted with; BASE leaves malloc and free out, to be taken off.
+// Frees and allocates random blocks, with LIVE blocks live and sizes like xalanc's. The figures in
+// docs/design-notes/exgen.md are counted with it. With BASE it leaves out malloc and free; subtract those counts.
 //
 //     gcc -O2 -fno-builtin tools/churn.c -o out/churn
 //     LD_PRELOAD=lib.so valgrind --tool=cachegrind --cache-sim=yes --D1=49152,12,64 --LL=2097152,16,64
 //       out/churn PAIRS LIVE [BASE]
 //
-// A pair's counts: those of 700000 pairs less those of 100000, over 600000, the same with BASE taken off.
+// Counts of one pair of free and malloc: (counts of 700000 pairs - counts of 100000) / 600000, less the same with BASE.
 #include <stdint.h>
 #include <stdlib.h>
 

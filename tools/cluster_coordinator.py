@@ -1,10 +1,12 @@
-"""What a study of 200 workers costs the coordinator: a real scheduler, real Dask workers, a real study file; only the
-runs are not real: each sleeps as long as it takes to make so many evaluations a second.
+"""Measures the CPU time that a study with 200 workers takes in the coordinator.
+
+The scheduler, the Dask workers and the study file are real. The runs are not: each sleeps for as long as gives the
+wanted number of evaluations a second.
 
     tools/cluster_coordinator.py [WORKERS [EVALUATIONS_A_SECOND [SECONDS]]]
 
-The figure is the CPU time of this process (runner, client, study file), over the time from first to last result.
-The workers are objects of Dask's own class in a few processes, each with its own connection to the scheduler.
+The figure is the CPU time of this process (runner, client, study file) divided by the time from first to last result.
+The workers are objects of Dask's class in a few processes, each with its own connection to the scheduler.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PORT = 18787
-RUNS = 6  # of a block: the default and five candidates
+RUNS = 6  # in a block: the default and five candidates
 PROCESSES = 4
 ADDRESS = f"tcp://127.0.0.1:{PORT}"
 
 
 async def workers(count: int, run_s: float) -> None:
-    """So many workers in this process, whose runs sleep."""
+    """Starts `count` workers in this process; each of their runs sleeps for `run_s` seconds."""
     import contextlib
 
     from distributed import Worker
@@ -53,7 +55,7 @@ async def workers(count: int, run_s: float) -> None:
 
 
 def main() -> None:
-    """Measures."""
+    """Starts a scheduler and workers, and measures."""
     if sys.argv[1:2] == ["--workers"]:
         asyncio.run(workers(int(sys.argv[2]), float(sys.argv[3])))
         return
@@ -75,7 +77,13 @@ def main() -> None:
 
 
 def measure(count: int, evaluations: int, folder: Path) -> None:
-    """The coordinator at work."""
+    """Measures the coordinator and prints the result.
+
+    Args:
+        count: The number of workers.
+        evaluations: How many evaluations to make.
+        folder: Where to write the study.
+    """
     from heapwright.cluster.dask_runner import DaskMachines
     from heapwright.cluster.pool import Pool
     from heapwright.cluster.settings import Settings
@@ -98,7 +106,7 @@ def measure(count: int, evaluations: int, folder: Path) -> None:
         runner = DaskMachines(pool, needs, count).for_program(executor, timed=False)
         blocks = Blocks(store, runner, 1, Silent())
         configs = [store.config("toy", {"k": str(n)}, {"TOY": str(n)}) for n in range(RUNS)]
-        blocks.measure_all("warm", 0, [configs] * count, inputs)  # every worker is known and fit
+        blocks.measure_all("warm", 0, [configs] * count, inputs)  # now every worker is known and checked
         cpu, began = time.process_time(), time.monotonic()
         made = blocks.measure_all("search", 0, [configs] * (evaluations // RUNS), inputs)
         cpu, wall = time.process_time() - cpu, time.monotonic() - began

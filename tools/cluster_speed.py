@@ -1,9 +1,9 @@
-"""How many evaluations a second one worker and two workers make, for replays whose memory alone counts.
+"""Measures how many evaluations a second one worker and two workers make, for replays without timing.
 
     tools/cluster_speed.py TRACE [ROUNDS]
 
-A scheduler and two workers, each pinned to a core. In every round the same blocks run on one worker and on both, in
-random order; the ratio is taken within the round. The last lines are for docs/cluster.md.
+Starts a scheduler and two workers, each pinned to a core. In every round the same blocks run on one worker and on both,
+in random order. The ratio is computed within the round. docs/cluster.md quotes the last line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BLOCKS, RUNS = 10, 6
 
 
 def main() -> None:
-    """Measures."""
+    """Starts a scheduler and two workers, and measures."""
     trace, rounds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 5
     cores = sorted(os.sched_getaffinity(0))[:2]
     with tempfile.TemporaryDirectory() as name:
@@ -55,7 +55,14 @@ def main() -> None:
 
 
 def measure(trace: Path, rounds: int, address: str, folder: Path) -> None:
-    """Interleaved rounds on one worker and on two."""
+    """Runs interleaved rounds on one worker and on two, and prints the rates.
+
+    Args:
+        trace: The trace to replay.
+        rounds: How many rounds to run.
+        address: The scheduler's address.
+        folder: The folder of the workload.
+    """
     inputs = (Input("one"),)
     workload = Workload(WorkloadFile(command=["sh"]), folder, inputs)
     needs = needs_of(workload, [get_allocator("glibc")], folder)
@@ -65,7 +72,7 @@ def measure(trace: Path, rounds: int, address: str, folder: Path) -> None:
         machines = DaskMachines(pool, needs, 2)
         with Replays(workload, {"one": trace}, MeterOptions()) as replays:
             runner = machines.for_replays(replays, timed=False)
-            run(runner, 2, 4)  # both fetch the trace and make it ready
+            run(runner, 2, 4)  # both workers fetch the trace and make it ready
             ratios = []
             for number in range(rounds):
                 rates = {}
@@ -83,7 +90,13 @@ def measure(trace: Path, rounds: int, address: str, folder: Path) -> None:
 
 
 def run(runner: object, workers: int, blocks: int) -> float:
-    """Evaluations a second with so many workers."""
+    """Measures the evaluations a second.
+
+    Args:
+        runner: The `DaskRunner` that runs the blocks.
+        workers: How many workers to use.
+        blocks: How many blocks to run.
+    """
     from heapwright.cluster.dask_runner import DaskRunner
 
     assert isinstance(runner, DaskRunner)

@@ -1,6 +1,6 @@
-"""What the comparisons of real programs share: each under `heapwright compare`, and tables of all of them.
+"""Runs programs under `heapwright compare` and prints tables of the results; shared by the tools that compare programs.
 
-A program is what `compare` takes after its options: `-- COMMAND...`, or `--workload FILE`.
+A program is given as the words that `compare` takes after its options: `-- COMMAND...`, or `--workload FILE`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,37 @@ LABELS = {
 
 
 def add_options(parser: argparse.ArgumentParser, allocators: str, folder: str, rounds: int) -> None:
-    """The options of both tools, with their defaults."""
+    """Adds the options that all these tools share.
+
+    Args:
+        parser: The parser to add to.
+        allocators: Default of --allocators, separated by commas, the reference first.
+        folder: Default of --folder, for inputs and results.
+        rounds: Default of --rounds.
+    """
     parser.add_argument("--allocators", default=allocators, help="the reference first")
     parser.add_argument("--folder", type=Path, default=Path(folder))
-    parser.add_argument("--programs", help="only these, with commas (default: all that are installed)")
+    parser.add_argument("--programs", help="only these, separated by commas (default: all installed ones)")
     parser.add_argument("-n", "--rounds", type=int, default=rounds)
-    parser.add_argument("--resume", action="store_true", help="programs that --folder has results of are not run again")
+    parser.add_argument("--resume", action="store_true", help="do not run programs again whose results are in --folder")
 
 
 def compare(
     name: str, words: Sequence[str], folder: Path, allocators: str, rounds: int, callgrind: bool = False
 ) -> dict[str, Any]:
-    """One program under all allocators: `compare`'s JSON for each."""
+    """Runs one program under all allocators.
+
+    Args:
+        name: The program's name, for messages.
+        words: The program as `compare` takes it.
+        folder: Where to run it.
+        allocators: Names separated by commas, the reference first.
+        rounds: How many rounds to run.
+        callgrind: Whether to count instructions with callgrind.
+
+    Returns:
+        The JSON of `compare` for each allocator.
+    """
     options = ["-q", "-n", str(rounds), "--allocators", allocators, "--json", "-"]
     options += ["--instructions", "callgrind"] if callgrind else []
     environment = {**os.environ, "LC_ALL": "C"}
@@ -50,12 +69,12 @@ def compare(
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of ratios, all above 0."""
+    """The geometric mean of ratios above 0."""
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def _ratio(found: Mapping[str, Any], allocator: str, reference: str, metric: str) -> dict[str, float] | None:
-    """To the reference; of one round only, as for instructions, without an interval."""
+    """The ratio to the reference; without an interval if there is one round only, as for instructions."""
     ratio: dict[str, float] | None = found[allocator]["ratio"].get(metric)
     both = [found[name]["summary"].get(metric) for name in (allocator, reference)]
     if ratio is None and all(both):
@@ -71,7 +90,7 @@ def _cell(found: Mapping[str, Any], allocator: str, reference: str, metric: str)
 
 
 def _mean(results: Mapping[str, Mapping[str, Any]], allocator: str, reference: str, metric: str) -> str:
-    """Over the programs that ran under it; how many, if not all."""
+    """The mean over the programs that ran under the allocator, with their number if some did not."""
     ratios = [_ratio(found, allocator, reference, metric) for found in results.values()]
     values = [ratio["value"] for ratio in ratios if ratio]
     if not values:
@@ -82,7 +101,12 @@ def _mean(results: Mapping[str, Mapping[str, Any]], allocator: str, reference: s
 def report(programs: Mapping[str, Sequence[str]], args: argparse.Namespace, metrics: Sequence[str]) -> None:
     """Runs all programs and prints Markdown: a table for each metric, with geometric means.
 
-    What `compare` said of a program is kept in the folder as NAME.json, with the load after it as `load`.
+    The folder keeps the output of `compare` for each program in NAME.json, with the load after it as `load`.
+
+    Args:
+        programs: Each program's words, by name.
+        args: The parsed options of `add_options`.
+        metrics: The keys of the metrics to print.
     """
     results: dict[str, dict[str, Any]] = {}
     loads: list[float] = []

@@ -1,9 +1,9 @@
-"""How often a study claims a gain where there is none, by simulation. Prints a Markdown table.
+"""Simulates how often a study claims a gain that does not exist. Prints a Markdown table.
 
     .venv/bin/python tools/false_claims.py [--studies 2000]
 
 The default and three picks are the same program: run times with 2 % log-normal noise on a machine whose speed drifts
-(a random walk of 0.5 % a run; and jumps by 10 % once in 20 runs). Each way of comparing sees the same machine.
+(a random walk of 0.5 % a run, and jumps of 10 % once in 20 runs). Each method of comparison uses the same model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def machine(runs: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def best_of_search(rng: np.random.Generator) -> tuple[bool, float]:
-    """The best of all searched, each run once beside nothing: what it seems to gain over the default."""
+    """Whether the best of all searched seems better than the default, and by what ratio; each ran once, unpaired."""
     times = machine(SEARCHED + 1, rng)
     gain = times[0] - times[1:].min()
     return gain > 0.005, 1 - np.exp(-gain)
@@ -50,7 +50,7 @@ def blocks(rng: np.random.Generator) -> bool:
 
 
 def main() -> None:
-    """Simulates and prints."""
+    """Simulates and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=2000)
     studies = parser.parse_args().studies
@@ -62,7 +62,7 @@ def main() -> None:
         f"{PAIRS} runs each, one after the other": f"{np.mean([unpaired(rng) for _ in range(studies)]):.1%}",
         f"{PAIRS} randomised blocks (heapwright)": f"{np.mean([blocks(rng) for _ in range(studies)]):.1%}",
     }
-    print("| what is claimed from | studies that claim a gain where there is none |\n|---|---|")
+    print("| claims from | studies that claim a gain that does not exist |\n|---|---|")
     for what, share in rows.items():
         print(f"| {what} | {share} |")
 

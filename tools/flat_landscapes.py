@@ -1,11 +1,11 @@
-"""How many landscapes of a setting that does nothing are called flat, by simulation. Prints a Markdown table.
+"""Simulates how many landscapes of a setting without effect are called flat. Prints a Markdown table.
 
     .venv/bin/python tools/flat_landscapes.py [--sweeps 400]
 
 The real sweep (tuning/landscape.py) of 21 places runs once a place on simulated machines. The last
-columns are of planted landscapes on the same machines, with one and with three runs of each place: a
-cliff (the upper half of the places costs 20 % more) and a valley (up to 35 %): in how many of them
-places are shown to differ, and in how many a best place is.
+columns are for planted landscapes on the same machines, with one and with three runs of each place:
+a cliff (the upper half of the places costs 20 % more) and a valley (up to 35 %). They show in how
+many of them the sweep finds that places differ, and in how many it finds a best place.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tests.study.flat import COURSES, is_flat, sweep
 
 
 def cliff(settings: Settings, _input: str) -> Mapping[str, float]:
-    """The upper half costs 20 % more than the lower; the default is in the upper."""
+    """A cliff: the upper half costs 20 % more than the lower; the default is in the upper half."""
     return {"cpu_s": 1.0 if float(settings.get("size", 1 << 20)) < 1000 else 1.2}
 
 
 def valley(settings: Settings, _input: str) -> Mapping[str, float]:
-    """Lowest in the middle; the default is at an end."""
+    """A valley: the cost is lowest in the middle; the default is at an end."""
     return {"cpu_s": math.exp(0.03 * abs(math.log2(float(settings.get("size", 1 << 20)) / 1024)))}
 
 
 def main() -> None:
-    """Sweeps and prints."""
+    """Sweeps and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweeps", type=int, default=400)
     sweeps = parser.parse_args().sweeps

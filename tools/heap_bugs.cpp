@@ -1,5 +1,6 @@
-// Bugs that a malloc may notice, each in a process of its own: for each kind prints how many were noticed, and how many
-// there were. Noticed is one that ends the process, that malloc writes a message about, or that does not succeed. tools/heap_bugs.py runs it under one malloc after another.
+// Makes heap bugs, each in its own process, and prints for each kind how many the malloc noticed, and of how many.
+// A bug counts as noticed if it ends the process, if malloc writes a message, or if the bug does not succeed.
+// tools/heap_bugs.py runs this program under one malloc after another.
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -15,15 +16,15 @@
 namespace {
 
 constexpr unsigned char kOther = 0x55;
-constexpr int kShows = 7;  // exit status of a child whose bug did what its author wanted
+constexpr int kShows = 7;  // exit status of a child whose bug succeeded
 
-char* hidden(void* address) {  // from the compiler, which knows what a bug is
+char* hidden(void* address) {  // hides the address from the compiler, which would remove a bug
   asm volatile("" : "+r"(address) : : "memory");
   return static_cast<char*>(address);
 }
 char* take(std::size_t size) { return hidden(std::malloc(size)); }
 
-// Blocks of a size come and go, so that whoever looks at blocks on their way sees each.
+// Allocates and frees many blocks of a size, so that a malloc that checks blocks when it reuses them checks each.
 void churn(std::size_t size) {
   std::vector<char*> all(size <= 1024 ? 1500 : size <= 32768 ? 300 : 100);
   for (int round = 0; round < 2; ++round) {
@@ -185,7 +186,7 @@ void wrong_size() {
   }
 }
 
-// A freed block is the one that is handed out next.
+// malloc returns a freed block at the next call.
 void reuse() {
   each([](std::size_t size) {
     char* const block = take(size);
@@ -196,7 +197,7 @@ void reuse() {
   });
 }
 
-// What was in a block can be read after its free.
+// A program can read the content of a block after its free.
 void stale() {
   for (const std::size_t size : {100U, 1000U, 5000U, 20000U, 100000U, 1U << 20U}) {
     attempt([=] {
@@ -210,7 +211,7 @@ void stale() {
   }
 }
 
-// What was in a block can be read in one that is handed out later.
+// A program can read the content of a freed block in a block allocated later.
 void leftover() {
   for (const std::size_t size : {100U, 1000U, 5000U, 20000U, 100000U, 1U << 20U}) {
     attempt([=] {

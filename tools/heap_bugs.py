@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""What mallocs notice of heap bugs, each made in a process of its own: the table in docs/allocators.md.
+"""Counts the heap bugs that mallocs notice, each in its own process: the table in docs/allocators.md.
 
     .venv/bin/python tools/heap_bugs.py glibc exgen exgen-secure reaper-secure ./libother.so
 
-Names are those of `heapwright allocators`, exgen-secure and reaper-secure, or paths of libraries. A bug counts as
-noticed when the process ends by it, when malloc writes a message, or when the bug does not get what it wants (an old
-block, old data).
+Arguments are names from `heapwright allocators`, exgen-secure and reaper-secure, or paths of libraries. A bug counts as
+noticed if it ends the process, if malloc writes a message, or if the bug does not get its aim (an old block, old data).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 
 
 def outcomes(program: Path, malloc: str) -> dict[str, str]:
-    """Kind of bug → share noticed, as text."""
+    """Maps each kind of bug to the share noticed, as text."""
     allocator = get_allocator(malloc)
     env = {**os.environ, "MIMALLOC_SHOW_ERRORS": "1", **allocator.environment(os.environ)}
     done = subprocess.run([program], env=env, capture_output=True, text=True)
@@ -32,7 +31,7 @@ def outcomes(program: Path, malloc: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """See the top."""
+    """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("mallocs", nargs="+", metavar="MALLOC")
     mallocs = parser.parse_args().mallocs

@@ -1,16 +1,16 @@
-// Counts the instructions, and the locked ones among them, that a malloc takes with threads: exact, by single steps.
+// Counts the instructions that a malloc takes with threads, and the locked ones among them, exactly, by single steps.
 //
 //     gcc -O2 -fno-builtin -pthread tools/locked.c -o locked && ./locked libreaper.so
 //
-// Each locked instruction needs its cache line exclusively: one transfer if another core had it last, and until it is
-// done nothing later is. With more cores than there are here, their number an operation is what contention grows from.
-// The program runs itself under ptrace with the library preloaded and steps through the main thread between two int3;
-// the other thread runs freely, and waits while the main thread is stepped.
+// Each locked instruction needs its cache line exclusively: one transfer if another core had it last, and no later
+// instruction completes before it. So the number of locked instructions in an operation predicts contention on
+// machines with more cores than this one. The program runs itself under ptrace with the library preloaded, and steps through the
+// main thread between two int3. The other thread runs freely, and waits while the main thread is stepped.
 //
-//     local         random replacement of 1000 blocks of 16 to 512 bytes: a malloc and a free each
+//     local         random replacement of 1000 blocks of 16 to 512 bytes: one malloc and one free each
 //     free, alike   8000 blocks of 64 bytes of the other thread, freed in the order they were allocated
 //     free, mixed   8000 of 16 to 512 bytes, freed in random order
-//     malloc        8000 blocks of 64 bytes, after the other thread has freed as many of this thread's (four times)
+//     malloc        8000 blocks of 64 bytes, after the other thread has freed as many blocks of this thread (four times)
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -27,7 +27,7 @@
 
 enum { kBlocks = 8000, kSlots = 1000 };
 static void* blocks[kBlocks];
-static atomic_int turn;  // 0: the main thread's; 1: the other's, to allocate; 2: to free; 3: to end
+static atomic_int turn;  // 0: the main thread runs; the other thread 1: allocates, 2: frees, 3: ends
 static int mixed;
 static uint32_t state = 1;
 
@@ -108,7 +108,7 @@ static void work(void) {
   pthread_join(thread, NULL);
 }
 
-// Whether an instruction locks the bus: the prefix, or an exchange with memory.
+// Whether an instruction is locked: it has the lock prefix, or it exchanges with memory.
 static int is_locked(const unsigned char* code) {
   for (; strchr("\x66\xf2\xf3\x2e\x36\x3e\x26\x64\x65", *code) != NULL && *code != 0; ++code) {
   }
@@ -119,7 +119,8 @@ static int is_locked(const unsigned char* code) {
   return (code[0] == 0x86 || code[0] == 0x87) && code[1] < 0xc0;
 }
 
-// Steps until the next int3.
+// Steps the process `pid` until the next int3. Prints the counts, divided by `operations`, in a line
+// that begins with `name`.
 static void step(pid_t pid, const char* name, int operations) {
   enum { kKnown = 1 << 16 };
   static struct {
