@@ -40,11 +40,11 @@ _MIMALLOC_OPTION = re.compile(r"option '(\w+)': (-?\d+)")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a library said of itself.
+    """The answer of a library about its settings.
 
     Attributes:
         values: setting → value in force, as it prints it; empty where it prints none.
-        complaints: its own words on what it did not like.
+        complaints: its own messages about settings that it rejected.
         version: of the library as it says, or empty.
         ran: whether the program that was to answer came to its end without an error.
     """
@@ -56,9 +56,10 @@ class Answer:
 
 
 def ask_library(allocator: AllocatorSpec, env: Mapping[str, str]) -> Answer:
-    """What the library says under this environment; an empty answer where it cannot be asked.
+    """Ask the library under this environment; the answer is empty if it cannot be asked.
 
     Args:
+        allocator: the library, and how to ask it.
         env: variables to set over the process's own; the library is preloaded besides.
     """
     if allocator.probe not in ("jemalloc", "mimalloc", "complaint"):
@@ -87,7 +88,7 @@ def ask_library(allocator: AllocatorSpec, env: Mapping[str, str]) -> Answer:
 
 
 def _said(env: Mapping[str, str], program: str) -> tuple[str, bool]:
-    """What a program (`true` where it is empty) under this environment writes to stderr, and whether it ran."""
+    """Run a program (`true` if the name is empty); return its stderr, and whether it succeeded."""
     try:
         done = subprocess.run(
             [program or shutil.which("true") or sys.executable], env=dict(env), capture_output=True, timeout=20,
@@ -157,7 +158,7 @@ def known_keys(allocator: AllocatorSpec) -> frozenset[str] | None:
     if allocator.program and allocator.probe and not can_ask(allocator.program):
         return _words(allocator.program) or None
     values = _alone(allocator).values
-    if allocator.probe == "jemalloc":  # it lists what it was built without, too, but refuses it
+    if allocator.probe == "jemalloc":  # it also lists options that this build lacks, but rejects them
         return _settable(_whom(allocator), tuple(values.items())) or None
     return frozenset(values) or None
 
@@ -175,7 +176,7 @@ def _words(program: str) -> frozenset[str]:
 
 @cache
 def _settable(whom: _Whom, values: tuple[tuple[str, str], ...]) -> frozenset[str]:
-    """The options a jemalloc takes: each is set to what it is, and those are left that it does not complain of."""
+    """Return the options that a jemalloc accepts: set each to its current value, and drop those that it rejects."""
     spec = _spec(whom)
     text = ",".join(f"{key}:{value}" for key, value in values)
     refused = " ".join(f" {c}" for c in ask_library(spec, {spec.env: text}).complaints)
@@ -190,9 +191,11 @@ def said_version(allocator: AllocatorSpec) -> str | None:
 def effective(
     allocator: AllocatorSpec, program: str, settings: Mapping[str, str], env: Mapping[str, str]
 ) -> dict[str, str]:
-    """What is in force for these settings, as far as it can be told: key → value, or the words 'not understood'.
+    """Return the values in force for these settings, as far as known: key → value, or 'not understood'.
 
     Args:
+        allocator: the allocator.
+        settings: key → value, as they were set.
         program: the target; glibc's settings are read by its loader.
         env: the variables that make the settings so.
     """

@@ -46,7 +46,7 @@ class JointSpace(Space):
         )
 
     def normalise(self, point: Sequence[int]) -> Point:
-        """The point with the other allocators' settings, and what has no effect under its own, put to 0."""
+        """Return the point with 0 for settings of other allocators and for settings that have no effect."""
         chosen, own = self._own(point)
         return self._joined(chosen, self.parts[chosen].normalise(own))
 
@@ -95,7 +95,7 @@ def _level(levels: Sequence[str], value: str | None) -> int:
 
 
 def join(parts: Sequence[Space]) -> Space:
-    """One space of these; of a single one, itself. The first is what a point of zeros means.
+    """Join several spaces into one; a single space is returned as it is. A point of zeros means the first.
 
     Raises:
         HeapwrightError: there is none.

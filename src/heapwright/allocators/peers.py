@@ -1,7 +1,7 @@
 """Finds the allocators that can be preloaded on this machine, with version and build id.
 
-What is known of each stands in peers.toml. Finding a library says nothing about whether it takes over in a given
-program: `takeover` looks into that program for it.
+peers.toml lists the known allocators. A library that is found need not take over in a given program; `takeover` checks
+that.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Peer:
         name: as in `--allocators`.
         path: what LD_PRELOAD gets.
         version: the package's version, or the file name's, or None.
-        env: what it needs set.
+        env: variables that it needs.
         space: the name of its parameter-space file.
         ordinary: whether it is worth searching unasked: not hardened, and not a variant of another.
     """
@@ -84,7 +84,7 @@ def known_peers() -> tuple[PeerSpec, ...]:
 
 
 def own_folder() -> Path:
-    """Where `make peers` puts what it builds."""
+    """Return the folder into which `make peers` installs allocators."""
     return Path(sys.prefix) / "lib/heapwright/allocators"
 
 

@@ -1,4 +1,4 @@
-"""Reads what a program's file says of its malloc: its loader, its machine, what is linked in; without running it.
+"""Reads from a program's file, without running it, which malloc it uses: its loader, machine and linked allocator.
 
 Only the header, the segments and one symbol table are read, with `struct`: `heapwright run` does this before each
 program it starts, and pyelftools or link.elf take longer to import than this takes to run. Programs for another kind
@@ -27,7 +27,7 @@ _MOST_SCRIPTS = 4  # an interpreter may be a script itself
 
 
 class ProgramFile(NamedTuple):
-    """What a program's file shows.
+    """Facts from a program's file.
 
     Attributes:
         path: the program that is loaded; of a script its interpreter.
@@ -59,8 +59,8 @@ class ProgramFile(NamedTuple):
         return not self.loader and not self.foreign
 
 
-# What a program has in it if the allocator is linked in, and hardly otherwise: the start of what it prints, or the name
-# of a variable that it reads.
+# Strings that a program contains if the allocator is linked in, and hardly otherwise: the beginning of a message, or
+# the name of a variable.
 _FAMILIES = {
     "jemalloc": b"<jemalloc>: ",
     "mimalloc": b"environment option mimalloc_",

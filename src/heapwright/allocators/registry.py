@@ -35,7 +35,7 @@ class Allocator:
         bundled: whether heapwright brought it.
         preload: what LD_PRELOAD needs, or empty for the system malloc.
         file: its parsed parameter-space file.
-        env: what it needs set besides, or what makes it the variant its name says.
+        env: further variables that it needs, or that make it the variant in its name.
         ordinary: whether it is worth searching unasked: not hardened, not a variant of another.
     """
 
@@ -54,7 +54,7 @@ class Allocator:
         return bool(self.file.allocator.program)
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The variables that put a program under this allocator; what is preloaded already stays behind it."""
+        """Return the variables that run a program under this allocator; other preloaded libraries follow it."""
         return {**needing(self.env, base), **preloading(self.preload, base)}
 
     def space(self, threads: bool, expert: bool = False) -> Space:

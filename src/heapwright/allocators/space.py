@@ -12,7 +12,7 @@ What depends on what
 
 Invariants
 - `render` is the only way from a point to an environment; points that render alike are one configuration.
-- Numbers are written as plain decimals: glibc reads '128k' as 128 and drops what it cannot parse in silence.
+- Numbers are written as plain decimals: glibc reads '128k' as 128 and silently drops invalid values.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ class Space:
         return (0,) * len(self.sizes)
 
     def normalise(self, point: Sequence[int]) -> Point:
-        """The point with what has no effect removed: settings that another makes meaningless or that are behind a
-        closed gate, gates with nothing behind.
+        """Return the point without coordinates that have no effect.
+
+        These are settings that another setting disables, settings behind a closed gate, and gates without settings.
         """
         values = list(point)
         first, at = len(self.gates), {p.key: i for i, p in enumerate(self.params)}
@@ -117,9 +118,13 @@ class Space:
         return Rendered(settings, self.environment(settings, base))
 
     def environment(self, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
-        """The variables that make these settings so; what the user has set otherwise in them stays.
+        """Return the variables that apply these settings; other settings of the user in the same variables stay.
 
-        An allocator that has to be preloaded is, whatever is set.
+        The result also preloads the allocator if it needs that, even without any setting.
+
+        Args:
+            settings: key → value.
+            base: the user's environment.
         """
         env = needing(self.allocator.needs, base)
         specs = {p.key: p.spec for p in self.params}

@@ -34,7 +34,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     Attributes:
         key: the allocator's own name for it.
         type: int, bool or enum.
-        explain: what it does, one or two sentences for the report.
+        explain: its effect, in one or two sentences for the report.
         unit: 'B', 'ms' … or empty.
         low, high: the search range of an int, in `unit`; `high_per_core` multiplies by the core count.
         expert_low, expert_high: the wider range under `--expert`.
@@ -42,11 +42,11 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
             published searches drew them).
         step: half powers of two are 0.5 on a log2 scale; a plain increment on a linear one.
         specials: values outside the range worth a try (0, or 'never' words the allocator knows).
-        values: what an enum may be.
+        values: the values of an enum.
         default: what 'unset' means to the allocator, for people.
         gate: setting this parameter means something only when this gate is on.
         unless: what makes it mean nothing: key of an earlier parameter → the values it then has.
-        accepts: [least, most] the allocator takes; what is outside it drops or bends in silence.
+        accepts: [minimum, maximum] that the allocator accepts; it silently ignores or clips other values.
         alias: an older variable of its own for the same setting.
         safe: 'expert' needs --expert; 'no' is listed and never searched.
         hazard: what can go wrong, for the report; `hazard_below`, `hazard_above`: only when set below or above this.
@@ -153,7 +153,13 @@ class Context:
 
 
 def written(pair: str, key: str, value: str) -> str:
-    """A setting as its variable has it. Only these two are put in: str.format would compute what a file tells it to."""
+    """Format a setting for its variable. It replaces only {key} and {value}; str.format would evaluate expressions.
+
+    Args:
+        pair: the format, with {key} and {value}.
+        key: the setting's key.
+        value: its value.
+    """
     return re.sub(r"\{(key|value)\}", lambda m: key if m[1] == "key" else value, pair)
 
 
@@ -168,7 +174,7 @@ def shares_variable(allocator: AllocatorSpec, spec: ParamSpec) -> bool:
 
 
 def needing(needs: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
-    """What an allocator needs set; the user's own GLIBC_TUNABLES, which hold several settings, stay before it."""
+    """Return the variables that an allocator needs; the user's own GLIBC_TUNABLES stay in front of its own."""
     env = dict(needs)
     before, ours = base.get("GLIBC_TUNABLES", ""), env.get("GLIBC_TUNABLES", "")
     if before and ours and ours not in before.split(":"):
@@ -179,7 +185,7 @@ def needing(needs: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]
 
 
 def preloading(library: str, base: Mapping[str, str]) -> dict[str, str]:
-    """What makes the loader load this library first; what the user preloads stays behind it."""
+    """Return the LD_PRELOAD that loads this library first, followed by the libraries that the user preloads."""
     before = [path for path in base.get("LD_PRELOAD", "").split(":") if path and path != library]
     return {"LD_PRELOAD": ":".join([library, *before])} if library else {}
 

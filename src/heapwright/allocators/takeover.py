@@ -30,16 +30,17 @@ def watch_environment(folder: Path) -> dict[str, str]:
 
 
 def bindings(folder: Path) -> Bindings:
-    """What the loader wrote into a folder, of each process that wrote."""
+    """Read the bindings that the loader wrote into a folder, for each process."""
     found = (set(_BINDING.findall(path.read_text(errors="replace"))) for path in sorted(folder.glob("bindings.*")))
     return [pairs for pairs in found if pairs]
 
 
 def providers(library: str, pairs: set[tuple[str, str]]) -> set[str]:
-    """Whose malloc the files of a process have, those that have their own and the loader's aside; real paths.
+    """Return the libraries whose malloc the files of a process use, as real paths.
 
-    A program that is not position-independent lends malloc an address of its own, a stub that jumps to the malloc it is
-    itself bound to: who is bound to that stub has what the program has.
+    Files that use their own malloc, and the loader, do not count. A program that is not position-independent gives
+    malloc an address of its own: a stub that jumps to the malloc that the program is bound to. A file that is bound to
+    this stub uses the program's malloc.
     """
     real = {(os.path.realpath(user), os.path.realpath(provider)) for user, provider in pairs if "/ld-" not in user}
     others = {(user, provider) for user, provider in real if user != provider}

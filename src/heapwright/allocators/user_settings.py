@@ -162,7 +162,14 @@ def _number(text: str) -> int | None:
 
 
 def _value_trouble(name: str, value: str, spec: ParamSpec, version: str) -> str:
-    """What is wrong with a number that glibc gets, or nothing."""
+    """Return what is wrong with a number for glibc, or empty.
+
+    Args:
+        name: the setting or variable, for the message.
+        value: its text.
+        spec: the parameter.
+        version: the glibc version, for the message.
+    """
     number = _number(value)
     if number is None:
         read = re.match(r"\d+", value)
@@ -225,7 +232,7 @@ def _jemalloc_troubles(env: Mapping[str, str], found: Sequence[Allocator]) -> li
 
 
 def conf_troubles(text: str) -> list[str]:
-    """Where jemalloc stops reading MALLOC_CONF, and what is lost with that."""
+    """Return where jemalloc stops reading MALLOC_CONF, and which settings it thereby drops."""
     parts = text.split(",") if text else []
     for number, part in enumerate(parts):
         if _JEMALLOC_PAIR.fullmatch(part):

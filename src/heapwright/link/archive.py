@@ -98,7 +98,7 @@ class Archive:
         return [image for header in self._places if (image := self.member(header))]
 
     def member(self, header: int) -> Image | None:
-        """One member; None for what is no object (a text file, a library), which the linker passes over too."""
+        """Return one member; None if it is not an object (a text file, a library), as the linker ignores it too."""
         if header not in self._members:
             self._members[header] = self._read(*self._places[header])
         return self._members[header]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user asked for.
+    """The user's request.
 
     Attributes:
         allocator: a name, or empty: by the verdict.
@@ -39,7 +39,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is linked in.
+    """The allocator that is linked in.
 
     Attributes:
         allocator: its name; 'none' keeps the C library's malloc.

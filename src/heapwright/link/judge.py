@@ -48,7 +48,7 @@ class Evidence:
         origin: the file that refers to it.
         via: how one gets there, from the program on.
         effect: one of `_SAYS`.
-        why: what is known of it besides.
+        why: further facts, for people.
     """
 
     symbol: str
@@ -68,11 +68,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found.
+    """A verdict with its evidence.
 
     Attributes:
-        file: what was judged.
-        evidence: what decided first.
+        file: the judged file or link.
+        evidence: the deciding evidence first.
         linked: what `heapwright link` wrote into the program, if it did.
     """
 
@@ -205,9 +205,11 @@ def _judge_static(case: _Case, path: str, image: Image) -> None:
 
 
 def _judge_loaded(case: _Case, loaded: Loaded, within: Sequence[str] = ()) -> None:
-    """What a program refers to counts in full; what a library refers to may or may not be reached.
+    """Judge a loaded program. Its own references count in full; those of a library may or may not be reached.
 
     Args:
+        case: collects the evidence.
+        loaded: the program with its libraries.
         within: for a library of a link: the way to it. Then none of the references counts in full.
     """
     first, used = loaded.reached[0], set()
@@ -234,7 +236,13 @@ def _judge_loaded(case: _Case, loaded: Loaded, within: Sequence[str] = ()) -> No
 
 
 def effect_of(symbol: str, provider: str, library: Library | None) -> tuple[str, str]:
-    """What a function does and why, or two empty strings: by its library, or where that is nowhere, by its name."""
+    """Return the effect of a function and its reason, or two empty strings.
+
+    Args:
+        symbol: the function.
+        provider: the library that defines it; if empty, only an unmistakable name has an effect.
+        library: the table's entry of that library, or None.
+    """
     effect = library.effect(symbol) if library else None if provider else by_name_alone(symbol)
     return (effect, library.reason(effect) if library else "") if effect else ("", "")
 
@@ -249,7 +257,12 @@ def _judge_exports(case: _Case, image: Image, name: str) -> None:
 
 
 def judge_link(line: LinkLine, plugins: bool = True, title: str = "") -> Judgement:
-    """Judges what a link would make.
+    """Judge the program that a link would make.
+
+    Args:
+        line: the linker's command line.
+        plugins: whether code that is loaded with dlopen may start threads.
+        title: name of the program in the evidence; empty for the output file.
 
     Raises:
         HeapwrightError: an input cannot be read.

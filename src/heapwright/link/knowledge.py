@@ -1,7 +1,7 @@
-"""What is known of libraries: which of their functions start threads. The facts stand in data/threads.toml.
+"""Looks up which functions of a known library start threads, in data/threads.toml.
 
-A library that is not in the table is judged by what it refers to itself, as a whole: which of its functions is behind a
-reference cannot be told without disassembling it.
+A library that is not in the table is judged as a whole by its own references. Which of its functions makes a reference
+is unknown without a disassembler.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EFFECTS: tuple[Effect, ...] = ("starts", "may", "plugins")
 
 @dataclass(frozen=True)
 class Library:
-    """What is known of one library.
+    """One library of the table.
 
     Attributes:
         names: as in lib<NAME>.so.* and lib<NAME>.a; patterns.
@@ -45,14 +45,14 @@ class Library:
         return self.when or self.why if effect == "may" else self.why
 
     def effect(self, symbol: str) -> Effect | None:
-        """What a function of this library does; None: it starts nothing."""
+        """Return the effect of a function of this library; None if it starts no thread."""
         for effect in _EFFECTS:
             if any(fnmatchcase(symbol, pattern) for pattern in getattr(self, effect)):
                 return effect
         return next((e for e in _EFFECTS if e == self.otherwise), None)
 
     def exact_names(self) -> list[str]:
-        """The names in it that are no patterns, and of patterns what they begin with."""
+        """Return the function names in it, and of patterns the part before the first '*'."""
         return [n.split("*")[0] for effect in _EFFECTS for n in getattr(self, effect)]
 
 
@@ -73,7 +73,7 @@ def plain_name(file: str) -> str:
 
 @cache
 def known_library(file: str) -> Library | None:
-    """What is known of a library by its soname or file name, or None."""
+    """Find a library in the table by its soname or file name; None if it is unknown."""
     if not re.search(r"\.so(\.|$)|\.a$|\.a\(", file):
         return None
     name = plain_name(file)
@@ -82,7 +82,7 @@ def known_library(file: str) -> Library | None:
 
 @cache
 def by_name_alone(symbol: str) -> Effect | None:
-    """What a function does that is found nowhere, by the names that mean one thing only: C library, C++, OpenMP."""
+    """Return the effect of a function that no library defines, if its name is unmistakable (C library, C++, OpenMP)."""
     return next((e for one in libraries()[:UNMISTAKABLE] if (e := one.effect(symbol))), None)
 
 

@@ -1,6 +1,7 @@
-"""A linker's command line: what goes into the program, in order. As GNU ld, gold, lld and mold read it.
+"""Reads a linker's command line as GNU ld, gold, lld and mold do: the inputs of the program, in order.
 
-Also linker scripts as libraries: libc.so, libm.so and their like are text, 'GROUP ( libc.so.6 AS_NEEDED ( ld.so ) )'.
+It also reads linker scripts in place of libraries. libc.so, libm.so and others are such text files:
+'GROUP ( libc.so.6 AS_NEEDED ( ld.so ) )'.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Input:
 
 @dataclass
 class LinkLine:
-    """What a linker is told.
+    """A parsed command line of a linker.
 
     Attributes:
         words: the whole command line after the linker's name, response files opened.
@@ -130,7 +131,7 @@ class _State:
 
 
 def open_responses(words: Sequence[str]) -> list[str]:
-    """The words with every @file replaced by what is in it; one that cannot be read stays, as linkers have it.
+    """Replace every @file by its content; an unreadable one stays, as in linkers.
 
     Raises:
         ValueError: one cannot be split into words, or they name each other without end.
@@ -271,7 +272,7 @@ class _Reader:
 
 
 def read_script(path: Path) -> list[tuple[str, bool]] | None:
-    """The files that a linker script names, each with whether it is AS_NEEDED; None for what is no text."""
+    """Return the files that a linker script names, each with whether it is AS_NEEDED; None for a binary file."""
     with path.open("rb") as file:
         head = file.read(65536)
     if head[:4] == b"\x7fELF" or b"\0" in head or head.startswith((b"!<", b"BC\xc0\xde")):

@@ -1,6 +1,6 @@
-"""What is loaded with a program: the closure of its NEEDED entries, found as the loader finds them.
+"""Finds the libraries that are loaded with a program: the closure of its NEEDED entries, as the loader finds them.
 
-A library that is known from the inside (`knowledge`) is an end: what it needs itself is part of what is known of it.
+The search for references stops at a known library (`knowledge`), whose entry covers the libraries that it needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Item:
     Attributes:
         name: its soname, or for the program its path.
         via: the names from the program to it.
-        missing: what it needs and is nowhere.
+        missing: libraries that it needs and that were not found.
     """
 
     name: str

@@ -1,11 +1,11 @@
-"""What can be reached in a link from where the program starts, section by section: as --gc-sections goes.
+"""Finds what a linked program can reach from its start, section by section, like the linker's --gc-sections.
 
-With -ffunction-sections a section is a function. Without, it is all functions of a file: calls within a section leave
-no trace, so if one is reached, all are. Exception tables and debug information refer to everything and call nothing:
-they are not followed.
+With -ffunction-sections a section holds one function. Otherwise it holds all functions of a file. Calls within a
+section leave no relocation, so if one of its functions is reached, all are. Exception tables and debug information
+refer to everything but call nothing, so they are not followed.
 
-What is reached outside the objects, a function of a shared library or of a known archive, is an end: the table of
-`knowledge` says what it does.
+The search ends at a function outside the objects, in a shared library or a known archive. The table of `knowledge` has
+its effect.
 """
 
 from __future__ import annotations
