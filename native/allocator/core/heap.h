@@ -1,60 +1,73 @@
-// The heap of one thread: it serves the thread's malloc and free. It joins a thread cache, the
-// superblocks that the thread owns, and batches of blocks that belong to other heaps.
+// A heap: one thread allocates from it and frees to it. It consists of
+//
+//   a thread cache           one free list for each size class (thread_cache.h)
+//   owned superblocks        aligned chunks of 64 KiB, each with blocks of one size class
+//                            (owned_superblocks.h); those with a block to hand out wait in one queue
+//                            for each class, and its first is the current superblock
+//   remote-free batches      freed blocks of superblocks that this heap does not own (remote_frees.h)
+//   big blocks               above 32 KiB: spans of superblocks up to 1 MiB, else mappings
+//                            (big_blocks.h)
+//
+// All heaps share one pool (pool.h): the region, a range of addresses that all superblocks come from,
+// and lists under one lock. Heap 0 is the only one while the process has one thread.
 //
 // One malloc of at most 32 KiB:
-//   1. allocate() looks up the size's list in the thread cache (thread_cache.h) and takes its first
-//      block. Done.
+//   1. allocate() looks up the size's list in the thread cache and takes its first block. Done.
 //   2. If the list is empty, allocate_slow() finds the size class, and refill() asks
-//      OwnedSuperblocks for half a list.
-//   3. These blocks come from the current superblock of the class: from its free list, else from
-//      its purged pages, else from its remote queue, else they are carved from memory that was
-//      never used.
-//   4. If the current superblock is full, the heap disowns it and takes the next in the queue of
-//      the class, or a new one from the region (region.h).
-//   5. If there is no memory, the heap trims itself and tries once more.
-//   Larger blocks are spans of superblocks (up to 1 MiB) or mappings: big_blocks.h.
+//      OwnedSuperblocks for half as many blocks as the list may hold.
+//   3. These blocks come from the current superblock of the class: from its free list; else from a
+//      purged page, whose memory the kernel has and whose blocks are linked again; else from its
+//      remote queue; else they are carved from memory that was never used.
+//   4. If the current superblock has no block left, the heap goes on with the next in the queue of
+//      the class, or with a new one from the region. With several threads it disowns the old one:
+//      that has no owner until enough of its blocks are free. Its tag still names this heap.
+//   5. If there is no memory, the heap calls trim() and tries once more.
 //
-// One free of a block that this heap owns:
-//   1. free() checks that the address is in the region, and reads the superblock's tag: owner and
-//      list.
-//   2. The owner is this heap: the block goes to the front of the list. Done.
-//   3. If the list is due for its check, flush_full_list() keeps a quarter, the most recently freed
-//      blocks, and returns the others to their superblocks.
-//   4. A superblock all of whose blocks are free returns to the region. One that is mostly free has
-//      its wholly free pages purged (page_purger.h).
+// One free of a block whose superblock's tag names this heap:
+//   1. free() checks that the address is in the region, and reads the tag: owner and list.
+//   2. The block goes to the front of the list. Done. (Hardened builds: into quarantine first, see
+//      quarantine.h.)
+//   3. Each list is checked after as many frees as it may hold blocks. If it then holds too many,
+//      flush_full_list() keeps a quarter, the most recently freed blocks, and returns the others:
+//      to superblocks of this heap, or, if a superblock was disowned meanwhile, to a batch.
+//   4. A superblock all of whose blocks are free returns to the region. page_purger.h purges wholly
+//      free pages of the others.
 //
-// One remote free, of a block that another heap owns:
-//   1. The tag names another owner. try_free_remote() adds the block to the batch of its superblock
-//      (remote_frees.h).
-//   2. A batch of 4 KiB is sent: one compare-and-swap links its blocks into the superblock's remote
-//      queue (remote_queue.h). Batches are also sent when drain_remote() runs, and when another
-//      superblock needs the batch.
-//   3. If nobody owns the superblock and a quarter of its blocks are there, this heap becomes its
-//      owner.
-//   4. If an owner exists but a quarter of the blocks wait, or all that are missing, this thread
-//      reclaims them for the owner, under the owner's lock (owned_superblocks.h).
-//   5. Otherwise the owner takes them when it needs blocks, or in its next drain_remote().
+// One remote free, of a block whose superblock's tag names another heap:
+//   1. try_free_remote() adds the block to a batch. There is a small table of batches, each for one
+//      superblock.
+//   2. A batch is sent when it holds 4 KiB of blocks, when another superblock needs its entry in the
+//      table, and in drain_remote(). Sending links its blocks into the superblock's remote queue by
+//      one compare-and-swap (remote_queue.h).
+//   3. If nobody owns the superblock and a quarter of its blocks are free by then, this heap becomes
+//      its owner.
+//   4. If it has an owner, and a quarter of its blocks or all of its allocated ones wait in the
+//      queue, this thread reclaims them: under the owner's lock, it moves them to the superblock's
+//      free list. It never does so with a current superblock, which its owner uses without the lock.
+//   5. Otherwise the owner takes them when it needs blocks, or in its next drain_remote(), which
+//      allocate_slow() calls now and then.
 //
-// One thread exit (thread_heaps.h calls on_thread_exit()):
-//   1. The cache is flushed: all its blocks return to their superblocks.
+// One thread exit (ThreadHeaps calls on_thread_exit()):
+//   1. The cache is flushed: all its blocks return to their superblocks, or to batches.
 //   2. Current superblocks become ordinary ones, so that other threads may reclaim blocks into
 //      them.
 //   3. drain_remote() sends all batches and collects all remote frees.
-//   4. The heap waits, with its partly used superblocks, for the next thread. Blocks freed remotely
-//      after that are reclaimed by the freeing thread.
+//   4. The heap keeps its partly used superblocks until a new thread takes the heap. Blocks freed
+//      remotely meanwhile are reclaimed by the freeing thread.
 //
-// Layout: the cache is the first member, so that it begins where the heap, and the library, begin.
-// The fast paths then need no offset.
+// Layout: the cache is the first member, so it begins at the heap's address. The library's object
+// begins with heap 0. So the fast paths of a process with one thread need no offset.
 //
 // Invariants:
-//   - A heap belongs to one thread. Other threads call only OwnedSuperblocks::reclaim(), which
-//     takes the heap's lock.
-//   - Each block is in exactly one place: with the program, in a thread cache, in a batch, in a
-//     remote queue, in quarantine (hardened builds), in its superblock's free list or on a purged
-//     page, or not carved yet.
+//   - At most one thread uses a heap. Other threads may only send to its superblocks' remote queues,
+//     and reclaim for it under its lock.
+//   - Each block of a size class is in exactly one place: with the program, in a thread cache, in a
+//     batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its superblock's free
+//     list, on a purged page, or not carved yet.
 //   - Locks are taken in this order: a heap's, then the pool's. No thread holds the locks of two
 //     heaps, except during a fork.
-//   - A heap of a process with one thread needs neither owners nor locks (free_single_threaded()).
+//   - In a process with one thread all tags name heap 0, whose number is 0, and no lock is taken
+//     (free_single_threaded()). become_threaded() ends that; the tags stay valid.
 #pragma once
 
 #include <algorithm>
@@ -93,20 +106,25 @@ class Heap {
     return block != nullptr ? hand_out(block, bytes) : nullptr;
   }
 
-  enum class FreeResult : std::uint8_t { kDone, kListFull, kSlow };
-  // The fast path of free. After kListFull the caller calls flush_full_list(), after kSlow
-  // try_free_remote() or free_slow(). `freed_as`: what the caller says about the block; only
-  // hardened builds compare it.
+  enum class FreeResult : std::uint8_t {
+    kDone,
+    kListFull,  // the block is freed, and its list is due for a check: call flush_full_list()
+    kSlow,      // nothing is freed: call try_free_remote(), and if that returns false, free_slow()
+  };
+  // The fast path of free, of any address. It does not notice interior pointers or double frees.
+  // `freed_as`: size, alignment and operator that the caller names; hardened builds compare them
+  // with the block's mark.
   HEAPWRIGHT_INLINE FreeResult free(void* address, FreedAs freed_as = {}) {
     const std::size_t offset = cache_.offset_in_region(address);
     if (offset >= cache_.limit()) [[unlikely]] {
       return FreeResult::kSlow;
     }
-    const std::uint32_t tag = cache_.tag_at(offset) ^ cache_.owner();
-    if (tag >= 1U << kOwnerShift) [[unlikely]] {
+    // If the tag names this heap, the exclusive or leaves the list's offset; else it is larger.
+    const std::uint32_t list = cache_.tag_at(offset) ^ cache_.owner();
+    if (list >= 1U << kOwnerShift) [[unlikely]] {
       return FreeResult::kSlow;
     }
-    return free_to_list(tag, address, freed_as);
+    return free_to_list(list, address, freed_as);
   }
   // The same for the only heap of a process with one thread: every block is its own.
   HEAPWRIGHT_INLINE FreeResult free_single_threaded(void* address, FreedAs freed_as = {}) {
@@ -116,8 +134,9 @@ class Heap {
     }
     return free_to_list(cache_.tag_at(offset), address, freed_as);
   }
-  // Frees another heap's block after free() returned kSlow; returns false if it is none. A short
-  // cut before free_slow().
+  // Frees a block of another heap, or of no heap, after free() returned kSlow. A shortcut for
+  // free_slow(). Returns false, and frees nothing, in hardened builds and if the address is not in a
+  // superblock with a size class.
   HEAPWRIGHT_INLINE bool try_free_remote(void* address) {
     const std::size_t offset = cache_.offset_in_region(address);
     if (C::kSecure || offset >= cache_.limit() || list_offset(cache_.tag_at(offset)) == 0) {
@@ -129,34 +148,36 @@ class Heap {
   // Returns the size of a block with a size class; 0: call usable().
   [[nodiscard]] HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const {
     const std::size_t offset = cache_.offset_in_region(address);
-    if (C::kSecure || offset >= cache_.limit()) [[unlikely]] {  // of a hardened block only the mark tells
+    if (C::kSecure || offset >= cache_.limit()) [[unlikely]] {  // a hardened block's size is in its mark
       return 0;
     }
     return kUsableBytes<C>[class_of_tag(cache_.tag_at(offset))];
   }
   // Returns whether realloc to `bytes` leaves a block of `usable` bytes where it is: it is large
-  // enough and at least half used.
+  // enough, and at least half used or of the smallest class.
   static HEAPWRIGHT_INLINE bool fits_in_place(std::size_t usable, std::size_t bytes) {
     return bytes <= usable && (bytes >= usable / 2 || usable <= Classes::kGranule);
   }
 
-  // Allocates a block of any size; nullptr: out of memory. `zero`: memory for which is_zero() holds
-  // is preferred.
+  // Allocates a block of any size; nullptr: out of memory. `zero`: it prefers memory that is zero;
+  // ask is_zero() afterwards.
   void* allocate_slow(std::size_t bytes, bool zero = false);
   // Allocates at a multiple of `alignment`, a power of two.
   void* allocate_aligned(std::size_t bytes, std::size_t alignment);
   // Returns whether the block that allocate_slow() just returned reads as zero already.
   [[nodiscard]] bool is_zero(const void* block) const { return zeroed_block_ == block; }
-  // Flushes the list that free() pushed `address` to, after free() returned kListFull.
+  // Checks the list that free() put `address` on, after free() returned kListFull. If the address has
+  // no size class (a span, a wrong pointer), its list is list 0; then it frees the span or reports.
   void flush_full_list(void* address);
   // Frees any address. Returns false if no block begins there; `fault` then says what is wrong.
   bool free_slow(void* address, Fault& fault, FreedAs freed_as = {});
   // Returns the usable bytes of a block, or 0 if no block begins at `address`.
   [[nodiscard]] std::size_t usable(const void* address) const;
-  // Hardened builds: records that one of C++'s operators allocated the block.
+  // Hardened builds: records in the block's mark that operator new or new[] allocated it. Others do
+  // not call it.
   void set_origin(void* address, Origin origin) { alloc::set_origin(*pool_, address, origin); }
-  // Resizes a block in place, or a large one by its mapping, which may move; nullptr: the caller
-  // copies.
+  // Resizes a block, and returns its address. It stays in place, or, with a mapping of its own, the
+  // kernel may move it. nullptr: not possible; the caller allocates, copies and frees.
   void* resize(void* address, std::size_t bytes);
 
   // Changes how many bytes each list of the thread cache may hold. It flushes the cache first.
@@ -175,38 +196,41 @@ class Heap {
     owned_.on_thread_exit();
     drain_remote();
   }
-  // Returns all free memory to the kernel. Returns whether there was any.
+  // Gives all free memory of this heap and of the pool to the kernel; returns whether there was any.
   bool trim() {
     flush_cache();
     drain_remote();
     return big_.trim();
   }
-  // Takes over everything from another heap of this thread. The other heap's fast paths fail from
-  // then on.
+  // Takes over everything from another heap of this thread, when the process gets its second thread
+  // or a thread a heap of its own. From then on the other heap's allocate() returns nullptr and its
+  // free() kSlow.
   void take_over(Heap& other);
-  // Called before the process gets a second thread: from then on the pool is locked.
+  // Called before the process gets a second thread: from then on heaps and the pool take locks.
   static void become_threaded(Pool& pool) { OwnedSuperblocks<C>::become_threaded(pool); }
-  // A fork keeps this lock (platform::Forking).
+  // A fork takes this lock before and releases it after, in parent and child (platform::Forking).
   platform::Lock& lock() { return owned_.lock(); }
-  // Declares that this heap is one of those that the process has since its last fork.
+  // In the child of a fork: the heap's thread exists in this process. Nobody reclaims for heaps that
+  // are not declared, because their locks may be held for ever.
   void keep_in_child() { owned_.keep_in_child(); }
 
-  // Counts memory. It cannot look into the caches of other heaps: their blocks count as live.
+  // Counts memory. It cannot look into other heaps: blocks in their caches count as live.
   [[nodiscard]] Statistics statistics() const;
   [[nodiscard]] Region& region() const { return pool_->region; }
 
-  // The next in the list of heaps whose threads have ended.
+  // The next in ThreadHeaps' list of heaps without a thread; ThreadHeaps' lock guards it.
   Heap* next_idle = nullptr;
 
  private:
-  HEAPWRIGHT_INLINE FreeResult free_to_list(std::uint32_t tag, void* address, FreedAs freed_as) {
+  // `list`: offset of the list. Offset 0 is no class; put() then always asks for a check of the list.
+  HEAPWRIGHT_INLINE FreeResult free_to_list(std::uint32_t list, void* address, FreedAs freed_as) {
     if constexpr (C::kSecure) {
-      if (tag != 0) {
+      if (list != 0) {
         quarantine_block(address, freed_as);
       }
-      return tag != 0 ? FreeResult::kDone : FreeResult::kSlow;
+      return list != 0 ? FreeResult::kDone : FreeResult::kSlow;
     }
-    return cache_.put(tag, address) ? FreeResult::kDone : FreeResult::kListFull;
+    return cache_.put(list, address) ? FreeResult::kDone : FreeResult::kListFull;
   }
   HEAPWRIGHT_INLINE void* hand_out(Block* block, std::size_t bytes) const {
     if constexpr (C::kSecure) {
