@@ -1,6 +1,6 @@
 """Checks rules on text that no other linter knows; `make lint` runs it from the root of the repository.
 
-- Plain English: at most `MOST_CLAUSES` places where a clause such as 'what is' or 'who has' may stand for a noun.
+- Plain English: at most `MOST_CLAUSES` places with a question word and a verb, often a clause in place of a noun.
 - Size: no source file or page above `MOST_LINES` lines.
 - Docstrings: a public function of the package with more than two parameters names each of them.
 
@@ -78,7 +78,7 @@ def main() -> int:
     problems += [line for path in modules for line in undocumented(path)]
     if len(places) > MOST_CLAUSES:
         problems.append(
-            f"{len(places)} places have a clause that may stand for a noun ('what is', 'who has'), at most"
+            f"{len(places)} places have a clause (question word and verb) that may stand for a noun, at most"
             f" {MOST_CLAUSES} are allowed: name the thing (CONTRIBUTING.md); --list shows them"
         )
     if "--list" in sys.argv[1:]:

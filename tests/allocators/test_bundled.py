@@ -21,7 +21,7 @@ CORE = ROOT / "native/allocator/core"
 
 
 def said(name: str, env: dict[str, str]) -> str:
-    """What the allocator has to say on stderr of these settings."""
+    """The allocator's messages on stderr about these settings."""
     words = {**get_allocator(name).environment({}), **env}
     done = subprocess.run(["/bin/true"], env=words, capture_output=True, text=True, check=True)
     return done.stderr
@@ -66,7 +66,7 @@ def test_the_space_is_explained(name: str) -> None:
         assert spec.safe == "yes" or spec.hazard, spec.key
 
 
-# Options that no search may change: what ends the program, what is printed, what hardened builds look for.
+# Options that no search may change: they end the program, print, or control checks of hardened builds.
 PEOPLES = {"limit", "on_error", "stats", "quarantine", "wipe", "on_mismatch"}
 
 
@@ -82,7 +82,7 @@ def test_every_level_is_understood(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPACES)
 def test_every_option_is_searched_or_for_people(name: str) -> None:
-    """The space knows all that the library reads but what is no search's business."""
+    """The space has all options that the library reads, except those that no search may change."""
     known = re.findall(r'key\.is\("(\w+)"\)', (CORE / "options.cpp").read_text())
     assert set(known) == {p.key for p in bundled_space(name).param} | PEOPLES
 

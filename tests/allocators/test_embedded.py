@@ -109,7 +109,7 @@ def test_the_program_is_asked_before_its_main(
 
 
 def test_a_program_without_the_c_librarys_start_is_not_asked(build: Callable[..., str]) -> None:
-    """Nothing can end it before what it does."""
+    """No process can end it before it has done its work."""
     assert can_ask(build("int main(void) { return 0; }"))
     start = 'void _start(void) { __asm__("mov $60, %eax; mov $3, %edi; syscall"); } '
     assert not can_ask(build(start + "int x;", "-nostartfiles"))

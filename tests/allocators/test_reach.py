@@ -1,4 +1,4 @@
-"""What a program's file shows of its malloc: every barrier, and no barrier where there is none."""
+"""Tests the barriers that a program's file shows for its malloc: every barrier is found, and no false one."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_note_that_only_says_that_nothing_was_linked(linked: Callable[..., str
     assert texts(linked("--allocator", "none")) == ["", "", ""]
 
 
-# what the loader ignores
+# settings that the loader ignores
 
 
 def test_set_user_id(dynamic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The bundled glibc space against this machine's glibc, and what the loader says took effect."""
+"""Tests the bundled glibc space with this machine's glibc, and the settings that its loader reports in force."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_settings_are_those_the_loader_knows(tunables: dict[str, int]) -> None:
 
 @needs_glibc
 def test_every_level_is_taken_by_the_loader(tunables: dict[str, int]) -> None:
-    """Bounds are ours because glibc ignores what is out of range in silence: nothing of ours may be."""
+    """glibc silently ignores values out of range, so all of our values must be in range."""
     assert tunables
     space = get_allocator("glibc").space(threads=True, expert=True)
     for param in space.params:

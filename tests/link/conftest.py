@@ -19,7 +19,7 @@ def need_compiler() -> None:
 
 
 def run(*words: str | Path, folder: Path | None = None) -> str:
-    """Runs a command that must work; what it printed on stdout."""
+    """Run a command that must succeed; return its stdout."""
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,4 @@
-"""What is read: damaged, foreign and odd files end in one clear line; nothing else ever comes out."""
+"""Tests that damaged, foreign and odd files end in one clear line, and in nothing else."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from tests.torture.commands import STUDY, SWEEP, VERBS, Marked, check_whole, out
 KILLS = 20
 SLOW = ("tune", "landscape", "compare", "replay", "report")  # each takes a second or more
 RENAME = {"x86_64": "82", "aarch64": "38"}[platform.machine()]
-BEFORE = b"what was there before\n"
+BEFORE = b"the old content\n"
 
 
 @pytest.fixture(scope="module")

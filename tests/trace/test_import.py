@@ -33,7 +33,7 @@ def told(*words: str | Path) -> dict[str, Any]:
 
 
 def carried(events: list[Event]) -> list[tuple[int, str, tuple[int, ...]]]:
-    """Returns what a wl file can hold: the calls of each thread, with the numbers of objects."""
+    """Return the calls of each thread that a wl file can hold, with the numbers of objects."""
     lines = []
     for event in events:
         kind = event.kind.removesuffix("_sized")

@@ -66,7 +66,7 @@ def test_a_good_run(make: Make) -> None:
 def test_runs_that_do_not_count(script: str, failure: str, make: Make) -> None:
     outcome = run(make(f"echo partial; {script}"))
     assert outcome.failure == failure
-    assert outcome.digest == "", "what a failed run printed stands for nothing"
+    assert outcome.digest == "", "the output of a failed run does not count"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_command_that_is_gone(make: Make) -> None:
         run(make("", command=["no-such-program"]))
 
 
-# what a run sees
+# the environment of a run
 
 
 def test_variables_later_ones_win(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,7 +364,7 @@ def test_a_port_in_use_is_said_before_anything_starts(make: Make, tmp_path: Path
 
 
 def test_a_prefix_that_a_text_ends(make: Make) -> None:
-    """Its output is compared as far as the text; what comes afterwards does not count, nor does the exit status."""
+    """The output is compared up to the text; later output does not count, nor does the exit status."""
     outcome = run(make("echo one; echo two; sleep 60; exit 3", prefix=Prefix(output="two")))
     assert (outcome.failure, outcome.digest) == ("", sha("one\ntwo"))
     assert outcome.run.cut

@@ -1,4 +1,4 @@
-"""Our own standard input as a file: what is taken, what is not, and what is never waited for."""
+"""Tests our own standard input as a file: which input is read, which is ignored, and that nothing waits for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ELF files as the judgement needs them: symbols, who refers to whom, what is loaded with them.
+"""Reads the parts of ELF files that a verdict needs: symbols, references between sections, needed libraries.
 
 pyelftools reads headers, sections and the dynamic table. Symbol tables and relocations are unpacked here in bulk from
 the bytes it gives: a large library has 50 000 of them, and one object for each would take seconds.
@@ -22,17 +22,17 @@ LOCAL, GLOBAL, WEAK = 0, 1, 2
 _ALLOC, _RETAIN = 0x2, 0x200000
 _HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN
 _PIE = 0x08000000  # DF_1_PIE
-# What runs without being called.
+# Sections that run without a call.
 _INITIAL = (".init", ".fini", ".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors")
-# What refers to all functions without ever calling one.
+# Sections that refer to all functions without ever calling one.
 _SILENT = (".eh_frame", ".debug", ".stab", ".comment", ".note", ".gnu.lto_", ".ARM.exidx", ".llvm", ".group")
 
 
 class Symbol(NamedTuple):
     """A symbol. `section` is its section's number, or UNDEFINED, ABSOLUTE, COMMON.
 
-    `library` and `version` say, for an undefined one, what the static linker found it in ('libc.so.6', 'GLIBC_2.34'),
-    or are empty.
+    For an undefined symbol, `library` and `version` name its definition as the static linker found it ('libc.so.6',
+    'GLIBC_2.34'); otherwise they are empty.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Image:
 
     @cached_property
     def defined(self) -> dict[str, Symbol]:
-        """What it gives to others when it is linked: global and weak symbols by name."""
+        """The symbols that it defines for others when it is linked: global and weak ones, by name."""
         return {s.name: s for s in self.symbols if s.defined and s.binding != LOCAL}
 
     @property

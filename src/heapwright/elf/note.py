@@ -1,9 +1,9 @@
-"""What `heapwright link` leaves in a program: a note, and the options that the allocator starts with.
+"""Writes and reads the note that `heapwright link` leaves in a program, and the allocator's built-in options.
 
-Both are in one small object that is linked in; it is written here, so that no compiler is asked for one. Its layout:
+Both are in one small object that is linked in. This module writes the object itself, without a compiler. Its layout:
 
     ELF header
-    .note.heapwright        owner "heapwright", type 1, description: JSON (what was chosen, and why)
+    .note.heapwright        owner "heapwright", type 1, description: JSON (the choice and its reason)
     .rodata.heapwright      the options, a string that ends in 0; only if there are any
     .symtab                 heapwright_built_in_options: the string; weak, so that a program may have its own
     .strtab, .shstrtab
@@ -30,7 +30,7 @@ MACHINES = {"EM_X86_64": 62, "EM_AARCH64": 183, "EM_RISCV": 243}
 
 @dataclass(frozen=True)
 class Linked:
-    """What was linked in.
+    """The allocator that was linked in.
 
     Attributes:
         allocator: its name, or 'none'.

@@ -213,7 +213,7 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Matters:
-    """Upper bounds of what a malloc can save of peak memory and CPU time (`study.matters`). None: unknown.
+    """Upper bounds of the peak memory and CPU time that a malloc can save (`study.matters`). None: unknown.
 
     Attributes:
         sentence: the bounds in words.

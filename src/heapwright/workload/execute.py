@@ -33,7 +33,7 @@ class Outcome:
     """A judged run.
 
     Attributes:
-        run: what was measured.
+        run: its measurements.
         digest: digest of the output, for comparisons; empty if the output is not compared.
         failure: why the run does not count ('timed out after 5 s', 'exit status 3: no such config'), or empty. The part
             before ': ' is the kind of failure; the rest is the last line that the program wrote.

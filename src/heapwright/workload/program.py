@@ -28,7 +28,7 @@ _MAX_FILES = 200  # of a command line
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
-    """What a file was when a study began.
+    """The identity of a file when a study began.
 
     Attributes:
         path: absolute.
@@ -46,7 +46,7 @@ class FileIdentity(msgspec.Struct, frozen=True):
 
 
 class ProgramIdentity(msgspec.Struct):
-    """What a study's program was.
+    """The identity of a study's program.
 
     Attributes:
         executable: the executable; None if it depends on the input.
