@@ -1,9 +1,9 @@
-"""A spectral pipeline on numpy, as signal processing and simulation post-processing have it.
+"""Runs a spectral pipeline on numpy, like those in signal processing and in the analysis of simulations.
 
-Forty windows of a noisy signal: window, FFT, log spectrum, smoothing. Every step makes arrays of one to five
-megabytes and drops them again, as numpy code does. With glibc's defaults much of that memory goes back to the
-kernel each time and comes again as page faults; what heapwright finds here is how to stop that.
-Deterministic, no input, about half a second.
+It processes a noisy signal in forty windows: window function, FFT, log spectrum, smoothing. Every step allocates
+arrays of one to five megabytes and frees them again, as numpy code does. With glibc's defaults malloc returns much
+of that memory to the kernel each time, and page faults bring it back. heapwright finds settings that stop that.
+The program is deterministic, needs no input, and takes about half a second.
 """
 
 import numpy as np

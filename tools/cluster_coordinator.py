@@ -1,12 +1,13 @@
 """Measures the CPU time that a study with 200 workers takes in the coordinator.
 
-The scheduler, the Dask workers and the study file are real. The runs are not: each sleeps for as long as gives the
-wanted number of evaluations a second.
+The scheduler, the Dask workers and the study file are real. The runs are not: each sleeps for as
+long as gives the wanted number of evaluations a second.
 
     tools/cluster_coordinator.py [WORKERS [EVALUATIONS_A_SECOND [SECONDS]]]
 
-The figure is the CPU time of this process (runner, client, study file) divided by the time from first to last result.
-The workers are objects of Dask's class in a few processes, each with its own connection to the scheduler.
+The figure is the CPU time of this process (runner, client, study file) divided by the time from
+first to last result. The workers are objects of Dask's class in a few processes, each with its own
+connection to the scheduler.
 """
 
 from __future__ import annotations

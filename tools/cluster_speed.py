@@ -2,8 +2,9 @@
 
     tools/cluster_speed.py TRACE [ROUNDS]
 
-Starts a scheduler and two workers, each pinned to a core. In every round the same blocks run on one worker and on both,
-in random order. The ratio is computed within the round. docs/cluster.md quotes the last line.
+Starts a scheduler and two workers, each pinned to a core. In every round the same blocks run on one
+worker and on both, in random order. The ratio is computed within the round. docs/cluster.md quotes
+the last line.
 """
 
 from __future__ import annotations

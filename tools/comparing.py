@@ -1,6 +1,7 @@
 """Runs programs under `heapwright compare` and prints tables of the results; shared by the tools that compare programs.
 
-A program is given as the words that `compare` takes after its options: `-- COMMAND...`, or `--workload FILE`.
+A program is given as the words that `compare` takes after its options: `-- COMMAND...`, or
+`--workload FILE`.
 """
 
 from __future__ import annotations

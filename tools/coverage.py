@@ -1,22 +1,22 @@
-"""How often the 95 % interval of a confirmation contains the true ratio, by simulation. Prints Markdown tables.
+"""Simulates how often the 95 % interval of a confirmation contains the true ratio. Prints Markdown tables.
 
     .venv/bin/python tools/coverage.py [--studies 4000] [--before]
 
 A study is a series of pairs: one run of the default beside one of the pick, in random order, on one
 machine. For each kind of noise a row shows
 
-    10, 20, 40 pairs    how many intervals contain the truth, and half the interval's width in per
+    10, 20, 40 pairs    share of intervals that contain the truth, and half the interval's width in per
                         cent of the ratio (median over studies)
     tune                the same with the confirmation's stopping rule (15 to 40 pairs)
-    pairs               how many pairs that rule took, on average
-    noted               in how many studies the note beside the ratio says that runs are unusual
-    true or noted       how many intervals contain the truth or carry that note
+    pairs               the mean number of pairs that this rule took
+    noted               share of studies whose note beside the ratio says that runs are unusual
+    true or noted       share of intervals that contain the truth or have that note
 
-`--before` adds the interval that heapwright gave before: a percentile bootstrap widened to Student's
-t, with 10 to 40 pairs.
+`--before` adds the interval that heapwright used before: a percentile bootstrap widened to
+Student's t, with 10 to 40 pairs.
 
-The last table draws from real runs (tests/study/data/recorded_pairs.csv, which tells how they were
-recorded): pairs at random, and stretches of consecutive pairs as they came.
+The last table draws from real runs (tests/study/data/recorded_pairs.csv says how they were
+recorded): pairs at random, and stretches of consecutive pairs in their order of measurement.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _noise(rng: np.random.Generator, studies: int, deviation: float) -> tuple[Ro
 
 
 def _paired(rng: np.random.Generator, course: Rows) -> tuple[Rows, Rows]:
-    """What a machine's course (studies, 2 × pairs) does to both sides, which take turns in random order."""
+    """The effect of a machine's course, (studies, 2 * pairs), on each side; the order within a pair is random."""
     swap = rng.random((len(course), PAIRS)) < 0.5
     first, second = course[:, ::2], course[:, 1::2]
     return np.where(swap, second, first), np.where(swap, first, second)
@@ -71,7 +71,7 @@ def normal(deviation: float) -> Model:
 
 
 def wandering(jump_share: float) -> Model:
-    """Noise of 2 % on a machine whose speed is a random walk of 0.5 % a run; and jumps by 10 %."""
+    """Noise of 2 % on a machine whose speed is a random walk of 0.5 % a run, with some jumps of 10 %."""
 
     def model(rng: np.random.Generator, studies: int) -> Sample:
         shape = studies, 2 * PAIRS
@@ -84,7 +84,15 @@ def wandering(jump_share: float) -> Model:
 def modes(
     default: float, pick: float, default_gap: float = SLOW, pick_gap: float = SLOW, deviation: float = 0.02
 ) -> Model:
-    """Every run is in the slow mode with the share of its side, independently of all others."""
+    """Each run is in the slow mode with the probability of its side, independently of all others.
+
+    Args:
+        default: Share of the default's runs that are slow.
+        pick: Share of the pick's runs that are slow.
+        default_gap: Log ratio of the slow to the fast mode for the default.
+        pick_gap: The same for the pick.
+        deviation: Standard deviation of the noise of log values.
+    """
 
     def model(rng: np.random.Generator, studies: int) -> Sample:
         a, b = _noise(rng, studies, deviation)
@@ -108,7 +116,13 @@ def _chain(rng: np.random.Generator, studies: int, runs: int, share: float, stay
 
 
 def machine_modes(share: float, stay: float, pick_gap: float = SLOW) -> Model:
-    """The machine changes between two modes and stays in each for some runs; they slow the pick down by `pick_gap`."""
+    """The machine changes between a fast and a slow mode, which slows both sides.
+
+    Args:
+        share: Share of all runs in the slow mode.
+        stay: How many runs the slow mode lasts on average.
+        pick_gap: Log ratio of the slow to the fast mode for the pick; SLOW for the default.
+    """
 
     def model(rng: np.random.Generator, studies: int) -> Sample:
         a, b = _noise(rng, studies, 0.02)
@@ -119,7 +133,13 @@ def machine_modes(share: float, stay: float, pick_gap: float = SLOW) -> Model:
 
 
 def own_modes(default: float, pick: float, stay: float) -> Model:
-    """Each side has modes of its own that last for `stay` of its own runs on average."""
+    """Each side has its own slow mode.
+
+    Args:
+        default: Share of the default's runs in the slow mode.
+        pick: Share of the pick's runs in the slow mode.
+        stay: How many runs of its side the slow mode lasts on average.
+    """
 
     def model(rng: np.random.Generator, studies: int) -> Sample:
         a, b = _noise(rng, studies, 0.02)
@@ -131,7 +151,15 @@ def own_modes(default: float, pick: float, stay: float) -> Model:
 
 
 def outliers(default: float, pick: float, low: float, high: float, deviation: float = 0.02) -> Model:
-    """A share of the runs takes `low` to `high` times as long."""
+    """A share of the runs takes `low` to `high` times as long.
+
+    Args:
+        default: Share of the default's runs.
+        pick: Share of the pick's runs.
+        low: The smallest factor.
+        high: The largest factor.
+        deviation: Standard deviation of the noise of log values.
+    """
 
     def model(rng: np.random.Generator, studies: int) -> Sample:
         a, b = _noise(rng, studies, deviation)
@@ -165,7 +193,7 @@ def lognormal(sigma: float, both: bool = True) -> Model:
     return model
 
 
-# Where 95 % intervals of the confirmation are to contain the truth in 93 % of studies.
+# For these models the confirmation's 95 % intervals must contain the truth in 93 % of studies.
 COVERED: dict[str, Model] = {
     "normal, 0.5 %": normal(0.005),
     "normal, 1 %": normal(0.01),
@@ -195,7 +223,7 @@ COVERED: dict[str, Model] = {
     "Student's t with 3 degrees": student(3),
     "log-normal, σ = 1": lognormal(1.0),
 }
-# Where too few independent pairs can be had: the interval contains the truth, or the note says what is unusual.
+# These models give too few independent pairs: the interval contains the truth, or a note says why the runs are unusual.
 NOTED: dict[str, Model] = {
     "the machine slow for 6 runs, by 60 %, the pick by 20 %": machine_modes(0.5, 6, math.log(1.2)),
     "the same for 6 runs, 20 % of the time": machine_modes(0.2, 6, math.log(1.2)),
@@ -203,7 +231,7 @@ NOTED: dict[str, Model] = {
     "slow for 3 of its runs, 20 % of the time, the pick never": own_modes(0.2, 0.0, 3),
     "the machine slow for 12 runs, by 60 %, the pick by 20 %": machine_modes(0.5, 12, math.log(1.2)),
 }
-# What stays below: an event of one side only that few pairs do not meet, and noise that is skewed on one side only.
+# For these models coverage stays below: rare events on one side that few pairs contain, and noise skewed on one side.
 LIMITS: dict[str, Model] = {
     "10 % slow, the pick never": modes(0.1, 0.0),
     "10 % slow, the pick never; noise 0.3 %": modes(0.1, 0.0, deviation=0.003),
@@ -214,7 +242,7 @@ LIMITS: dict[str, Model] = {
 
 
 def recorded() -> Iterator[tuple[str, Model]]:
-    """A model for each program and metric of the recorded pairs: at random, and in stretches."""
+    """Two models for each program and metric of the recorded pairs: drawn at random, and in stretches."""
     with RECORDED.open() as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     for program in dict.fromkeys(row["program"] for row in rows):
@@ -240,7 +268,7 @@ def _drawn(default: Rows, pick: Rows, stretch: bool) -> Model:
 
 @dataclass(frozen=True)
 class Found:
-    """Intervals of studies: bounds of log ratios (studies,), pairs they took, and whether a note goes with them."""
+    """Intervals of studies, each (studies,): bounds of log ratios, numbers of pairs, and whether they have a note."""
 
     low: Rows
     high: Rows
@@ -248,7 +276,7 @@ class Found:
     noted: NDArray[np.bool_]
 
     def covered(self, truth: float) -> NDArray[np.bool_]:
-        """(studies,) whether the interval contains the truth."""
+        """(studies,) array: whether the interval contains the truth."""
         found: NDArray[np.bool_] = (self.low <= truth) & (truth <= self.high)
         return found
 
@@ -259,7 +287,7 @@ class Found:
 
 
 def interval(rows: Rows) -> Found:
-    """What `stats.ratio_interval` gives for each row: tests hold the two against each other."""
+    """Computes for each row the interval of `stats.ratio_interval`; a test checks that both agree."""
     found, shape = mean_errors(rows), shapes(rows)
     half = t.ppf(0.975, found.freedom) * found.error
     matters = np.ptp(rows, axis=1) > Options().margin
@@ -268,7 +296,7 @@ def interval(rows: Rows) -> Found:
 
 
 def bootstrap(rows: Rows) -> Found:
-    """The interval that was given before."""
+    """Computes the interval that heapwright used before."""
     n = rows.shape[1]
     weights = np.random.default_rng(1).multinomial(n, np.full(n, 1 / n), RESAMPLES) / n
     means = np.sort(weights.astype(np.float32) @ rows.T.astype(np.float32), axis=0)
@@ -278,7 +306,13 @@ def bootstrap(rows: Rows) -> Found:
 
 
 def confirmation(rows: Rows, estimate: Callable[[Rows], Found] = interval, first: int = Options().pairs_min) -> Found:
-    """Intervals with the confirmation's stopping rule (`tuning.confirm.settled`), on one objective."""
+    """Computes intervals with the confirmation's stopping rule (`tuning.confirm.settled`), for one objective.
+
+    Args:
+        rows: (studies, pairs) array of differences of log values.
+        estimate: Computes the intervals.
+        first: The number of pairs at which the rule looks first.
+    """
     margin, before = Options().margin, estimate is bootstrap
     low, high, pairs = (np.zeros(len(rows)) for _ in range(3))
     noted = np.zeros(len(rows), dtype=bool)
@@ -299,7 +333,14 @@ def confirmation(rows: Rows, estimate: Callable[[Rows], Found] = interval, first
 
 
 def line(name: str, model: Model, studies: int, before: bool) -> str:
-    """A row of the table."""
+    """Formats a row of the table.
+
+    Args:
+        name: The row's name.
+        model: The noise to simulate.
+        studies: How many studies to simulate.
+        before: Whether to add the interval that heapwright used before.
+    """
     sample = model(np.random.default_rng(20240229), studies)
     rows = sample.pick - sample.default
     cells = []
@@ -317,7 +358,7 @@ def line(name: str, model: Model, studies: int, before: bool) -> str:
 
 
 def main() -> None:
-    """Simulates and prints."""
+    """Simulates and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=4000)
     parser.add_argument("--before", action="store_true")

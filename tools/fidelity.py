@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How well a replay stands in for its program: the figures in docs/results/fidelity.md.
+"""Measures how well a replay predicts its program: the figures in docs/results/fidelity.md.
 
-Records each program once, under glibc's malloc with nothing set. Then runs the program and the replay of that one trace
-under every allocator and setting, in turn, and compares what each says of memory and time.
+Records each program under glibc's malloc without settings. Then runs the program and the replay of
+that trace under every allocator and setting, interleaved, and compares their memory and time.
 
-A program has memory that is not malloc's: its image, stacks, mappings of its own. It is told once, from the pair with
-glibc's malloc and nothing set: base = program - replay. What is predicted for every other allocator and setting is
-replay + base, and its error is taken relative to what the program then really took. The pair that gave the base is not
-in the statistic. What is compared: typical().
+A program has memory that is not from malloc: its image, stacks, its own mappings. The pair with
+glibc's malloc without settings gives it: base = program - replay. The prediction for every other
+allocator and setting is replay + base. Its error is relative to the program's measurement. The pair
+that gave the base is not in the statistics. typical() says which value of several runs is compared.
 
     .venv/bin/python tools/fidelity.py -n 3 --json out/fidelity.json --markdown out/fidelity.md
 """
@@ -58,7 +58,7 @@ SETTINGS: tuple[dict[str, str], ...] = (
     {"hugetlb": "1"},
     {"arena_max": "1", "top_pad": "33554432"},
 )
-# All threads hold what they made until all have made it: left to itself the peak differs by a fifth from run to run.
+# Threads keep their objects until all threads have made theirs. Without that the peak differs by a fifth between runs.
 THREADS_PY = """import json, threading
 barrier = threading.Barrier(4)
 def work(n):
@@ -76,12 +76,13 @@ MEMORY = {"peak_rss_bytes": "peak RSS", "mean_rss_bytes": "mean RSS"}
 
 @dataclass
 class Program:
-    """A program to be stood in for.
+    """A program to predict.
 
     Attributes:
-        command: its words; run in the folder of inputs.
-        env: on top of ours.
-        threads: whether it has several.
+        name: Its name in the tables.
+        command: Its words; it runs in the folder of inputs.
+        env: Variables to add to our environment.
+        threads: Whether it has several threads.
     """
 
     name: str
@@ -99,19 +100,20 @@ class Config:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name in tables: the allocator and its settings."""
         return " ".join([self.allocator.name, *(f"{k}={v}" for k, v in self.settings.items())])
 
 
 def bench(name: str) -> str:
-    """An installed benchmark program; scalability is the one with OpenMP."""
+    """The path of an installed benchmark program; scalability is the one with OpenMP."""
     return str(program_path(f"bench-{name}"))
 
 
 def known_programs(folder: Path) -> list[Program]:
-    """Those that are installed here."""
+    """Prepares more inputs in the folder and lists the installed programs."""
     (folder / "threads.py").write_text(THREADS_PY)
-    # The mean is over time and the meter's tick is 10 ms: what took 50 ms in tools/programs.py is made to take longer.
+    # The mean is over time and the meter's tick is 10 ms. So programs that take 50 ms in
+    # tools/programs.py get more work here.
     (folder / "q.sql").write_text(programs.SCRIPTS["q.sql"].replace("150000", "500000"))
     (folder / "q.lua").write_text(programs.SCRIPTS["q.lua"].replace("300000", "1200000").replace("50000", "200000"))
     (folder / "in.json").write_text(json.dumps(json.loads((folder / "in.json").read_text()) * 2))
@@ -125,7 +127,7 @@ def known_programs(folder: Path) -> list[Program]:
     compiler = subprocess.run(["gcc", "-print-prog-name=cc1plus"], capture_output=True, text=True, check=False)
     (folder / "scene.pov").write_text(threaded_inputs.SCRIPTS["scene.pov"])
     clang = [os.path.realpath(shutil.which("clang") or "clang"), "-fintegrated-cc1"]  # in one process
-    # The preprocessed source: what cc1plus includes need not be there twice.
+    # cc1plus gets the preprocessed source, so the included headers need not be in the folder.
     subprocess.run(["g++", "-std=c++20", "-E", "-o", "ledger.ii", "ledger.cpp"], cwd=folder, check=False)
     found = [
         Program(name, words, {"PERL_HASH_SEED": "0"})
@@ -151,8 +153,17 @@ def known_programs(folder: Path) -> list[Program]:
 
 
 def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
-    """Records the program on glibc's malloc with nothing set, three times; keeps the trace that took the least time,
-    for recorded time counts and a busy machine stretches it.
+    """Records the program three times under glibc's malloc without settings, and keeps the shortest trace.
+
+    A replay uses the recorded times, and other load on the machine makes them longer.
+
+    Args:
+        program: The program to record.
+        folder: The folder of its inputs.
+        trace: Where to write the trace.
+
+    Returns:
+        The trace's number of events, and its size in bytes.
     """
     env = {**os.environ, "LC_ALL": "C", **program.env}
     least = float("inf")
@@ -177,7 +188,16 @@ def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
 
 
 def run_program(program: Program, config: Config, folder: Path) -> dict[str, float | None]:
-    """One run of the program itself under the meter, and one for its mean memory."""
+    """Runs the program under the meter, and once more for its mean memory.
+
+    Args:
+        program: The program to run.
+        config: The allocator and its settings.
+        folder: The folder of its inputs.
+
+    Returns:
+        Peak and mean memory in bytes and CPU time in seconds; empty if the program failed.
+    """
     base = {**os.environ, "LC_ALL": "C", **program.env}
     env = environment(config.allocator, config.settings, base)
     ran = run_metered(program.command, MeterOptions(), env=env, cwd=folder)
@@ -188,24 +208,32 @@ def run_program(program: Program, config: Config, folder: Path) -> dict[str, flo
 
 
 def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> tuple[float, float]:
-    """Resident memory averaged over the CPU time of a process, which is its wall time where nothing else runs; and
-    all its CPU time.
+    """Runs a process and averages its resident memory over its CPU time.
 
-    The meter's mean is over wall time: on a busy machine it says where the process happened to wait.
+    CPU time equals wall time if nothing else runs. The meter's mean is over wall time: on a busy machine it depends on
+    where the process waits for a processor.
+
+    Args:
+        command: The words of the command.
+        env: Its environment.
+        folder: Its working directory.
+
+    Returns:
+        The mean in bytes, and the CPU time in seconds.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     weighted, before = 0.0, 0.0
     process = subprocess.Popen(
         command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    clock = (~process.pid << 3) | 2  # its CPU clock, as clock_getcpuclockid makes it
+    clock = (~process.pid << 3) | 2  # the process's CPU clock, as clock_getcpuclockid computes it
     resident = 0
     with Path(f"/proc/{process.pid}/statm").open("rb", buffering=0) as statm:
         while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             try:
                 now = time.clock_gettime(clock)
                 statm.seek(0)
-                # A process that is ending reads 0: until then it had what it had.
+                # statm says 0 while the process ends: use the last value before that.
                 seen = int(statm.read().split()[1]) * page or resident
             except (OSError, IndexError):
                 break
@@ -218,7 +246,7 @@ def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> tupl
 
 
 def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
-    """One replay; its own memory is left in, for it is the same in all and goes with the base."""
+    """Replays once; does not subtract the replayer's own memory, which is the same in all replays and cancels."""
     replayed = replay_once(ready, MeterOptions(), environment(config.allocator, config.settings, os.environ))
     if replayed.failure or replayed.report is None:
         print(f"replay of {ready.trace} under {config.name}: {replayed.failure}", file=sys.stderr)
@@ -234,7 +262,7 @@ def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
 
 
 def typical(runs: list[dict[str, float | None]]) -> dict[str, float]:
-    """Medians of memory and the least of times; nothing if a run failed."""
+    """The medians of memory and the minima of times; empty if a run failed."""
     if not runs or not all(runs):
         return {}
     values = {k: [v for r in runs if (v := r[k]) is not None] for k in runs[0]}
@@ -242,20 +270,32 @@ def typical(runs: list[dict[str, float | None]]) -> dict[str, float]:
 
 
 def summarised(result: dict[str, Any]) -> dict[str, Any]:
-    """A program's result with what is typical of each configuration in place of its runs."""
+    """A program's result with the typical values of each configuration in place of its runs."""
     both = {side: {name: typical(runs) for name, runs in result[side].items()} for side in ("program", "replay")}
     return {**result, **both}
 
 
 def study(program: Program, configs: list[Config], folder: Path, rounds: int) -> dict[str, Any]:
-    """A program and its replay under all configurations, interleaved."""
+    """Runs a program and its replay under all configurations, interleaved.
+
+    Args:
+        program: The program.
+        configs: The configurations, the default first.
+        folder: The folder of its inputs, for the trace too.
+        rounds: How many rounds to run.
+
+    Returns:
+        The trace's facts, and for 'program' and 'replay' the runs of each configuration by name.
+    """
     trace = folder / f"{program.name}.hwt"
     told = record(program, folder, trace)
     real: dict[str, list[Any]] = {c.name: [] for c in configs}
     played: dict[str, list[Any]] = {c.name: [] for c in configs}
     with make_ready(trace) as ready:
         for number in range(rounds):
-            order = [configs[0]] * 2 + list(configs)  # all rests on the first: it is run three times as often
+            order = [configs[0]] * 2 + list(
+                configs
+            )  # all errors depend on the default, so it runs three times as often
             random.Random(f"{program.name}/{number}").shuffle(order)
             for config in order:
                 real[config.name].append(run_program(program, config, folder))
@@ -269,7 +309,13 @@ def study(program: Program, configs: list[Config], folder: Path, rounds: int) ->
 
 
 def errors_of(result: dict[str, Any], metric: str, default: str) -> dict[str, float]:
-    """Configuration → relative error of the prediction; the default gives the base and is left out."""
+    """Computes the relative error of the prediction for each configuration but the default, which gives the base.
+
+    Args:
+        result: A program's summarised result.
+        metric: The key of the metric.
+        default: The name of the default configuration.
+    """
     program, replay = result["program"], result["replay"]
     base = program[default][metric] - replay[default][metric]
     return {
@@ -291,19 +337,25 @@ def ranks(result: dict[str, Any], metric: str) -> float | None:
 
 
 def noise(runs: list[dict[str, float | None]], metric: str) -> float:
-    """How far a configuration is from itself: the range of what is typical of three groups of the default's runs, which
-    has three times as many as any other, and so as many in each group.
+    """Measures the noise of a metric: the range of the typical values of three groups of the default's runs.
+
+    The default has three times as many runs as any other configuration, so each group is as large as their runs.
     """
     told = [typical(runs[group::3])[metric] for group in range(3)]
     return max(told) - min(told)
 
 
 def changes(results: dict[str, Any], metric: str, default: str, factor: float) -> tuple[float, int]:
-    """Spearman's rank correlation of changes, (x - default) / the program's default, over all programs; and how many.
+    """Spearman's rank correlation of changes, (x - default) / the program's default, over all programs.
 
     Args:
-        results: as measured, every run.
-        factor: only those that are, in the program itself, more than so many times its noise.
+        results: Each program's result with every run, by name.
+        metric: The key of the metric.
+        default: The name of the default configuration.
+        factor: Leave out changes of the program below this multiple of its noise.
+
+    Returns:
+        The correlation, and the number of changes.
     """
     from scipy.stats import spearmanr
 
@@ -321,13 +373,13 @@ def changes(results: dict[str, Any], metric: str, default: str, factor: float) -
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which this share of them lies."""
+    """The value below which `share` of the values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def markdown(measured: dict[str, Any], default: str) -> str:
-    """All tables, of every run."""
+    """Formats all tables as Markdown."""
     results = {name: summarised(result) for name, result in measured.items()}
     lines = [
         "| program | threads | calls | trace, B/event | "
@@ -372,14 +424,14 @@ def markdown(measured: dict[str, Any], default: str) -> str:
 
 
 def main() -> None:
-    """Runs everything."""
+    """Measures all programs and prints the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-n", "--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("out/fidelity"))
-    parser.add_argument("--programs", default="", help="only these, by name")
+    parser.add_argument("--programs", default="", help="only these, separated by commas")
     parser.add_argument("--allocators", default=",".join(ALLOCATORS))
-    parser.add_argument("--json", type=Path, help="everything measured; read again where --show is given")
-    parser.add_argument("--show", action="store_true", help="measure nothing: tables of what --json holds")
+    parser.add_argument("--json", type=Path, help="file for all measurements; --show reads it")
+    parser.add_argument("--show", action="store_true", help="measure nothing: print the tables of the file --json")
     parser.add_argument("--markdown", type=Path)
     args = parser.parse_args()
     glibc = get_allocator("glibc")

@@ -3,8 +3,9 @@
 
     .venv/bin/python tools/heap_bugs.py glibc exgen exgen-secure reaper-secure ./libother.so
 
-Arguments are names from `heapwright allocators`, exgen-secure and reaper-secure, or paths of libraries. A bug counts as
-noticed if it ends the process, if malloc writes a message, or if the bug does not get its aim (an old block, old data).
+Arguments are names from `heapwright allocators`, exgen-secure and reaper-secure, or paths of
+libraries. A bug counts as noticed if it ends the process, if malloc writes a message, or if the bug
+does not get its aim (an old block, old data).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How right `heapwright inspect` is: the table in docs/results/inspect.md.
+"""Checks how often `heapwright inspect` is right: the table in docs/results/inspect.md.
 
-Every program below is judged, then run under the meter with an input that makes it work, and the most threads that one
-of its processes had are counted. A verdict is wrong if it is 'single' and threads were seen, or 'multi' and none were,
-unless the documentation says when there are some (then what it says stands in the table). Libraries have no run: their
-truth is their documentation. Programs that are not on this machine are left out. Every ELF program of /usr/bin and
-/usr/sbin is judged as well, for the counts.
+Judges every program below, and runs it under the meter with an input that makes it work. The truth
+is the largest number of threads in one of its processes. A verdict is wrong if it is 'single' and
+the meter saw threads, or 'multi' and it saw none, unless the documentation says when the program
+starts some (the table then quotes it). Libraries do not run: their truth is their documentation.
+Programs that this machine lacks are left out. For the counts, every ELF program of /usr/bin and
+/usr/sbin is judged too.
 
     .venv/bin/python tools/inspect_table.py --markdown docs/results/inspect.md
 """
@@ -30,7 +31,7 @@ INPUTS = Path(__file__).with_name("inspect_inputs")
 
 @dataclass(frozen=True)
 class Case:
-    """A program, with what it is run for, in words of a shell; and what its documentation says of threads."""
+    """A program, a shell command that runs it, and the statement of its documentation on threads."""
 
     program: str
     command: str
@@ -144,7 +145,7 @@ CASES = [
     Case("ldconfig", "ldconfig -p"),
 ]
 
-# Libraries: whether any of their functions starts threads, by their documentation.
+# Libraries: whether any of their functions starts threads, according to their documentation.
 LIBRARIES = {
     "libz.so.1": "none",
     "libbz2.so.1.0": "none",
@@ -171,13 +172,13 @@ ELSEWHERE = ("/usr/sbin", "/sbin")
 
 
 def find(program: str) -> Path | None:
-    """The program's own file, links followed; None where it is not here."""
+    """The file of the program, with links resolved; None if it is not installed."""
     found = shutil.which(program) or next((p for d in ELSEWHERE if (p := shutil.which(f"{d}/{program}"))), None)
     return Path(found).resolve() if found else None
 
 
 def judge(path: Path, plugins: bool = True) -> Judgement | None:
-    """The verdict, or None for what is no ELF file."""
+    """Judges a file; None if it is no ELF file."""
     try:
         return inspect_files([path], plugins)[0]
     except HeapwrightError:
@@ -185,15 +186,15 @@ def judge(path: Path, plugins: bool = True) -> Judgement | None:
 
 
 def threads_of(case: Case, folder: Path) -> int | None:
-    """The most threads that one process had; None if the command failed.
+    """Runs the case's command and returns the largest number of threads in one process; None if it failed.
 
-    Threads are counted whenever the process maps memory, and every 10 ms: on a busy machine some are missed, so a run
-    that shows none is made again.
+    The meter counts threads whenever the process maps memory, and every 10 ms. On a busy machine it may miss some, so a
+    run without threads is repeated.
     """
     most = 0
     for _ in range(3):
         run = run_metered(["/bin/sh", "-c", f"exec 2>/dev/null; {case.command}"], MeterOptions(timeout=120), cwd=folder)
-        if run.exit_code not in (0, 143):  # 143: servers are stopped
+        if run.exit_code not in (0, 143):  # 143: the command stops its server by SIGTERM
             return None
         most = max(most, run.max_threads or 0)
         if most > 1:
@@ -202,7 +203,7 @@ def threads_of(case: Case, folder: Path) -> int | None:
 
 
 def rows(folder: Path) -> list[tuple[str, ...]]:
-    """Program, command, verdict, threads or documentation, whether it is right, evidence."""
+    """Makes the table: program, command, verdict, threads or documentation, whether it is right, evidence."""
     found: list[tuple[str, ...]] = []
     for case in CASES:
         path = find(case.program)
@@ -232,7 +233,7 @@ def rows(folder: Path) -> list[tuple[str, ...]]:
 
 
 def count_all(plugins: bool) -> Counter[str]:
-    """Verdicts on every ELF program of this machine's /usr/bin and /usr/sbin."""
+    """Counts the verdicts on every ELF program of this machine's /usr/bin and /usr/sbin."""
     counts: Counter[str] = Counter()
     for folder in ("/usr/bin", "/usr/sbin"):
         for path in sorted(Path(folder).iterdir()):
@@ -259,7 +260,7 @@ def main() -> int:
         "Made by `.venv/bin/python tools/inspect_table.py --markdown docs/results/inspect.md`, which says how.",
         "",
         f"{len(table)} programs and libraries: {verdicts['single']} single, {verdicts['multi']} multi, "
-        f"{verdicts['unknown']} unknown. Of the {verdicts['single'] + verdicts['multi']} that are not unknown "
+        f"{verdicts['unknown']} unknown. Of the {verdicts['single'] + verdicts['multi']} known verdicts "
         f"{outcome['right']} are right and {outcome['WRONG']} wrong.",
         "",
     ]
@@ -271,8 +272,9 @@ def main() -> int:
             lines.append(f"{how.strip() or what} {said}.")
         lines.append("")
     lines += [
-        "'Threads' are the most that one process had at once while the command ran, seen by the meter; for libraries",
-        "what the documentation says. 'open': the verdict is unknown, and neither right nor wrong.",
+        "'Threads' is the largest number of threads that the meter saw in one process while the command ran.",
+        "For libraries it is the statement of the documentation. 'open': the verdict is unknown, so neither right",
+        "nor wrong.",
         "",
         "| file | run as | verdict | threads | | why |",
         "|---|---|---|---|---|---|",

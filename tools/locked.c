@@ -4,8 +4,8 @@
 //
 // Each locked instruction needs its cache line exclusively: one transfer if another core had it last, and no later
 // instruction completes before it. So the number of locked instructions in an operation predicts contention on
-// machines with more cores than this one. The program runs itself under ptrace with the library preloaded, and steps through the
-// main thread between two int3. The other thread runs freely, and waits while the main thread is stepped.
+// machines with more cores than this one. The program runs itself under ptrace with the library preloaded, and steps
+// through the main thread between two int3. The other thread runs freely, and waits while the main thread is stepped.
 //
 //     local         random replacement of 1000 blocks of 16 to 512 bytes: one malloc and one free each
 //     free, alike   8000 blocks of 64 bytes of the other thread, freed in the order they were allocated

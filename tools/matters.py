@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Holds the bounds of study/matters.py against the best that many settings reach: the table in docs/method.md.
+"""Compares the bounds of study/matters.py with the best gains of many settings: the table in docs/method.md.
 
-Each program runs as `tune` runs it first (divided memory, then plain runs, then recorded), which gives the bounds. Then
-it runs under every allocator that is installed, at its defaults and with random settings, and the best three for memory
-and for CPU time run again, in rounds with the default. 'Found' is the best geometric mean of those rounds alone. It is
-the luckiest of six, so it rather shows too much than too little.
+Each program first runs as `tune` runs it (with memory divided into parts, then plain, then
+recorded), which gives the bounds. Then it runs under every installed allocator, at its defaults and
+with random settings. The best three for memory and for CPU time run again, in rounds with the
+default. 'Found' is the best geometric mean of those rounds alone. It is the best of six, so it is
+more likely too large than too small.
 
     nice -n 10 .venv/bin/python tools/matters.py --settings 2 --rounds 3
     .venv/bin/python tools/matters.py --programs sort,mmap
@@ -39,7 +40,7 @@ from heapwright.workload.model import Workload, from_command
 from programs import PROGRAMS, make_inputs
 
 METRICS = ("peak", "cpu_s")
-# Two threads that allocate and free for each other; its blocks leave holes.
+# Four threads that replace random blocks of random size, which fragments the heap.
 THREADS = """#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,7 @@ MORE = {
 
 
 def make_more(folder: Path) -> None:
-    """Writes what the programs of this file read."""
+    """Writes the inputs of the programs in this file, and builds the ones in C."""
     make_inputs(folder)
     rng = random.Random(2)
     (folder / "lines.txt").write_text("".join(f"{rng.randrange(10**9)} line\n" for _ in range(300000)))
@@ -89,7 +90,7 @@ def make_more(folder: Path) -> None:
 
 
 class Program:
-    """One program, and its runs."""
+    """One program and how to run it."""
 
     def __init__(self, words: list[str], folder: Path) -> None:
         self.workload: Workload = from_command(words)
@@ -98,7 +99,7 @@ class Program:
         self.tree = False
 
     def run(self, env: Mapping[str, str], options: MeterOptions) -> StoredRun | None:
-        """One run as a study stores it; None if it failed."""
+        """Runs the program once, and returns the run as a study stores it; None if it failed."""
         outcome = Executor(self.workload, options, self.folder / "references").run(self.input, env)
         if outcome.failure:
             return None
@@ -109,7 +110,7 @@ class Program:
         return StoredRun("calibrate", int(run.parts is None), "default", 1, 0.0, "", "", run.metrics, extra)
 
     def values(self, env: Mapping[str, str]) -> dict[str, float] | None:
-        """Peak memory and CPU time of one run; None if it failed."""
+        """Runs the program once, and returns peak memory in bytes and CPU time in seconds; None if it failed."""
         run = self.run(env, MeterOptions(backend="poll", pss=self.tree, timeout=60))
         if run is None:
             return None
@@ -118,10 +119,10 @@ class Program:
         return {"peak": peak, "cpu_s": cpu} if peak and cpu else None
 
     def judged(self) -> tuple[Matters | None, Matters | None]:
-        """What `tune` says before and after it has a recording."""
+        """The bounds that `tune` states before and after it has a recording; None if unknown."""
         first = self.run({}, MeterOptions(backend="poll", pss=True, parts=True))
         if first is None:
-            raise SystemExit(f"{self.workload.file.command}: it fails")
+            raise SystemExit(f"{self.workload.file.command}: the program fails without any setting")
         self.tree = (first.extra["processes"] or 1) > 1
         plain = [self.run({}, MeterOptions(backend="poll")) for _ in range(3)]
         runs = [first, *(run for run in plain if run is not None)]
@@ -144,7 +145,16 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def settings(allocators: list[Allocator], count: int, seed: int) -> dict[str, dict[str, str]]:
-    """Every allocator at its defaults, and with this many random settings (of glibc four times as many)."""
+    """Makes the configurations: every allocator at its defaults and with random settings.
+
+    Args:
+        allocators: The allocators.
+        count: How many random settings each gets; glibc gets four times as many.
+        seed: Seed of the random settings.
+
+    Returns:
+        The environment variables of each configuration, by name.
+    """
     rng = random.Random(seed)
     found = {}
     for allocator in allocators:
@@ -158,7 +168,13 @@ def settings(allocators: list[Allocator], count: int, seed: int) -> dict[str, di
 
 
 def best(program: Program, envs: Mapping[str, Mapping[str, str]], rounds: int) -> dict[str, tuple[float, str]]:
-    """The least ratio to the default of each metric, and under what."""
+    """Finds the smallest ratio to the default for each metric, and the configuration that gives it.
+
+    Args:
+        program: The program to run.
+        envs: The variables of each configuration, by name.
+        rounds: How many rounds the best configurations run again.
+    """
     seen = {name: values for name, env in envs.items() if (values := program.values(env)) is not None}
     chosen = {name for metric in METRICS for name in sorted(seen, key=lambda n: seen[n][metric])[:3]}
     ratios: dict[str, dict[str, list[float]]] = {name: {m: [] for m in METRICS} for name in chosen}
@@ -177,7 +193,7 @@ def _share(value: float | None) -> str:
 
 
 def row(name: str, kept: dict[str, Any]) -> str:
-    """A line of the table."""
+    """Formats a line of the table."""
     early, late, found = kept["early"] or {}, kept["late"] or kept["early"] or {}, kept["found"]
     gains = {metric: max(0.0, 1 - found[metric][0]) for metric in METRICS}
     low = [
@@ -194,13 +210,15 @@ def row(name: str, kept: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Runs everything and prints Markdown."""
+    """Measures all programs and prints Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--folder", type=Path, default=Path("out/matters"))
-    parser.add_argument("--programs", help="only these, with commas between '|': sort, threads|xz")
+    parser.add_argument("--programs", help="only these, separated by '|', for names have commas: sort, threads|xz")
     parser.add_argument("--settings", type=int, default=2, help="random settings of each allocator")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--bounds", action="store_true", help="bounds anew; what was found is read from the folder")
+    parser.add_argument(
+        "--bounds", action="store_true", help="compute only the bounds again; read the gains from the folder"
+    )
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     make_more(args.folder)

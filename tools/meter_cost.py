@@ -1,13 +1,15 @@
-"""What the meter costs: five programs bare and metered, in interleaved pairs. Prints a Markdown table.
+"""Measures the overhead of the meter: five programs bare and metered, in interleaved pairs. Prints a Markdown table.
 
     .venv/bin/python tools/meter_cost.py [--pairs 21] [--backend notify]
     .venv/bin/python tools/meter_cost.py --pss [--pairs 21] [--backend notify]
 
-With `--pss` it measures what reading proportional memory adds: programs with much memory, metered with and without it.
-It then also prints the ratio of the CPU time that the meter reports for the program itself.
+With `--pss` it measures the overhead of reading proportional memory: programs with much memory,
+metered with and without it. It then also prints the ratio of the CPU time that the meter reports
+for the program itself.
 
-Both sides are timed from outside, so the meter's own start and end count against it, and so does its CPU time.
-Printed is the median of the pairs' ratios with the 95 % bootstrap interval of that median.
+Both sides are timed from outside, so the meter's start and end and its CPU time are part of its
+cost. The tool prints the median of the pairs' ratios with the 95 % bootstrap interval of that
+median.
 """
 
 from __future__ import annotations
@@ -89,8 +91,8 @@ int main() {
 }
 """
 
-# So many MiB, then so many children (or none) that read all of it, write a tenth, and map and unmap. The work is
-# divided among the children.
+# Arguments: MiB, and a number of children (0: none). The children read all of this memory, write a tenth, and map and
+# unmap. The work is divided among them.
 _SHARED = """
 #include <cstdint>
 #include <cstdlib>
@@ -128,7 +130,7 @@ int main(int, char** argv) {
 
 
 def prepare_large(folder: Path) -> dict[str, list[str]]:
-    """Builds the program with much memory; its commands by name."""
+    """Builds the program with much memory; returns its commands by name."""
     (folder / "shared.cpp").write_text(_SHARED)
     subprocess.run(["g++", "-O2", "-o", folder / "shared", folder / "shared.cpp"], check=True)
     return {
@@ -140,7 +142,7 @@ def prepare_large(folder: Path) -> dict[str, list[str]]:
 
 
 def prepare(folder: Path) -> dict[str, list[str]]:
-    """Writes and builds what the programs need; their commands by name."""
+    """Writes and builds the inputs of the programs; returns their commands by name."""
     rng = random.Random(1)
     with (folder / "lines").open("w") as file:
         while file.tell() < 30_000_000:
@@ -158,7 +160,7 @@ def prepare(folder: Path) -> dict[str, list[str]]:
 
 
 def run(command: list[str]) -> tuple[float, float]:
-    """Wall and CPU seconds of a command, seen from outside."""
+    """Runs a command; returns its wall and CPU seconds, measured from outside."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"})
     wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -166,24 +168,24 @@ def run(command: list[str]) -> tuple[float, float]:
 
 
 def own_cpu(ledger: Path) -> float:
-    """CPU seconds that the meter's JSON gives for the program."""
+    """The CPU seconds of the program in the meter's JSON."""
     found = json.loads(ledger.read_text())
     return float(found["user_s"] + found["sys_s"])
 
 
 def show(ratios: list[float]) -> str:
-    """'1.004 [0.998, 1.011]'."""
+    """Formats median and interval: '1.004 [0.998, 1.011]'."""
     found = bootstrap((np.array(ratios),), np.median, method="percentile", rng=np.random.default_rng(1))
     low, high = found.confidence_interval
     return f"{np.median(ratios):.3f} [{low:.3f}, {high:.3f}]"
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=21)
     parser.add_argument("--backend", default="notify", choices=("notify", "ptrace", "poll"))
-    parser.add_argument("--pss", action="store_true", help="what proportional memory adds")
+    parser.add_argument("--pss", action="store_true", help="measure the overhead of reading proportional memory")
     args = parser.parse_args()
     order = random.Random(1)
     with tempfile.TemporaryDirectory() as name:
@@ -203,7 +205,7 @@ def main() -> None:
                 order.shuffle(sides)
                 took = {}
                 for side, words in sides:
-                    ledger.unlink(missing_ok=True)  # as in use: some file systems flush when a file is replaced
+                    ledger.unlink(missing_ok=True)  # as in normal use: some file systems flush when a file is replaced
                     took[side] = (*run(words), *([own_cpu(ledger)] if args.pss else []))
                 walls.append(took["after"][0] / took["before"][0])
                 cpus.append(took["after"][1] / took["before"][1])

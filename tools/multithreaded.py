@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""What `heapwright bench` says about one allocator on programs with threads: the tables in docs/results/reaper.md.
+"""Summarises `heapwright bench` for one allocator on programs with threads: the tables in docs/results/reaper.md.
 
     heapwright bench realistic --threads 1,2,8 --json realistic.json      # and the other suites
     .venv/bin/python tools/multithreaded.py *.json
 
-CPU time and peak RSS of an allocator of ours, against the best single peer (the one with the least geometric mean over
-all benchmarks, at that thread count), and against each benchmark's own best peer; and whether run time and CPU time per
-operation stay the same with more threads. Quotients of two allocators' ratios to the reference are geometric means
-over rounds of quotients within a round. A benchmark that does not run with so many threads counts with the next number
-it has (n-to-1 has three at least, phases one at most); scalability's other numbers of iterations are not counted again.
+Compares CPU time and peak RSS of one of our allocators with the best single peer (the one with the
+smallest geometric mean over all benchmarks, at that thread count), and with each benchmark's best
+peer. Also shows whether run time and CPU time per operation stay the same with more threads. A
+quotient of two allocators' ratios to the reference is the geometric mean over rounds of quotients
+within a round. If a benchmark does not run with the wanted number of threads, the next number that
+it has counts (n-to-1 has at least three, phases at most one). The variants of scalability with
+other numbers of iterations are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ LABELS = {"cpu_s": "CPU time", "peak_rss_bytes": "peak RSS"}
 
 @dataclass
 class Results:
-    """(benchmark, threads) → allocator → that cell of `bench --json`; only cells that were measured."""
+    """The measured cells of `bench --json`, by (benchmark, threads) and then by allocator."""
 
     cells: dict[tuple[str, int], dict[str, dict[str, Any]]] = field(default_factory=dict)
     allocators: list[str] = field(default_factory=list)
@@ -47,11 +49,11 @@ class Results:
 
     @property
     def peers(self) -> list[str]:
-        """All that are not ours."""
+        """All allocators but ours."""
         return [name for name in self.allocators if name not in OURS]
 
     def benchmarks(self, threads: int) -> dict[str, dict[str, dict[str, Any]]]:
-        """Each benchmark's cells with so many threads, or the next number it has."""
+        """Each benchmark's cells with this number of threads, or the next one that it has."""
         counts: dict[str, list[int]] = {}
         for name, count in self.cells:
             counts.setdefault(name, []).append(count)
@@ -59,21 +61,39 @@ class Results:
         return {name: self.cells[name, count] for name, count in chosen.items()}
 
     def ratio(self, cell: dict[str, Any], metric: str) -> float:
-        """To the reference."""
+        """A cell's ratio to the reference."""
         ratio = cell["ratio"].get(metric)
         return float(ratio["value"]) if ratio else 1.0
 
     def mean(self, allocator: str, threads: int, metric: str) -> float:
-        """Geometric mean of the ratios to the reference."""
+        """The geometric mean of an allocator's ratios to the reference.
+
+        Args:
+            allocator: The allocator's name.
+            threads: The number of threads.
+            metric: The key of the metric.
+        """
         return geometric_mean([self.ratio(found[allocator], metric) for found in self.benchmarks(threads).values()])
 
     def best(self, names: Iterable[str], threads: int, metric: str) -> str:
-        """The allocator with the least geometric mean."""
+        """The allocator with the smallest geometric mean.
+
+        Args:
+            names: The allocators to choose from.
+            threads: The number of threads.
+            metric: The key of the metric.
+        """
         return min(names, key=lambda name: self.mean(name, threads, metric))
 
 
 def against_peers(results: Results, mine: str, threads: int) -> None:
-    """Each benchmark against the best single peer and its own best one."""
+    """Prints each benchmark's ratios to the best single peer and to its own best peer.
+
+    Args:
+        results: All results.
+        mine: The name of our allocator.
+        threads: The number of threads.
+    """
     single = {metric: results.best(results.peers, threads, metric) for metric in LABELS}
     print(f"\n**{mine} with {threads} threads**\n")
     columns = [text for m in LABELS for text in (f"{LABELS[m]} / {single[m]}'s", "/ its own best peer's", "which is")]
@@ -95,7 +115,7 @@ def against_peers(results: Results, mine: str, threads: int) -> None:
 
 
 def means(results: Results, counts: list[int]) -> None:
-    """Geometric means of all allocators, all thread counts."""
+    """Prints the geometric means of all allocators at all thread counts."""
     for metric, label in LABELS.items():
         print(f"\n**{label}, geometric means of the ratios to {results.allocators[0]}**\n")
         print("| allocator | " + " | ".join(f"{n} threads" for n in counts) + " |\n|---" + "|---" * len(counts) + "|")
@@ -104,7 +124,7 @@ def means(results: Results, counts: list[int]) -> None:
 
 
 def flatness(results: Results, counts: list[int]) -> None:
-    """Run time of scalability, and CPU time an operation of all benchmarks, with more threads."""
+    """Prints how scalability's run time and all benchmarks' CPU time per operation change with more threads."""
     columns = ["scalability: run time at 2 / 1"] + [f"CPU an operation at {n} / 1" for n in counts if n > 1]
     columns += [f"scalability: CPU an operation at {n} / 1" for n in counts if n > 2]
     print("\n**With more threads, medians; 1 is flat**\n")
@@ -133,8 +153,8 @@ def flatness(results: Results, counts: list[int]) -> None:
 def main() -> None:
     """Prints Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `heapwright bench --json`")
-    parser.add_argument("--allocator", default="reaper", help="of ours (default reaper)")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="output of `heapwright bench --json`")
+    parser.add_argument("--allocator", default="reaper", help="one of our allocators (default reaper)")
     args = parser.parse_args()
     results = Results()
     for file in args.files:

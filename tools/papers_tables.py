@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""The heap-landscape paper's searches and GreenMalloc's table, on programs from packages: docs/results/papers.md.
+"""Repeats the searches of the heap-landscape paper and GreenMalloc's table: docs/results/papers.md.
 
     .venv/bin/python tools/papers_tables.py searches --programs z3,gcc,clang,redis,ngspice --evaluations 60 --repeats 10
     .venv/bin/python tools/papers_tables.py four-way --programs z3,gcc,clang,redis,ngspice -n 5
 
-`searches`: Magpie-like, CMA-ES, grid and NSGA-II over the paper's three settings of glibc (the preset `landscape`), on
-what Massif --pages-as-heap=yes would report as the peak; a configuration is run once, whoever asks for it. The best of
-all is then run against the default in turn, for its resident memory and time.
+`searches` runs Magpie-like, CMA-ES, grid and NSGA-II searches over the paper's three settings of
+glibc (the preset `landscape`). They minimise the peak that Massif --pages-as-heap=yes would report.
+Each configuration runs once, and all methods share the result. The best configuration of all then
+runs interleaved with the default, to compare resident memory and time.
 
-`four-way`: glibc and tcmalloc, as they are and as NSGA-II over GreenMalloc's own spaces left them (its pick for
-memory), then every allocator there is as it is.
+`four-way` measures glibc and tcmalloc at their defaults, and with the settings that NSGA-II finds
+in GreenMalloc's spaces (its pick for memory), and every other allocator at its defaults.
 
-Results are kept in the folder and not measured again. Programs that are not installed are left out, and said. Another
-name is that of a workload file in the folder: `--programs gem5` reads gem5.toml.
+The folder keeps all results, and they are not measured again. The tool names programs that are not
+installed and leaves them out. Any other name is that of a workload file in the folder: `--programs
+gem5` reads gem5.toml.
 """
 
 from __future__ import annotations
@@ -81,7 +83,15 @@ files = ["ring.data"]
 """
 COMMANDS = {
     "z3": ["z3", "z.smt2"],
-    "gcc": ["g++", "-std=c++20", "-O1", "-S", "-o", "-", "big.cpp"],  # the compiler proper: Massif follows no child
+    "gcc": [
+        "g++",
+        "-std=c++20",
+        "-O1",
+        "-S",
+        "-o",
+        "-",
+        "big.cpp",
+    ],  # cc1plus itself runs, because Massif follows no child
     "clang": ["clang", "-std=c++20", "-O1", "-S", "-o", "-", "big.cpp"],
     "redis": ["redis-server"],
     "ngspice": ["ngspice"],
@@ -91,7 +101,7 @@ METRICS = ("massif_peak_bytes", "peak_rss_bytes", "mean_rss_bytes", "peak_heap_b
 
 
 def workloads(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, Workload]]:
-    """The programs that are here."""
+    """Writes the inputs and yields the workloads of the installed programs."""
     make_inputs(folder)
     (folder / "big.cpp").write_text(BIG)
     stages = (
@@ -99,7 +109,7 @@ def workloads(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, Workloa
     )
     (folder / "ring.cir").write_text(CIRCUIT.format(stages="\n".join(stages)))
     (folder / "redis.toml").write_text(REDIS)
-    (folder / "ngspice.toml").write_text(NGSPICE)  # what it prints are times, too
+    (folder / "ngspice.toml").write_text(NGSPICE)  # not the standard output, which contains times
     os.chdir(folder)
     for name in names:
         file, command = Path(f"{name}.toml"), COMMANDS.get(name, [])
@@ -110,7 +120,7 @@ def workloads(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, Workloa
 
 
 def _proper(command: list[str]) -> list[str]:
-    """What g++ would run, where the command is one of g++."""
+    """The command of cc1plus that g++ would run; other commands unchanged."""
     if command[0] != "g++":
         return command
     said = subprocess.run([*command, "-###"], capture_output=True, text=True, check=True).stderr
@@ -118,7 +128,7 @@ def _proper(command: list[str]) -> list[str]:
 
 
 class Bench:
-    """Runs of one program, each environment once for the searches; kept in a JSON file."""
+    """Runs one program, each environment once for the searches, and keeps the results in a JSON file."""
 
     def __init__(self, name: str, workload: Workload, massif: bool) -> None:
         self.path = Path(f"{name}.runs.json")
@@ -127,15 +137,15 @@ class Bench:
         self.workload = workload
         default = self.once({})
         if not default:
-            raise SystemExit(f"{name} fails as it is")
+            raise SystemExit(f"{name}: the program fails without any setting")
         self.output = default["digest"]
-        limit = max(3.0, 3 * default["wall_s"])  # a setting that takes so long is no candidate
+        limit = max(3.0, 3 * default["wall_s"])  # seconds; a slower setting is no candidate
         self.executor.options = MeterOptions(massif=massif, timeout=limit)
 
     def once(self, env: Mapping[str, str], turn: int | str = 0) -> dict[str, Any]:
-        """The metrics of a run under these variables, or {} for one that failed.
+        """Returns the metrics of a run under these variables, or {} if it failed.
 
-        It is kept, so each table has turns of its own: times taken hours apart are no pair.
+        The result is kept and not measured again. So each table uses its own turns: runs hours apart are no pair.
         """
         key = json.dumps([dict(env), self.executor.options.massif, turn], sort_keys=True)
         if key not in self.runs:
@@ -147,7 +157,7 @@ class Bench:
         return self.runs[key]
 
     def instructions(self, env: Mapping[str, str]) -> float | None:
-        """Of one run under callgrind; None where there are none: of a server, or what valgrind cannot run."""
+        """Counts the instructions of one run under callgrind; None for a server, or if valgrind cannot run it."""
         options = self.executor.options
         self.executor.options = replace(options, callgrind=True, timeout=0)
         try:
@@ -158,7 +168,7 @@ class Bench:
             self.executor.options = options
 
     def cost(self, env: Mapping[str, str], metric: str) -> float | None:
-        """The log ratio to the default; None where it failed or printed something else."""
+        """The log ratio to the default; None if the run failed or its output differs."""
         default, found = self.once({}), self.once(env)
         if not found or found["digest"] != self.output or not found[metric]:
             return None
@@ -168,7 +178,19 @@ class Bench:
 def search(
     method: str, space: Space, budget: int, seed: int, objectives: int, cost: Callable[[dict[str, str]], Any]
 ) -> list[tuple[tuple[float, ...], dict[str, str]]]:
-    """Everything feasible one search tried, with its costs."""
+    """Runs one search.
+
+    Args:
+        method: The name of the search method.
+        space: The settings to search.
+        budget: The largest number of evaluations.
+        seed: Seed of the method.
+        objectives: The number of objectives.
+        cost: Measures settings; returns their costs, or None if they fail.
+
+    Returns:
+        The costs and settings of every point that did not fail.
+    """
     strategy = make_strategy(method, Setup(space, objectives, budget, seed))
     seen: dict[Any, tuple[float, ...] | None] = {}
     stale = 0
@@ -188,7 +210,7 @@ def search(
 
 
 def searches(args: argparse.Namespace) -> None:
-    """The paper's table."""
+    """Prints the table of the heap-landscape paper."""
     allocator = preset_allocators(load_preset("landscape"), [])[0]
     space = allocator.space(threads=False, expert=True)
     base = dict(os.environ)
@@ -227,12 +249,12 @@ def searches(args: argparse.Namespace) -> None:
 
 
 def _own(space: Space, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
-    """The variables that settings need on top of ours."""
+    """The variables that settings add to our environment."""
     return {k: v for k, v in space.environment(dict(settings), base).items() if base.get(k) != v} if settings else {}
 
 
 def _paired(bench: Bench, env: Mapping[str, str], metric: str, rounds: int) -> str:
-    """The median ratio of runs in turn, and the range of the rounds."""
+    """Formats the median change over interleaved runs, and the range of the rounds."""
     ratios = []
     for number in range(1, rounds + 1):
         default, found = bench.once({}, number), bench.once(env, number)
@@ -242,7 +264,7 @@ def _paired(bench: Bench, env: Mapping[str, str], metric: str, rounds: int) -> s
 
 
 def four_way(args: argparse.Namespace) -> None:
-    """GreenMalloc's table, with every allocator."""
+    """Prints GreenMalloc's table, with every allocator."""
     base = dict(os.environ)
     head = [
         "program",
@@ -294,7 +316,7 @@ def _plain(allocator: Allocator, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def _tuned(bench: Bench, name: str, args: argparse.Namespace, base: Mapping[str, str]) -> dict[str, str]:
-    """What NSGA-II over GreenMalloc's space of this allocator has least peak heap under, of peak heap and CPU time."""
+    """Runs NSGA-II for peak heap and CPU time over GreenMalloc's space; the variables with the smallest peak heap."""
     allocator = preset_allocators(load_preset("greenmalloc"), [name])[0]
     space = allocator.space(threads=False, expert=True)
 
@@ -311,7 +333,7 @@ def _tuned(bench: Bench, name: str, args: argparse.Namespace, base: Mapping[str,
 
 
 def main() -> None:
-    """Prints Markdown."""
+    """Prints the chosen table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("table", choices=("searches", "four-way"))
     parser.add_argument("--programs", default="z3,gcc,clang,redis,ngspice")
@@ -319,7 +341,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=60)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("-n", "--rounds", type=int, default=5)
-    parser.add_argument("--instructions", action="store_true", help="four-way: count them, by callgrind")
+    parser.add_argument("--instructions", action="store_true", help="four-way: count instructions with callgrind")
     args = parser.parse_args()
     args.folder = args.folder.resolve()
     sys.stdout.write(f"`tools/papers_tables.py {' '.join(sys.argv[1:])}`\n\n")

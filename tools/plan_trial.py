@@ -1,10 +1,11 @@
-"""How well `tune` foresees its own length, and whether time budgets hold, on a busy machine. Prints a Markdown table.
+"""Measures how well `tune` predicts its own length and keeps time budgets on a busy machine. Prints a Markdown table.
 
     .venv/bin/python tools/plan_trial.py [--budget 3m] [--load 4] [--folder out/plan]
 
-Tunes a program of ten lengths, from some 0.05 to 100 seconds a run, beside so many busy loops. *Foreseen* is what the
-plan said after the first run; *took* is from the first run to the end of the study, the report left out. Where no
-proof fits the budget, replays predict; where they do not fit either, the study ends after the first run.
+Tunes a program of ten lengths, from about 0.05 to 100 seconds a run, beside busy loops (--load).
+*Foreseen* is the estimate of the plan after the first run. *Took* is the time from the first run to
+the end of the study, without the report. If no proof fits the budget, replays predict the result.
+If they do not fit either, the study ends after the first run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LOOP = "while :; do :; done"
 
 
 def calibrated() -> float:
-    """Rounds of the program a second, here and now."""
+    """Measures the rounds of the program a second of CPU time on this machine."""
     before = os.times()
     subprocess.run(["perl", "-e", PROGRAM, "1000000"], check=True)
     after = os.times()
@@ -39,17 +40,17 @@ def calibrated() -> float:
 
 
 def stored(study: Path, key: str) -> Any:
-    """A value that a study keeps."""
+    """Reads a value from the meta table of a study."""
     with contextlib.closing(sqlite3.connect(study)) as db:
         (text,) = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return json.loads(text)
 
 
 def main() -> None:
-    """Tunes and prints."""
+    """Tunes all lengths and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", default="3m")
-    parser.add_argument("--load", type=int, default=4, help="busy loops")
+    parser.add_argument("--load", type=int, default=4, help="number of busy loops")
     parser.add_argument("--folder", type=Path, default=Path("out/plan"))
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Real single-threaded programs under every allocator: the figures in docs/results/exgen.md.
+"""Compares allocators on real single-threaded programs: the figures in docs/results/exgen.md.
 
-Makes its own inputs in a directory, runs `heapwright compare` for each program that is installed, and prints tables of
-CPU time, peak and mean resident memory relative to the reference, with geometric means.
+Makes its own inputs in a directory, runs `heapwright compare` for each program that is installed,
+and prints tables of CPU time, peak and mean resident memory relative to the reference, with
+geometric means.
 
     .venv/bin/python tools/programs.py --allocators mimalloc2-nothp,glibc,exgen -n 7
     .venv/bin/python tools/programs.py --allocators exgen,reaper -n 1 --instructions
@@ -78,7 +79,7 @@ PROGRAMS = {
 
 
 def make_inputs(folder: Path) -> None:
-    """Writes what the programs read; the same every time."""
+    """Writes the inputs of the programs; they are the same every time."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text)
@@ -112,10 +113,10 @@ def make_inputs(folder: Path) -> None:
 
 
 def main() -> None:
-    """Runs everything and prints Markdown."""
+    """Compares all programs and prints Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     add_options(parser, "mimalloc2-nothp,glibc,exgen", "out/programs", 7)
-    parser.add_argument("--instructions", action="store_true", help="count them with callgrind, and nothing else; slow")
+    parser.add_argument("--instructions", action="store_true", help="only count instructions, with callgrind; slow")
     args = parser.parse_args()
     make_inputs(args.folder)
     wanted = args.programs.split(",") if args.programs else list(PROGRAMS)

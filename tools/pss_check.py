@@ -3,8 +3,9 @@
     python3 -m venv /tmp/gunicorn && /tmp/gunicorn/bin/pip install gunicorn
     .venv/bin/python tools/pss_check.py --gunicorn /tmp/gunicorn/bin/gunicorn
 
-The server loads 200,000 strings before it forks. Four clients ask for eight seconds. Meanwhile this program sums
-`Rss` and `Pss` over the server's processes every 20 ms, which is more often than the meter's budget allows.
+The server loads 200,000 strings before it forks. Four clients send requests for eight seconds.
+Meanwhile this program sums `Rss` and `Pss` over the server's processes every 20 ms, which is more
+often than the meter's budget allows.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ class Watch(threading.Thread):
             self.readings.append((time.monotonic(), sum(rss for rss, _ in sums), sum(pss for _, pss in sums)))
 
     def mean_pss(self) -> float:
-        """Averaged over time, in bytes."""
+        """The mean PSS over time, in bytes."""
         pairs = list(zip(self.readings, self.readings[1:], strict=False))
         area = sum((later[0] - one[0]) * (one[2] + later[2]) / 2 for one, later in pairs)
         return area / (self.readings[-1][0] - self.readings[0][0])
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below one, without helpers of the meter, which run no other program than it."""
+    """The descendants of a process, without the meter's helpers, which run the meter's own program."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -70,7 +71,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def rollup(pid: int) -> tuple[int, int]:
-    """RSS and PSS of a process in bytes; 0 if it has gone."""
+    """RSS and PSS of a process in bytes; 0 if it has ended."""
     with contextlib.suppress(OSError, KeyError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
         sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
@@ -79,7 +80,13 @@ def rollup(pid: int) -> tuple[int, int]:
 
 
 def ask(port: int, seconds: float, first: int) -> None:
-    """Asks the server for so long, one page after the other."""
+    """Requests pages from the server, one after the other.
+
+    Args:
+        port: The server's port.
+        seconds: For how long.
+        first: The number of the first page.
+    """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/{first}").read()
@@ -87,7 +94,14 @@ def ask(port: int, seconds: float, first: int) -> None:
 
 
 def measure(gunicorn: str, workers: int, backend: str, folder: Path) -> str:
-    """Runs the server once; a row of the table."""
+    """Runs the server once and formats a row of the table.
+
+    Args:
+        gunicorn: The command.
+        workers: The number of worker processes.
+        backend: The meter's back end.
+        folder: Where to write the application and the meter's output.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -121,9 +135,9 @@ def measure(gunicorn: str, workers: int, backend: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gunicorn", required=True, help="the installed command")
+    parser.add_argument("--gunicorn", required=True, help="path of the installed command")
     args = parser.parse_args()
     print(
         "| workers | back end | peak RSS | peak PSS, meter | peak PSS, script | mean PSS, meter | mean PSS, script |"

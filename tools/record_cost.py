@@ -1,9 +1,10 @@
-"""What recording costs: programs with and without the recorder, in turn, and the bytes an event takes.
+"""Measures the cost of recording: programs with and without the recorder, interleaved, and bytes per event.
 
     .venv/bin/python tools/record_cost.py [-n PAIRS] [--events N] > cost.md
 
-CPU is user + system time of the program, from wait4. With --events a program that makes about N events is recorded
-once, its resident memory looked at ten times a second; its raw file is packed, made ready and replayed.
+CPU is the user and system time of the program, from wait4. With --events the tool records once a
+program that makes about N events, and reads its resident memory ten times a second. Then it packs
+the raw file, makes it ready and replays it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PERL = (
 
 
 def cpu(command: list[str], env: dict[str, str]) -> float:
-    """User and system seconds of one run."""
+    """Runs a command; returns its user and system seconds."""
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -43,7 +44,7 @@ def cpu(command: list[str], env: dict[str, str]) -> float:
 
 
 def programs(folder: Path) -> dict[str, list[str]]:
-    """The programs, built: a map of strings, a perl hash, threads that free each other's memory."""
+    """Builds the programs (a map of strings, a perl hash, threads with remote frees); their commands by name."""
     for name, compiler in (("record_churn.cpp", "g++"), ("record_remote.c", "gcc")):
         source = ROOT / "tests/programs" / name
         options = ["-std=c++20"] if compiler == "g++" else []
@@ -62,7 +63,14 @@ def busiest(raw: Path) -> tuple[Path, Packed]:
 
 
 def cost(name: str, command: list[str], pairs: int, folder: Path) -> str:
-    """One line of the table."""
+    """Measures one program and formats a line of the table.
+
+    Args:
+        name: The program's name.
+        command: Its words.
+        pairs: How many pairs of runs to make.
+        folder: Where to record.
+    """
     raw = folder / "raw"
     without, with_it = [], []
     for _ in range(pairs):
@@ -82,7 +90,7 @@ def cost(name: str, command: list[str], pairs: int, folder: Path) -> str:
 
 
 def long_run(events: int, folder: Path) -> None:
-    """Records for long and looks at the memory meanwhile."""
+    """Records about `events` events and reads resident memory ten times a second meanwhile."""
     raw = folder / "long"
     raw.mkdir()
     command = [programs(folder)["churn"][0], str(int(events / 2.36))]
@@ -114,7 +122,16 @@ def long_run(events: int, folder: Path) -> None:
 
 
 def metered(command: str, trace: Path, output: Path) -> tuple[float, float]:
-    """Runs heapwright-trace under the meter: its seconds, and its peak of resident memory in MiB."""
+    """Runs heapwright-trace under the meter.
+
+    Args:
+        command: The sub-command.
+        trace: Its input.
+        output: Its output.
+
+    Returns:
+        Wall seconds, and peak resident memory in MiB.
+    """
     words = [str(native_program("heapwright-trace")), command, str(trace), str(output)]
     run = run_metered(words, MeterOptions(), env=dict(os.environ))
     if run.exit_code:
@@ -123,7 +140,7 @@ def metered(command: str, trace: Path, output: Path) -> tuple[float, float]:
 
 
 def long_replay(trace: Path, folder: Path) -> None:
-    """Replays a long trace, and says what each part of that takes."""
+    """Replays a long trace and prints the time and memory of each part."""
     took, peak = metered("expand", trace, folder / "operations")
     size = (folder / "operations").stat().st_size
     (folder / "operations").unlink()
@@ -143,11 +160,11 @@ def long_replay(trace: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """Measures, and prints a table."""
+    """Measures and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=15, metavar="PAIRS")
-    parser.add_argument("--events", type=int, metavar="N", help="only: one recording of about N events")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", help="where the recordings go for a while")
+    parser.add_argument("--events", type=int, metavar="N", help="make only one recording, of about N events")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", help="folder for temporary recordings")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         if args.events:

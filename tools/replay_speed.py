@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Evaluations a second on the replay and under Massif, and what each finds in the same time: docs/results/tune.md.
+"""Compares searches on replays and under Massif, by speed and by result: docs/results/tune.md.
 
     .venv/bin/python tools/replay_speed.py --programs z3,sqlite3,gawk,jq --seconds 60 --repeats 3
 
-The papers' way: one configuration after the other on the program under `valgrind --tool=massif --pages-as-heap=yes`,
-its peak minimised by NSGA-II (24 of a generation) over GreenMalloc's seven settings of glibc. Ours: the same settings
-and method, and then our own space of every allocator and our own method, on replays, as many at once as there are
-cores, for peak resident memory. What each found best then runs on the program five times in turn with the default.
+The papers' method runs one configuration after the other on the program, under `valgrind
+--tool=massif --pages-as-heap=yes`. NSGA-II (24 in a generation) minimises the peak over
+GreenMalloc's seven settings of glibc. Our method runs on replays, as many at once as there are
+cores, and minimises peak resident memory: first with the same settings and NSGA-II, then with our
+own space of every allocator and our own search method. The best configuration of each then runs on
+the program five times, interleaved with the default.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ Environment = Mapping[str, str]
 
 
 def massif(command: Sequence[str], env: Environment) -> float | None:
-    """The peak Massif reports, in bytes; None if the program failed."""
+    """The peak that Massif reports, in bytes; None if the program failed."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "massif.out"
         words = ["valgrind", "--tool=massif", "--pages-as-heap=yes", "--peak-inaccuracy=0.0", "--time-unit=B"]
@@ -55,7 +57,19 @@ def massif(command: Sequence[str], env: Environment) -> float | None:
 def search(
     space: Space, method: str, seed: int, seconds: float, at_once: int, measure: Callable[[Environment], float | None]
 ) -> tuple[dict[str, str], int]:
-    """The best environment found in this time, and how many were evaluated."""
+    """Searches for a given time.
+
+    Args:
+        space: The settings to search.
+        method: The name of the search method.
+        seed: Seed of the method.
+        seconds: For how long.
+        at_once: How many evaluations run at the same time.
+        measure: Measures an environment; returns its cost, or None if it failed.
+
+    Returns:
+        The best environment (ours if none is better), and the number of evaluations.
+    """
     base = dict(os.environ)
     began, seen = time.monotonic(), dict[str, float | None]()
     envs: dict[str, dict[str, str]] = {}
@@ -86,7 +100,13 @@ def search(
 
 
 def real(command: Sequence[str], env: Environment, rounds: int = 5) -> float:
-    """Peak resident memory under this environment to that of the default: the median of pairs."""
+    """Measures the ratio of peak resident memory under an environment to that of the default.
+
+    Args:
+        command: The program.
+        env: The environment.
+        rounds: How many pairs to run; the result is their median ratio.
+    """
     ratios = []
     for _ in range(rounds):
         first, second = (run_metered(command, MeterOptions(), env=e).metrics["peak_rss_bytes"] for e in (None, env))
@@ -95,7 +115,7 @@ def real(command: Sequence[str], env: Environment, rounds: int = 5) -> float:
 
 
 def main() -> None:
-    """Prints Markdown."""
+    """Measures all programs and prints Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--programs", default="z3,sqlite3,gawk,jq")
     parser.add_argument("--folder", type=Path, default=Path("out/speed"))
@@ -119,7 +139,7 @@ def main() -> None:
         Path(f"{name}.hwt").unlink(missing_ok=True)
         devnull = os.open(os.devnull, os.O_WRONLY)
         kept = os.dup(1)
-        os.dup2(devnull, 1)  # what the program prints is not for this table
+        os.dup2(devnull, 1)  # the program's output must not get into the table
         try:
             record(command, Path(f"{name}.hwt"))
         finally:

@@ -1,8 +1,9 @@
-"""What the wheel is made of, as CycloneDX JSON: `make sbom`, or python tools/sbom.py FILE.
+"""Lists the parts of the wheel as CycloneDX JSON: `make sbom`, or python tools/sbom.py FILE.
 
-Parts are the Python packages that heapwright needs, with what those need, in the versions and with the hashes of
-requirements.lock; and the libraries that are linked into its native programs, in the versions of this machine's
-compiler. The same sources on the same machine give the same bytes: the time is $SOURCE_DATE_EPOCH or none of today's.
+The parts are the Python packages that heapwright requires directly or indirectly, in the versions
+and with the hashes of requirements.lock, and the libraries that are linked into its native
+programs, in the versions of this machine's compiler. The same sources on the same machine give the
+same bytes: the time is $SOURCE_DATE_EPOCH, or 1970 if that is not set.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def locked(text: str) -> dict[tuple[str, str], list[str]]:
-    """The SHA-256 of the files of each package in a lock file, by name and version: one may differ between Pythons."""
+    """Reads the SHA-256 of each package's files from a lock file, by name and version (which Python may decide)."""
     found = re.findall(
         r"^([\w.-]+)(?:\[[\w,-]+\])?==(\S+?)(?:\s*;[^\\]*)?\s*\\((?:\n    --hash=\S+[ \\]*)+)", text, re.MULTILINE
     )
@@ -38,7 +39,7 @@ def locked(text: str) -> dict[tuple[str, str], list[str]]:
 
 
 def needs(name: str) -> list[str]:
-    """What an installed package needs here, without extras."""
+    """The packages that an installed package requires on this machine, without extras."""
     wanted = map(Requirement, metadata.requires(name) or [])
     return sorted(
         {canonicalize_name(one.name) for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})}
@@ -46,7 +47,7 @@ def needs(name: str) -> list[str]:
 
 
 def closure(name: str) -> dict[str, list[str]]:
-    """The package, and all that it needs directly or not, each with what it needs."""
+    """The package and all its direct and indirect requirements, each with its own requirements."""
     found: dict[str, list[str]] = {}
     ahead = [name]
     while ahead:
@@ -58,7 +59,7 @@ def closure(name: str) -> dict[str, list[str]]:
 
 
 def linked() -> Iterator[tuple[str, str]]:
-    """Name and version of the libraries inside the native programs."""
+    """Yields name and version of the libraries linked into the native programs."""
     yield "glibc", (os.confstr("CS_GNU_LIBC_VERSION") or "unknown").split()[-1]
     done = subprocess.run(
         [os.environ.get("CXX", "c++"), "-dumpfullversion"], capture_output=True, text=True, check=True
@@ -75,7 +76,7 @@ def linked() -> Iterator[tuple[str, str]]:
 
 
 def parts() -> Bom:
-    """The list of parts of the installed heapwright."""
+    """Makes the list of parts of the installed heapwright."""
     pins = locked((ROOT / "requirements.lock").read_text())
     needed = closure("heapwright")
     components = {}

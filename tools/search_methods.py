@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table in docs/search.md: each search method against random search, on landscapes with known answers."""
+"""Compares each search method with random search on problems with known optima: the table in docs/search.md."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from tests.search.test_planted import better, score
 
 from heapwright.search.protocol import METHODS
 
-SEARCHES = {"gp": 6, "local": 20, "nsga2": 8, "cmaes": 8, "sobol": 40}  # with other seeds than the tests
+SEARCHES = {
+    "gp": 6,
+    "local": 20,
+    "nsga2": 8,
+    "cmaes": 8,
+    "sobol": 40,
+}  # searches per problem; the seeds differ from those of the tests
 
 
 def main() -> None:
-    """Prints it as Markdown."""
+    """Prints the table as Markdown."""
     print(f"| method, evaluations | {' | '.join(PROBLEMS)} |\n|---|{'---|' * len(PROBLEMS)}")
     for method, searches in SEARCHES.items():
         budget, shares = METHODS[method].budget, []

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""How well a fitted model stands in for the trace it was fitted to: the figures in docs/results/synth.md.
+"""Measures how well a fitted model reproduces its trace: the figures in docs/results/synth.md.
 
-Records each program of tools/fidelity.py once, fits a model of windows and one like rand_malloc, makes up a trace
-from each, and replays all three under every allocator, in turn. Compared are the traces' peaks of live bytes and the
-replays' resident memory (the replayer's own part taken off), medians over the rounds.
+Records each program of tools/fidelity.py once and fits two models: one of windows, and one like
+rand_malloc. Then makes a synthetic trace from each, and replays all three traces under every
+allocator, interleaved. It compares the traces' peaks of live bytes and the replays' resident memory
+(without the replayer's own part), as medians over the rounds.
 
     .venv/bin/python tools/synth_fidelity.py -n 3 --json out/synth.json --markdown out/synth.md
 """
@@ -35,7 +36,17 @@ MEMORY = {"peak_rss_bytes": "peak RSS", "mean_rss_bytes": "mean RSS"}
 
 
 def study(program: fidelity.Program, allocators: list[str], folder: Path, rounds: int) -> dict[str, Any]:
-    """One program: its trace, two models, their traces, and replays of all."""
+    """Records a program, fits both models, synthesises their traces, and replays all three.
+
+    Args:
+        program: The program.
+        allocators: The names of the allocators.
+        folder: The folder of inputs and traces.
+        rounds: How many times to replay each trace under each allocator.
+
+    Returns:
+        Peak live bytes, events and replays of each trace, and the size of each model, by name.
+    """
     trace = folder / f"{program.name}.hwt"
     fidelity.record(program, folder, trace)
     traces = {"trace": trace}
@@ -66,20 +77,27 @@ def study(program: fidelity.Program, allocators: list[str], folder: Path, rounds
 
 
 def error(result: dict[str, Any], kind: str, allocator: str, metric: str) -> float:
-    """The made-up trace's replay against the trace's, relative."""
+    """The relative error of a synthetic trace's replay, compared with the replay of the recorded trace.
+
+    Args:
+        result: A result of `study`.
+        kind: The kind of the model.
+        allocator: The allocator's name.
+        metric: The key of the metric.
+    """
     replays = result["replays"]
     return float(replays[kind][allocator][metric] / replays["trace"][allocator][metric] - 1)
 
 
 def spread(values: list[float]) -> str:
-    """Median and largest of absolute errors, and how many are within 5 %."""
+    """Formats the median and the largest absolute error, and how many are within 5 %."""
     sizes = sorted(abs(v) for v in values)
     within = sum(v <= 0.05 for v in sizes)
     return f"{100 * statistics.median(sizes):.1f} % | {100 * sizes[-1]:.1f} % | {within} of {len(sizes)}"
 
 
 def table(results: dict[str, Any], allocators: list[str]) -> str:
-    """Markdown: peaks of live bytes, resident memory, and all of it in a line each."""
+    """Formats the tables as Markdown: peaks of live bytes, resident memory, and a summary."""
     lines = ["| program | events | model | peak live | windows | rand-malloc |", "|---|--:|--:|--:|--:|--:|"]
     for name, r in results.items():
         live = r["live"]
@@ -104,13 +122,13 @@ def table(results: dict[str, Any], allocators: list[str]) -> str:
 
 
 def main() -> None:
-    """Runs everything."""
+    """Measures all programs and prints the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-n", "--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("out/synth"))
-    parser.add_argument("--programs", default="", help="only these, by name")
+    parser.add_argument("--programs", default="", help="only these, separated by commas")
     parser.add_argument("--allocators", default=",".join(ALLOCATORS))
-    parser.add_argument("--json", type=Path, help="everything measured; kept after each program")
+    parser.add_argument("--json", type=Path, help="file for all measurements, written after each program")
     parser.add_argument("--markdown", type=Path)
     args = parser.parse_args()
     allocators = args.allocators.split(",")

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Real threaded programs under every allocator: the figures in docs/results/reaper.md.
+"""Compares allocators on real threaded programs: the figures in docs/results/reaper.md.
 
-Makes its own inputs in a directory, runs `heapwright compare` for each program that is installed, and prints tables of
-wall time, CPU time, peak and mean resident memory relative to the reference, with geometric means. For all of them:
+Makes its own inputs in a directory, runs `heapwright compare` for each program that is installed,
+and prints tables of wall time, CPU time, peak and mean resident memory relative to the reference,
+with geometric means. For all of them:
 
     apt-get install xz-utils pigz pbzip2 zstd p7zip-full graphicsmagick povray redis-server memcached \\
       default-jdk-headless ruby nodejs z3 git
@@ -21,10 +22,11 @@ from typing import Any
 from comparing import add_options, report
 from threaded_inputs import make_inputs
 
-# Without huge pages, which no allocator here but mimalloc asks for.
+# mimalloc without huge pages, because no other allocator here asks for them.
 ALLOCATORS = "mimalloc2-nothp,mimalloc3-nothp,rpmalloc,snmalloc,jemalloc,tcmalloc,glibc,reaper,exgen,reaper-secure"
 
-# What must be installed is the command's first word, or in `needs`. Output is compared where it is the same every time.
+# The command's first word and the programs in `needs` must be installed. Output is compared if it
+# is the same every time.
 PROGRAMS: dict[str, dict[str, Any]] = {
     "xz": {"command": "xz -1 -T2 --block-size=512KiB -c text"},
     "pigz": {"command": "pigz -p 2 -c -n text"},
@@ -42,7 +44,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     "gm": {"command": "gm convert in.ppm -blur 2x1 -resize 60% -sharpen 1x1 ppm:-"},
     "povray": {
         "command": "povray -D -GA +WT2 +Iscene.pov +Oout.ppm +FP +W240 +H180 +A0.3",
-        "output": {"compare": "none"},  # the picture has the date in it
+        "output": {"compare": "none"},  # the picture contains the date
     },
     "java": {"command": "java -Xmx256m -XX:+UseParallelGC Job.java"},
     "python3": {"command": "/usr/bin/python3 threads.py", "env": {"PYTHONMALLOC": "malloc"}},
@@ -60,7 +62,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     },
     "memcached": {
         "command": "memcached -u root -s memcached.socket -t 2 -m 256",
-        "setup": "rm -f memcached.socket",  # or an old one says ready
+        "setup": "rm -f memcached.socket",  # an old socket would pass the check `ready`
         "output": {"compare": "none"},
         "server": {
             "ready": "test -S memcached.socket",
@@ -72,7 +74,7 @@ COMMANDS = ("command", "setup", "cleanup", "ready", "load")  # lists of words in
 
 
 def write_workload(name: str, folder: Path) -> Path:
-    """The program's workload.toml. JSON's strings and lists are TOML's as well."""
+    """Writes the program's workload.toml; strings and lists have the same form in JSON and TOML."""
 
     def lines(table: dict[str, Any]) -> list[str]:
         values = {key: shlex.split(value) if key in COMMANDS else value for key, value in table.items()}
@@ -89,13 +91,13 @@ def write_workload(name: str, folder: Path) -> Path:
 
 
 def installed(name: str) -> bool:
-    """Whether all that the program needs is there."""
+    """Whether everything that the program needs is installed."""
     needs = [PROGRAMS[name]["command"].split()[0], *PROGRAMS[name].get("needs", [])]
     return all(shutil.which(word) for word in needs)
 
 
 def main() -> None:
-    """Runs everything and prints Markdown."""
+    """Compares all programs and prints Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     add_options(parser, ALLOCATORS, "out/threaded", 5)
     args = parser.parse_args()

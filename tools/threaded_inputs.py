@@ -1,4 +1,4 @@
-"""What the programs of tools/threaded.py read: scripts, and data made the same every time."""
+"""Makes the inputs of the programs of tools/threaded.py: scripts and data, the same every time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ plane { y, 0 pigment { checker color rgb 0.5 color rgb 1 } finish { reflection 0
   texture { pigment { color rgb <mod(I, 7) / 7, mod(I, 5) / 5, mod(I, 3) / 3> } finish { phong 0.7 reflection 0.1 } } }
 #declare I = I + 1; #end
 """,
-    # Two clients with keys of their own; every reply is checked.
+    # Two clients, each with its own keys, check every reply.
     "memcached_load.py": """import random, socket, sys, threading
 done = []
 def client(n):
@@ -87,7 +87,7 @@ sys.exit(sorted(done) != [1, 2])
 
 
 def make_inputs(folder: Path) -> None:
-    """Writes what the programs read; the same every time."""
+    """Writes the inputs of the programs; they are the same every time."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text)

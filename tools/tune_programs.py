@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`heapwright tune -- CMD` with no other option on real programs: the table in docs/results/tune.md.
+"""Runs `heapwright tune -- CMD` without other options on real programs: the table in docs/results/tune.md.
 
-Makes the inputs of tools/programs.py in a folder, tunes one program after the other, prints Markdown. A study that is
-there goes on or answers at once.
+Makes the inputs of tools/programs.py in a folder, tunes one program after the other, and prints
+Markdown. An existing study continues, or gives its result at once if it is complete.
 
     .venv/bin/python tools/tune_programs.py --programs z3,sqlite3,gawk,jq,ruby,g++
     .venv/bin/python tools/tune_programs.py --programs sqlite3 -- --minimize mean_rss,cpu --budget 5m
@@ -28,7 +28,16 @@ SHORT = {"peak_rss_bytes": "peak RSS", "mean_rss_bytes": "mean RSS", "cpu_s": "C
 
 
 def tune(name: str, folder: Path, options: list[str]) -> tuple[dict[str, Any], float]:
-    """The study's JSON, and seconds of wall time this took."""
+    """Tunes a program.
+
+    Args:
+        name: The program's name in tools/programs.py.
+        folder: The folder of its inputs, for the study too.
+        options: Further options for `tune`.
+
+    Returns:
+        The study's JSON, and the wall seconds that `tune` took.
+    """
     began = time.monotonic()
     command = [str(HEAPWRIGHT), "tune", "-q", "--study", f"{name}.study", "--json", f"{name}.json", *options, "--"]
     done = subprocess.run([*command, *PROGRAMS[name]], cwd=folder, env={**os.environ, "LC_ALL": "C"}, check=False)
@@ -43,7 +52,13 @@ def _change(found: dict[str, Any]) -> str:
 
 
 def rows(name: str, study: dict[str, Any], took: float) -> list[str]:
-    """A line for each distinct pick; one that says so where there is none."""
+    """Formats a line for each distinct pick, or one line if there is none.
+
+    Args:
+        name: The program's name.
+        study: The study's JSON.
+        took: The wall seconds that `tune` took.
+    """
     proxy = study["proxy"] or {"used": False, "why": "", "agreement": []}
     ground = "replay" if proxy["used"] and not proxy["why"] else "program"
     ranks = ", ".join(
@@ -65,11 +80,11 @@ def rows(name: str, study: dict[str, Any], took: float) -> list[str]:
 
 
 def main() -> None:
-    """Tunes and prints."""
+    """Tunes all programs and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--programs", default="z3,sqlite3,gawk,jq,ruby,g++")
     parser.add_argument("--folder", type=Path, default=Path("out/tune"))
-    parser.add_argument("options", nargs="*", help="for heapwright tune, after --")
+    parser.add_argument("options", nargs="*", help="options for heapwright tune, after --")
     args = parser.parse_args()
     make_inputs(args.folder)
     sys.stdout.write(f"`heapwright tune {shlex.join(args.options)}`\n\n".replace(" `", "`"))

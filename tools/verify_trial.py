@@ -1,13 +1,14 @@
-"""How often `verify` is wrong on a busy machine: ten studies with a gain that is there, ten with one that is not.
+"""Counts how often `verify` is wrong on a busy machine: ten studies whose gain exists, ten whose gain does not.
 
     .venv/bin/python tools/verify_trial.py [--folder out/verify] [--studies 10] [--max-time 2m]
 
-Tunes the programs of tools/programs.py until enough studies claim a gain. Each study is verified twice: on the program
-it was made of, and on a program of the same kind to which malloc is nothing (the gain is not there). What is true is
-told by pairs of the tool's own, counted by the kernel (wait4): the geometric mean of their CPU time and peak resident
-memory, on both programs. Where that lies close to the threshold no verdict would be wrong: such a case is listed as
-borderline. During the verifications two loads take turns with the processors. Prints a Markdown table; what is in the
-folder is not made again.
+Tunes the programs of tools/programs.py until enough studies claim a gain. Each study is verified
+twice: on its own program, and on a similar program that hardly uses malloc, where the gain does not
+exist. The tool finds the truth by its own pairs on both programs: the geometric mean ratios of CPU
+time and peak resident memory, which the kernel counts (wait4). If the truth is close to the
+threshold, neither verdict would be wrong, and the case is listed as borderline. During the
+verifications each processor has a load that works for 4 seconds and rests for 2. Prints a Markdown
+table. Results that are in the folder are not made again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 from programs import HEAPWRIGHT, PROGRAMS, make_inputs
 
-# Programs to which malloc is nothing; those that are installed are taken.
+# Programs that hardly use malloc; the tool uses the installed ones.
 NOTHING = [
     ["perl", "-e", "my $s = 0; $s += $_ * $_ for 1..4000000; print $s"],
     ["mawk", "BEGIN { for (i = 0; i < 6000000; i++) s += i * i; print s }"],
@@ -68,15 +69,20 @@ TRIED = {
 TUNED = ["--allocators", "glibc,exgen,reaper,jemalloc", "--budget", "8", "--proxy", "none", "--pairs", "12:20"]
 METRICS = {"cpu_s": "CPU time", "peak_rss_bytes": "peak resident memory"}
 LOAD = "while :; do timeout 4 sh -c 'while :; do :; done'; sleep 2; done"
-NEAR = 0.25  # borderline: nearer to the threshold than this share of the claimed gain
+NEAR = 0.25  # borderline: closer to the threshold than this share of the claimed gain
 TRUE_PAIRS = 15
 VERDICTS = (0, 3, 4)  # exit statuses of verify: holds, lost, undecided
 
 
 def usage(command: Sequence[str], env: Mapping[str, str], folder: Path) -> dict[str, float]:
-    """CPU seconds and peak resident bytes of one run, as the kernel counts them.
+    """Measures CPU seconds and peak resident bytes of one run, as the kernel counts them.
 
-    The meter starts it: the peak of a process that Python forks begins at Python's own size.
+    The meter starts the run, because the peak of a process that Python forks begins at Python's own size.
+
+    Args:
+        command: The program.
+        env: Variables to add.
+        folder: Its working directory.
     """
     words = [
         "measure",
@@ -93,7 +99,13 @@ def usage(command: Sequence[str], env: Mapping[str, str], folder: Path) -> dict[
 
 
 def true_ratios(command: Sequence[str], env: Mapping[str, str], folder: Path) -> dict[str, float]:
-    """Geometric means of the ratios of interleaved pairs, with the setting to without."""
+    """Measures the geometric mean ratios of interleaved pairs: with the setting to without.
+
+    Args:
+        command: The program.
+        env: The variables of the setting.
+        folder: Its working directory.
+    """
     logs: dict[str, list[float]] = {metric: [] for metric in METRICS}
     for pair in range(-1, TRUE_PAIRS):
         order = ({}, env) if pair % 2 else (env, {})
@@ -105,7 +117,15 @@ def true_ratios(command: Sequence[str], env: Mapping[str, str], folder: Path) ->
 
 
 def truth(true: Mapping[str, float], then: Mapping[str, Mapping[str, Any]], keep: float = 0.5) -> str:
-    """'holds', 'lost' or 'borderline': half of each claimed gain is there, and it costs as little as then."""
+    """Decides whether a claim is true: 'holds', 'lost' or 'borderline'.
+
+    It holds if the share `keep` of each claimed gain exists, and the other metrics cost no more than at confirmation.
+
+    Args:
+        true: The true ratio of each metric.
+        then: The confirmation of each metric in the study.
+        keep: The share of a gain that must remain.
+    """
     gains = {m: math.log(c["ratio"]) for m, c in then.items() if c["verdict"] == "better"}
     most = max(-gain for gain in gains.values())
     margins = []
@@ -117,7 +137,7 @@ def truth(true: Mapping[str, float], then: Mapping[str, Mapping[str, Any]], keep
 
 
 def claimed(name: str, folder: Path) -> dict[str, Any] | None:
-    """The pick that a program's study claims a gain of (`tune --json`), tuned first where it is not yet; or None."""
+    """The pick for which a program's study claims a gain, or None. Tunes the program if there is no study yet."""
     result, study = folder / f"{name}.json", f"{name}.study"
     if not result.exists():
         words = ["tune", "-q", *TUNED, "--study", study, "--json", result.name]
@@ -132,7 +152,14 @@ def claimed(name: str, folder: Path) -> dict[str, Any] | None:
 
 
 def verified(name: str, command: Sequence[str], out: Path, max_time: str) -> dict[str, Any]:
-    """What `verify` says of a study on a command."""
+    """Runs `verify` for a study on a command, and returns its JSON.
+
+    Args:
+        name: The study's name.
+        command: The program to verify on.
+        out: File of the JSON; if it exists, nothing runs.
+        max_time: Value of --max-time.
+    """
     if not out.exists():
         words = ["verify", "-q", f"{name}.study", "--max-time", max_time, "--json", out.name, "--", *command]
         done = subprocess.run([HEAPWRIGHT, *words], cwd=out.parent, check=False, capture_output=True, text=True)
@@ -143,13 +170,15 @@ def verified(name: str, command: Sequence[str], out: Path, max_time: str) -> dic
 
 
 def main() -> None:
-    """Tunes, measures what is true, verifies under load, prints."""
+    """Tunes, measures the true ratios, verifies under load, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("out/verify"))
     parser.add_argument("--studies", type=int, default=10)
     parser.add_argument("--max-time", default="2m")
     parser.add_argument(
-        "--programs", default=",".join(TRIED), help="those to tune, with commas, until there are enough"
+        "--programs",
+        default=",".join(TRIED),
+        help="programs to tune until there are enough studies, separated by commas",
     )
     args = parser.parse_args()
     folder: Path = args.folder.resolve()
