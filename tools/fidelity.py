@@ -188,15 +188,9 @@ def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
 
 
 def run_program(program: Program, config: Config, folder: Path) -> dict[str, float | None]:
-    """Runs the program under the meter, and once more for its mean memory.
+    """Runs `program` in `folder` with the allocator of `config` under the meter, and again for its mean memory.
 
-    Args:
-        program: The program to run.
-        config: The allocator and its settings.
-        folder: The folder of its inputs.
-
-    Returns:
-        Peak and mean memory in bytes and CPU time in seconds; empty if the program failed.
+    Returns peak and mean memory in bytes and CPU time in seconds; empty if the program failed.
     """
     base = {**os.environ, "LC_ALL": "C", **program.env}
     env = environment(config.allocator, config.settings, base)
@@ -211,15 +205,9 @@ def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> tupl
     """Runs a process and averages its resident memory over its CPU time.
 
     CPU time equals wall time if nothing else runs. The meter's mean is over wall time: on a busy machine it depends on
-    where the process waits for a processor.
+    where the process waits for a processor. `command` runs in `folder` with the environment `env`.
 
-    Args:
-        command: The words of the command.
-        env: Its environment.
-        folder: Its working directory.
-
-    Returns:
-        The mean in bytes, and the CPU time in seconds.
+    Returns the mean in bytes, and the CPU time in seconds.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     weighted, before = 0.0, 0.0
