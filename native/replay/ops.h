@@ -1,54 +1,70 @@
-// Defines the operations file: a trace as flat operations, one stream per thread, that
-// heapwright-replay plays.
+// Defines the operations file: a trace compiled into operations, one stream for each thread.
+// heapwright-replay plays it.
 //
-// heapwright-trace writes the file (expand.h) in a process of its own. It decides everything that
-// takes time or memory: slots, sizes, the bytes to touch and the order between threads. The
-// replayer only looks up a pointer and makes the call. It needs 8 bytes per operation in the file,
-// one pointer per slot, and no memory of the allocator that it measures.
+// heapwright-trace writes the file (expand.h), in another process than the replay, so that nothing of
+// that work is measured. It decides slots, sizes, the bytes to touch and the order between threads.
+// The replayer follows the operations. It allocates no memory while it plays: windows onto the
+// streams and the tables of slots are mapped before.
 //
-// An operation is one call of malloc or its kin, or one step of the replayer itself, such as
-// waiting for other threads. A slot is a table entry with the address of one live block.
+// Terms:
+//   object      one block, from its allocation to its free; a realloc does not end it
+//   slot        an entry of a table, with the address of the live block of one object at a time
+//   lane        the memory of one running thread: a window onto its stream (one chunk, read from the
+//               file) and its own table of slots. A thread that starts waits for its lane until the
+//               thread before has ended; that thread's objects are then no longer used
+//   epoch       a part of the trace with at most 4096 events, or in which live bytes grow by at
+//               most 1/256 of the peak (expand.cpp). The threads that have events in it take part
+//   reading     one measurement of resident memory and CPU time, between two epochs
 //
-//   file   := OpsHeader | ThreadEntry × threads | LaneEntry × lanes | padding to a chunk | chunk*
+//   file   := OpsHeader | ThreadEntry × threads | LaneEntry × lanes | padding | chunk*
+//             (first_chunk says where the chunks begin; numbers are in the machine's byte order)
 //   chunk  := 4096 words of 64 bits; a stream is a chain of chunks, linked by kNext
-//   word   := bits 0..3 the operation, 4..31 a slot, 32..63 an argument
+//   word   := bits 0..3 the opcode, 4..31 a slot, 32..63 an argument
 //             (kTouch, kSample: bits 4..63 are one number)
 //
-// Calls:
-//   kMalloc, kCalloc    argument: size
-//   kAligned            argument: size; a second word: alignment
-//   kRealloc            argument: new size; a second word: bytes of the block touched so far
+// An operation is a call with its prefixes, or a step. All its words are in one chunk; kNext comes as
+// soon as kMaxOpWords more words might not fit.
+//
+// Calls. The slot holds the block: a call that allocates stores its address there, others read it.
+//   kMalloc, kCalloc    argument: size (of calloc the product)
+//   kAligned            argument: size; a second, plain word: alignment
+//   kRealloc            argument: new size; a second, plain word: bytes of the block touched before
 //   kFree               no argument
 //   kFreeSized          argument: size
-//   kUsable             no argument
-// Prefixes of a call, in any order:
-//   kTouch    the replay touches only this many bytes of the block, as the program did
+//   kUsable             no argument (malloc_usable_size)
+// Prefixes of a call, in any order, each at most once:
+//   kTouch    The replayer touches only this many bytes of the block. Without it, it touches all bytes
+//             of a new block, and the new bytes of a resized one, right after the call (a byte in
+//             each page, see Touch in player.h).
 //   kWide     argument: the upper 32 bits of the size
-//   kShared   the slot is in the table that all threads share; argument: the turn of this use
+//   kShared   The slot of the call is in the table that all threads share. argument: the turn of this
+//             use, modulo 2^32
 // Steps of the replayer:
 //   kNext     argument: the next chunk of the stream; chunk 0 is the first of the file
-//   kEpoch    argument: the number of the epoch; slot: how many threads take part in it
-//   kSpawn    argument: the thread to start
+//   kEpoch    begins an epoch. argument: its number; slot field: how many threads take part in it
+//   kSpawn    argument: the thread to start, an index of ThreadEntry. Thread 0 is the main thread
 //   kJoin     argument: the thread to wait for
-//   kSample   take a reading of resident memory and CPU time; the number is the recorded time in
-//             nanoseconds since the previous reading
-//   kEnd      argument 1: the thread ends; 0: the trace ends while the thread still exists
+//   kSample   take a reading; the number is the recorded time in nanoseconds since the previous one
+//   kEnd      argument 1: the thread ends; 0: the trace ends while the thread still exists (the same
+//             as ThreadEntry::ends)
 //
-// Two passes over a trace make the file. The first pass (survey.h) learns what needs a look ahead:
-// which objects are used again, which are used by a second thread, and how much of each large block
-// is ever touched. The second pass (expand.cpp) writes.
+// Two passes over a trace make the file. The first pass (survey.h) collects facts that lie later in
+// the trace: whether an object has further events, whether a second thread uses it, and how much of
+// each large block is ever touched. The second pass (expand.cpp) writes.
 //
 // How threads wait for each other:
-// 1. If only one thread uses an object, its slot is in that thread's own table, and no thread
-//    waits.
-// 2. All uses of a shared slot have turns 0, 1, 2 … over all objects that live in the slot one
-//    after the other. Each use waits for its turn, makes the call and sets the next turn. So every
-//    object is allocated before it is used and used before it is freed, and no thread confuses an
-//    object with the next one in the slot.
-// 3. The threads of an epoch all finish it before the next epoch begins. Without epochs threads
-//    would drift further apart than in the program, and the peak of memory would differ. An epoch
-//    with one thread goes on until another thread takes part.
-// Every wait is for an earlier event of the trace, so a replay cannot deadlock.
+// 1. If only one thread uses an object, its slot is in that thread's own table, and no thread waits.
+// 2. A shared slot has a counter. The uses of the slot are numbered 0, 1, 2 …, across all objects
+//    that have it one after the other. A use is a call with that slot. Each waits until the counter
+//    is its turn, makes the call, and adds 1 to the counter. So every object is allocated before it
+//    is used and used before it is freed.
+// 3. At kEpoch a thread leaves its previous epoch, and waits until all participants of all earlier
+//    epochs have left theirs. Without epochs threads would drift further apart than in the program,
+//    and the peak of memory would differ. If one thread alone takes part in several epochs in a row,
+//    only the first has a kEpoch. A thread without events in an epoch does not wait for it.
+// 4. kJoin waits for the end of a thread, kSpawn for its lane.
+// A trace is one sequence of events, and every wait is for an event that is earlier in it. So a
+// replay cannot deadlock.
 #pragma once
 
 #include <cstddef>
@@ -80,9 +96,11 @@ enum Op : std::uint8_t {
 inline constexpr std::uint64_t kOpsMagic = 0x3353504f54525748;  // "HWRTOPS3"
 inline constexpr std::size_t kChunkWords = 4096;
 inline constexpr std::size_t kChunkBytes = kChunkWords * sizeof(Word);
-inline constexpr std::size_t kMaxOpWords = 8;  // words of one operation with all its prefixes, at most
-inline constexpr std::uint64_t kMaxSlots = std::uint64_t{1} << 28;
+inline constexpr std::size_t kMaxOpWords = 8;  // words of an operation: at most 5, with a reserve
+inline constexpr std::uint64_t kMaxSlots = std::uint64_t{1}
+                                           << 28;  // of one table; a trace that needs more is refused
 
+// A word. The caller makes sure that slot and argument fit into their bits.
 constexpr Word word(Op op, std::uint64_t slot, std::uint64_t argument) {
   return Word{op} | slot << 4 | argument << 32;
 }
@@ -100,8 +118,8 @@ struct OpsHeader {
   std::uint64_t shared_slots = 0;
   std::uint64_t first_chunk = 0;  // bytes from the start of the file
   std::uint64_t chunks = 0;
-  std::uint64_t events = 0;        // calls of malloc and its kin
-  std::uint64_t last_stretch = 0;  // recorded nanoseconds from the last reading to the end of the trace
+  std::uint64_t events = 0;        // calls
+  std::uint64_t last_stretch = 0;  // recorded nanoseconds from the last kSample to the end of the trace
   std::uint64_t readings = 0;      // kSample operations; the reading at the end is not counted
 };
 
@@ -109,13 +127,11 @@ struct ThreadEntry {
   std::uint32_t chunk = 0;   // the first of its stream
   std::uint32_t lane = 0;    // the lane it runs on
   std::uint32_t ends = 0;    // 1 if the thread ends before the trace does
-  std::uint32_t starts = 0;  // 0 if no event has this thread number, so no thread is started
+  std::uint32_t starts = 0;  // 1 if the replayer starts this thread; thread numbers without events have 0
 };
 
-// A lane is the memory of one running thread: a chunk of its stream and its table of slots. When
-// the thread has ended, another thread takes the lane over.
 struct LaneEntry {
-  std::uint64_t slots = 0;  // of its own table
+  std::uint64_t slots = 0;  // of its own table: the largest number that any of its threads needs
 };
 
 }  // namespace heapwright::replay

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from heapwright.study.store import FOLDERS, Store, open_study, read_study, study
 from heapwright.workload.model import Workload
 from heapwright.workload.program import identify_program, program_changes
 
+_TEXTS = ("explain", "hazard")  # of a parameter or a gate, for the report
+
 
 def default_path(workload: Workload, named: Sequence[Allocator]) -> Path:
     """The default path, `heapwright-PROGRAM-HASH.study` in the current folder: the same command finds its study again.
@@ -34,7 +36,7 @@ def default_path(workload: Workload, named: Sequence[Allocator]) -> Path:
         workload: the program and its inputs.
         named: the allocators that the user named; empty to search all that are found.
     """
-    identity = [workload.identity(), *_spaces(named).values()]
+    identity = [workload.identity(), *_without_text(_spaces(named)).values()]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
     program = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(workload.file.command[0]).name).strip("-.") or "program"
     return Path(f"heapwright-{program}-{digest}.study")
@@ -160,7 +162,7 @@ def _resume(
     clash = conflicts(stored, given)
     if clash:
         raise HeapwrightError(f"{path} was begun with {'; '.join(clash)}", f"leave that option out, or {other}")
-    then, now = store.meta.spaces, json.loads(json.dumps(_spaces(allocators)))
+    then, now = (_without_text(s) for s in (store.meta.spaces, json.loads(json.dumps(_spaces(allocators)))))
     if then != now:
         name = next(n for n in {**then, **now} if then.get(n) != now.get(n))
         raise HeapwrightError(f"{path} searches another parameter space than {name}'s is now", other)
@@ -200,6 +202,17 @@ def _spaces(allocators: Sequence[Allocator]) -> dict[str, Any]:
         )
         for a in allocators
     }
+
+
+def _without_text(spaces: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Parameter spaces without their texts for the user: a study may go on when only these have changed."""
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return [{k: v for k, v in entry.items() if k not in _TEXTS} for entry in value]
+
+    return {name: {key: plain(value) for key, value in space.items()} for name, space in spaces.items()}
 
 
 def stored_allocators(path: Path) -> list[str]:
