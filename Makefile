@@ -6,19 +6,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := build/native
-# memory and thread link the sanitizers' libraries. trap needs no library: undefined behaviour executes an illegal instruction.
+# memory and thread link the sanitizers' libraries. trap needs no library: undefined behaviour
+# executes an illegal instruction.
 SANITIZERS := memory thread
 SANITIZE_memory := address,undefined
 SANITIZED_memory := allocator_tests allocator_thread_tests reaper_thread_tests
 SANITIZE_thread := thread
 SANITIZED_thread := allocator_thread_tests reaper_thread_tests
 SANITIZE_trap := trap
-# Tests that cannot pass under a sanitizer. TSan starts a thread of its own and chooses the addresses of mappings. The models
-# of thread interleavings have no threads, but take twelve gigabytes under TSan.
+# Tests that cannot pass under a sanitizer. TSan starts a thread of its own and chooses the
+# addresses of mappings. The models of thread interleavings have no threads, but take twelve
+# gigabytes under TSan.
 NOT_UNDER_thread := RemoteModel|Procfs.AProcessWithoutItsFirstThread|Platform.NothingMappedIsReplaced|RegionTest.Shrinks|^fuzz_
 NOT_UNDER_memory := ^$$
 NOT_UNDER_trap := ^$$
-# Not empty after `make dev`: Python runs from src/, so only a change of native sources needs an installation.
+# Not empty after `make dev`: Python runs from src/, so only a change of native sources needs an
+# installation.
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
@@ -29,7 +32,8 @@ help:
 
 build: $(VENV)/.installed
 
-# System packages: a compiler, CMake and Python's venv; for tests also Chromium, Valgrind and GoogleTest.
+# System packages: a compiler, CMake and Python's venv; for tests also Chromium, Valgrind and
+# GoogleTest.
 build/.system:
 	@mkdir -p build
 	@tools/setup build && touch $@
@@ -43,7 +47,8 @@ $(VENV)/.dependencies: requirements.lock build/.system
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
-# Keep the generator of an existing build folder. The tests install Ninja, which CMake would otherwise choose from then on.
+# Keep the generator of an existing build folder. The tests install Ninja, which CMake would
+# otherwise choose from then on.
 GENERATOR = $(shell sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' build/cp*/CMakeCache.txt 2>/dev/null | head -n 1)
 
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
@@ -52,7 +57,8 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 	$(if $(DEV),@ln -s $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/heapwright/_native src/heapwright/_native)
 	@touch $@
 
-# Installs the package so that Python runs from src/: a change of Python needs no `make build`. `make clean` undoes it.
+# Installs the package so that Python runs from src/: a change of Python needs no `make build`.
+# `make clean` undoes it.
 dev: $(VENV)/.dependencies
 	@touch $(VENV)/.dev
 	@rm -f $(VENV)/.installed
@@ -62,7 +68,8 @@ run: build
 	@mkdir -p out
 	$(BIN)/heapwright tune --budget 48 --study out/spectrum.study -- $(BIN)/python examples/spectrum.py
 
-# Runs the allocator benchmarks under every malloc found (`make peers` installs more): half an hour on two cores.
+# Runs the allocator benchmarks under every malloc found (`make peers` installs more): half an hour
+# on two cores.
 bench: build
 	@mkdir -p out/bench
 	$(BIN)/heapwright bench all -n 3 --json out/bench/bench.json --csv out/bench/bench.csv \
@@ -84,7 +91,8 @@ man: build
 	  --output $(VENV)/share/man/man1/heapwright.1
 	$(BIN)/heapwright completion bash >$(VENV)/share/bash-completion/completions/heapwright
 
-# Installs other allocators to compare ours with: from packages, and the newest versions from crates.io.
+# Installs other allocators to compare ours with: from packages, and the newest versions from
+# crates.io.
 peers: build
 	@tools/peers $(VENV)/lib/heapwright/allocators
 
@@ -106,10 +114,11 @@ $(addprefix sanitize-,$(SANITIZERS)): sanitize-%: build/.system-test
 	cmake --build build/sanitize-$* -j 2 --target $(SANITIZED_$*) -- --quiet
 	ctest --test-dir build/sanitize-$* --label-regex allocator -j 2 --output-on-failure
 
-# Runs all native tests with sanitizers, and the Python tests with a package of the sanitized programs: about 15 minutes.
-# The recorder and the allocators run before malloc, where a sanitizer's library cannot work, so they get trap. Under ASan we
-# leave out tests that preload them, and tests that would count the memory of ASan itself. LeakSanitizer does not work in a
-# process that is traced, so leaks are not checked.
+# Runs all native tests with sanitizers, and the Python tests with a package of the sanitized
+# programs: about 15 minutes. The recorder and the allocators run before malloc, where a sanitizer's
+# library cannot work, so they get trap. Under ASan we leave out tests that preload them, and tests
+# that would count the memory of ASan itself. LeakSanitizer does not work in a process that is
+# traced, so leaks are not checked.
 SANITIZED_PYTHON = cmake --install build/sanitize-$(1) --prefix build/sanitize-$(1)/package/heapwright >/dev/null && \
   cp -r src/heapwright build/sanitize-$(1)/package/ && PYTHONPATH=$(CURDIR)/build/sanitize-$(1)/package \
   HEAPWRIGHT_METER=$(CURDIR)/build/sanitize-$(1)/package/heapwright/_native/heapwright-meter $(BIN)/python -m pytest -n 2
@@ -149,11 +158,13 @@ test:
 	@at=$$(date +%s); took=; for part in lint native-test unit-test; do $(MAKE) --no-print-directory $$part || exit; \
 	  now=$$(date +%s); took="$$took$${took:+, }$$part $$(((now - at + 30) / 60)) min"; at=$$now; done; echo "make test passed: $$took"
 
-# Runs `make test` on HEAD in a new Debian 12 with only g++, make and python3: half an hour. Needs root.
+# Runs `make test` on HEAD in a new Debian 12 with only g++, make and python3: half an hour. Needs
+# root.
 test-bare:
 	@tools/bare
 
-# Runs all of tests/torture and every command in the docs: two to three hours. `make test` runs its short form.
+# Runs all of tests/torture and every command in the docs: two to three hours. `make test` runs its
+# short form.
 torture: build native peers
 	@tools/setup torture
 	$(MAKE) sanitize-all analyze

@@ -28,7 +28,7 @@ def machine(runs: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def best_of_search(rng: np.random.Generator) -> tuple[bool, float]:
-    """Whether the best of all searched seems better than the default, and by what ratio; each ran once, unpaired."""
+    """Whether the best of all seems better than the default, and its apparent gain; each ran once, unpaired."""
     times = machine(SEARCHED + 1, rng)
     gain = times[0] - times[1:].min()
     return gain > 0.005, 1 - np.exp(-gain)

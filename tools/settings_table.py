@@ -1,4 +1,4 @@
-"""Writes docs/settings.md: every setting of every allocator, from the parameter-space files, the only place for it.
+"""Writes docs/settings.md: every setting of every allocator, from the parameter-space files.
 
 .venv/bin/python tools/settings_table.py >docs/settings.md
 """
@@ -28,7 +28,7 @@ def _span(spec: ParamSpec) -> str:
 
 
 def _when(spec: ParamSpec) -> str:
-    """What must hold for it to be searched."""
+    """The conditions under which a search varies the setting."""
     parts = [f"from {spec.requires.since}"] if spec.requires.since else []
     parts += [f"before {spec.requires.before}"] if spec.requires.before else []
     parts += ["threads"] if spec.requires.threads else []
