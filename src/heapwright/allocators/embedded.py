@@ -84,9 +84,11 @@ def describe(embedded: Allocator) -> str:
 
 
 def why_not(embedded: Allocator, allocator: Allocator, program: str) -> str:
-    """Says why another allocator cannot serve a program that has one linked in; empty if it is not another one.
+    """Return why an allocator cannot serve a program with another one linked in; empty if it is that one.
 
     Args:
+        embedded: the allocator that is linked into the program.
+        allocator: the allocator to run it with.
         program: a path, or a name on PATH.
     """
     if allocator.embedded or not (allocator.preload or allocator.name == "glibc"):  # a space file of the user's own

@@ -29,9 +29,15 @@ def list_tunables(loader: str, env: Mapping[str, str]) -> dict[str, int]:
 
 
 def effective_glibc(program: str, settings: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """What the target's loader says is in force for these settings: key → plain decimal.
+    """Ask the program's loader for the settings in force: key → plain decimal.
 
-    Empty where it cannot be told: a static program, or a glibc before 2.33 (no --list-tunables).
+    Args:
+        program: path of the program.
+        settings: key → value, as asked for.
+        env: the variables that set them.
+
+    Returns:
+        Empty if the loader cannot tell: for a static program, or a glibc before 2.33 (no --list-tunables).
     """
     loader = find_loader(program)
     if loader is None or not settings:

@@ -159,7 +159,13 @@ class Space:
 
 
 def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Space:
-    """The part of a checked file that applies in this context; the rest stands in `skipped` with its reason."""
+    """Return the part of a checked file that applies in this context; `skipped` lists the rest with reasons.
+
+    Args:
+        file: the space file.
+        context: the machine, the allocator's version, the program.
+        origin: name of the file, for messages.
+    """
     params: dict[str, Param] = {}
     skipped: list[tuple[str, str]] = []
     for spec in file.param:

@@ -51,7 +51,12 @@ def providers(library: str, pairs: set[tuple[str, str]]) -> set[str]:
 
 
 def judge(allocator: Allocator, program: str, found: Bindings) -> tuple[Allocator, str]:
-    """Whether an allocator takes over, by whose malloc a program had under it.
+    """Decide from the bindings of a run whether an allocator takes over.
+
+    Args:
+        allocator: the allocator that the program ran with.
+        program: a path, or a name on PATH.
+        found: the bindings of each process of the run.
 
     Returns:
         The allocator as it must be run, and why it is not loaded or empty. The system malloc, which needs no
@@ -68,14 +73,20 @@ def judge(allocator: Allocator, program: str, found: Bindings) -> tuple[Allocato
 
 
 def others_than(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:
-    """Whose malloc the processes have instead of this library's; none if a process has this library's and no other."""
+    """Return the libraries whose malloc processes use instead; none if one process uses only this library's."""
     real = os.path.realpath(library)
     seen = [providers(library, pairs) for pairs in found]
     return [] if {real} in seen else sorted({provider for bound in seen for provider in bound} - {real})
 
 
 def verdict(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:
-    """Empty if some process had this library's malloc and no other; else what happened, in a few words."""
+    """Return why a library did not take over; empty if some process used its malloc and no other.
+
+    Args:
+        library: path of the library.
+        program: a path, or a name on PATH.
+        found: the bindings of each process of the run.
+    """
     processes = list(found)
     others = others_than(library, processes)
     if others:

@@ -1,8 +1,8 @@
 """Objects that are LLVM's intermediate code (clang -flto). Only LLVM's own libraries read it, and their format moves.
 
-Its names stand in one table as plain bytes, so whether a given name occurs can be asked, not which there are. That is
-enough: what is asked for are names that others define. A name within a longer one counts too, which can only lead to
-more being taken for reached.
+Its names are plain bytes in one table. So this module can tell whether a given name occurs, but cannot list the names.
+That is enough, because callers ask for names that others define. A name within a longer one counts too; that can only
+make more functions count as reached.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The verdict: can this program, library or link start threads?
 
-    multi    it can: a way is reached from the program's own code
-    unknown  it may: a library that is not known from the inside refers to one, an argument or a plug-in decides,
-             or something is missing
-    single   no way is reached
+    multi    it can: the program's own code reaches a function that starts one
+    unknown  it may: a library outside the table of known libraries refers to such a function, an argument or a plug-in
+             decides, or a file is missing
+    single   no such function is reached
 
-'single' is never said on a guess. What cannot be seen at all: threads made by the system call itself, and code that
-somebody puts there when the program starts (LD_PRELOAD). docs/link.md says so.
+The verdict 'single' never rests on a guess. It does not see threads made by the system call itself, and code that is
+loaded at the start of the program (LD_PRELOAD); docs/link.md says so.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Evidence:
     Attributes:
         symbol: the function, or the library that is missing.
         origin: the file that refers to it.
-        via: how one gets there, from the program on.
+        via: the path to it, from the program on.
         effect: one of `_SAYS`.
         why: further facts, for people.
     """
@@ -73,7 +73,7 @@ class Judgement:
     Attributes:
         file: the judged file or link.
         evidence: the deciding evidence first.
-        linked: what `heapwright link` wrote into the program, if it did.
+        linked: the note of `heapwright link` in the program, if there is one.
     """
 
     file: str
@@ -94,7 +94,7 @@ class Judgement:
 
 @dataclass
 class _Case:
-    """Evidence as it comes in."""
+    """Collects evidence."""
 
     plugins: bool
     found: dict[tuple[str, str], Evidence] = field(default_factory=dict)
@@ -153,7 +153,12 @@ def inspect_files(paths: Sequence[Path], plugins: bool = True) -> list[Judgement
 
 
 def judge_image(path: Path, image: Image, plugins: bool = True) -> Judgement:
-    """Judges a program or a shared library as it would be loaded.
+    """Judge a program or a shared library as the loader would load it.
+
+    Args:
+        path: the file.
+        image: its content.
+        plugins: whether it may load plug-ins.
 
     Raises:
         HeapwrightError: a library that it needs is damaged.
@@ -210,7 +215,7 @@ def _judge_loaded(case: _Case, loaded: Loaded, within: Sequence[str] = ()) -> No
     Args:
         case: collects the evidence.
         loaded: the program with its libraries.
-        within: for a library of a link: the way to it. Then none of the references counts in full.
+        within: the path to a library of a link; empty for a program. With a path, no reference counts in full.
     """
     first, used = loaded.reached[0], set()
     for item in loaded.reached:
@@ -248,7 +253,7 @@ def effect_of(symbol: str, provider: str, library: Library | None) -> tuple[str,
 
 
 def _judge_exports(case: _Case, image: Image, name: str) -> None:
-    """A library that is known from the inside, looked at for itself: its functions that start threads."""
+    """Add the thread-starting functions of a known library that is itself judged."""
     library = known_library(name)
     for symbol in sorted(image.exports) if library else ():
         effect, why = effect_of(symbol, name, library)
@@ -271,7 +276,14 @@ def judge_link(line: LinkLine, plugins: bool = True, title: str = "") -> Judgeme
 
 
 def judge_closure(line: LinkLine, closure: Closure, plugins: bool = True, title: str = "") -> Judgement:
-    """Judges a link that is resolved."""
+    """Judge a resolved link.
+
+    Args:
+        line: the linker's command line.
+        closure: the objects, archive members and libraries that the link takes in.
+        plugins: whether the program may load plug-ins.
+        title: name of the program in the evidence; empty for the linker's output.
+    """
     case = _Case(plugins)
     title = title or line.output
     for lost in line.lost:
@@ -296,7 +308,7 @@ def judge_closure(line: LinkLine, closure: Closure, plugins: bool = True, title:
 
 
 def _of_the_linker(symbol: str) -> bool:
-    """Whether the linker itself defines it."""
+    """Whether the linker itself defines the symbol."""
     return symbol in ("_GLOBAL_OFFSET_TABLE_", "_DYNAMIC", "_end", "end", "_edata", "edata", "_etext", "etext") or (
         symbol.startswith(
             ("__init_array", "__fini_array", "__preinit_array", "__start_", "__stop_", "__rela_iplt", "__tls")
@@ -308,7 +320,7 @@ def _of_the_linker(symbol: str) -> bool:
 
 
 def _with_system_libraries(line: LinkLine) -> LinkLine:
-    """Adds what every compiler links without being asked, where this machine has it."""
+    """Add the libraries that every compiler links by default, if this machine has them."""
     from heapwright.link.search import find_loaded
 
     found = next((i for item in line.inputs if isinstance(i := read_input(item.path), Image) and i.machine), None)

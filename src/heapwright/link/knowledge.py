@@ -25,10 +25,10 @@ class Library:
         names: as in lib<NAME>.so.* and lib<NAME>.a; patterns.
         starts: functions that start a thread.
         may: functions that start one if an argument or a setting says so.
-        plugins: functions that load code which nobody has named yet.
-        otherwise: what all its other functions do; empty: none of this.
+        plugins: functions that load code by a name given at run time.
+        otherwise: the effect of all its other functions; empty for none.
         at_load: whether it starts a thread when it is loaded.
-        why, when: for people; `when` of those that may.
+        why, when: reasons for the user; `when` is for functions in `may`.
     """
 
     names: list[str]
@@ -41,7 +41,7 @@ class Library:
     when: str = ""
 
     def reason(self, effect: str) -> str:
-        """Why a function has this effect, or when; or empty."""
+        """Why, or when, a function has this effect; or empty."""
         return self.when or self.why if effect == "may" else self.why
 
     def effect(self, symbol: str) -> Effect | None:

@@ -107,8 +107,8 @@ class LinkLine:
         inputs: the files, libraries found.
         output: of -o.
         program: False for a shared library or a relocatable object.
-        exported: whether all global symbols are (-E), so that loaded code can call them.
-        entry: the symbol it starts at.
+        exported: whether it exports all global symbols (-E), so that loaded code can call them.
+        entry: the symbol at which the program starts.
         lost: libraries and files that were not found.
     """
 
@@ -134,7 +134,7 @@ def open_responses(words: Sequence[str]) -> list[str]:
     """Replace every @file by its content; an unreadable one stays, as in linkers.
 
     Raises:
-        ValueError: one cannot be split into words, or they name each other without end.
+        ValueError: a file cannot be split into words, or files name each other in a cycle.
     """
     found: list[str] = []
     waiting, opened = list(reversed(words)), 0
@@ -291,6 +291,6 @@ def read_script(path: Path) -> list[tuple[str, bool]] | None:
     if not found and not re.search(r"\b(OUTPUT_FORMAT|SECTIONS|VERSION|INPUT|GROUP|SEARCH_DIR)\b|\{", text):
         raise HeapwrightError(
             f"{path} is neither an object, an archive, a library nor a linker script",
-            "name what the linker links, not a script or a source",
+            "name files that the linker links, not a script or a source",
         )
     return found

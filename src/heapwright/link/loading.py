@@ -33,10 +33,10 @@ class Item:
 
 @dataclass
 class Loaded:
-    """A program or library with all that is loaded.
+    """A program or library with all libraries that are loaded with it.
 
     Attributes:
-        reached: the program first, then the libraries that are not known from the inside, in the order of loading.
+        reached: the program first, then the libraries outside the table of known ones, in the order of loading.
         everything: all libraries by soname, known ones too.
     """
 
@@ -57,9 +57,11 @@ class Loaded:
 
 
 def load_all(path: Path, image: Image, beside: Iterable[Image] = ()) -> Loaded:
-    """Finds everything that is loaded with a program or library.
+    """Find all libraries that are loaded with a program or library.
 
     Args:
+        path: the file.
+        image: its content.
         beside: further libraries of the same link, where symbols may be found.
 
     Raises:

@@ -21,19 +21,19 @@ from heapwright.link.closure import Closure
 from heapwright.link.knowledge import known_library, libraries
 from heapwright.link.line import LinkLine
 
-_WHOLE = -1  # in place of a section: an object that is intermediate code
+_WHOLE = -1  # stands for a section: an object of intermediate code
 
 
 @dataclass(frozen=True)
 class Call:
-    """Something outside the objects that can be reached.
+    """A function outside the objects that can be reached.
 
     Attributes:
         symbol: its name.
         library: where it is defined: a shared library's soname, an archive's member; empty: nowhere.
         origin: the object that refers to it.
         via: the objects on the way there, first that of the start.
-        weak: nobody minds if it is not there, or intermediate code may define it.
+        weak: it may be missing, or intermediate code may define it.
     """
 
     symbol: str

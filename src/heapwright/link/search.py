@@ -91,7 +91,13 @@ def find_loaded(
 
 
 def replace_origin(folders: Iterable[str], path: Path, bits: int) -> list[str]:
-    """Search paths of a file with $ORIGIN and $LIB replaced; what holds other variables is left out."""
+    """Replace $ORIGIN and $LIB in the search paths of a file; paths with other variables are left out.
+
+    Args:
+        folders: the search paths.
+        path: the file that has them.
+        bits: 32 or 64.
+    """
     origin = str(path.resolve().parent)
     found = []
     for folder in folders:
@@ -103,7 +109,13 @@ def replace_origin(folders: Iterable[str], path: Path, bits: int) -> list[str]:
 
 
 def fits(path: Path, machine: str, bits: int) -> bool:
-    """Whether this is an ELF file for the same machine."""
+    """Whether a file is an ELF file for this machine.
+
+    Args:
+        path: the file.
+        machine: name of the machine, such as EM_X86_64.
+        bits: 32 or 64.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(20)

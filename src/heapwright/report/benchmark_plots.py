@@ -188,7 +188,13 @@ def _unit(metric: str) -> tuple[float, str]:
 
 
 def against_threads(suite: Suite, benchmark: Benchmark, metric: str) -> Figure | None:
-    """Draw a metric over the number of threads; None if nothing was measured."""
+    """Draw a metric over the number of threads; None if nothing was measured.
+
+    Args:
+        suite: the results.
+        benchmark: the benchmark.
+        metric: key of the metric.
+    """
     scale, unit = _unit(metric)
     lines = _by_threads(suite, benchmark.name, metric, scale)
     if not lines:
