@@ -14,7 +14,7 @@ examples:
   heapwright import oocalc.wl -o oocalc.hwt
   heapwright import heaptrack.prog.1234.zst -o prog.hwt
 
-heapwright does not invent what a format lacks: wl files have no times, heaptrack files no threads (see docs/info.md).
+Data that a format lacks stay unknown: wl files have no times, heaptrack files have no threads (docs/info.md).
 """
 
 

@@ -40,8 +40,9 @@ examples:
   heapwright tune --workload redis.toml
   zcat log.gz | heapwright tune -- sort -n
 
-The result is a study (FILE) and a report (FILE.html). After an interruption, the same command continues the study. A
-pipe on standard input is read once, stored beside the study and given to every run. Each input has its own study.
+The result is a study (FILE) and a report beside it (.html). After an interruption, the same command continues the
+study. A pipe on standard input is read once, stored beside the study and given to every run. Each input has its own
+study.
 """
 
 
@@ -70,7 +71,12 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--same-program", action="store_true", help="continue a study even if its program was rebuilt or changed"
     )
-    parser.add_argument("--report", type=Path, metavar="FILE", help="where to write the report (default STUDY.html)")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="where to write the report (default: the name of the study, ending in .html)",
+    )
     search = parser.add_argument_group("search")
     search.add_argument(
         "--allocators",

@@ -1,16 +1,27 @@
-"""The tuning pipeline of a study: calibrate → search → shortlist → minify → confirm.
+"""The tuning pipeline of a study, from the first run of the program to the confirmed picks.
 
-    calibrate    runs the default alone: does it work, how long does it take, how noisy is it?
-    allocators   runs each allocator at its defaults, and orders the allocators for the search
-    search       tries settings: on replays of the program's allocations where they are cheaper and rank settings as
-                 the program does (`tuning.replay_search`), else on the program itself
-    shortlist    measures the best candidates again, and picks the best for memory, for time, and balanced
-    minify       drops settings from each pick that have no effect
-    confirm      measures fresh pairs of the default and each pick; the claim rests on these alone
+The *default* is the program as its users run it. A *pick* is a configuration that the study recommends under one name:
+the best for memory, the best for time, or the best balance of both; a pick may be missing, and two may be the same
+configuration. The *claim* is the sentence that a pick is better than the default by so much, with its interval.
 
-The pipeline starts from the beginning every time. Stored runs answer at once (see `study.store`), so a resumed study
-goes on where it stopped. Minify comes before the confirmation: the configuration that is confirmed, on fresh runs, is
-exactly the one that is shipped.
+    calibrate    runs the default alone: does it work, how long does it take, how noisy is it? Then plans the study:
+                 whole runs, prefixes of runs if whole ones take too long, or only a prediction
+    allocators   runs each allocator at its default settings, drops those that fail, and sorts the rest, best first
+    search       tries settings: on replays of the program's recorded calls of malloc and free, if replays are cheaper
+                 and rank settings as the program does (`tuning.replay_search`), else on the program itself
+    shortlist    measures the best candidates again on the program, and chooses the picks
+    minify       drops settings from each pick whose removal shows no cost
+    confirm      measures new pairs of the default and each pick, on the test inputs if there are any
+    whole run    after a study of prefixes: one whole run with the best pick, as a check, not as proof
+
+Only the pairs of `confirm` support a claim: earlier runs selected the picks, so picks look too good in those runs.
+Minify comes before, so that the confirmed configuration is exactly the one that `apply` prints.
+
+A study that resumes starts here again. Every run that is stored already is returned at once instead of made, and every
+decision follows from stored runs and their charged seconds; so the study continues where it stopped (`study.store`).
+
+When time is short: without time for a confirmation the study only predicts (`_predict`), or stops after its first run;
+picks without time for minify keep all settings; picks without time for a confirmation are dropped (`_confirm`).
 """
 
 from __future__ import annotations
@@ -51,18 +62,19 @@ def tune(session: Session) -> None:
     """Run the whole pipeline of a study.
 
     Raises:
-        HeapwrightError: the program does not work by itself, or nothing can be measured or stored.
-        KeyboardInterrupt: all runs measured so far are stored.
+        HeapwrightError: the study is a landscape, the program does not work by itself, or nothing can be measured or
+            stored.
+        KeyboardInterrupt: all completed runs are stored.
     """
     if session.options.axes:
         raise HeapwrightError(f"{session.store.path} is a landscape", "name another file with --study for a new one")
     session.phase(Phase.CALIBRATE)
     calibrate(session)
     session.say_matters()
-    if not session.allocators:
+    if not session.allocators:  # none can reach the program; the claim says so
         session.phase(Phase.DONE)
         return
-    if not session.proof:
+    if not session.proof:  # no time for a confirmation
         _predict(session)
         return
     space, screened = screened_space(session)
@@ -70,7 +82,7 @@ def tune(session: Session) -> None:
     begin(session, Phase.SHORTLIST)
     picks = _shortlist(session, runs)
     searched: dict[str, int] = {name: c.config.id for name, c in picks.items()}
-    if searched != session.store.meta.searched:
+    if searched != session.store.meta.searched:  # picks of an earlier, smaller search are out of date
         session.store.update(searched=searched, picks={})
     begin(session, Phase.MINIFY, {c.config.id: len(c.config.settings) for c in picks.values()}.values())
     final = _minify(session, space, picks)
@@ -81,7 +93,7 @@ def tune(session: Session) -> None:
 
 
 def _predict(session: Session) -> None:
-    """Without time for a proof, store the prediction of replays, if there is time for those."""
+    """Store the prediction of replays, if there is time for replays, and end the study without a claim."""
     best = None
     if session.predicts:
         best = ReplaySearch(session, loaded_space(session), []).predict()
@@ -94,12 +106,18 @@ def _predict(session: Session) -> None:
 
 
 def _search(session: Session, space: Space, screened: list[StoredRun]) -> list[StoredRun]:
-    """Runs of the program to choose from."""
+    """Search settings, and return runs of the program, from which the picks are chosen.
+
+    Args:
+        session: the study's session.
+        space: the parameter space.
+        screened: runs of the program that screened its allocators.
+    """
     begin(session, Phase.SEARCH)
     on_replays = ReplaySearch(session, space, screened)
     if on_replays.run():
         return on_replays.measured
-    session.phase(Phase.SEARCH)
+    session.phase(Phase.SEARCH)  # after phases of the replay search
     evaluator = Evaluator(Phase.SEARCH, session.blocks, noise=session.noise)
     search = search_of(session, space, evaluator, on_replays.measured)
     search.go(warm_points(session, space), lambda setup: strategy_of(session, setup))
@@ -107,7 +125,7 @@ def _search(session: Session, space: Space, screened: list[StoredRun]) -> list[S
 
 
 def _shortlist(session: Session, runs: list[StoredRun]) -> dict[PickName, Candidate]:
-    """The picks, from candidates that were measured again."""
+    """Measure the best candidates again, and choose the picks: those that are better than the default."""
     aims = aims_of(session.options)
     configs = session.config_cache.configs
     again = measure_again(runs, session.blocks, configs, session.default, session.workload.train, aims)
@@ -115,7 +133,7 @@ def _shortlist(session: Session, runs: list[StoredRun]) -> dict[PickName, Candid
 
 
 def _minify(session: Session, space: Space, picks: dict[PickName, Candidate]) -> dict[PickName, Config]:
-    """The picks without settings that have no effect; a pick that has no setting left is dropped."""
+    """Drop settings without effect from the picks; drop a pick that has become the default."""
     smaller, cut_short = minify_each(
         {name: candidate.config for name, candidate in picks.items()},
         blocks=session.blocks,
@@ -134,34 +152,42 @@ def _minify(session: Session, space: Space, picks: dict[PickName, Candidate]) ->
 
 
 def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> None:
-    """Confirm the picks beside the usual advice; drop picks that there is no time to confirm.
+    """Confirm the picks, together with rows of usual advice; drop picks that there is no time to confirm.
+
+    The chosen picks are stored before their pairs are measured, so that a resumed study confirms the same ones. Picks
+    that fail in a pair are judged later (`study.standing`).
 
     Args:
         session: the study's session.
         final: the picks after minify.
-        searched: how many configurations ran.
+        searched: number of configurations, besides the default, that ran on the program during the search.
     """
     inputs, options = session.workload.test, session.options
-    configs = list({c.id: c for c in final.values()}.values())
+    configs = list({c.id: c for c in final.values()}.values())  # two picks may be one configuration
     advice = {name: c for name, c in usual_advice(session).items() if not c.is_default}
     rows = fitting_rows(configs, list(advice.values()), session.blocks, inputs, options)
-    confirmed = {c.id for c in [*rows.picks, *rows.references]} if rows else set()
+    chosen = {c.id for c in [*rows.picks, *rows.references]} if rows else set()
     session.store.update(
-        picks={name: config.id for name, config in final.items() if config.id in confirmed},
-        unconfirmed=[name for name, config in final.items() if config.id not in confirmed],
-        references={name: c.id for name, c in advice.items() if c.id in confirmed},
+        picks={name: config.id for name, config in final.items() if config.id in chosen},
+        unconfirmed=[name for name, config in final.items() if config.id not in chosen],
+        references={name: c.id for name, c in advice.items() if c.id in chosen},
     )
     needed = pairs_needed(len(inputs), len(options.objectives))
-    lack = {"pairs": needed, "seconds": 2 * needed * len(inputs) * session.run_s, "run_s": session.run_s}
+    # What a confirmation of one pick would need: pairs of each input, and seconds for all of them.
+    needs = {"pairs": needed, "seconds": 2 * needed * len(inputs) * session.run_s, "run_s": session.run_s}
+    # Nothing can be claimed if picks could not be confirmed, or if too few settings ran (a grid may be that small).
     too_short = session.budget.limited and ((rows is None and bool(final)) or not searched)
     few = rows is None and 0 < searched < opt.ENOUGH_EVALUATIONS and options.method != "grid"
-    session.store.update(too_short={**lack, "searched": float(searched)} if too_short or few else None)
+    session.store.update(too_short={**needs, "searched": float(searched)} if too_short or few else None)
     if rows is not None:
         confirm(session.default, rows, session.blocks, inputs, options)
 
 
 def usual_advice(session: Session) -> dict[str, Config]:
-    """The usual advice for this program; none where a study searches the settings of a single allocator."""
+    """The rows of usual advice for this program, such as MALLOC_ARENA_MAX=1, by name.
+
+    There are none if the study searches a single allocator: its default is that allocator, not the usual malloc.
+    """
     if len(session.allocators) == 1:
         return {}
     base = session.config_cache.base
@@ -177,7 +203,10 @@ def usual_advice(session: Session) -> dict[str, Config]:
 
 
 def _run_whole(session: Session, final: Mapping[PickName, Config]) -> None:
-    """After a study of prefixes: make one whole run of each input under the chosen pick, if there is time."""
+    """After a study of prefixes, make one whole run of each input with the most important pick, if there is time.
+
+    The result is shown, and speaks against the pick if the gain is missing (`study.prefix`); it is no proof.
+    """
     stored, chosen = kept_prefix(session.store), next(iter(final.values()), None)
     if stored is None or chosen is None or chosen.id not in session.store.meta.picks.values():
         return
@@ -190,6 +219,7 @@ def _run_whole(session: Session, final: Mapping[PickName, Config]) -> None:
     session.progress.phase(Phase.WHOLE_RUN, len(inputs))
     executor = session.executor_of(with_prefix(session.workload, None))
     outcomes = [executor.run(input_, chosen.env) for input_ in inputs]
+    # Block 0 of the calibration has the whole runs of the default; prefixes came later.
     first = [run for run in session.store.runs() if run.phase == Phase.CALIBRATE and run.block == 0]
     failure = next((o.failure for o in outcomes if o.failure), "")
     ratios = {} if failure else whole_ratios(outcomes, first, inputs, session.options.objectives)
