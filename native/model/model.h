@@ -1,34 +1,38 @@
-// Defines the windows model: counts of a trace from which a similar trace can be generated.
+// Defines the windows model: a statistical summary of a trace, window by window, from which a similar
+// trace can be generated.
 // docs/synth.md describes it for users, model_json.h writes and reads it.
 //
 // Terms:
-//   tick        an allocation or a realloc; ticks are the clock of a model
-//   lifetime    a block from its allocation or realloc to its next realloc or its free; its length
-//               is in ticks
-//   window      a range of ticks of the trace. Windows are equal shares of all ticks, cut further
-//               at the peak of live bytes and where threads end. Where much is freed between two
-//               ticks, a window without ticks holds just those frees.
-//   class       a size class: sizes that are counted together, of one group of threads
-//   group       threads that are counted together
+//   tick        an allocation or a realloc that succeeded; the first has number 0
+//   lifetime    the time of a block from its allocation or realloc to its next realloc or its free.
+//               A realloc ends one lifetime and begins another. Some never end.
+//   group       threads that are counted together (group_of())
+//   class       a range of sizes, requested by threads of one group
+//   window      a range of ticks. Windows are equal shares of all ticks, cut further at the peak of
+//               live bytes and near the ends of threads. The largest bursts of frees between two
+//               ticks have windows of their own, without ticks.
 //   turn        ticks of one group in a row, without a tick of another group between them
-//   script      the largest lifetimes, which are few and are kept one by one
+//   script      the lifetimes of the largest blocks. They are few, are kept one by one, and are in no
+//               count of windows and classes, except ticks.
 //
-// For each window and class the model counts how many lifetimes begin and
-//   end in the same window (brief lifetimes), by log2 of their length in ticks
-//   outlive the window (long lifetimes)
-// and how many lifetimes of older windows end, by log2 of their age in windows. So the number of
-// live blocks of a class is known exactly at every border of two windows, and does not depend on
-// the events that are drawn in between. That keeps live bytes right.
+// For each window and class the model counts
+//   - brief lifetimes: they begin and end in the window; by log2 of their length in ticks
+//   - long lifetimes: they begin in the window and outlive it
+//   - old lifetimes that end: long ones of earlier windows; by log2 of their age in windows
+// So the number of live blocks of a class is known exactly at every border of two windows, and does
+// not depend on the events that are drawn in between.
 //
-//     window      0        1        2     ...
-//     lifetimes ├──┤ ├──────────────────┤
-//               brief, by length
-//                    long: ends in window 2 at age 2, in bin 1 of ages
+//     window    │    0    │    1    │    2    │ ...
+//     lifetimes  ├──┤ ├──────────────────┤
+//                 │         long; its end in window 2 is one of an old lifetime, of age 2
+//               brief
 //
-// Threads take turns: while one allocates and frees, the others stand still. So each group of
-// threads has a clock of its own, which advances when the group begins a lifetime. The clock of the
-// group that begins a lifetime measures its length. The clock of the group that does something
-// tells where in the window it happens. The number of turns relates the clocks.
+// Threads often take turns: while one allocates and frees, the others do nothing. So each group of
+// threads has its own clock, which counts the ticks of the group. The length of a brief lifetime is
+// in ticks of the group that began it. Positions in a window, such as ends of old lifetimes, are in
+// ticks of the group that acts; of all groups if it has too few (has_clock()). The generator
+// interleaves the groups so that the number of turns is right. Times of the script are in ticks of
+// all groups.
 //
 //     all ticks    0 1 2 3 4 5 6 7 8 9
 //     clock of A   0 1 2       3 4         a lifetime of A may last 3 of its own ticks, whatever
@@ -51,9 +55,10 @@ inline constexpr unsigned kAgeBins = 12;
 // Groups of threads. Thread 8 shares a group with thread 1, 9 with 2 …; none shares with thread 0,
 // which is mostly the main thread.
 inline constexpr std::uint32_t kGroups = 8;
-// The bin of brief lifetimes whose lengths are distributed as in SizeClass::brief.
+// The last bin of brief lifetimes is no length: it counts lifetimes whose lengths are distributed as in
+// SizeClass::brief.
 inline constexpr unsigned kAsClass = kLifeBins - 1;
-inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
+inline constexpr std::uint64_t kNever = ~std::uint64_t{0};  // unknown, or never
 
 // Rounds a computed count.
 inline std::uint64_t whole(double value) { return static_cast<std::uint64_t>(std::llround(value)); }
@@ -66,7 +71,7 @@ constexpr std::uint32_t group_of(std::uint32_t thread) {
 struct Lengths {
   std::uint32_t bin = 0;
   std::uint64_t count = 0;
-  std::uint64_t at = 500;  // the mean of their lengths, in thousandths of the bin
+  std::uint64_t at = 500;  // the mean of their lengths, in thousandths from 2^bin to 2^(bin+1)
 };
 
 struct SizeClass {
@@ -74,11 +79,11 @@ struct SizeClass {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes;
   std::uint64_t callocs = 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> alignments;  // alignment, count
-  // Of 1000 ends of older lifetimes: how many end the block allocated just after the one that ended
-  // last, and just before it.
+  // Of 1000 ends of old lifetimes of the class: `in_order` end the block that was allocated next
+  // after the one that ended before, `in_reverse` the block that was allocated next before it.
   std::uint64_t in_order = 0;
   std::uint64_t in_reverse = 0;
-  // Touched bytes of 1000 bytes in blocks of 64 KiB and more; kNever if unknown.
+  // Touched bytes per 1000 bytes of blocks of 64 KiB and more; kNever if unknown.
   std::uint64_t touched = kNever;
   std::vector<std::pair<std::uint32_t, std::uint64_t>>
       threads;                  // that begin its lifetimes: thread, count; never empty
@@ -102,28 +107,28 @@ struct ClassActivity {
 
 // The activity of one group of threads in one window.
 struct GroupActivity {
-  // The effective number of bursts in which it frees bytes, of lifetimes of this window and of
-  // older ones: many if it frees each block at a time of its own, few if it frees many blocks at
-  // once.
+  // The effective number of bursts in which the group frees bytes, of brief lifetimes and of old
+  // ones: (Σ b)² / Σ b² over the bytes b freed between two ticks. It is high if the group frees each
+  // block at a separate time, low if it frees many blocks at once.
   std::uint64_t brief_bursts = 0;
   std::uint64_t old_bursts = 0;
   // The mean positions in the window, in thousandths of the group's ticks: where long lifetimes
-  // begin, and where older ones end.
+  // begin, and where old ones end.
   std::uint64_t long_at = 500;
   std::uint64_t old_at = 500;
-  // Bounds of the bytes it has allocated less the bytes it has freed since the window began: the
-  // maximum, and the minimum with its sign removed. They are near each other if the group frees a
-  // block for each one it allocates.
+  // Bounds of the bytes allocated minus the bytes freed since the window began: the maximum, and
+  // the minimum with its sign removed. Both are small if the group frees a block for each one that
+  // it allocates.
   std::uint64_t above = 0;
   std::uint64_t below = 0;
   bool operator==(const GroupActivity&) const = default;
 };
 
-// Whether the clock of a group can tell the time in a window. It cannot if the group allocates far
-// fewer blocks than it frees; the ticks of all groups are its clock then.
+// Whether a group's own ticks can state positions in a window: not if it frees more than four blocks
+// for each that it allocates there. Then the ticks of all groups do.
 constexpr bool has_clock(std::uint64_t ticks, std::uint64_t frees) { return ticks > 0 && 4 * ticks >= frees; }
 
-// Lifetimes of one group that another group frees.
+// Lifetimes that one group began and another group freed.
 struct RemoteFrees {
   std::uint64_t brief = 0;
   std::uint64_t old = 0;
@@ -134,17 +139,16 @@ using GroupPair = std::pair<std::uint32_t, std::uint32_t>;
 struct Window {
   std::uint64_t ticks = 0;
   std::uint64_t nanoseconds = 0;
-  // The effective number of turns: as many turns of equal length as would give the same mean
-  // length, weighed by ticks.
+  // The effective number of turns: (Σ l)² / Σ l² over their lengths l in ticks.
   std::uint64_t turns = 0;
   std::array<GroupActivity, kGroups + 1>
-      parts{};                              // the last: bounds of all groups together, if there are several
+      parts{};  // by group; the last: only bounds, of all groups together, if there are several
   std::vector<ClassActivity> rows;          // by class
   std::map<GroupPair, RemoteFrees> handed;  // group that begins the lifetimes, group that frees them
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> resizes;  // from class, to class: reallocs
 };
 
-// The end of a thread. After it, a new thread takes over the number.
+// The end of a thread. A new thread that starts later takes over the number.
 struct ThreadEnd {
   std::uint32_t thread = 0;
   std::uint32_t window = 0;
