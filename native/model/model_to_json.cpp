@@ -11,7 +11,7 @@ Json or_minus_one(std::uint64_t number) { return number == kNever ? Json(-1) : J
 
 // Appends numbers to a list.
 template <typename... Numbers>
-void append(Json& list, Numbers... numbers) {
+void append(Json& list, const Numbers&... numbers) {
   (list.push_back(numbers), ...);
 }
 

@@ -42,7 +42,7 @@ namespace heapwright::raw {
 inline constexpr std::uint64_t kFileMagic = 0x0a77617277616568;  // "heawraw\n"
 inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
-inline constexpr std::size_t kBlockBytes = 64 * 1024;
+inline constexpr std::size_t kBlockBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kAddressUnit = 8;
 inline constexpr unsigned kBases = 4;
 inline constexpr unsigned kEventsPerStamp = 32;  // for the only writer of a process
@@ -90,12 +90,14 @@ enum class Other : std::uint8_t {
   kWaited,         // nanoseconds since the last kWaited that the thread was ready to run but had no processor
 };
 
+// NOLINTNEXTLINE(performance-enum-size): 32 bits in the file
 enum class ClockKind : std::uint32_t { kTsc, kMonotonic };
 // A unit of the clock is 32 ticks of the processor, or 8 nanoseconds of the monotonic clock.
 inline constexpr unsigned kTicksShift = 5;
 inline constexpr unsigned kNanosecondsShift = 3;
 
 // How the recording ended. A file that still says kRunning after the process is gone was killed.
+// NOLINTNEXTLINE(performance-enum-size): 32 bits in the file
 enum class Ending : std::uint32_t { kRunning, kExited, kReplaced, kStopped };
 
 struct PhaseName {

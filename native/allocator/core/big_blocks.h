@@ -65,7 +65,7 @@ class BigBlocks {
 };
 
 template <Configuration C>
-typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) {
+BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) {
   const std::size_t count = superblocks_for(bytes);
   const Pool::Guard guard(*pool_);
   if constexpr (C::kSecure) {
@@ -89,8 +89,7 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) 
 }
 
 template <Configuration C>
-typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::size_t alignment,
-                                                              bool zero) {
+BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zero) {
   const Pool::Guard guard(*pool_);
   if constexpr (C::kSecure) {
     pool_->start_hardening();

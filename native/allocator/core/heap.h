@@ -87,7 +87,7 @@ template <Configuration C>
 class Heap {
  public:
   using Cache = ThreadCache<C>;
-  using Classes = typename Cache::Classes;
+  using Classes = Cache::Classes;
 
  private:
   Cache cache_;  // the first member: see Layout

@@ -139,8 +139,8 @@ class OwnedSuperblocks {
 };
 
 template <Configuration C>
-typename OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t max,
-                                                                 std::size_t batch) {
+OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t max,
+                                                        std::size_t batch) {
   Superblock* superblock = queues_.current(class_number);
   if (superblock != nullptr && has_blocks(superblock)) {
     return {take_blocks(superblock, max, batch), false};
