@@ -52,5 +52,7 @@ TERMS = (
         " these).",
     ),
     Term("usual advice", "Common recommendations, such as `MALLOC_ARENA_MAX=1`, confirmed beside the picks."),
+    Term("exgen", "Our allocator for programs with one thread; safe with several."),
+    Term("reaper", "Our allocator for programs with several threads."),
     Term("landscape", "One objective over the whole range of one or two settings."),
 )
