@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -201,8 +200,6 @@ def test_other_machines(compile_: Build, tmp_path: Path) -> None:
 
 
 def test_cpp_names_are_demangled() -> None:
-    if importlib.util.find_spec("cxxfilt") is None:
-        needs.missing("cxxfilt")
     start = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
     assert readable(start) == "std::thread::_M_start_thread"
     assert readable("_ZN5boost6thread21start_thread_noexceptEv") == "boost::thread::start_thread_noexcept"
