@@ -32,14 +32,13 @@ from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
+from heapwright.metrics import METRICS
 from heapwright.workload.execute import Executor, Outcome, ending
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 CORRUPT = 3  # exit status of the programs if a block does not hold the bytes that were written to it
 VOID = "void"  # name of the allocator that does nothing
 _MAX_HANGS = 3  # an allocator that has hung so many times is not run any more
-_METERED = ("peak_rss_bytes", "minor_faults", "major_faults")
-_OF_PROCESS = ("wall_s", "user_s", "sys_s", "cpu_s")
 
 
 @dataclass
@@ -142,8 +141,11 @@ def _read(outcome: Outcome) -> dict[str, float | None]:
 def metrics_of(outcome: Outcome) -> dict[str, float | None]:
     """Return the program's own figures of its measured part, and the meter's figures of the whole process tree."""
     found = {k: v for k, v in _read(outcome).items() if k not in ("threads", "seed")}
-    found |= {f"process_{key}": outcome.run.metrics.get(key) for key in _OF_PROCESS}
-    found |= {key: outcome.run.metrics.get(key, found.get(key)) for key in _METERED}
+    found |= {
+        metric.bench_key: outcome.run.metrics.get(metric.key, found.get(metric.bench_key))
+        for metric in METRICS.values()
+        if metric.bench_key
+    }
     falls = [key for key in found if key.startswith("fall") and key.endswith("_idle_rss_bytes")]
     if falls:
         found["fall_idle_rss_bytes"] = found[max(falls)]
