@@ -37,6 +37,7 @@
 #include <cstring>
 
 #include "../platform/platform.h"
+#include "heap_layout.h"
 #include "superblock.h"
 
 namespace heapwright::alloc {
@@ -110,6 +111,12 @@ class Hardening {
     char* const bits = reinterpret_cast<char*>(chunk_of(block)) + kBitsBegin +
                        index_in_chunk(superblock_of(block)) * kBitsEach;
     return reinterpret_cast<std::uint64_t*>(bits)[number / 64];
+  }
+
+  // Tells a reader in another process where the bits are.
+  static constexpr void describe(HeapLayout& layout) {
+    layout.marks_begin = kBitsBegin;
+    layout.marks_bytes = kBitsEach;
   }
 
   // The contents of a block's mark.

@@ -218,8 +218,13 @@ class Heap {
   [[nodiscard]] Statistics statistics() const;
   [[nodiscard]] Region& region() const { return pool_->region; }
 
+  // Tells a reader in another process where the fields of this heap are.
+  constexpr void describe(HeapLayout& layout) const;
+
   // The next in ThreadHeaps' list of heaps without a thread; ThreadHeaps' lock guards it.
   Heap* next_idle = nullptr;
+  // The heap that ThreadHeaps made before this one. It never changes.
+  Heap* next_created = nullptr;
 
  private:
   // `list`: offset of the list. Offset 0 is no class; put() then always asks for a check of the list.

@@ -251,6 +251,18 @@ void Heap<C>::reuse_block(Block* block) {
 }
 
 template <Configuration C>
+constexpr void Heap<C>::describe(HeapLayout& layout) const {
+  layout.first_heap = this;
+  layout.first_next_created = static_cast<const void*>(&next_created);
+  layout.heap_bytes = sizeof(Heap);
+  cache_.describe(layout);
+  remote_frees_.describe(layout);
+  if constexpr (C::kSecure) {
+    layout.first_quarantine_bytes = quarantine_.bytes_field();
+  }
+}
+
+template <Configuration C>
 Statistics Heap<C>::statistics() const {
   const Pool::Guard guard(*pool_);
   Statistics result = count_memory(*pool_);

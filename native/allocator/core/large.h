@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "hardening.h"
+#include "heap_layout.h"
 #include "quarantine.h"
 
 namespace heapwright::alloc {
@@ -48,6 +49,17 @@ class Large {
 
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  // Tells a reader in another process where the table is.
+  constexpr void describe(HeapLayout& layout) const {
+    layout.large_entries = static_cast<const void*>(&entries_);
+    layout.large_capacity = &capacity_;
+    layout.large_count = &count_;
+    layout.large_bytes = &bytes_;
+    layout.kept = &kept_;
+    layout.kept_count = &kept_count_;
+    layout.large_entry_bytes = sizeof(Entry);
+    layout.large_entry_size = offsetof(Entry, bytes);
+  }
 
   // Whether an inaccessible page follows each block.
   bool guards = false;

@@ -65,6 +65,8 @@ class Quarantine {
       f(old);
     }
   }
+  // The field that counts the bytes, for a reader in another process.
+  [[nodiscard]] constexpr const std::size_t* bytes_field() const { return &bytes_; }
   template <class F>
   void each(F f) const {
     for (const Item& item : slots_) {

@@ -40,6 +40,7 @@
 #include <cstdint>
 
 #include "../platform/platform.h"
+#include "heap_layout.h"
 #include "list.h"
 #include "superblock.h"
 
@@ -113,6 +114,15 @@ class Region {
   void count_reused(std::size_t bytes);
   // Whether premature purges are few enough to purge more.
   [[nodiscard]] bool may_purge() const;
+  // Tells a reader in another process where the region's fields are.
+  constexpr void describe(HeapLayout& layout) const {
+    layout.region_base = &base_;
+    layout.region_bytes = &bytes_;
+    layout.used = &used_;
+    layout.dirty = &dirty_count_;
+    layout.purged_bytes = &purged_bytes_;
+    layout.map_low = &map_low_;
+  }
 
  private:
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB

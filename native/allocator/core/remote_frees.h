@@ -52,6 +52,15 @@ class RemoteFrees {
       }
     }
   }
+  // Tells a reader in another process where the batches are.
+  constexpr void describe(HeapLayout& layout) const {
+    layout.first_batches = &batches_;
+    layout.batches = kBatches;
+    layout.batch_bytes = sizeof(RemoteFreeBatch);
+    layout.batch_superblock = offsetof(RemoteFreeBatch, superblock);
+    layout.batch_first = offsetof(RemoteFreeBatch, first);
+    layout.batch_count = offsetof(RemoteFreeBatch, count);
+  }
   void take_over(RemoteFrees& other) {
     batches_ = other.batches_;
     other.batches_ = {};

@@ -30,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "heap_layout.h"
 #include "superblock.h"
 
 namespace heapwright::alloc {
@@ -111,6 +112,14 @@ class BasicRemoteQueue {
     return false;
   }
   [[nodiscard]] std::uint32_t count() const { return count_of(word_.load(std::memory_order_seq_cst)); }
+  // Tells a reader in another process where the queues are, and what a word means.
+  static constexpr void describe(HeapLayout& layout) {
+    layout.queue_begin = kBegin;
+    layout.queue_bytes = sizeof(BasicRemoteQueue);
+    layout.queue_count_shift = kCountShift;
+    layout.queue_count_mask = kCountMask;
+    layout.queue_first_mask = kNumberMask;
+  }
 
  private:
   static constexpr std::uint32_t kCountShift = 17;

@@ -33,6 +33,7 @@
 #include <cstdint>
 
 #include "config.h"
+#include "heap_layout.h"
 
 namespace heapwright::alloc {
 
@@ -113,6 +114,25 @@ inline Kind kind_of(const Superblock* superblock) {
 inline bool begins_span(const Superblock* superblock, const void* address) {
   return index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan &&
          memory_of(superblock) == address;
+}
+
+// Tells a reader in another process how chunks and superblocks are described.
+constexpr void describe_superblocks(HeapLayout& layout) {
+  layout.superblocks_in_chunk = kSuperblocksInChunk;
+  layout.superblock_bytes = kSuperblockBytes;
+  layout.description_bytes = sizeof(Superblock);
+  layout.chunk_free = offsetof(Chunk, free);
+  layout.free_list = offsetof(Superblock, free);
+  layout.free_count = offsetof(Superblock, free_count);
+  layout.carved = offsetof(Superblock, carved);
+  layout.capacity = offsetof(Superblock, capacity);
+  layout.size = offsetof(Superblock, size);
+  layout.length = offsetof(Superblock, length);
+  layout.kind = offsetof(Superblock, kind);
+  layout.purged_pages = offsetof(Superblock, purged_pages);
+  layout.kind_blocks = static_cast<std::uint8_t>(Kind::kBlocks);
+  layout.kind_span = static_cast<std::uint8_t>(Kind::kSpan);
+  layout.kind_quarantined = static_cast<std::uint8_t>(Kind::kQuarantined);
 }
 
 // The sizes that quarantines add up; 0 for no item.

@@ -156,6 +156,12 @@ class ThreadCache {
     other.lists_ = {};
     other.limit_ = 0;
   }
+  // Tells a reader in another process where the lists are.
+  constexpr void describe(HeapLayout& layout) const {
+    layout.first_lists = &lists_;
+    layout.lists = Classes::kCount;
+    layout.list_bytes = sizeof(FreeList);
+  }
   // Calls f(class number, block) for each cached block.
   template <class F>
   void each(F f) const {

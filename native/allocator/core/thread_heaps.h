@@ -52,6 +52,12 @@ class ThreadHeaps {
   // other handler can wait for a lock any more. May allocate.
   void register_handlers();
 
+  // Tells a reader in another process where the heaps are.
+  constexpr void describe(HeapLayout& layout) const {
+    layout.shared_heap = &shared_;
+    layout.created = static_cast<const void*>(&created_);
+  }
+
   std::size_t cache_bytes_per_class = 0;  // 0: as configured
 
  private:
@@ -107,9 +113,10 @@ class ThreadHeaps {
   Pool& pool_;
   Heap<C> shared_{pool_, kSharedNumber};
   platform::Lock shared_lock_;
-  platform::Lock lock_;      // guards the members below
-  Heap<C>* idle_ = nullptr;  // heaps of ended threads, linked by Heap::next_idle
-  std::uint32_t count_ = 0;  // heap numbers given out
+  platform::Lock lock_;         // guards the members below
+  Heap<C>* idle_ = nullptr;     // heaps of ended threads, linked by Heap::next_idle
+  Heap<C>* created_ = nullptr;  // all heaps of threads, linked by Heap::next_created
+  std::uint32_t count_ = 0;     // heap numbers given out
   bool registered_ = false;
   pthread_key_t key_ = 0;
 };
@@ -167,6 +174,8 @@ Heap<C>* ThreadHeaps<C>::construct_heap(void* memory, std::uint32_t number) {
   if (cache_bytes_per_class != 0) {
     heap->set_cache_bytes(cache_bytes_per_class);
   }
+  heap->next_created = created_;
+  __atomic_store_n(&created_, heap, __ATOMIC_RELEASE);  // another process may read the list
   return heap;
 }
 

@@ -11,7 +11,9 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "../core/message.h"
 #include "../core/options.h"
@@ -95,6 +97,8 @@ class Library {
   // Called before another thread starts.
   void become_threaded();
   [[nodiscard]] bool prints_statistics() const { return prints_statistics_; }
+  // Describes this heap for a reader in another process. `self`: where the result will lie.
+  [[nodiscard]] constexpr HeapLayout layout(const HeapLayout* self) const;
 
  private:
   HEAPWRIGHT_INLINE Heap<C>& fast() {
@@ -203,6 +207,29 @@ void Library<C>::start(const char* variable, const char* text) {
   pool_.quarantine_bytes = options.quarantine;
   pool_.hardening.wipes = options.wipe;
   prints_statistics_ = options.statistics;
+}
+
+template <Configuration C>
+constexpr HeapLayout Library<C>::layout(const HeapLayout* self) const {
+  HeapLayout result;
+  std::copy(std::begin(HeapLayout::kMagic), std::end(HeapLayout::kMagic), result.magic);
+  result.bytes = sizeof result;
+  result.self = self;
+  for (std::size_t i = 0; i + 1 < sizeof result.name && kName[i] != '\0'; ++i) {
+    result.name[i] = kName[i];
+  }
+  describe_superblocks(result);
+  RemoteQueue::describe(result);
+  pool_.region.describe(result);
+  pool_.large.describe(result);
+  result.threaded = &pool_.threaded;
+  first_heap_.describe(result);
+  threads_.describe(result);
+  if constexpr (C::kSecure) {
+    Hardening::describe(result);
+    result.span_quarantine_bytes = pool_.quarantined_spans.bytes_field();
+  }
+  return result;
 }
 
 template <Configuration C>

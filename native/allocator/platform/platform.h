@@ -9,7 +9,7 @@
 #include <cstdint>
 
 // glibc ≥ 2.32 clears it before the second thread starts; weak for C libraries without it.
-// NOLINTNEXTLINE(bugprone-dynamic-static-initializers): a declaration
+// NOLINTNEXTLINE(bugprone-dynamic-static-initializers,readability-redundant-declaration): a declaration
 extern "C" __attribute__((weak)) char __libc_single_threaded;
 
 namespace heapwright::alloc::platform {
