@@ -1,9 +1,10 @@
 """Checks in the ELF files of our programs and libraries how they are hardened.
 
 All are position-independent, with read-only relocations bound at start, a stack that is not executable, no segment
-both writable and executable, and no run path. Programs that read untrusted data (the meter, heapwright-trace) also
-have stack protectors, checked C library calls and checked containers. Programs and libraries that are timed have none
-of these: for allocators, recorder, replayer and benchmarks the tests check only the hardening of the link.
+both writable and executable, and no run path. Programs that read untrusted data (heapwright-diagnose, the meter,
+heapwright-trace) also have stack protectors, checked C library calls and checked containers. Programs and libraries
+that are timed have none of these: for allocators, recorder, replayer and benchmarks the tests check only the hardening
+of the link.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from tests.conftest import ROOT
 
 NATIVE = NATIVE
 NAMES = (
-    *("heapwright-meter", "heapwright-trace", "heapwright-replay", "benchmarks/bench-realistic"),
+    *(f"heapwright-{name}" for name in ("diagnose", "meter", "replay", "trace")),
+    "benchmarks/bench-realistic",
     *(f"lib/lib{name}.so" for name in ("exgen", "exgen-secure", "reaper", "reaper-secure")),
-    *(f"lib/libheapwright-{name}.so" for name in ("nomain", "record")),
+    *(f"lib/libheapwright-{name}.so" for name in ("nomain", "record", "sample")),
 )
 EXECUTABLE, WRITABLE = 1, 2
 BIND_NOW, NOW, PIE = 0x8, 0x1, 0x08000000
 # Object files of the sources that read untrusted data, where `make native` leaves them.
 CAREFUL = (
+    "native/diagnose/CMakeFiles/diagnose.dir",
     "native/meter/CMakeFiles/meter.dir",
     "native/trace/CMakeFiles/trace.dir",
     "native/model/CMakeFiles/trace_model.dir",

@@ -21,6 +21,7 @@ from heapwright.cli import (
     bench,
     compare,
     completion,
+    diagnose,
     doctor,
     export,
     fit,
@@ -45,6 +46,7 @@ from heapwright.errors import FAILED, INTERRUPTED, USAGE, HeapwrightError
 
 _GROUPS = {
     "main": (tune, apply, run, verify, report, watch, measure, compare, landscape),
+    "services": (diagnose,),
     "traces": (record, info, replay, fit, synth, import_, export),
     "allocators": (allocators, inspect, link, bench),
     "clusters": (plan,),

@@ -1,0 +1,219 @@
+#include "glibc_heap.h"
+
+#include <array>
+
+#include "segment.h"
+
+namespace heapwright::diagnose {
+namespace {
+
+constexpr std::uint64_t kMinChunk = 32;
+constexpr std::uint64_t kChunkHeader = 48;  // size, links: malloc_trim does not give these back
+constexpr std::uint64_t kFlags = 7;
+constexpr std::uint64_t kPrevInUse = 1;
+constexpr std::uint64_t kNonContiguous = 2;
+constexpr int kAttempts = 4;
+// HEAP_MAX_SIZE: 64 MiB, and four huge pages of 2 MiB or 1 GiB with glibc.malloc.hugetlb=2.
+constexpr std::array<std::uint64_t, 3> kHeapBytes = {64ULL << 20, 8ULL << 20, 4ULL << 30};
+
+class ArenaReader {
+ public:
+  ArenaReader(const Memory& memory, const PageMap& page_map, const ArenaLayout& layout,
+              const std::vector<Mapping>& mappings)
+      : memory_(memory), page_map_(page_map), layout_(layout), mappings_(mappings) {}
+
+  Arena read(std::uint64_t address) {
+    Arena arena;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      arena = {};
+      arena.address = address;
+      top_ = memory_.word(layout_.top(address)).value_or(0);
+      arena.system = memory_.word(layout_.system_mem(address)).value_or(0);
+      arena.threads = memory_.word(layout_.attached_threads(address)).value_or(0);
+      const bool unused = top_ == layout_.top(address);  // no block was ever allocated
+      // A list is followed in one go, while it is short: before the walk.
+      arena.consistent = unused || ((!layout_.has_fastbins() || add_fastbins(arena)) &&
+                                    (address == layout_.main ? add_main(arena) : add_heaps(arena)));
+      if (arena.consistent) {
+        break;
+      }
+    }
+    return arena;
+  }
+
+ private:
+  void add_free(Arena& arena, std::uint64_t chunk, std::uint64_t size, const Segment::Pages& pages) const {
+    arena.free += size;
+    ++arena.free_chunks;
+    arena.free_pages += pages.resident;
+    arena.absent += pages.absent;
+    if (chunk == top_) {
+      arena.top = size;
+      arena.trimmable += arena.address == layout_.main ? pages.resident : 0;
+    } else {
+      arena.trimmable += pages.resident;
+      arena.largest_free = std::max(arena.largest_free, size);
+    }
+  }
+
+  // Links in fastbins are stored as pointer ^ (address of the link >> 12) since 2.32.
+  bool add_fastbins(Arena& arena) {
+    for (std::uint64_t i = 0; i < 10; ++i) {
+      auto chunk = memory_.word(layout_.fastbins(arena.address) + 8 * i);
+      for (std::size_t steps = 0; chunk && *chunk != 0; ++steps) {
+        const auto size = memory_.word(*chunk + 8);
+        const auto link = memory_.word(*chunk + 16);
+        if (!size || !link || *chunk % 16 != 0 || (*size & ~kFlags) != (i + 2) * 16 || steps > (1U << 26)) {
+          return false;
+        }
+        arena.fast += *size & ~kFlags;
+        arena.free += *size & ~kFlags;
+        ++arena.free_chunks;
+        const std::uint64_t clear = *link ^ ((*chunk + 16) >> 12);
+        chunk = *link == 0 || clear % 16 != 0 ? *link : clear;
+      }
+      if (!chunk) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool add_main(Arena& arena) {
+    const auto flags = memory_.word(layout_.flags(arena.address));
+    const bool in_pieces = flags && (*flags & kNonContiguous) != 0;
+    const Arena before = arena;
+    for (const Mapping& mapping : mappings_) {
+      if (!in_pieces && mapping.path == "[heap]") {
+        Segment segment(memory_, page_map_, mapping.begin, mapping.end);
+        arena.resident = segment.resident_bytes();
+        if (walk(arena, segment, (mapping.begin + 15) / 16 * 16)) {
+          return true;
+        }
+      }
+    }
+    const auto resident = arena.resident;
+    arena = before;
+    arena.resident = resident;
+    return follow_bins(arena);
+  }
+
+  bool add_heaps(Arena& arena) {
+    for (const std::uint64_t heap_bytes : kHeapBytes) {
+      const std::uint64_t header = arena.address % heap_bytes;  // sizeof(heap_info)
+      if (memory_.word(arena.address - header) == arena.address) {
+        return add_heaps(arena, heap_bytes, header);
+      }
+    }
+    return false;
+  }
+
+  bool add_heaps(Arena& arena, std::uint64_t heap_bytes, std::uint64_t header) {
+    arena.resident = 0;
+    std::uint64_t heap = top_ / heap_bytes * heap_bytes;
+    for (int steps = 0; heap != 0; ++steps) {
+      const auto owner = memory_.word(heap);
+      const auto previous = memory_.word(heap + 8);
+      const auto size = memory_.word(heap + 16);
+      if (!owner || !previous || !size || *owner != arena.address || *size > heap_bytes || steps > 100'000) {
+        return false;
+      }
+      const bool first = heap / heap_bytes == arena.address / heap_bytes;
+      const std::uint64_t chunk = first ? layout_.end(arena.address) : heap + header;
+      Segment segment(memory_, page_map_, heap, heap + *size);
+      *arena.resident += segment.resident_bytes();
+      if (!walk(arena, segment, (chunk + 15) / 16 * 16)) {
+        return false;
+      }
+      heap = *previous;
+    }
+    return true;
+  }
+
+  // Adds the free chunks from `chunk` to the top or to the end of the segment.
+  bool walk(Arena& arena, Segment& segment, std::uint64_t chunk) {
+    auto head = segment.word(chunk + 8);
+    while (head && chunk < segment.end()) {
+      const std::uint64_t size = *head & ~kFlags;
+      if (chunk == top_) {
+        add_free(arena, chunk, size, segment.whole_pages(chunk + kChunkHeader, chunk + size));
+        return true;
+      }
+      if (size < kMinChunk) {  // the fence behind the last chunk of a heap
+        return arena.address != layout_.main;
+      }
+      if (size % 16 != 0 || size > segment.end() - chunk) {
+        return false;
+      }
+      const auto next = chunk + size < segment.end() ? segment.word(chunk + size + 8) : std::nullopt;
+      if (next && (*next & kPrevInUse) == 0) {
+        add_free(arena, chunk, size, segment.whole_pages(chunk + kChunkHeader, chunk + size));
+      }
+      chunk += size;
+      head = next;
+    }
+    return arena.address != layout_.main && chunk == segment.end();
+  }
+
+  // Adds the chunks in the bins, and the top.
+  bool follow_bins(Arena& arena) {
+    struct Links {
+      std::uint64_t size, forward, back;
+    };
+    const auto add = [&](std::uint64_t chunk, std::uint64_t size) {
+      Segment::Pages pages;
+      if (size > page_map_.page_bytes()) {
+        pages =
+            Segment(memory_, page_map_, chunk, chunk + size).whole_pages(chunk + kChunkHeader, chunk + size);
+      }
+      add_free(arena, chunk, size, pages);
+    };
+    for (std::uint64_t bin = 0; bin < ArenaLayout::kBins; ++bin) {
+      const std::uint64_t head = layout_.bins(arena.address) + bin * 16 - 16;  // as a chunk
+      std::uint64_t before = head;
+      std::uint64_t chunk = memory_.word(head + 16).value_or(0);
+      for (std::uint64_t steps = 0; chunk != head; ++steps) {
+        Links links{};
+        if (!memory_.read(chunk + 8, &links, sizeof links) || links.back != before ||
+            (links.size & ~kFlags) > arena.system || steps > arena.system / kMinChunk) {
+          return false;
+        }
+        add(chunk, links.size & ~kFlags);
+        before = chunk;
+        chunk = links.forward;
+      }
+    }
+    const auto head = memory_.word(top_ + 8);
+    if (!head || (*head & ~kFlags) > arena.system) {
+      return false;
+    }
+    add(top_, *head & ~kFlags);
+    return true;
+  }
+
+  const Memory& memory_;
+  const PageMap& page_map_;
+  const ArenaLayout& layout_;
+  const std::vector<Mapping>& mappings_;
+  std::uint64_t top_ = 0;
+};
+
+}  // namespace
+
+std::optional<GlibcHeap> read_glibc_heap(const Memory& memory) {
+  const PageMap page_map(memory.pid());
+  const std::vector<Mapping> mappings = memory.mappings();
+  const auto layout = find_arenas(memory, page_map, mappings);
+  if (!layout || !page_map.readable()) {
+    return std::nullopt;
+  }
+  GlibcHeap heap;
+  ArenaReader reader(memory, page_map, *layout, mappings);
+  for (const std::uint64_t arena : layout->arenas) {
+    heap.arenas.push_back(reader.read(arena));
+  }
+  heap.mapped = find_mapped_blocks(memory, page_map, *layout, mappings);
+  return heap;
+}
+
+}  // namespace heapwright::diagnose

@@ -1,0 +1,146 @@
+// heapwright-diagnose PID: reads where the memory of a running process is, and prints it as one JSON
+// object. docs/diagnose.md explains the figures.
+//
+// The process is not stopped, and nothing is written to it. Only pages that are in memory are read, so
+// that reading does not change how much memory the process has.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "class_json.h"
+#include "glibc_heap.h"
+#include "meter/parts.h"
+#include "process.h"
+
+namespace {
+
+using heapwright::diagnose::Arena;
+using heapwright::diagnose::GlibcHeap;
+using heapwright::diagnose::Memory;
+using Json = nlohmann::ordered_json;
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json to_json(const Arena& arena, std::size_t index) {
+  return {{"index", index},
+          {"address", arena.address},
+          {"system_bytes", arena.system},
+          {"live_bytes", arena.system - std::min(arena.system, arena.free)},
+          {"free_bytes", arena.free},
+          {"fast_bytes", arena.fast},
+          {"top_bytes", arena.top},
+          {"free_pages_bytes", arena.free_pages},
+          {"trimmable_bytes", arena.trimmable},
+          {"largest_free_bytes", arena.largest_free},
+          {"free_chunks", arena.free_chunks},
+          {"threads", arena.threads},
+          {"resident_bytes", or_null(arena.resident)},
+          {"consistent", arena.consistent}};
+}
+
+Json to_json(const std::optional<GlibcHeap>& heap) {
+  if (!heap) {
+    return nullptr;
+  }
+  Arena sum;
+  Json arenas = Json::array();
+  for (const Arena& arena : heap->arenas) {
+    arenas.push_back(to_json(arena, arenas.size()));
+    sum.system += arena.system;
+    sum.free += arena.free;
+    sum.fast += arena.fast;
+    sum.free_pages += arena.free_pages;
+    sum.absent += arena.absent;
+    sum.trimmable += arena.trimmable;
+    sum.resident = sum.resident.value_or(0) + arena.resident.value_or(0);
+    sum.consistent = sum.consistent && arena.consistent;
+  }
+  const auto& mapped = heap->mapped;
+  const std::uint64_t mapped_bytes = mapped ? mapped->bytes : 0;
+  return {{"consistent", sum.consistent},
+          {"system_bytes", sum.system + mapped_bytes},
+          {"live_bytes", sum.system - std::min(sum.system, sum.free) + mapped_bytes},
+          {"free_bytes", sum.free},
+          {"fast_bytes", sum.fast},
+          {"free_pages_bytes", sum.free_pages},
+          {"releasable_bytes", sum.free - std::min(sum.free, sum.absent)},
+          {"trimmable_bytes", sum.trimmable},
+          {"resident_bytes", or_null(sum.resident)},
+          {"mapped_blocks", mapped ? Json(mapped->blocks) : Json(nullptr)},
+          {"mapped_bytes", mapped ? Json(mapped->bytes) : Json(nullptr)},
+          {"arenas", arenas}};
+}
+
+int fail(const std::string& why) {
+  (void)std::fprintf(stderr, "heapwright-diagnose: %s\n", why.c_str());
+  return 1;
+}
+
+int diagnose(pid_t pid) {
+  using namespace heapwright::diagnose;  // NOLINT(google-build-using-namespace)
+  using Clock = std::chrono::steady_clock;
+  if (const std::string why = why_unreadable(pid); !why.empty()) {
+    return fail(why);
+  }
+  const auto start = start_of(pid);
+  Memory memory(pid);
+  if (const int error = memory.open(); error != 0) {
+    return fail(why_refused(pid, error));
+  }
+  const auto began = Clock::now();
+  const auto footprint = read_footprint(pid);
+  const auto parts = heapwright::meter::read_breakdown(pid);
+  const auto glibc = read_glibc_heap(memory);
+  const auto own = read_own_heap(memory);
+  const auto cpython = read_cpython(memory);
+  const std::chrono::duration<double, std::milli> took = Clock::now() - began;
+  if (!footprint || !parts || !start || start_of(pid) != start) {
+    return fail(why_refused(pid, ESRCH));
+  }
+  const Json found = {{"pid", pid},
+                      {"threads", thread_count(pid)},
+                      {"resident_bytes", footprint->resident},
+                      {"pss_bytes", footprint->proportional},
+                      {"swap_bytes", footprint->swap},
+                      {"huge_bytes", footprint->huge},
+                      {"parts",
+                       {{"program", parts->rss.program},
+                        {"files", parts->rss.files},
+                        {"stacks", parts->rss.stacks},
+                        {"heap", parts->rss.heap},
+                        {"other", parts->rss.other}}},
+                      {"pss_parts",
+                       {{"program", parts->pss.program},
+                        {"files", parts->pss.files},
+                        {"stacks", parts->pss.stacks},
+                        {"heap", parts->pss.heap},
+                        {"other", parts->pss.other}}},
+                      {"glibc", to_json(glibc)},
+                      {"own", own ? to_json(*own) : Json(nullptr)},
+                      {"cpython", cpython ? to_json(*cpython) : Json(nullptr)},
+                      {"took_ms", took.count()}};
+  (void)std::printf("%s\n", found.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  char* end = nullptr;
+  const long pid = argc == 2 ? std::strtol(argv[1], &end, 10) : 0;
+  if (pid <= 0 || pid > INT32_MAX || *end != '\0') {
+    (void)std::fputs("usage: heapwright-diagnose PID\n", stderr);
+    return 2;
+  }
+  try {
+    return diagnose(static_cast<pid_t>(pid));
+  } catch (const std::exception& error) {
+    return fail(error.what());
+  }
+}

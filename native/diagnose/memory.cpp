@@ -1,0 +1,74 @@
+#include "memory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+
+namespace heapwright::diagnose {
+
+Memory::~Memory() {
+  if (file_ >= 0) {
+    (void)::close(file_);
+  }
+}
+
+int Memory::open() {
+  const std::string path = "/proc/" + std::to_string(pid_) + "/mem";
+  file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  return file_ < 0 ? errno : 0;
+}
+
+bool Memory::read(std::uint64_t address, void* to, std::size_t bytes) const {
+  auto* at = static_cast<char*>(to);
+  while (bytes != 0) {
+    const ssize_t got = ::pread(file_, at, bytes, static_cast<off_t>(address));
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      return false;
+    }
+    at += got;
+    address += static_cast<std::uint64_t>(got);
+    bytes -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+std::optional<std::uint64_t> Memory::word(std::uint64_t address) const {
+  std::uint64_t value = 0;
+  return read(address, &value, sizeof value) ? std::optional(value) : std::nullopt;
+}
+
+std::vector<Mapping> Memory::mappings() const {
+  std::vector<Mapping> found;
+  std::ifstream file("/proc/" + std::to_string(pid_) + "/maps");
+  std::string line;
+  while (std::getline(file, line)) {
+    // "BEGIN-END FLAGS OFFSET DEVICE INODE   PATH"
+    Mapping mapping;
+    char* at = nullptr;
+    mapping.begin = std::strtoull(line.c_str(), &at, 16);
+    if (*at != '-') {
+      continue;
+    }
+    mapping.end = std::strtoull(at + 1, &at, 16);
+    std::size_t place = static_cast<std::size_t>(at - line.c_str()) + 1;
+    if (*at != ' ' || place + 4 > line.size()) {
+      continue;
+    }
+    mapping.writable = line[place + 1] == 'w';
+    mapping.private_ = line[place + 3] == 'p';
+    for (int field = 0; field < 4 && place != std::string::npos; ++field) {  // to the path
+      place = line.find_first_not_of(' ', line.find(' ', place));
+    }
+    mapping.path = place < line.size() ? line.substr(place) : "";
+    found.push_back(std::move(mapping));
+  }
+  return found;
+}
+
+}  // namespace heapwright::diagnose

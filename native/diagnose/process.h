@@ -1,0 +1,30 @@
+// Tells whether a process can be read, and what the kernel says of its memory.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace heapwright::diagnose {
+
+// Figures of /proc/PID/smaps_rollup, in bytes.
+struct Footprint {
+  std::uint64_t resident = 0;
+  std::uint64_t proportional = 0;  // PSS
+  std::uint64_t swap = 0;
+  std::uint64_t huge = 0;  // AnonHugePages
+};
+
+// Why a process cannot be read, as one line for the user; empty if nothing speaks against it.
+std::string why_unreadable(pid_t pid);
+// As a line for the user: opening /proc/PID/mem failed with this errno.
+std::string why_refused(pid_t pid, int error);
+// Moment at which the process began, in clock ticks since boot; tells it from a later process with the
+// same number. nullopt if it has ended.
+std::optional<std::uint64_t> start_of(pid_t pid);
+std::optional<Footprint> read_footprint(pid_t pid);
+std::uint64_t thread_count(pid_t pid);
+
+}  // namespace heapwright::diagnose

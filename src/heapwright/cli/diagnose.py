@@ -1,0 +1,126 @@
+"""`heapwright diagnose`: tells where a running process's memory is, and whether another malloc can give some back."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heapwright.cli.common import add_output_options, seconds, write_json
+from heapwright.errors import HeapwrightError
+from heapwright.terminal_text import console, warn
+
+if TYPE_CHECKING:
+    from heapwright.diagnose.diagnosis import Diagnosis
+
+_EPILOG = """\
+examples:
+  heapwright diagnose 4711
+  heapwright diagnose redis-server            a program that one process runs
+  heapwright diagnose web.service --watch 10  a systemd unit, every 10 seconds
+  heapwright diagnose 3f2a9c81d0b7            a container, by its id or name
+  heapwright diagnose 4711 --json - | jq .heap.releasable_bytes
+
+It only reads: nothing is stopped, injected or changed. It needs the rights of a debugger: the
+same user, or root (CAP_SYS_PTRACE). docs/diagnose.md explains each figure.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "diagnose",
+        help="show where a running process's memory is",
+        description="Shows where the resident memory of a running process is: live and free memory of malloc, stacks,"
+        " files, a runtime's own arenas. The first sentence says whether another malloc or setting can give memory"
+        " back, and with which step to start. The process goes on undisturbed.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        metavar="PID|NAME",
+        help="a process id; the name of a container, of a systemd unit, or of a program that one process runs;"
+        " several are also summed up",
+    )
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=seconds,
+        const=5.0,
+        metavar="SECONDS",
+        help="repeat until the process ends or Ctrl-C (default: every 5 seconds)",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with pictures")
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb."""
+    from heapwright.diagnose.target import find_target
+
+    targets = [find_target(name) for name in args.targets]
+    pids = sorted({pid for target in targets for pid in target.pids})
+    label = ", ".join(dict.fromkeys(target.label for target in targets))
+    if len(targets) > 1 and all(name.isdecimal() for name in args.targets):
+        label = f"processes {', '.join(map(str, pids[:6]))}{' …' if len(pids) > 6 else ''}"
+    whole, each = _read(pids)
+    _show(args, whole, each, label)
+    with contextlib.suppress(KeyboardInterrupt):
+        while args.watch:
+            time.sleep(args.watch)
+            if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+                break
+            try:
+                whole, each = _read(pids)
+            except HeapwrightError:
+                if any(Path(f"/proc/{pid}").exists() for pid in pids):
+                    raise
+                break  # the last process ended while it was read
+            _show(args, whole, each, label)
+    return 0
+
+
+def _read(pids: list[int]) -> tuple[Diagnosis, list[Diagnosis]]:
+    """Diagnose the processes: as a whole, and each one.
+
+    Of several processes, those that end meanwhile are left out.
+
+    Raises:
+        HeapwrightError: a process cannot be read.
+    """
+    from heapwright.diagnose.diagnosis import diagnose, together
+
+    each = []
+    for pid in pids:
+        try:
+            each.append(diagnose(pid))
+        except HeapwrightError as error:
+            if len(pids) == 1 or (pid == pids[-1] and not each):
+                raise
+            if Path(f"/proc/{pid}").exists():
+                warn(f"{error.message}; it is left out of the sum")
+    return (each[0] if len(each) == 1 else together(each)), each
+
+
+def _show(args: argparse.Namespace, whole: Diagnosis, each: list[Diagnosis], label: str) -> None:
+    """Print and write one diagnosis."""
+    several = each if len(each) > 1 else []
+    if args.json:
+        processes = {"processes": [one.json for one in several]} if several else {}
+        write_json(args.json, {**whole.json, **processes})
+    if args.html:
+        from heapwright.report.diagnosis_html import write_page
+
+        write_page(whole, several, label, args.html)
+    if not args.quiet and args.json != "-":
+        from heapwright.report.diagnosis import show_diagnosis
+
+        out = console()
+        if args.watch:
+            out.print(time.strftime("\n%H:%M:%S"), style="dim")
+        show_diagnosis(whole, label, out, several)

@@ -1,0 +1,179 @@
+"""Decides what a diagnosis says in its first sentence, and which step it recommends first.
+
+`advise` is a pure function of figures. It never promises more than the figures bound: free memory is the most that
+another malloc can give back, because that malloc also keeps some for itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from heapwright.metrics import show_bytes
+
+MIB = 1 << 20
+# Below this much private memory, mallocs differ by little more than their own fixed costs.
+SMALL_BYTES = 16 * MIB
+# Free memory below this share of resident memory is what every malloc keeps to work with.
+FREE_SHARE = 0.10
+# A part with at least this share of resident memory is named as most of it.
+MOST = 0.50
+# Arenas of threads that share a program's memory waste free pages from this number on.
+MANY_ARENAS = 4
+
+
+class Figures(NamedTuple):
+    """The figures that the decision needs: bytes in memory, as sums over the processes.
+
+    Attributes:
+        allocator: the name of the malloc, 'glibc 2.36'; 'unknown' if it is not known.
+        resident: all memory of the processes.
+        files: program, libraries and mapped files.
+        private: all other memory: heap, stacks and mappings of the program's own.
+        known: whether the malloc's free memory could be read.
+        free: free memory that malloc keeps.
+        free_pages: the part of `free` in whole pages.
+        trimmable: the part of `free_pages` that glibc's malloc_trim(0) gives back.
+        top: the part of `free_pages` at the ends of glibc's heaps, which trimming at free() reaches.
+        arenas: number of glibc's arenas.
+        in_arenas: the part of `free` in arenas of threads, without the main arena.
+        runtime: the name of a runtime with arenas of its own ('CPython 3.11'), or empty.
+        runtime_resident: memory of the runtime's arenas.
+        runtime_free: free memory in the runtime's arenas.
+        managed: the runtime that takes its heap from the kernel itself ('go', 'jvm', 'v8', 'dotnet'), or empty.
+        managed_resident: private memory that is neither malloc's nor in the arenas of `runtime`.
+    """
+
+    allocator: str
+    resident: int
+    files: int
+    private: int
+    known: bool
+    free: int = 0
+    free_pages: int = 0
+    trimmable: int = 0
+    top: int = 0
+    arenas: int = 0
+    in_arenas: int = 0
+    runtime: str = ""
+    runtime_resident: int = 0
+    runtime_free: int = 0
+    managed: str = ""
+    managed_resident: int = 0
+
+
+class Advice(NamedTuple):
+    """The result of a diagnosis in words.
+
+    Attributes:
+        kind: 'free', 'runtime', 'program', 'files', 'small' or 'unknown'.
+        sentence: the finding, with the first step if there is one.
+        steps: what to do, the cheapest step first; empty if nothing helps.
+    """
+
+    kind: str
+    sentence: str
+    steps: tuple[str, ...] = ()
+
+
+_TUNE = "`heapwright tune` with a load, or `heapwright compare`, which tries other mallocs"
+_TRIM = "malloc_trim(0) at idle times (to try it: gdb -p PID -batch -ex 'call (int)malloc_trim(0)')"
+_THRESHOLD = "MALLOC_TRIM_THRESHOLD_=131072, which makes free() trim the top of the heap"
+_ARENAS = "MALLOC_ARENA_MAX=2, which lets threads share arenas"
+# How to ask a malloc for its own figures, which cannot be read from outside, and a setting that can
+# help if they show free pages.
+_ASK = {
+    "jemalloc": ("MALLOC_CONF=stats_print:true, which prints them at exit", "MALLOC_CONF=dirty_decay_ms:0"),
+    "mimalloc": ("MIMALLOC_SHOW_STATS=1, which prints them at exit", "MIMALLOC_PURGE_DELAY=0"),
+    "tcmalloc": ("MALLOCSTATS=1, which prints them at exit", "TCMALLOC_RELEASE_RATE=10"),
+}
+
+
+# Runtimes that manage their heaps without malloc: their names, and the setting that bounds the heap.
+_MANAGED = {
+    "go": ("the Go runtime", "GOMEMLIMIT, or GOGC=50"),
+    "jvm": ("the Java virtual machine", "-Xmx (in JAVA_TOOL_OPTIONS)"),
+    "v8": ("V8", "--max-old-space-size (in NODE_OPTIONS)"),
+    "dotnet": ("the .NET runtime", "DOTNET_GCConserveMemory, or DOTNET_GCHeapHardLimit"),
+}
+
+
+def advise(found: Figures) -> Advice:
+    """Return the first sentence of a diagnosis and the steps that fit it."""
+    of = f"Of {show_bytes(found.resident)} resident"
+    if found.private < SMALL_BYTES:
+        return Advice(
+            "small", f"{of}, only {show_bytes(found.private)} is private memory: too little for malloc to matter"
+        )
+    free, spare = found.free, found.runtime_free
+    if found.known and free >= FREE_SHARE * found.resident and free >= spare:
+        return _free(found, of)
+    if spare >= FREE_SHARE * found.resident:
+        return Advice(
+            "runtime",
+            f"{of}, {show_bytes(spare)} is free memory in the arenas of {found.runtime}, which malloc does not manage;"
+            " start with PYTHONMALLOC=malloc under another malloc",
+            (f"PYTHONMALLOC=malloc under another malloc: {_TUNE}",),
+        )
+    if found.files >= MOST * found.resident:
+        return Advice(
+            "files",
+            f"{of}, {show_bytes(found.files)} is the program, its libraries and files: no malloc will help there",
+        )
+    if found.managed and found.managed_resident >= MOST * found.resident:
+        name, setting = _MANAGED[found.managed]
+        outside = show_bytes(found.managed_resident)
+        return Advice(
+            "runtime",
+            f"{of}, {outside} is outside of malloc, most of it in the heap of {name}: no malloc will help; start with"
+            f" {setting}",
+            (setting,),
+        )
+    if not found.known:
+        return _unknown(found, of)
+    if found.runtime_resident >= MOST * found.resident:
+        return Advice(
+            "runtime",
+            f"{of}, {show_bytes(found.runtime_resident)} is in the arenas of {found.runtime}, and only"
+            f" {show_bytes(spare)} of that is free: no malloc will help, unless the runtime uses it"
+            " (PYTHONMALLOC=malloc)",
+            (f"PYTHONMALLOC=malloc under another malloc: {_TUNE}",),
+        )
+    held = 1 - (free + spare) / found.resident
+    return Advice(
+        "program", f"The program itself holds {_percent(held)} of {show_bytes(found.resident)}: no malloc will help"
+    )
+
+
+def _free(found: Figures, of: str) -> Advice:
+    """Advice on memory that malloc keeps free."""
+    glibc = found.allocator.startswith("glibc")
+    steps = []
+    # What malloc_trim gives back is known, and needs no restart. What fewer arenas save depends on the load.
+    if glibc and found.trimmable >= MOST * found.free:
+        steps.append(_THRESHOLD if found.top >= MOST * found.free else _TRIM)
+    if glibc and found.arenas >= MANY_ARENAS and found.in_arenas >= MOST * found.free:
+        steps.append(_ARENAS)
+    steps.append(_TUNE)
+    trim = ""
+    if glibc and found.trimmable >= MIB:
+        trim = f"malloc_trim gives back {show_bytes(found.trimmable)}, "
+    elif glibc:
+        trim = "it lies between live blocks, where malloc_trim does not reach it; "
+    most = f"another malloc or setting can give back up to {show_bytes(found.free)}"
+    sentence = f"{of}, {show_bytes(found.free)} is free memory that malloc keeps: {trim}{most}; start with {steps[0]}"
+    return Advice("free", sentence, tuple(steps))
+
+
+def _unknown(found: Figures, of: str) -> Advice:
+    """Advice where malloc's free memory cannot be read from outside."""
+    name = found.allocator
+    how, setting = next((ask for family, ask in _ASK.items() if family in name), ("", ""))
+    what = f"{name} does not show from outside how much of it is free" if name != "unknown" else "its malloc is unknown"
+    steps = [f"its own figures: {how}", f"{setting}, if they show free pages"] if how else []
+    steps.append(_TUNE)
+    sentence = f"{of}, {show_bytes(found.private)} is private memory, but {what}; start with {steps[0]}"
+    return Advice("unknown", sentence, tuple(steps))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,300 @@
+"""Reads processes with the native tool, adds which malloc they use, and sums several processes up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heapwright.diagnose.advice import Advice, Figures, advise
+from heapwright.diagnose.which_malloc import WhichMalloc, which_malloc
+from heapwright.errors import HeapwrightError
+from heapwright.trace.pack import native_program
+
+PARTS = ("program", "files", "stacks", "heap", "other")
+
+
+@dataclass(frozen=True)
+class Division:
+    """Resident memory divided into parts that add up to it, in bytes.
+
+    Attributes:
+        program, files, stacks: as the kernel tells by mapping.
+        live: blocks of malloc in use.
+        free_inside: free memory of malloc in pages that also hold live blocks.
+        free_pages: free memory of malloc in whole pages.
+        runtime_live, runtime_free: memory in the runtime's own arenas, in use and free.
+        other: other private memory: mappings of the program's own, stacks of threads, an unreadable malloc.
+    """
+
+    program: int = 0
+    files: int = 0
+    stacks: int = 0
+    live: int = 0
+    free_inside: int = 0
+    free_pages: int = 0
+    runtime_live: int = 0
+    runtime_free: int = 0
+    other: int = 0
+
+    @property
+    def total(self) -> int:
+        """The sum of the parts."""
+        return sum(vars(self).values())
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One process, or several as a whole.
+
+    Attributes:
+        json: what `diagnose --json` writes of it.
+        division: its resident memory; of several processes by PSS, so that shared pages count once.
+        figures: what the advice was decided on.
+        advice: the first sentence and the steps.
+    """
+
+    json: dict[str, Any]
+    division: Division
+    figures: Figures
+    advice: Advice
+
+
+def diagnose(pid: int) -> Diagnosis:
+    """Diagnose a process.
+
+    Raises:
+        HeapwrightError: the process cannot be read.
+    """
+    raw = _read(pid)
+    malloc = _malloc(pid, raw)
+    heap = _heap(raw, malloc)
+    runtime = {k: v for k, v in raw["cpython"].items() if k != "classes"} if raw.get("cpython") else None
+    if runtime is not None:
+        runtime["classes"] = raw["cpython"].get("classes", [])
+    consistent = all(part is None or part.get("consistent", True) for part in (heap, runtime))
+    found: dict[str, Any] = {
+        "pid": pid,
+        "executable": _executable(pid),
+        "command": _command(pid),
+        "threads": raw.get("threads"),
+        "consistent": consistent,
+        "stopped_ms": 0.0,
+        "took_ms": raw.get("took_ms"),
+        "allocator": malloc.name,
+        "allocator_evidence": malloc.evidence or None,
+        **{key: raw.get(key) for key in ("resident_bytes", "pss_bytes", "swap_bytes", "huge_bytes", "parts")},
+        "heap": heap,
+        "runtime": runtime,
+    }
+    division = divide(raw["parts"], heap, runtime)
+    figures = figures_of(malloc.name, division, heap, runtime)._replace(managed=_managed(pid, found["executable"]))
+    advice = advise(figures)
+    found |= {**_words(advice), "pss_parts": raw.get("pss_parts")}
+    return Diagnosis(found, division, figures, advice)
+
+
+def together(found: Sequence[Diagnosis]) -> Diagnosis:
+    """Sum processes up by PSS: a page that several processes share counts in parts that add up to one page."""
+    scaled = [_by_pss(one) for one in found]
+    division = Division(*(sum(values) for values in zip(*(vars(d).values() for d, _ in scaled), strict=True)))
+    mallocs = {one.figures.allocator for one in found}
+    runtimes = {one.figures.runtime for one in found} - {""}
+    managed = {one.figures.managed for one in found}
+    sums = {
+        name: sum(getattr(figures, name) for _, figures in scaled)
+        for name in Figures._fields
+        if name not in ("allocator", "known", "runtime", "arenas", "managed")
+    }
+    figures = Figures(
+        allocator=mallocs.pop() if len(mallocs) == 1 else "unknown",
+        known=all(one.figures.known for one in found),
+        arenas=max(one.figures.arenas for one in found),
+        runtime=", ".join(sorted(runtimes)),
+        managed=managed.pop() if len(managed) == 1 else "",
+        **sums,
+    )
+    advice = advise(figures)
+    whole = {
+        "pids": [one.json["pid"] for one in found],
+        "allocator": figures.allocator,
+        "resident_bytes": figures.resident,
+        "division": vars(division),
+        **_words(advice),
+    }
+    return Diagnosis(whole, division, figures, advice)
+
+
+def divide(parts: dict[str, int], heap: dict[str, Any] | None, runtime: dict[str, Any] | None) -> Division:
+    """Divide resident memory.
+
+    Args:
+        parts: resident bytes by kind of mapping.
+        heap: malloc's figures, or None if they could not be read.
+        runtime: the figures of a runtime's own arenas, or None.
+    """
+    private = parts["heap"] + parts["other"]
+    of_runtime = min(_of(runtime, "resident_bytes"), private)
+    runtime_free = min(_in_memory(runtime), of_runtime)
+    # Blocks that malloc maps one by one count as other memory: how much of them is resident is not known.
+    resident = min(_of(heap, "resident_bytes"), private - of_runtime)
+    free = min(_of(heap, "releasable_bytes"), resident)
+    pages = min(_of(heap, "free_pages_bytes"), free)
+    return Division(
+        program=parts["program"],
+        files=parts["files"],
+        stacks=parts["stacks"],
+        live=resident - free,
+        free_inside=free - pages,
+        free_pages=pages,
+        runtime_live=of_runtime - runtime_free,
+        runtime_free=runtime_free,
+        other=private - of_runtime - resident,
+    )
+
+
+def figures_of(name: str, division: Division, heap: dict[str, Any] | None, runtime: dict[str, Any] | None) -> Figures:
+    """Return the figures that the advice is decided on.
+
+    Args:
+        name: the malloc.
+        division: the process's resident memory.
+        heap: malloc's figures, or None if they could not be read.
+        runtime: the figures of a runtime's own arenas, or None.
+    """
+    arenas = (heap or {}).get("arenas") or []
+    files = division.program + division.files
+    return Figures(
+        allocator=name,
+        resident=division.total,
+        files=files,
+        private=division.total - files,
+        known=heap is not None and heap.get("releasable_bytes") is not None,
+        free=division.free_inside + division.free_pages,
+        free_pages=division.free_pages,
+        trimmable=min(_of(heap, "trimmable_bytes"), division.free_pages),
+        top=min(sum(_of(arena, "top_bytes") for arena in arenas), division.free_pages),
+        arenas=len(arenas),
+        in_arenas=sum(_of(arena, "free_bytes") for arena in arenas[1:]),
+        runtime=(runtime or {}).get("name") or "",
+        runtime_resident=division.runtime_live + division.runtime_free,
+        runtime_free=division.runtime_free,
+        managed_resident=division.other,
+    )
+
+
+def _in_memory(runtime: dict[str, Any] | None) -> int:
+    """Return the free bytes of a runtime's arenas that are in memory: those beyond it were never touched."""
+    if runtime is None:
+        return 0
+    absent = max(_of(runtime, "arena_bytes") - _of(runtime, "resident_bytes"), 0)
+    return max(_of(runtime, "free_bytes") - absent, 0)
+
+
+def _managed(pid: int, executable: str | None) -> str:
+    """Return the runtime that manages its heap itself: 'go', 'jvm', 'v8', 'dotnet'; empty for none."""
+    from heapwright.allocators.managed import find_managed
+
+    if executable is None:
+        return ""
+    path = f"/proc/{pid}/root{executable}"  # a replaced program has no file of that name any more
+    managed = find_managed(path) if os.access(path, os.R_OK | os.X_OK) else None
+    return managed.runtime if managed else ""
+
+
+def _of(found: dict[str, Any] | None, key: str) -> int:
+    return int((found or {}).get(key) or 0)
+
+
+def _by_pss(one: Diagnosis) -> tuple[Division, Figures]:
+    """Scale a process's figures so that its memory counts as in PSS."""
+    rss, pss = one.json["parts"], one.json.get("pss_parts")
+    if not pss:
+        return one.division, one.figures
+    shared = {
+        "private": _ratio(pss["heap"] + pss["other"], rss["heap"] + rss["other"]),
+        **{key: _ratio(pss[key], rss[key]) for key in ("program", "files", "stacks")},
+    }
+    division = Division(
+        **{key: round(value * shared.get(key, shared["private"])) for key, value in vars(one.division).items()}
+    )
+    files = division.program + division.files
+    scaled = {
+        key: round(getattr(one.figures, key) * shared["private"])
+        for key in (
+            "free",
+            "free_pages",
+            "trimmable",
+            "top",
+            "in_arenas",
+            "runtime_resident",
+            "runtime_free",
+            "managed_resident",
+        )
+    }
+    total = division.total
+    return division, one.figures._replace(resident=total, files=files, private=total - files, **scaled)
+
+
+def _words(advice: Advice) -> dict[str, Any]:
+    """Return the advice as keys of the JSON."""
+    return {"advice": advice.sentence, "finding": advice.kind, "steps": list(advice.steps)}
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _read(pid: int) -> dict[str, Any]:
+    done = subprocess.run(
+        [native_program("heapwright-diagnose"), str(pid)], capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"heapwright-diagnose ended with status {done.returncode}"]
+        raise HeapwrightError(lines[-1].removeprefix("heapwright-diagnose: "))
+    raw: dict[str, Any] = json.loads(done.stdout)
+    return raw
+
+
+def _malloc(pid: int, raw: dict[str, Any]) -> WhichMalloc:
+    """Return which malloc it is; the heap of exgen or reaper that was found decides, then the files."""
+    own = raw.get("own")
+    if own is not None:
+        return WhichMalloc(own["allocator"], own.get("evidence") or "a heap with heapwright's descriptor")
+    found = which_malloc(pid)
+    glibc = raw.get("glibc")
+    private = raw["parts"]["heap"] + raw["parts"]["other"]
+    if not found.certain and glibc is not None and _of(glibc, "resident_bytes") >= private / 2:
+        return WhichMalloc("glibc", f"most private memory is in glibc's heap, though there are {found.evidence}")
+    return found
+
+
+def _heap(raw: dict[str, Any], malloc: WhichMalloc) -> dict[str, Any] | None:
+    """Return malloc's figures in the form of `diagnose --json`; None if they could not be read."""
+    if raw.get("own") is not None:
+        heap = {**raw["own"]}
+    elif malloc.name.startswith("glibc") and raw.get("glibc") is not None:
+        heap = {**raw["glibc"], "classes": []}
+    else:
+        return None
+    heap["arenas"] = heap.get("arenas") or []
+    return heap
+
+
+def _executable(pid: int) -> str | None:
+    try:
+        return str(Path(f"/proc/{pid}/exe").readlink())
+    except OSError:
+        return None
+
+
+def _command(pid: int) -> list[str] | None:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return [os.fsdecode(word).encode(errors="replace").decode() for word in words[:-1]]

@@ -1,0 +1,129 @@
+"""Finds the processes that the user names: by process id, container, systemd unit or program.
+
+Containers and units are found by the cgroups of the processes, so neither the container's service nor systemd must
+answer. The name of a container, which no cgroup holds, is asked from docker, podman or nerdctl.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from heapwright.errors import HeapwrightError
+
+_ENGINES = ("docker", "podman", "nerdctl")
+# The id of a container in a cgroup's path: docker-ID.scope, /docker/ID, libpod-ID.scope, cri-containerd-ID.scope …
+_ID = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
+_HEX = re.compile(r"[0-9a-f]{12,64}")
+_MAX_SHOWN = 8  # process ids in a message
+
+
+class Target(NamedTuple):
+    """The processes that a name stands for.
+
+    Attributes:
+        pids: their ids, in increasing order.
+        label: how to call them: 'process 12', 'container web', 'unit redis.service', 'redis-server (12)'.
+    """
+
+    pids: list[int]
+    label: str
+
+
+def find_target(name: str) -> Target:
+    """Return the processes of a name.
+
+    Args:
+        name: a process id; the id or name of a container; a systemd unit, with or without '.service'; or the name of
+            a program that exactly one process runs.
+
+    Raises:
+        HeapwrightError: nothing has that name, or several processes run that program.
+    """
+    if name.isdecimal():
+        return Target([int(name)], f"process {name}")
+    groups = {pid: _cgroup(pid) for pid in _processes()}
+    if _HEX.fullmatch(name):
+        pids = [pid for pid, group in groups.items() if any(i.startswith(name) for i in _ID.findall(group))]
+        if pids:
+            return Target(pids, f"container {name[:12]}")
+    units = {name, f"{name}.service"} if "." not in name else {name}
+    pids = [pid for pid, group in groups.items() if units & set(re.split(r"[/\n]", group))]
+    if pids:
+        return Target(pids, f"unit {name}")
+    main, label = _from_engine(name), f"container {name}"
+    if not main:
+        main, label = _main_pid(name), f"unit {name}"
+    if main:
+        group = groups.get(main, "")
+        # Without a cgroup of its own, or in a namespace of cgroups, only the main process is known.
+        own = group if re.search(r":/[^/\n]+", group) else ""
+        return Target([pid for pid, other in groups.items() if other == own] if own else [main], label)
+    return _program(name)
+
+
+def _program(name: str) -> Target:
+    pids = [pid for pid in _processes() if name in _names(pid)]
+    if not pids:
+        raise HeapwrightError(
+            f"no process, container or unit is called '{name}'", "give the process id; 'ps -e' lists processes"
+        )
+    if len(pids) > 1:
+        shown = ", ".join(map(str, pids[:_MAX_SHOWN])) + (" …" if len(pids) > _MAX_SHOWN else "")
+        raise HeapwrightError(f"{len(pids)} processes run '{name}': {shown}", "give the ids of those that you mean")
+    return Target(pids, f"{name} ({pids[0]})")
+
+
+def _processes() -> Iterator[int]:
+    return iter(sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()))
+
+
+def _names(pid: int) -> set[str]:
+    """Return the names under which people know a process; empty for a process without memory, such as a zombie."""
+    found = set()
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if not words[0]:
+            return set()
+        found.add(Path(words[0].decode(errors="replace")).name)
+        found.add(Path(f"/proc/{pid}/comm").read_text(errors="replace").strip())
+        found.add(Path(f"/proc/{pid}/exe").readlink().name)
+    return found
+
+
+def _cgroup(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _from_engine(name: str) -> int:
+    """Return the main process of a container by its name, 0 if no engine knows it."""
+    for engine in _ENGINES:
+        if shutil.which(engine):
+            answer = _ask(engine, "inspect", "--type", "container", "--format", "{{.State.Pid}}", name)
+            if answer.isdecimal() and int(answer):
+                return int(answer)
+    return 0
+
+
+def _main_pid(name: str) -> int:
+    """Return the main process of a systemd unit, 0 if there is none."""
+    if not shutil.which("systemctl"):
+        return 0
+    answer = _ask("systemctl", "show", "--property", "MainPID", "--value", "--", name)
+    return int(answer) if answer.isdecimal() else 0
+
+
+def _ask(*words: str) -> str:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=10, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,156 @@
+"""Prints a diagnosis for a terminal: the finding, a table of resident memory, and malloc's arenas or size classes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from heapwright.diagnose.diagnosis import Diagnosis
+from heapwright.metrics import show_bytes
+from heapwright.terminal_text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_MAX_ROWS = 8  # of arenas, size classes and processes
+# part of Division → its name for people
+PARTS = {
+    "live": "heap: live blocks",
+    "free_inside": "heap: free, on pages with live blocks",
+    "free_pages": "heap: free whole pages",
+    "runtime_live": "{runtime}: live",
+    "runtime_free": "{runtime}: free",
+    "other": "other private memory",
+    "stacks": "main stack",
+    "program": "program and libraries",
+    "files": "files and shared memory",
+}
+
+
+def rows_of(found: Diagnosis) -> list[tuple[str, int]]:
+    """Return the known parts of resident memory with their names, in the order of the table."""
+    runtime = found.figures.runtime or "runtime"
+    known = found.figures.known
+    rows = []
+    for key, name in PARTS.items():
+        value = getattr(found.division, key)
+        if key.startswith("runtime") and not found.figures.runtime:
+            continue
+        if key in ("live", "free_inside", "free_pages") and not known:
+            continue
+        rows.append((name.format(runtime=runtime), value))
+    return rows
+
+
+def show_diagnosis(found: Diagnosis, label: str, console: Console, each: Sequence[Diagnosis] = ()) -> None:
+    """Print a diagnosis.
+
+    Args:
+        found: of one process, or of several as a whole.
+        label: how to call the processes.
+        console: where to print.
+        each: the single processes if there are several.
+    """
+    console.print(visible(found.advice.sentence + "."), style="bold", soft_wrap=True)
+    for step in found.advice.steps[1:]:
+        console.print(visible(f"Then: {step}."), soft_wrap=True)
+    console.print()
+    console.print(visible(head(found, label)), soft_wrap=True)
+    console.print(_memory_table(found, bool(each)))
+    if each:
+        console.print(_process_table(each))
+        return
+    heap = found.json["heap"] or {}
+    if heap.get("arenas"):
+        console.print(_arena_table(heap["arenas"]))
+    elif heap.get("classes"):
+        console.print(_class_table(heap["classes"]))
+    if not found.json["consistent"]:
+        console.print("The heap changed while it was read: its figures are approximate.", style="yellow")
+
+
+def head(found: Diagnosis, label: str) -> str:
+    """Return a line that names the processes, their threads and their malloc."""
+    if "pids" in found.json:
+        count = len(found.json["pids"])
+        return f"{label}: {count} processes, shared pages counted once; malloc: {found.figures.allocator}"
+    command = shlex.join(word for word in found.json["command"] or [] if word) or found.json["executable"] or "?"
+    command = command if len(command) <= 60 else command[:59] + "…"
+    threads = found.json["threads"]
+    return f"{label}: {command}; {threads} thread{'s' if threads != 1 else ''}; malloc: {found.figures.allocator}"
+
+
+def _table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(columns[0], no_wrap=True)
+    for name in columns[1:]:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _memory_table(found: Diagnosis, several: bool) -> Table:
+    table = _table("resident memory", "", "")
+    whole = found.division.total
+    for name, value in rows_of(found):
+        table.add_row(f"  {name}", show_bytes(value), f"{100 * value / whole:.1f} %" if whole else "")
+    if not found.figures.known:
+        table.add_row("  heap: live and free", "n/a", "")
+    table.add_row("  sum", show_bytes(whole), "")
+    if not several:
+        for name, key in (("in huge pages", "huge_bytes"), ("swapped out", "swap_bytes")):
+            value = found.json[key]
+            table.add_row(f"  {name}", "n/a" if value is None else show_bytes(value), "")
+    return table
+
+
+def arena_rows(arenas: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the arenas with the most memory first, named 'main' and 'arena 3'."""
+    named = [("main" if arena["index"] == 0 else f"arena {arena['index']}", arena) for arena in arenas]
+    return sorted(named, key=lambda row: -(row[1].get("resident_bytes") or 0))
+
+
+def _arena_table(arenas: Sequence[dict[str, Any]]) -> Table:
+    table = _table("glibc's arenas", "threads", "resident", "live", "free", "free pages", "trimmable")
+    rows = arena_rows(arenas)
+    for name, arena in rows[:_MAX_ROWS]:
+        cells = [_bytes(arena, k) for k in ("resident_bytes", "live_bytes", "free_bytes", "free_pages_bytes")]
+        cells.append(_bytes(arena, "trimmable_bytes"))
+        threads = arena.get("threads")
+        table.add_row(f"  {name}", "n/a" if threads is None else str(threads), *cells)
+    if len(rows) > _MAX_ROWS:
+        rest = sum(arena.get("resident_bytes") or 0 for _, arena in rows[_MAX_ROWS:])
+        table.add_row(f"  {len(rows) - _MAX_ROWS} more", "", show_bytes(rest))
+    return table
+
+
+def _class_table(classes: Sequence[dict[str, Any]]) -> Table:
+    table = _table("size classes", "live blocks", "free blocks", "live", "free")
+    for one in sorted(classes, key=lambda c: -c["free_bytes"])[:_MAX_ROWS]:
+        counts = (f"{one['live_blocks']:,}", f"{one['free_blocks']:,}")
+        table.add_row(f"  {one['size']:,} B", *counts, _bytes(one, "live_bytes"), _bytes(one, "free_bytes"))
+    return table
+
+
+def _process_table(each: Sequence[Diagnosis]) -> Table:
+    table = _table("processes", "resident", "shared counted once", "free in malloc", "malloc")
+    ordered = sorted(each, key=lambda one: -one.json["resident_bytes"])
+    for one in ordered[:_MAX_ROWS]:
+        free = show_bytes(one.figures.free) if one.figures.known else "n/a"
+        pss = one.json["pss_bytes"]
+        name = f"  {one.json['pid']} {(one.json['command'] or ['?'])[0].rpartition('/')[2]}"
+        cells = (show_bytes(one.json["resident_bytes"]), "n/a" if pss is None else show_bytes(pss), free)
+        table.add_row(visible(name), *cells, one.figures.allocator)
+    if len(ordered) > _MAX_ROWS:
+        table.add_row(
+            f"  {len(ordered) - _MAX_ROWS} more", show_bytes(sum(o.json["resident_bytes"] for o in ordered[_MAX_ROWS:]))
+        )
+    return table
+
+
+def _bytes(found: dict[str, Any], key: str) -> str:
+    value = found.get(key)
+    return "n/a" if value is None else show_bytes(value)

@@ -1,0 +1,90 @@
+"""The decision of a diagnosis: each finding, and the figures on both sides of each threshold."""
+
+from __future__ import annotations
+
+from heapwright.diagnose.advice import FREE_SHARE, MANY_ARENAS, MIB, MOST, SMALL_BYTES, Figures, advise
+
+WHOLE = 1000 * MIB
+SERVICE = Figures("glibc 2.36", resident=WHOLE, files=50 * MIB, private=950 * MIB, known=True, arenas=1)
+
+
+def test_little_private_memory_is_too_small_to_matter() -> None:
+    small = SERVICE._replace(
+        resident=40 * MIB, files=40 * MIB - SMALL_BYTES + 1, private=SMALL_BYTES - 1, free=SMALL_BYTES - 1
+    )
+    assert advise(small).kind == "small"
+    assert advise(small).steps == ()
+    assert advise(small._replace(private=SMALL_BYTES)).kind == "free"
+
+
+def test_free_memory_from_a_tenth_on() -> None:
+    at = round(FREE_SHARE * WHOLE)
+    assert advise(SERVICE._replace(free=at)).kind == "free"
+    below = advise(SERVICE._replace(free=at - 1))
+    assert below.kind == "program"
+    assert below.sentence == "The program itself holds 90 % of 1000.0 MiB: no malloc will help"
+
+
+def test_free_memory_between_live_blocks_needs_another_malloc() -> None:
+    found = advise(SERVICE._replace(free=400 * MIB))
+    assert found.sentence.startswith(
+        "Of 1000.0 MiB resident, 400.0 MiB is free memory that malloc keeps: it lies between"
+    )
+    assert "can give back up to 400.0 MiB; start with `heapwright tune`" in found.sentence
+    assert len(found.steps) == 1
+
+
+def test_free_pages_are_trimmed_first() -> None:
+    trimmable = SERVICE._replace(free=400 * MIB, free_pages=300 * MIB, trimmable=round(MOST * 400 * MIB))
+    assert "malloc_trim gives back 200.0 MiB, another" in advise(trimmable).sentence
+    assert advise(trimmable).steps[0].startswith("malloc_trim(0)")
+    assert advise(trimmable._replace(trimmable=trimmable.trimmable - 1)).steps[0].startswith("`heapwright tune`")
+    assert advise(trimmable._replace(top=200 * MIB)).steps[0].startswith("MALLOC_TRIM_THRESHOLD_")
+
+
+def test_arenas_of_threads_are_bounded() -> None:
+    many = SERVICE._replace(free=400 * MIB, arenas=MANY_ARENAS, in_arenas=round(MOST * 400 * MIB))
+    assert advise(many).steps[0].startswith("MALLOC_ARENA_MAX=2")
+    trimmable = advise(many._replace(free_pages=300 * MIB, trimmable=200 * MIB))
+    assert [step.partition("(")[0].partition("=")[0] for step in trimmable.steps[:2]] == [
+        "malloc_trim",
+        "MALLOC_ARENA_MAX",
+    ]
+    assert not advise(many._replace(arenas=MANY_ARENAS - 1)).steps[0].startswith("MALLOC_ARENA_MAX")
+    assert not advise(many._replace(in_arenas=many.in_arenas - 1)).steps[0].startswith("MALLOC_ARENA_MAX")
+    assert not any("MALLOC_ARENA" in step for step in advise(many._replace(allocator="exgen")).steps)
+
+
+def test_files_are_named_if_they_are_most() -> None:
+    half = SERVICE._replace(files=500 * MIB, private=500 * MIB)
+    assert advise(half).kind == "files"
+    assert advise(half._replace(files=500 * MIB - 1)).kind == "program"
+    assert advise(half._replace(free=400 * MIB)).kind == "free"
+
+
+def test_free_arenas_of_a_runtime() -> None:
+    python = SERVICE._replace(runtime="CPython 3.11", runtime_resident=300 * MIB, runtime_free=150 * MIB)
+    assert advise(python).kind == "runtime"
+    assert "150.0 MiB is free memory in the arenas of CPython 3.11" in advise(python).sentence
+    assert advise(python._replace(free=151 * MIB)).kind == "free"
+    full = python._replace(runtime_free=0)
+    assert advise(full).kind == "program"
+    assert advise(full._replace(runtime_resident=500 * MIB)).kind == "runtime"
+
+
+def test_an_unreadable_malloc_is_asked() -> None:
+    found = advise(SERVICE._replace(allocator="jemalloc", known=False))
+    assert found.kind == "unknown"
+    assert "950.0 MiB is private memory, but jemalloc does not show" in found.sentence
+    assert "MALLOC_CONF" in found.steps[0]
+    assert "its malloc is unknown" in advise(SERVICE._replace(allocator="unknown", known=False)).sentence
+
+
+def test_a_runtime_that_manages_its_heap_without_malloc() -> None:
+    go = SERVICE._replace(allocator="Go runtime", known=False, managed="go", managed_resident=500 * MIB)
+    assert advise(go).kind == "runtime"
+    assert "no malloc will help; start with GOMEMLIMIT" in advise(go).sentence
+    assert advise(go._replace(managed_resident=500 * MIB - 1)).kind == "unknown"
+    node = SERVICE._replace(managed="v8", managed_resident=600 * MIB, free=200 * MIB)
+    assert advise(node).kind == "free"
+    assert advise(node._replace(free=0)).steps == ("--max-old-space-size (in NODE_OPTIONS)",)

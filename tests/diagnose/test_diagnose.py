@@ -1,0 +1,174 @@
+"""`heapwright diagnose`, as installed: real processes, sums, pages and errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.allocators.registry import find_allocators
+from tests import needs
+from tests.trace.recording import HEAPWRIGHT
+
+MIB = 1 << 20
+# Frees every second of 100 000 blocks: half of the heap is free between live blocks.
+HOLES = "import sys\nx = [bytes(1000) for i in range(100000)]\ndel x[::2]\n"
+FULL = "import sys\nx = [bytes(1000) for i in range(100000)]\n"
+WAIT = "print(1, flush=True)\nsys.stdin.read()\n"
+
+
+@contextmanager
+def python(code: str) -> Iterator[int]:
+    """Runs Python code, and gives its process id once it has printed something."""
+    words = [sys.executable, "-c", code + WAIT]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.read(1)
+        yield process.pid
+        process.stdin.close()
+
+
+def heapwright(*words: str | int | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([HEAPWRIGHT, "diagnose", *map(str, words)], capture_output=True, text=True, check=False)
+
+
+def diagnosed(*words: str | int | Path) -> dict[str, Any]:
+    done = heapwright(*words, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_free_memory_between_live_blocks() -> None:
+    with python(HOLES) as pid:
+        found = diagnosed(pid)
+        shown = heapwright(pid).stdout
+    assert found["allocator"].startswith("glibc 2.")
+    assert found["finding"] == "free"
+    assert "between live blocks" in found["advice"]
+    assert abs(found["heap"]["releasable_bytes"] - 50000 * 1040) < 3 * MIB
+    assert found["runtime"]["name"].startswith("CPython 3.")
+    assert shown.startswith(found["advice"][:30])
+    assert "heap: free, on pages with live blocks" in shown
+
+
+def test_a_program_that_holds_its_memory() -> None:
+    with python(FULL) as pid:
+        found = diagnosed(pid)
+    assert found["finding"] == "program"
+    assert found["steps"] == []
+
+
+def test_parts_add_up_and_keys_are_those_of_the_contract() -> None:
+    with python(HOLES) as pid:
+        found = diagnosed(pid)
+    assert {"pid", "allocator", "resident_bytes", "parts", "heap", "runtime", "advice", "consistent"} <= found.keys()
+    assert {"live_bytes", "free_bytes", "free_pages_bytes", "releasable_bytes", "arenas"} <= found["heap"].keys()
+    assert abs(sum(found["parts"].values()) - found["resident_bytes"]) < MIB
+
+
+def test_forked_workers_are_summed_with_shared_pages_once() -> None:
+    code = HOLES + "import os, time\nfor i in range(2):\n    if os.fork() == 0:\n        time.sleep(600)\n"
+    with python(code) as pid:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        try:
+            found = diagnosed(pid, *children)
+            shown = heapwright(pid, *children).stdout
+        finally:
+            for child in children:
+                os.kill(int(child), signal.SIGKILL)
+    each = [one["resident_bytes"] for one in found["processes"]]
+    assert len(each) == 3
+    assert found["resident_bytes"] < 1.5 * max(each) < sum(each)
+    assert "3 processes" in shown
+
+
+@pytest.mark.parametrize("preload", ["", "exgen", "mimalloc", "glibc"])
+def test_redis_of_the_distribution_is_on_jemalloc(preload: str, tmp_path: Path) -> None:
+    env = {**os.environ}
+    if preload:
+        if preload == "mimalloc":
+            needs.peer(preload)
+        library = find_allocators()[preload]
+        env["LD_PRELOAD"] = library.preload or str(library.path)
+    server = needs.command("redis-server")
+    words = [server, "--port", "0", "--unixsocket", str(tmp_path / "socket"), "--save", "", "--daemonize", "no"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=tmp_path, text=True, env=env) as process:
+        assert process.stdout is not None
+        try:
+            next(line for line in process.stdout if "ready to accept" in line.lower())
+            found = diagnosed(process.pid)
+        finally:
+            process.terminate()
+    if not preload:
+        assert found["allocator"] == "jemalloc"
+        assert found["heap"] is None
+    else:  # redis-server overwrites its environment, which holds LD_PRELOAD
+        assert preload in found["allocator"]
+
+
+def test_a_page(tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    with python(HOLES) as pid:
+        assert heapwright(pid, "--html", out).returncode == 0
+    page = out.read_text()
+    assert "<svg" in page
+    assert "free memory that malloc keeps" in page
+
+
+def test_watch_ends_with_the_process() -> None:
+    with python(HOLES) as pid:
+        words = [str(HEAPWRIGHT), "diagnose", str(pid), "--watch", "0.2"]
+        watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert watching.stdout is not None
+        first = [next(line for line in watching.stdout if line.startswith("Of ")) for _ in range(2)]
+    rest, errors = watching.communicate(timeout=60)
+    assert first[0].startswith("Of ")
+    assert watching.returncode == 0, errors + rest
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["4194305"], "no process 4194305"),
+        (["no-such-program"], "no process, container or unit is called 'no-such-program'"),
+    ],
+)
+def test_errors_are_one_line(words: list[str], why: str) -> None:
+    done = heapwright(*words)
+    assert done.returncode == 1
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_name_that_several_processes_have(tmp_path: Path) -> None:
+    program = tmp_path / "several-of-it"
+    program.symlink_to("/bin/sleep")
+    running = [subprocess.Popen([program, "600"]) for _ in range(2)]
+    try:
+        done = heapwright("several-of-it")
+        running[0].kill()
+        running[0].wait()
+        only = diagnosed("several-of-it")
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    assert done.returncode == 1
+    assert "2 processes run 'several-of-it'" in done.stderr
+    assert only["pid"] == running[1].pid
+    assert only["finding"] == "small"
+
+
+def test_wrong_usage() -> None:
+    assert heapwright().returncode == 2
+    assert heapwright("1", "--watch", "never").returncode == 2

@@ -1,0 +1,141 @@
+"""heapwright-diagnose on programs with glibc's malloc, beside their own malloc_info."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.trace.pack import native_program
+from tests import needs
+from tests.diagnose.fragments import check, diagnose, running
+from tests.diagnose.glibcs import Glibc, build_for, unpacked
+
+MIB = 1 << 20
+Build = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        pytest.param(("1", "20"), (), id="one arena"),
+        pytest.param(("5", "20"), (), id="five arenas"),
+        pytest.param(("2", "20"), ("-static",), id="static"),
+        pytest.param(("2", "10", "0"), (), id="nothing mapped"),
+        pytest.param(("2", "10", "7"), (), id="seven mapped at most"),
+        pytest.param(("2", "20"), ("-DNO_BRK",), id="main arena in pieces"),
+        pytest.param(("2", "20"), ("-DFOREIGN_SBRK",), id="foreign sbrk"),
+    ],
+)
+def test_figures_are_those_of_malloc_info(words: tuple[str, ...], options: tuple[str, ...], program: Build) -> None:
+    with running(program("fragments", *options), *words) as fragments:
+        before = check(fragments)
+        assert before["free_bytes"] > 0.5 * int(words[0]) * int(words[1]) * MIB
+        assert fragments.ask("trim") == "trimmed"
+        after = check(fragments)
+        assert after["trimmable_bytes"] <= 16384 < before["trimmable_bytes"]
+
+
+def test_trim_gives_back_what_was_trimmable(program: Build) -> None:
+    with running(program("fragments"), "4", "20") as fragments:
+        before = fragments.diagnose()
+        fragments.ask("trim")
+        after = fragments.diagnose()
+        given_back = before["resident_bytes"] - after["resident_bytes"]
+        assert abs(given_back - before["glibc"]["trimmable_bytes"]) < 0.05 * given_back + 65536
+
+
+def test_process_that_works_is_read_without_stopping(program: Build) -> None:
+    """Its figures drift between two readings, by what a thread with 1,000 blocks changes."""
+    with running(program("fragments"), "3", "30") as fragments:
+        still = fragments.diagnose()["glibc"]
+        assert fragments.ask("work") == "working"
+        consistent = 0
+        for _ in range(10):
+            heap = fragments.diagnose()["glibc"]
+            consistent += heap["consistent"]
+            assert abs(heap["free_bytes"] - still["free_bytes"]) < 5 * MIB
+        assert consistent >= 8
+
+
+def test_reading_leaves_no_trace_in_the_process(program: Build) -> None:
+    with running(program("fragments"), "2", "20") as fragments:
+        fragments.ask("trim")  # many pages are absent now, and must stay so
+        first, status = fragments.diagnose()["resident_bytes"], Path(f"/proc/{fragments.process.pid}/status")
+        tables = [line for line in status.read_text().splitlines() if line.startswith("VmPTE")]
+        for _ in range(5):
+            assert fragments.diagnose()["resident_bytes"] == first
+        assert [line for line in status.read_text().splitlines() if line.startswith("VmPTE")] == tables
+
+
+def failure(pid: int | str, status: int = 1) -> str:
+    """Returns the one line with which heapwright-diagnose fails."""
+    tool = native_program("heapwright-diagnose")
+    done = subprocess.run([tool, str(pid)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
+    return done.stderr
+
+
+def test_unreadable_processes_are_named() -> None:
+    assert "there is no process 4194303" in failure(4194303)
+    assert "usage" in failure("x", 2)
+    with subprocess.Popen(["true"]) as zombie:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        assert "is a zombie" in failure(zombie.pid)
+    kernel = next((p for p in Path("/proc").glob("[0-9]*/stat") if p.read_text().split()[3] == "2"), None)
+    if kernel is not None:
+        assert "of the kernel" in failure(int(kernel.parent.name))
+
+
+def test_threads_are_told_from_processes(program: Build) -> None:
+    with running(program("fragments"), "2", "1") as fragments:
+        tasks = [int(task.name) for task in Path(f"/proc/{fragments.process.pid}/task").iterdir()]
+        other = next(task for task in tasks if task != fragments.process.pid)
+        assert f"is a thread of process {fragments.process.pid}" in failure(other)
+
+
+def test_process_of_another_user_is_refused(program: Build) -> None:
+    needs.root("run as another user")
+    libc = ctypes.CDLL(None)
+    with running(program("fragments"), "1", "1") as fragments:
+
+        def become_nobody() -> None:
+            libc.prctl(8, 0)  # PR_SET_KEEPCAPS: lose all capabilities
+            os.setgid(65534)
+            os.setuid(65534)
+
+        done = subprocess.run(
+            [native_program("heapwright-diagnose"), str(fragments.process.pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=become_nobody,
+        )
+        assert done.returncode == 1
+        assert "belongs to user root and may not be read" in done.stderr
+
+
+def test_interpreter_has_glibc_heap_too() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=-1) as p:
+        assert p.stdout is not None
+        p.stdout.readline()
+        try:
+            assert diagnose(p.pid)["glibc"]["live_bytes"] > 100_000
+        finally:
+            p.kill()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("suite", ["bullseye", "trixie", "forky"])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_other_versions_of_glibc(suite: str, threads: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    glibc: Glibc = unpacked(suite, tmp_path_factory.getbasetemp().parent / "glibcs")
+    with running(*glibc.start, build_for(glibc), str(threads), "30") as fragments:
+        check(fragments)
+        fragments.ask("trim")
+        check(fragments)

@@ -1,0 +1,88 @@
+"""Which processes a name stands for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from heapwright.diagnose.target import find_target
+from heapwright.errors import HeapwrightError
+from tests import needs
+
+ID = "3f2a9c81d0b7" + 52 * "4"
+
+
+@contextmanager
+def cgroup(name: str) -> Iterator[Path]:
+    """Makes a cgroup below the root of the machine's first hierarchy that allows it, and removes it."""
+    needs.root("making a cgroup")
+    root = Path("/sys/fs/cgroup")
+    folders = [root, *(root / kind for kind in ("pids", "freezer", "systemd"))]
+    for folder in folders:
+        if not (folder / "cgroup.procs").exists():
+            continue
+        try:
+            (folder / name).mkdir()
+        except OSError:
+            continue
+        try:
+            yield folder / name
+        finally:
+            (folder / name).rmdir()
+        return
+    needs.machine_cannot("make a cgroup")
+
+
+@contextmanager
+def members(group: Path) -> Iterator[list[int]]:
+    """Runs two processes in a cgroup."""
+    running = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    try:
+        for process in running:
+            (group / "cgroup.procs").write_text(str(process.pid))
+        yield sorted(process.pid for process in running)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def test_a_process_id() -> None:
+    assert find_target(str(os.getpid())).pids == [os.getpid()]
+
+
+def test_a_unit() -> None:
+    with cgroup("hw-test-web.service") as group, members(group) as pids:
+        for name in ("hw-test-web", "hw-test-web.service"):
+            found = find_target(name)
+            assert found.pids == pids
+            assert found.label == f"unit {name}"
+
+
+@pytest.mark.parametrize("scope", [f"docker-{ID}.scope", f"libpod-{ID}.scope", f"cri-containerd-{ID}.scope", ID])
+def test_a_container(scope: str) -> None:
+    with cgroup(scope) as group, members(group) as pids:
+        for name in (ID, ID[:12]):
+            found = find_target(name)
+            assert found.pids == pids
+            assert found.label == f"container {ID[:12]}"
+
+
+def test_a_container_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine tells the main process; the others are those of its cgroup."""
+    with cgroup(f"docker-{ID}.scope") as group, members(group) as pids:
+        engine = tmp_path / "docker"
+        engine.write_text(f'#!/bin/sh\nfor last; do :; done\n[ "$last" = hw-test-shop ] && echo {pids[1]}\n')
+        engine.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        assert find_target("hw-test-shop").pids == pids
+
+
+def test_no_such_name() -> None:
+    with pytest.raises(HeapwrightError, match="no process, container or unit is called 'hw-test-nothing'"):
+        find_target("hw-test-nothing")

@@ -1,0 +1,75 @@
+"""Which malloc a running process uses: preloaded, linked, in the program, or the C library's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from heapwright.allocators.registry import find_allocators, glibc_version
+from heapwright.diagnose.which_malloc import which_malloc
+from tests import needs
+
+
+@contextmanager
+def waiting(*command: str | Path, **env: str) -> Iterator[int]:
+    """Runs a program that waits for its input, and gives its process id once it has asked for it."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **env}) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"x\n")
+        process.stdin.flush()
+        assert process.stdout.read(1) == b"x"  # cat is past the dynamic linker
+        yield process.pid
+        process.stdin.close()
+
+
+def test_the_c_librarys() -> None:
+    with waiting("cat") as pid:
+        found = which_malloc(pid)
+    assert found.name == f"glibc {glibc_version()}"
+    assert "libc.so" in found.evidence
+
+
+@pytest.mark.parametrize("name", ["exgen", "jemalloc", "mimalloc", "tcmalloc"])
+def test_a_preloaded_library(name: str) -> None:
+    if name != "exgen":
+        needs.peer(name)
+    with waiting("cat", LD_PRELOAD=find_allocators()[name].preload) as pid:
+        found = which_malloc(pid)
+    assert name in found.name
+    assert found.evidence.startswith("library /")
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
+def test_one_in_the_program(static: bool, tmp_path: Path) -> None:
+    """A program that defines malloc itself has no known family; a static one with glibc's malloc is told by texts."""
+    source = tmp_path / "echo.c"
+    source.write_text(
+        "#include <stdlib.h>\n#include <unistd.h>\n"
+        + (
+            ""
+            if static
+            else "static char room[99999]; void *malloc(size_t n) { return n < 99999 ? room : 0; }\n"
+            "void free(void *p) { (void)p; }\n"
+        )
+        + "int main(void) { char c; char *p = malloc(9); (void)p; while (read(0, &c, 1) == 1) if (write(1, &c, 1) != 1)"
+        " return 1; free(p); return 0; }\n"
+    )
+    built = tmp_path / "echo"
+    subprocess.run(["cc", "-O0", *(["-static"] if static else []), "-o", built, source], check=True)
+    with waiting(built) as pid:
+        found = which_malloc(pid)
+    if static:
+        assert found.name.startswith("glibc")
+    else:
+        assert found.name == "unknown"
+        assert "defined in the program" in found.evidence
+
+
+def test_no_such_process() -> None:
+    assert which_malloc(2**22 + 1).name == "unknown"
