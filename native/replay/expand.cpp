@@ -3,10 +3,12 @@
 #include "expand.h"
 
 #include <algorithm>
+#include <deque>
 #include <vector>
 
 #include "epoch_growth.h"
 #include "ops.h"
+#include "recorded_clock.h"
 #include "slots.h"
 #include "streams.h"
 #include "survey.h"
@@ -23,15 +25,15 @@ using trace::Kind;
 // that.
 constexpr std::uint64_t kEpochBytes = 64 << 10;
 constexpr std::uint64_t kEpochShare = 256;
-constexpr std::uint64_t kReadings = 500;  // of resident memory over the whole trace
+// A thread that ends gives its caches back to the allocator after its last event. If the next event
+// of another thread is so many nanoseconds later, it waits for that.
+constexpr std::uint64_t kThreadExit = 50'000;
 
 class Expander {
  public:
   Expander(Survey facts, Expanded& done)
-      : survey_(std::move(facts)), done_(done), threads_(survey_.threads.size()) {
+      : survey_(std::move(facts)), done_(done), threads_(survey_.threads.size()), clock_(survey_.duration) {
     epoch_bytes_ = std::max(kEpochBytes, survey_.peak_live_bytes / kEpochShare);
-    reading_interval_ = std::max<std::uint64_t>(survey_.duration / kReadings, 1);
-    next_reading_ = reading_interval_;
     entries_.resize(std::max<std::size_t>(threads_.size(), 1));
   }
 
@@ -53,7 +55,7 @@ class Expander {
           (is_allocation(event.kind) && event.object >= survey_.used.size())) {
         break;
       }
-      if (event.time >= next_reading_ && !put_reading(event)) {
+      if (clock_.reading_due(event.time) && !put_reading(event)) {
         return false;
       }
       pending_.push_back(event);
@@ -74,6 +76,10 @@ class Expander {
     std::uint64_t touched = 0;  // bytes touched so far
     std::uint32_t slot = 0;
     bool shared = false;
+  };
+  struct EndedThread {
+    std::uint32_t thread;
+    std::uint64_t at;  // recorded nanoseconds
   };
   // A lane whose thread has ended in this epoch.
   struct FreedLane {
@@ -197,13 +203,10 @@ class Expander {
     }
     const std::uint32_t by = threads_[event.thread].started ? event.thread : starter(number_);
     participants_.assign(1, by);
-    if (!begin_epoch() || !stream(by).make_room(file_)) {
+    if (!begin_epoch() || !join_ended(by, event.time) || !stream(by).make_room(file_)) {
       return false;
     }
-    stream(by).put(long_word(kSample, event.time - last_reading_));
-    readings_++;
-    last_reading_ = event.time;
-    next_reading_ = event.time + reading_interval_;
+    stream(by).put(clock_.reading(event.time));
     return true;
   }
 
@@ -212,15 +215,18 @@ class Expander {
     if (!thread.started && !spawn(event.thread)) {
       return false;
     }
-    if (!thread.stream.make_room(file_)) {
+    if (!join_ended(event.thread, event.time) || !thread.stream.make_room(file_)) {
       return false;
+    }
+    if (clock_.step_due(event.time)) {
+      thread.stream.put(clock_.step(event.time));
     }
     put(event);
     const ThreadFacts& facts = survey_.threads[event.thread];
     if (facts.ends && facts.last == number_) {
       thread.stream.put(word(kEnd, 0, 1));
       thread.ended = true;
-      to_join_.push_back(event.thread);
+      to_join_.push_back({event.thread, event.time});
       return thread.stream.close(file_);
     }
     if (slots_full_) {
@@ -229,18 +235,27 @@ class Expander {
     return !slots_full_;
   }
 
+  // Writes kJoin for the threads that have ended kThreadExit before `now`. Thread `by` waits for them.
+  bool join_ended(std::uint32_t by, std::uint64_t now) {
+    while (!to_join_.empty() && now - std::min(now, to_join_.front().at) >= kThreadExit) {
+      if (!stream(by).make_room(file_)) {
+        return false;
+      }
+      const std::uint32_t ended = to_join_.front().thread;
+      stream(by).put(word(kJoin, 0, ended));
+      freed_lanes_.push_back({entries_[ended].lane, by});
+      to_join_.pop_front();
+    }
+    return true;
+  }
+
   // Writes kSpawn for a thread. First it writes kJoin for all threads that have ended, so that the
   // new thread can take over their arena or heap in the allocator.
   bool spawn(std::uint32_t thread) {
     const std::uint32_t by = starter(number_);
-    for (const std::uint32_t ended : to_join_) {
-      if (!stream(by).make_room(file_)) {
-        return false;
-      }
-      stream(by).put(word(kJoin, 0, ended));
-      freed_lanes_.push_back({entries_[ended].lane, by});
+    if (!join_ended(by, ~std::uint64_t{0})) {
+      return false;
     }
-    to_join_.clear();
     start(thread, by);
     if (!stream(by).make_room(file_)) {
       return false;
@@ -347,6 +362,12 @@ class Expander {
   }
 
   bool finish() {
+    if (!to_join_.empty()) {
+      participants_.assign(1, 0);  // the first thread waits in an epoch after theirs
+      if (!begin_epoch() || !join_ended(0, ~std::uint64_t{0})) {
+        return false;
+      }
+    }
     for (Thread& thread : threads_) {
       if (thread.started && !thread.ended) {
         if (!thread.stream.make_room(file_)) {
@@ -371,8 +392,8 @@ class Expander {
     OpsHeader header;
     header.shared_slots = shared_.top();
     header.events = done_.events;
-    header.readings = readings_;
-    header.last_stretch = survey_.duration - std::min(survey_.duration, last_reading_);
+    header.readings = clock_.readings();
+    header.last_stretch = survey_.duration - std::min(survey_.duration, clock_.last_reading());
     return file_.finish(header, entries_, lanes);
   }
 
@@ -382,11 +403,12 @@ class Expander {
   Expanded& done_;
   OpsFile file_;
   std::vector<Thread> threads_;
+  RecordedClock clock_;
   std::vector<ThreadEntry> entries_;
   std::vector<Slots> lanes_;
   std::vector<std::uint32_t> free_lanes_;  // free since an earlier epoch: any thread may take them
   std::vector<FreedLane> freed_lanes_;
-  std::vector<std::uint32_t> to_join_;
+  std::deque<EndedThread> to_join_;
   SharedSlots shared_;
   std::vector<std::uint32_t> turns_;
   trace::LiveTable<Object> live_;
@@ -398,10 +420,6 @@ class Expander {
   std::uint64_t number_ = 0;               // of the event being emitted
   std::uint32_t previous_ = 0;             // thread of the event before it
   std::uint32_t sole_thread_ = kNoThread;  // of the current epoch, if only one takes part
-  std::uint64_t reading_interval_ = 1;     // this and the next two: recorded nanoseconds
-  std::uint64_t next_reading_ = 0;
-  std::uint64_t last_reading_ = 0;
-  std::uint64_t readings_ = 0;
   bool slots_full_ = false;
   std::string error_;
 };

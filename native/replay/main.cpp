@@ -1,4 +1,4 @@
-// heapwright-replay OPS [--touch none|page|full] [--dry] [--report FILE]: plays a trace with the
+// heapwright-replay OPS [--touch none|page|full] [--dry] [--pace real] [--report FILE]: plays a trace with the
 // malloc of this process.
 //
 // It prints the number of calls, which is always the same. So the output of a replay can be
@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "clock.h"
 #include "player.h"
 
 namespace {
@@ -34,6 +35,9 @@ bool parse(int argc, char** argv, Replay& replay, const char*& ops, const char*&
     const bool more = i + 1 < argc;
     if (std::strcmp(argv[i], "--dry") == 0) {
       replay.dry = true;
+    } else if (std::strcmp(argv[i], "--pace") == 0 && more && std::strcmp(argv[i + 1], "real") == 0) {
+      replay.real_pace = true;
+      i++;
     } else if (std::strcmp(argv[i], "--report") == 0 && more) {
       report = argv[++i];
     } else if (std::strcmp(argv[i], "--touch") == 0 && more) {
@@ -78,7 +82,7 @@ int main(int argc, char** argv) {
   const char* ops = nullptr;
   const char* report = nullptr;
   if (!parse(argc, argv, replay, ops, report)) {
-    return say(2, "usage: OPS [--touch none|page|full] [--dry] [--report FILE]", "");
+    return say(2, "usage: OPS [--touch none|page|full] [--dry] [--pace real] [--report FILE]", "");
   }
   replay.file = ::open(ops, O_RDONLY | O_CLOEXEC);
   if (replay.file < 0) {
@@ -92,6 +96,7 @@ int main(int argc, char** argv) {
     return say(1, "not an operations file of this version; make one with heapwright-trace expand", "");
   }
   const Reading start = read_now(replay, 0);
+  heapwright::replay::begin_clock(replay.real_pace);
   heapwright::replay::play(replay);
   const Reading end = read_now(replay, replay.header.last_stretch);
 

@@ -20,7 +20,7 @@
 //             (first_chunk says where the chunks begin; numbers are in the machine's byte order)
 //   chunk  := 4096 words of 64 bits; a stream is a chain of chunks, linked by kNext
 //   word   := bits 0..3 the opcode, 4..31 a slot, 32..63 an argument
-//             (kTouch, kSample: bits 4..63 are one number)
+//             (kTouch, kClock: bits 4..63 are one number)
 //
 // An operation is a call with its prefixes, or a step. All its words are in one chunk; kNext comes as
 // soon as kMaxOpWords more words might not fit.
@@ -44,7 +44,8 @@
 //   kEpoch    begins an epoch. argument: its number; slot field: how many threads take part in it
 //   kSpawn    argument: the thread to start, an index of ThreadEntry. Thread 0 is the main thread
 //   kJoin     argument: the thread to wait for
-//   kSample   take a reading; the number is the recorded time in nanoseconds since the previous one
+//   kClock    sets the time that the allocator sees (clock.h). The number is the recorded time in
+//             nanoseconds since the trace began, times 2; plus 1 if the replayer takes a reading
 //   kEnd      argument 1: the thread ends; 0: the trace ends while the thread still exists (the same
 //             as ThreadEntry::ends)
 //
@@ -89,14 +90,15 @@ enum Op : std::uint8_t {
   kEpoch,
   kSpawn,
   kJoin,
-  kSample,
+  kClock,
   kEnd
 };
 
-inline constexpr std::uint64_t kOpsMagic = 0x3353504f54525748;  // "HWRTOPS3"
+inline constexpr std::uint64_t kOpsMagic = 0x3453504f54525748;  // "HWRTOPS4"
 inline constexpr std::size_t kChunkWords = 4096;
 inline constexpr std::size_t kChunkBytes = kChunkWords * sizeof(Word);
-inline constexpr std::size_t kMaxOpWords = 8;  // words of an operation: at most 5, with a reserve
+inline constexpr std::size_t kMaxOpWords =
+    8;  // words of an operation with its clock and the end behind it: at most 7
 inline constexpr std::uint64_t kMaxSlots = std::uint64_t{1}
                                            << 28;  // of one table; a trace that needs more is refused
 
@@ -105,6 +107,9 @@ constexpr Word word(Op op, std::uint64_t slot, std::uint64_t argument) {
   return Word{op} | slot << 4 | argument << 32;
 }
 constexpr Word long_word(Op op, std::uint64_t number) { return Word{op} | number << 4; }
+constexpr Word clock_word(std::uint64_t nanoseconds, bool reading) {
+  return long_word(kClock, nanoseconds << 1 | std::uint64_t{reading});
+}
 constexpr unsigned op_of(Word w) { return static_cast<unsigned>(w & 15); }
 constexpr std::uint64_t slot_of(Word w) { return static_cast<std::uint32_t>(w) >> 4; }
 constexpr std::uint64_t argument_of(Word w) { return w >> 32; }
@@ -119,8 +124,8 @@ struct OpsHeader {
   std::uint64_t first_chunk = 0;  // bytes from the start of the file
   std::uint64_t chunks = 0;
   std::uint64_t events = 0;        // calls
-  std::uint64_t last_stretch = 0;  // recorded nanoseconds from the last kSample to the end of the trace
-  std::uint64_t readings = 0;      // kSample operations; the reading at the end is not counted
+  std::uint64_t last_stretch = 0;  // recorded nanoseconds from the last reading to the end of the trace
+  std::uint64_t readings = 0;      // kClock operations with a reading; the one at the end is not counted
 };
 
 struct ThreadEntry {

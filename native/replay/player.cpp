@@ -12,6 +12,8 @@
 #include <cstring>
 #include <new>
 
+#include "clock.h"
+
 extern "C" void free_sized(void* block, std::size_t size) __attribute__((weak));
 
 namespace heapwright::replay {
@@ -183,8 +185,11 @@ class Player {
           check_thread(size);
           (void)::pthread_join(replay_.handles[size], nullptr);
           break;
-        case kSample:
-          take_reading(number_of(w));
+        case kClock:
+          set_clock(number_of(w) >> 1);
+          if ((number_of(w) & 1) != 0) {
+            take_reading(number_of(w) >> 1);
+          }
           break;
         default:
           at = run_rare_op(at - 1);
@@ -205,7 +210,8 @@ class Player {
     if (replay_.readings_taken >= replay_.header.readings) {
       die_of_bad_file("more readings than", replay_.header.readings);
     }
-    replay_.readings[replay_.readings_taken++] = read_now(replay_, recorded);
+    replay_.readings[replay_.readings_taken++] = read_now(replay_, recorded - replay_.last_reading);
+    replay_.last_reading = recorded;
   }
 
   // Keeps the compiler from removing the call whose result this is.
@@ -310,12 +316,6 @@ class Player {
   std::uint64_t participants_ = 0;
 };
 
-std::uint64_t nanoseconds(clockid_t which) {
-  timespec time{};
-  (void)::clock_gettime(which, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
-}
-
 void run_stream(Replay& replay, std::uint32_t thread) {
   if (replay.dry) {
     Player<Dry, Touch::kNone>(replay, thread).run();
@@ -359,7 +359,7 @@ Reading read_now(const Replay& replay, std::uint64_t recorded) {
   text[got < 0 ? 0 : got] = '\0';
   const char* second = std::strchr(text, ' ');
   const std::uint64_t resident = second == nullptr ? 0 : std::strtoull(second + 1, nullptr, 10) * replay.page;
-  return {recorded, resident, nanoseconds(CLOCK_PROCESS_CPUTIME_ID), nanoseconds(CLOCK_MONOTONIC)};
+  return {recorded, resident, kernel_clock(CLOCK_PROCESS_CPUTIME_ID), kernel_clock(CLOCK_MONOTONIC)};
 }
 
 bool prepare(Replay& replay) {

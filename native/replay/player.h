@@ -42,7 +42,8 @@ struct Replay {
   OpsHeader header;
   int file = -1;  // of operations
   int statm = -1;
-  bool dry = false;  // make no call and touch nothing, to measure the cost of the replayer itself
+  bool dry = false;        // make no call and touch nothing, to measure the cost of the replayer itself
+  bool real_pace = false;  // make the calls at the recorded times
   Touch touch = Touch::kPage;
   std::size_t page = 4096;
 
@@ -52,6 +53,7 @@ struct Replay {
   SharedSlot* shared = nullptr;
   Reading* readings = nullptr;  // in the order of the trace; only one thread at a time writes
   std::uint64_t readings_taken = 0;
+  std::uint64_t last_reading = 0;  // recorded nanoseconds
 
   std::uint64_t own_bytes = 0;  // of the mapping
   std::uint32_t others = 0;     // threads that are started, without the first

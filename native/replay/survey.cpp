@@ -37,9 +37,7 @@ Survey survey(trace::EventSource& source) {
         live.insert(event.object, {event.size, event.thread});
         bytes += event.size;
       }
-    } else if (Live* object = live.find(event.object);
-               object != nullptr && event.kind != Kind::kThreadStart && event.kind != Kind::kThreadEnd &&
-               event.kind != Kind::kFork && event.kind != Kind::kPhase && event.kind != Kind::kResident) {
+    } else if (Live* object = live.find(event.object); object != nullptr && uses_object(event.kind)) {
       if (event.touched != trace::kUnknown) {
         found.touched[event.object] = event.touched;
       }

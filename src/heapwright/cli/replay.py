@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_measuring_options, add_output_options, meter_options, positive, write_json
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.terminal_text import console, warn
+from heapwright.terminal_text import console, tell, warn
 
 if TYPE_CHECKING:
     from heapwright.trace.replay import Ready, Replayed
@@ -60,6 +60,13 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
         help="which memory of a block the replay writes: none, the first word and one word in every page (default), "
         "every byte",
     )
+    parser.add_argument(
+        "--pace",
+        choices=("fast", "real"),
+        default="fast",
+        help="fast (default): make the calls one after the other, and show the allocator the time of the recording; "
+        "real: make each call at its recorded time",
+    )
     parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="number of runs (default 1)")
 
 
@@ -91,10 +98,12 @@ def run(args: argparse.Namespace) -> int:
     with make_ready(args.trace) as ready:
         if ready.warning:
             warn(ready.warning)
+        if ready.operations.sample and not args.quiet:
+            tell(f"{args.trace}: replays a complete trace made from a sample of 1 object in {ready.operations.sample}")
         done: list[Replayed] = []
         try:
             for _ in range(args.runs):
-                replayed = replay_once(ready, options, env, args.touch)
+                replayed = replay_once(ready, options, env, args.touch, real_pace=args.pace == "real")
                 if replayed.failure:
                     raise HeapwrightError(f"the replay under {allocator.name} failed: {replayed.failure}")
                 done.append(replayed)
@@ -121,7 +130,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
     operations = ready.operations
     if args.json:
         result = {
-            "command": command(ready, args.touch),
+            "command": command(ready, args.touch, real_pace=args.pace == "real"),
             "host": describe_host(),
             "meter": done[0].run.meter,
             "runs": [
@@ -141,9 +150,11 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
             "allocator": allocator,
             "settings": parse_settings(args.settings),
             "touch": args.touch,
+            "pace": args.pace,
             "events": operations.events,
             "events_per_s": operations.events / max(1e-9, median(r.elapsed_s for r in reports)),
             "peak_live_bytes": operations.peak_live_bytes,
+            "sample": operations.sample or None,
             "threads": operations.threads,
             "recorded_s": operations.recorded_s,
             "own_rss_bytes": reports[0].own_rss_bytes,

@@ -64,6 +64,7 @@ class Operations(msgspec.Struct):
         libraries: those of RUNTIME that a modelled program loads.
         lost_bytes, lost_events: that could not be read of the trace.
         cut_short: the trace has no proper end.
+        sample: the rate of the sample that the trace was expanded from; 0 for a complete trace.
     """
 
     events: int
@@ -80,6 +81,7 @@ class Operations(msgspec.Struct):
     lost_bytes: int
     lost_events: int
     cut_short: bool
+    sample: int = 0
 
 
 class Reading(msgspec.Struct, array_like=True):
@@ -281,15 +283,17 @@ def make_ready(trace: Path, folder: Path | None = None) -> Iterator[Ready]:
         yield Ready(trace, file, operations, warning)
 
 
-def command(ready: Ready, touch: Touch = "page", report: Path | None = None) -> list[str]:
+def command(ready: Ready, touch: Touch = "page", report: Path | None = None, real_pace: bool = False) -> list[str]:
     """Returns the command line of a replay.
 
     Args:
         ready: the trace.
         touch: which bytes of blocks the replay writes to: none, one per page, or all.
         report: the file for its report; None for no report.
+        real_pace: make each call at its recorded time.
     """
     words = [str(native_program("heapwright-replay")), str(ready.file), "--touch", touch]
+    words += ["--pace", "real"] if real_pace else []
     return [*words, "--report", str(report)] if report else words
 
 
@@ -335,6 +339,7 @@ def replay_once(
     env: Mapping[str, str],
     touch: Touch = "page",
     stop: threading.Event | None = None,
+    real_pace: bool = False,
 ) -> Replayed:
     """Replays a trace once under the meter.
 
@@ -344,6 +349,7 @@ def replay_once(
         env: the whole environment, as `environment` returns it.
         touch: which bytes of blocks the replay writes to: none, one per page, or all.
         stop: ends the replay when another thread sets it.
+        real_pace: make each call at its recorded time.
 
     Raises:
         HeapwrightError: the replay could not be run or measured.
@@ -355,7 +361,7 @@ def replay_once(
         env = {**env, "LD_PRELOAD": ":".join(filter(None, [env.get("LD_PRELOAD", ""), *ready.libraries]))}
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         report = Path(folder) / "report.json"
-        run = run_metered(command(ready, touch, report), options, env=env, stop=stop)
+        run = run_metered(command(ready, touch, report, real_pace), options, env=env, stop=stop)
         read = _read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
     return Replayed(dataclasses.replace(run), read, ready.mean_rss(read) if read else 0.0)
 

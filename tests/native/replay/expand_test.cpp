@@ -144,6 +144,45 @@ TEST_F(Expand, WhatIsSteadyDoesNotDrift) {
   EXPECT_LE(model.peak, done.peak_live_bytes + (64 << 10));
 }
 
+// The clock that the allocator sees follows the recorded times, and does not go back.
+TEST_F(Expand, ClockFollowsRecordedTimes) {
+  std::vector<Event> events;
+  for (std::uint32_t i = 0; i < 1000; i++) {
+    Event event;
+    event.time = std::uint64_t{i} * 1'000'000 + (i >= 500 ? 10'000'000'000 : 0);
+    event.object = i;
+    events.push_back(event);
+  }
+  expand_events(events);
+  ReplayModel model(path_, 1);
+  EXPECT_EQ(model.run(), "");
+  EXPECT_EQ(model.clock, events.back().time);
+  EXPECT_GE(model.clock_steps, 990U);
+}
+
+// A thread that has ended gives its caches back before the next event of another thread, if there is
+// time in between.
+TEST_F(Expand, EndedThreadIsJoinedBeforeALaterEvent) {
+  std::vector<Event> events;
+  const auto add = [&events](Kind kind, std::uint32_t thread, std::uint64_t time, std::uint64_t object) {
+    Event event;
+    event.kind = kind;
+    event.thread = thread;
+    event.time = time;
+    event.object = object;
+    events.push_back(event);
+  };
+  add(Kind::kMalloc, 0, 0, 0);
+  add(Kind::kThreadStart, 1, 1'000, 0);
+  add(Kind::kMalloc, 1, 2'000, 1);
+  add(Kind::kThreadEnd, 1, 3'000, 0);
+  add(Kind::kFree, 0, 10'000'000, 0);
+  expand_events(events);
+  ReplayModel model(path_, 1);
+  EXPECT_EQ(model.run(), "");
+  EXPECT_EQ(model.joins_before_last_call, 1U);
+}
+
 TEST_F(Expand, LanesAreHandedOn) {
   std::vector<Event> events;
   for (std::uint32_t thread = 1; thread <= 50; thread++) {

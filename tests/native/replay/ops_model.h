@@ -81,6 +81,9 @@ class ReplayModel {
   std::uint64_t calls = 0;
   std::uint64_t live = 0;
   std::uint64_t peak = 0;
+  std::uint64_t clock = 0;        // the latest recorded time that the allocator was shown
+  std::uint64_t clock_steps = 0;  // how often it was set
+  std::uint64_t joins_before_last_call = 0;
   const OpsHeader& header() const { return header_; }
 
  private:
@@ -98,6 +101,7 @@ class ReplayModel {
     std::size_t at = 0;
     std::uint64_t epoch = 0;
     std::uint64_t parts = 0;
+    std::uint64_t clock = 0;  // recorded nanoseconds
   };
 
   bool expect(bool so, const char* otherwise) {
@@ -204,9 +208,14 @@ class ReplayModel {
         begin(argument_of(w));
         return;
       case kJoin:
+        joins_++;
         return;
-      case kSample:
-        readings_++;
+      case kClock:
+        readings_ += number_of(w) & 1;
+        expect(number_of(w) >> 1 >= thread.clock, "the clock of a thread goes back");
+        thread.clock = number_of(w) >> 1;
+        clock = std::max(clock, thread.clock);
+        clock_steps++;
         return;
       case kEnd:
         end(thread, argument_of(w) == 1);
@@ -221,6 +230,7 @@ class ReplayModel {
       return;
     }
     calls++;
+    joins_before_last_call = joins_;
     Slot& slot = shared ? shared_[number] : own_[{thread.entry.lane, number}];
     const bool dummy = !shared && number == 0;
     if (op_of(w) == kMalloc || op_of(w) == kCalloc || op_of(w) == kAligned) {
@@ -257,6 +267,7 @@ class ReplayModel {
   std::uint64_t epoch_ = 0;
   std::uint64_t arrived_ = 0;
   std::uint64_t readings_ = 0;
+  std::uint64_t joins_ = 0;
 };
 
 }  // namespace heapwright::replay

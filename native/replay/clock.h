@@ -1,0 +1,32 @@
+// Makes the allocator see the time of the recording.
+//
+// Allocators give memory back after a time: jemalloc's decay, mimalloc's purge delay. A replay makes
+// the calls of a minute in a second, and so these timers would never run. The replayer therefore
+// defines clock_gettime, gettimeofday and time. Its symbols stand before those of libc, so an
+// allocator that is a shared library calls them.
+//
+//   time that the allocator sees  =  real time when the replay began  +  time since the recording began
+//
+// The time stands still between two kClock operations (ops.h). Clocks of CPU time are not changed.
+//
+// Not reached: an allocator that reads the processor's tick counter or makes the system call
+// itself; and the waiting of its background threads, which the kernel ends by its own clock.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+namespace heapwright::replay {
+
+// From now on the allocator sees the time of the recording, which is 0 at this moment.
+//
+// real_pace  set_clock() waits until as much real time has passed
+void begin_clock(bool real_pace);
+
+// Sets the time: nanoseconds since the recording began. Does nothing if it is later already.
+void set_clock(std::uint64_t recorded);
+
+// Returns nanoseconds of a clock of the kernel.
+std::uint64_t kernel_clock(clockid_t which);
+
+}  // namespace heapwright::replay
