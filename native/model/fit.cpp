@@ -9,6 +9,7 @@
 #include "layout.h"
 #include "merge.h"
 #include "trace/live_table.h"
+#include "trace/sample.h"
 
 namespace heapwright::model {
 
@@ -21,7 +22,8 @@ struct Lifetime {
   std::uint64_t tick = 0;   // at which it began, of all ticks
   std::uint64_t clock = 0;  // at which it began, by the clock of its group
   std::uint64_t size = 0;
-  std::uint64_t rank = 0;  // index among the lifetimes of its class
+  std::uint64_t largest = 0;  // bytes of its block so far
+  std::uint64_t rank = 0;     // index among the lifetimes of its class
   std::uint32_t window = 0;
   std::uint32_t kind = 0;  // class, or index in the script
   std::uint32_t thread = 0;
@@ -215,9 +217,13 @@ std::uint32_t Counter::class_for(std::uint64_t size, std::uint32_t thread) {
 }
 
 void Counter::begin(const Event& event, std::optional<Lifetime> from) {
-  Lifetime lifetime{
-      .tick = ticks_, .size = event.size, .window = window_, .thread = numbers_.of(event.thread)};
+  Lifetime lifetime{.tick = ticks_,
+                    .size = event.size,
+                    .largest = event.size,
+                    .window = window_,
+                    .thread = numbers_.of(event.thread)};
   ++ticks_;
+  lifetime.largest = std::max(lifetime.size, from ? from->largest : 0);
   Window& window = model_.windows[window_];
   if (event.size >= model_.script_from && model_.script.size() < options_.script) {
     lifetime.scripted = true;
@@ -240,6 +246,7 @@ void Counter::begin(const Event& event, std::optional<Lifetime> from) {
     lifetime.rank = states_[lifetime.kind].begun++;
     SizeClass& c = model_.classes[lifetime.kind];
     count_thread(c.threads, lifetime.thread);
+    add_variance(c, trace::chance(lifetime.largest, options_.sample), lifetime.size);
     // Assume that the lifetime outlives the window; end() corrects this if it does not.
     ClassActivity& row = row_of(window, lifetime.kind);
     ++row.long_count;
@@ -358,6 +365,7 @@ void Counter::finish() {
   }
   sort_classes();
   model_.ticks = ticks_;
+  model_.sample = options_.sample;
   model_.nanoseconds = time_;
   model_.threads = numbers_.count();
   model_.sized_frees = frees_ == 0 ? 0 : 1000 * sized_ / frees_;

@@ -20,6 +20,7 @@ struct FitOptions {
   std::uint64_t windows = 200;
   std::uint64_t script = 800;  // lifetimes kept one by one, at most
   std::size_t bytes = 150000;  // of the JSON, at most
+  std::uint64_t sample = 0;    // the rate of the sample that the trace was expanded from; 0: it is complete
 };
 
 // Opens the trace from its start; nullptr if that fails.

@@ -58,6 +58,8 @@ void join(SizeClass& to, const SizeClass& from) {
   join(to.sizes, from.sizes);
   shorten(to.sizes);
   to.callocs += from.callocs;
+  to.count_variance += from.count_variance;
+  to.bytes_variance += from.bytes_variance;
   join(to.alignments, from.alignments);
   join(to.threads, from.threads);
   to.freed_own += from.freed_own;

@@ -90,8 +90,19 @@ struct SizeClass {
   std::vector<Lengths> brief;   // brief lifetimes of all windows; each bin at most once
   std::uint64_t freed_own = 0;  // frees by the thread that began the lifetime
   std::vector<std::pair<std::uint32_t, std::uint64_t>> freed_by;  // frees by other threads: thread, count
+  // Variances of the estimated number of its lifetimes and of their bytes. Only of a sample.
+  double count_variance = 0;
+  double bytes_variance = 0;
   std::uint32_t group = 0;  // of its threads; only classes of one group are merged (not in the JSON)
 };
+
+// Adds the variance of the estimates that one lifetime of a class causes if it is in the sample with this
+// chance. Its weight is then w = 1 / chance, so the expected w (w - 1) is w - 1.
+inline void add_variance(SizeClass& c, double chance, std::uint64_t size) {
+  const double variance = 1 / chance - 1;
+  c.count_variance += variance;
+  c.bytes_variance += variance * static_cast<double>(size) * static_cast<double>(size);
+}
 
 // The lifetimes of one class in one window.
 struct ClassActivity {
@@ -180,6 +191,7 @@ struct Model {
   std::uint64_t script_from = 0;  // bytes; lifetimes of this size and above may be in the script
   std::uint64_t sized_frees = 0;  // of 1000 frees
   std::uint32_t threads = 1;
+  std::uint64_t sample = 0;     // the rate of the sample that it was fitted to; 0: a complete trace
   bool shared_lengths = false;  // brief lifetimes have the same mixture of lengths in all windows
   double stretch = 1;           // factor of the lengths of brief lifetimes, if the model was scaled
   std::vector<SizeClass> classes;

@@ -35,15 +35,21 @@ Json pairs(const std::vector<std::pair<What, std::uint64_t>>& entries) {
   return list;
 }
 
-Json class_json(const SizeClass& c) {
+Json class_json(const SizeClass& c, bool sampled) {
   Json brief = Json::array();
   for (const Lengths& lengths : c.brief) {
     append(brief, lengths.bin, lengths.count, lengths.at);
   }
-  return {{"sizes", pairs(c.sizes)},      {"callocs", c.callocs},        {"alignments", pairs(c.alignments)},
-          {"in_order", c.in_order},       {"in_reverse", c.in_reverse},  {"touched", or_minus_one(c.touched)},
-          {"brief", std::move(brief)},    {"threads", pairs(c.threads)}, {"freed_own", c.freed_own},
-          {"freed_by", pairs(c.freed_by)}};
+  Json json{{"sizes", pairs(c.sizes)},           {"callocs", c.callocs},
+            {"alignments", pairs(c.alignments)}, {"in_order", c.in_order},
+            {"in_reverse", c.in_reverse},        {"touched", or_minus_one(c.touched)},
+            {"brief", std::move(brief)},         {"threads", pairs(c.threads)},
+            {"freed_own", c.freed_own},          {"freed_by", pairs(c.freed_by)}};
+  if (sampled) {
+    json["count_error"] = std::llround(std::sqrt(c.count_variance));
+    json["bytes_error"] = std::llround(std::sqrt(c.bytes_variance));
+  }
+  return json;
 }
 
 Json window_json(const Model& model, const Window& w) {
@@ -83,7 +89,7 @@ Json window_json(const Model& model, const Window& w) {
 Json to_json(const Model& model) {
   Json classes = Json::array();
   for (const SizeClass& c : model.classes) {
-    classes.push_back(class_json(c));
+    classes.push_back(class_json(c, model.sample != 0));
   }
   Json windows = Json::array();
   for (const Window& w : model.windows) {

@@ -1,6 +1,7 @@
 #include "statistics.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heapwright::model {
 
@@ -49,8 +50,8 @@ void Statistics::add(const Event& event) {
     on_free(event);
   } else if (event.kind == Kind::kRealloc) {
     on_realloc(event);
-  } else if (event.kind == Kind::kResident) {
-    peak_resident = std::max(peak_resident, event.value);
+  } else if (has_value(event.kind)) {
+    note_reading(event);
   } else if (event.kind == Kind::kTouched) {
     if (const Block* const block = blocks_.find(event.object)) {
       note_touched(event, *block);
@@ -150,6 +151,35 @@ void Statistics::on_free(const Event& event) {
 void Statistics::note_touched(const Event& event, const Block& block) {
   if (event.touched != trace::kUnknown && block.changed <= peak_tick) {
     peak_untouched -= std::min({event.touched, large_part(block.size), peak_untouched});
+  }
+}
+
+void Statistics::note_reading(const Event& event) {
+  if (event.kind == Kind::kUntouched) {
+    reading_.untouched = event.value;
+  } else if (event.kind == Kind::kHeap) {
+    reading_.heap = event.value;
+  } else if (event.kind == Kind::kFiles) {
+    reading_.files = event.value;
+  } else if (event.kind == Kind::kResident) {
+    peak_resident = std::max(peak_resident, event.value);
+    Reading now = std::exchange(reading_, {});
+    if (!now.files) {
+      return;  // a trace without parts
+    }
+    now.resident = event.value;
+    now.time = event.time;
+    now.live = live_;
+    if (first.resident == 0) {
+      first = now;
+    }
+    if (now.resident > highest.resident) {
+      highest = now;
+    }
+    if (now.heap && now.resident > highest_with_heap.resident) {
+      highest_with_heap = now;
+    }
+    last = now;
   }
 }
 

@@ -17,6 +17,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "trace/event.h"
@@ -86,6 +87,16 @@ struct ThreadCounts {
   std::uint64_t last = 0;
 };
 
+// A reading of the process's resident memory with its parts, in bytes.
+struct Reading {
+  std::uint64_t time = 0;  // nanoseconds
+  std::uint64_t resident = 0;
+  std::uint64_t live = 0;  // requested
+  std::optional<std::uint64_t> files;
+  std::optional<std::uint64_t> heap;       // malloc's
+  std::optional<std::uint64_t> untouched;  // of live large blocks; known if `heap` is
+};
+
 class Statistics {
  public:
   explicit Statistics(std::uint64_t page_size = 4096) : page_size_(page_size) {}
@@ -102,7 +113,7 @@ class Statistics {
   };
 
   std::uint64_t events = 0;
-  std::array<std::uint64_t, 16> kinds{};
+  std::array<std::uint64_t, 32> kinds{};
   std::uint64_t ticks = 0;
   std::uint64_t duration = 0;     // nanoseconds, of the last event
   std::uint64_t asked_bytes = 0;  // requested by allocations, and by the growth of reallocs
@@ -125,6 +136,12 @@ class Statistics {
   std::uint64_t peak_objects = 0;
   std::uint64_t peak_rounded = 0;
   std::uint64_t peak_resident = 0;
+  // The readings of resident memory with parts: the highest, the highest with `heap`, the first and
+  // the last.
+  Reading highest;
+  Reading highest_with_heap;
+  Reading first;
+  Reading last;
   // Bytes of large blocks, live at the peak, that are not known to have been resident. All bytes of
   // such a block count, with its size at the peak, until the block or the process ends and the
   // trace tells how many bytes were touched.
@@ -163,6 +180,7 @@ class Statistics {
   void count_size(std::uint64_t size);
   void note_peaks(const trace::Event& event);
   void note_touched(const trace::Event& event, const Block& block);
+  void note_reading(const trace::Event& event);
   double average(double Mean::* part) const;
 
   std::uint64_t page_size_;
@@ -170,6 +188,7 @@ class Statistics {
   std::uint64_t live_ = 0;
   std::uint64_t rounded_ = 0;
   std::uint64_t large_live_ = 0;
+  Reading reading_;   // the parts read since the last reading of resident memory
   Mean over_time_;    // byte-nanoseconds
   Mean over_events_;  // byte-events
   std::vector<std::uint64_t> small_sizes_ = std::vector<std::uint64_t>(kLargeBlock);

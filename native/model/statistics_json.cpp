@@ -147,6 +147,53 @@ Json thread_list(const Statistics& s) {
   return list;
 }
 
+// Divides a reading of resident memory into parts that add up to it: docs/info.md.
+//
+// reading  the reading
+// first    the first reading of the process
+// header   of the trace
+//
+// Returns null if the trace has no such reading.
+Json split(const Reading& reading, const Reading& first, const trace::Header& header) {
+  if (reading.resident == 0 || header.sample != 0) {
+    return {};
+  }
+  const std::uint64_t files = std::min(reading.files.value_or(0), reading.resident);
+  const std::uint64_t anonymous = reading.resident - files;
+  const bool forked = header.forked.value_or(false);
+  const std::uint64_t inherited =
+      forked ? first.resident - std::min(first.files.value_or(0), first.resident) : 0;
+  const bool heap_known = reading.heap && (!forked || first.heap);
+  const std::uint64_t heap = std::min(reading.heap.value_or(anonymous), anonymous);
+  const std::uint64_t live =
+      std::min(reading.live - std::min(reading.untouched.value_or(0), reading.live), heap);
+  const std::uint64_t from_fork = std::min(inherited, anonymous - live);
+  const std::uint64_t rest = anonymous - live - from_fork;
+  Json json{{"time_s", seconds(reading.time)},
+            {"resident_bytes", reading.resident},
+            {"live_bytes", live},
+            {"files_bytes", files},
+            {"forked_bytes", from_fork},
+            {"free_bytes", Json()},
+            {"own_bytes", Json()},
+            {"free_or_own_bytes", rest}};
+  if (heap_known) {
+    const std::uint64_t inherited_heap = forked ? std::min(*first.heap, inherited) : 0;
+    const std::uint64_t outside = anonymous - heap;
+    const std::uint64_t own = std::min(rest, outside - std::min(inherited - inherited_heap, outside));
+    json["own_bytes"] = own;
+    json["free_bytes"] = rest - own;
+  }
+  return json;
+}
+
+// The reading with malloc's own memory stands for the peak if its resident memory is at least 95 % of the peak's.
+const Reading& peak_reading(const Statistics& s) {
+  const double share = ratio(static_cast<double>(s.highest_with_heap.resident),
+                             static_cast<double>(std::max<std::uint64_t>(s.highest.resident, 1)));
+  return share >= 0.95 ? s.highest_with_heap : s.highest;
+}
+
 void add_origin(Json& json, const trace::Header& header) {
   json["command"] = header.command;
   json["executable"] = header.executable;
@@ -178,6 +225,8 @@ Json to_json(Statistics& s, const trace::Header& header, const trace::Loss& loss
   json["averaged_over"] = timed ? "time" : "events";
   json["end_live_bytes"] = s.live();
   json["peak_resident_bytes"] = s.peak_resident > 0 ? Json(s.peak_resident) : Json();
+  json["resident_at_peak"] = split(peak_reading(s), s.first, header);
+  json["resident_at_end"] = split(s.last, s.first, header);
   json["lower_bound"] = lower_bound(s);
   json["file_bytes"] = file_bytes;
   json["bytes_per_event"] =

@@ -40,7 +40,7 @@
 namespace heapwright::raw {
 
 inline constexpr std::uint64_t kFileMagic = 0x0a77617277616568;  // "heawraw\n"
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 5;
 inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
 inline constexpr std::size_t kBlockBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kAddressUnit = 8;
@@ -55,6 +55,14 @@ inline constexpr std::uint64_t kPause = 20'000;
 inline constexpr std::uint32_t kThreadWriters = 4096;
 inline constexpr std::uint32_t kSpareWriters = 32;
 inline constexpr std::uint32_t kWriters = kThreadWriters + kSpareWriters;
+
+// Recordings of samples. Every chosen object has a level: it belongs to the samples of rate N << k for
+// k up to its level. All records of an object are in blocks of its level. To thin the sample by half,
+// the recorder drops the blocks of the lowest level. A writer belongs to one level and serves one
+// event of any thread at a time.
+inline constexpr std::uint32_t kLevels = 48;
+inline constexpr std::uint32_t kWritersPerLevel = 8;
+inline constexpr std::uint32_t kBornWriters = kLevels * kWritersPerLevel;  // then one a level for kBorn
 
 enum class Tag : std::uint8_t {
   kEnd = 0,  // the whole byte is zero
@@ -88,7 +96,15 @@ enum class Other : std::uint8_t {
   kResident,       // resident bytes of the process
   kInternalBlock,  // a block that the allocator got for itself by malloc; the address as in kLive
   kWaited,         // nanoseconds since the last kWaited that the thread was ready to run but had no processor
+  // Before a kResident, its parts: kUntouched and kHeap sometimes, kFiles always.
+  kUntouched,  // bytes of live large blocks that are not resident
+  kHeap,       // resident bytes of malloc's memory
+  kFiles,      // resident bytes of files and shared memory
+  // Prefixes in recordings of samples and windows.
+  kTicks,  // ticks of the thread before this record, since its first
+  kBorn,   // of a kMalloc or kCalloc: the object was live when the window began; its rank by birth
 };
+inline constexpr Other kLastOther = Other::kBorn;
 
 // NOLINTNEXTLINE(performance-enum-size): 32 bits in the file
 enum class ClockKind : std::uint32_t { kTsc, kMonotonic };
@@ -133,8 +149,17 @@ struct FileHeader {
   std::uint32_t command_bytes;
   char command[16384];  // the words, each with a zero after it; cut off if longer
   PhaseName phase[kMaxPhases];
+  // Of a recording of a sample or a window; 0 in complete ones. One small object in sample << min_level
+  // is in the file; blocks of lower levels do not count any more.
+  std::uint64_t sample;
+  std::atomic<std::uint64_t> min_level;
+  // The window: nanoseconds of the monotonic clock, 0 if it has not begun or ended.
+  std::atomic<std::uint64_t> window_begin_ns, window_end_ns;
+  std::atomic<std::uint64_t> window_begin_stamp;
+  std::uint64_t windowed;                     // 1: only a window is recorded
+  std::atomic<std::uint64_t> window_threads;  // threads before the window
 };
-static_assert(sizeof(FileHeader) <= kBlockBytes);
+static_assert(sizeof(FileHeader) <= kBlockBytes && kBornWriters + kLevels <= kThreadWriters);
 // src/heapwright/trace/record.py reads these.
 static_assert(offsetof(FileHeader, pid) == 24 && offsetof(FileHeader, executable) == 640);
 
@@ -144,7 +169,7 @@ struct BlockHeader {
   std::uint64_t sequence;  // among this writer's blocks, from 0
   std::uint64_t clock;     // at the beginning of the block
   std::uint32_t thread;    // that makes the first record
-  std::uint32_t reserved;
+  std::uint32_t level;     // of a sample's objects; 0 in complete recordings
 };
 static_assert(sizeof(BlockHeader) == 32);
 

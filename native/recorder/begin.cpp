@@ -12,6 +12,9 @@
 #include <cpuid.h>
 #endif
 
+#include "blocks.h"
+#include "sampling.h"
+#include "settings.h"
 #include "system.h"
 
 namespace heapwright::recorder {
@@ -26,23 +29,6 @@ long required_parent = 0;
 int last_file = -1;
 struct stat last_file_status;
 int mark_signal = 0;
-
-// Returns the value of a variable in the environment that the process was started with, nullptr if
-// it is not set. Reads a copy of /proc/self/environ, because libc may not have set up its own
-// environment yet.
-//
-// environment  the copy: NAME=VALUE strings, each with a zero after it
-// bytes        its length
-// name         the variable
-const char* variable(const char* environment, std::size_t bytes, const char* name) {
-  const std::size_t length = std::strlen(name);
-  for (const char* at = environment; at < environment + bytes; at += std::strlen(at) + 1) {
-    if (std::strncmp(at, name, length) == 0 && at[length] == '=') {
-      return at + length + 1;
-    }
-  }
-  return nullptr;
-}
 
 // Returns whether the tick counters of all processors agree and run at one speed. The kernel does
 // not use the counter as its clock source if it has found them to disagree.
@@ -103,8 +89,10 @@ void fill_header(FileHeader& h, int pid, bool forked) {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   h.start = static_cast<std::uint64_t>(now.tv_sec);
-  h.resident_at_start = sys::resident_bytes();
+  h.resident_at_start = sys::resident_memory().all;
   h.forked = forked ? 1 : 0;
+  h.sample = kSampling ? sampling.rate : 0;
+  h.windowed = sampling.windowed ? 1 : 0;
   std::memcpy(h.allocator, allocator_name, sizeof(h.allocator));
   if (readlink("/proc/self/exe", h.executable, sizeof(h.executable) - 1) < 0) {
     h.executable[0] = 0;
@@ -119,6 +107,8 @@ void fill_header(FileHeader& h, int pid, bool forked) {
 }
 
 }  // namespace
+
+Sampling sampling;
 
 void set_allocator(const char* library) {
   (void)std::snprintf(allocator_name, sizeof(allocator_name), "%s", library);
@@ -138,11 +128,17 @@ void configure() {
     return;
   }
   auto* const environment = static_cast<char*>(room);
-  const std::size_t bytes = sys::read_start("/proc/self/environ", environment, kMax);
+  std::size_t bytes = sys::read_start("/proc/self/environ", environment, kMax);
+  if constexpr (kSampling) {
+    bytes += append_settings(environment + bytes, kMax - bytes);
+  }
   const char* const where = variable(environment, bytes, kFolderVariable);
   const char* const parent = variable(environment, bytes, kParentVariable);
   const char* const clock = variable(environment, bytes, kClockVariable);
   const char* const mark = variable(environment, bytes, kSignalVariable);
+  if constexpr (kSampling) {
+    read_sampling(environment, bytes);
+  }
   if (where != nullptr && std::strlen(where) < sizeof(folder)) {
     std::memcpy(folder, where, std::strlen(where) + 1);
   }
@@ -195,6 +191,10 @@ bool begin_file(Session& into, bool forked) {
   into.device = is.st_dev;
   into.inode = is.st_ino;
   into.header = static_cast<FileHeader*>(header);
+  into.window.store(sampling.windowed ? WindowState::kBefore : WindowState::kNone, std::memory_order_relaxed);
+  if (kSampling && !set_bound(into, sampling.max_bytes)) {
+    print_error("the file has no bound, because there is no memory for one", errno);
+  }
   fill_header(*into.header, pid, forked);
   return true;
 }

@@ -15,6 +15,15 @@ inline constexpr const char* kParentVariable = "HEAPWRIGHT_RECORD_PARENT";
 inline constexpr const char* kClockVariable = "HEAPWRIGHT_RECORD_CLOCK";
 // The number of a signal that marks a phase.
 inline constexpr const char* kSignalVariable = "HEAPWRIGHT_RECORD_SIGNAL";
+// Only of recordings of samples and windows (sampling.h). One in so many small objects is recorded.
+inline constexpr const char* kSampleVariable = "HEAPWRIGHT_RECORD_SAMPLE";
+// Bytes of a raw file, at most.
+inline constexpr const char* kMaxSizeVariable = "HEAPWRIGHT_RECORD_MAX_SIZE";
+// Seconds from the start of the process to the window, and the window's length in seconds.
+inline constexpr const char* kAfterVariable = "HEAPWRIGHT_RECORD_AFTER";
+inline constexpr const char* kForVariable = "HEAPWRIGHT_RECORD_FOR";
+// The number of a signal that begins the window, and ends it.
+inline constexpr const char* kWindowSignalVariable = "HEAPWRIGHT_RECORD_WINDOW_SIGNAL";
 
 // Sets the library of the real malloc, for the file's header. find_real() calls it once.
 void set_allocator(const char* library);

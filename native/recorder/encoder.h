@@ -136,13 +136,15 @@ template <bool has_size>
 // writer    the number of the writer
 // sequence  the number of the block among this writer's blocks, from 0
 // thread    the thread that makes the first record
+// level     of the objects, in a recording of a sample
 inline void begin_block(Stream& stream, void* where, std::uint32_t writer, std::uint64_t sequence,
-                        std::uint32_t thread) {
+                        std::uint32_t thread, std::uint32_t level) {
   auto* const header = static_cast<BlockHeader*>(where);
   header->writer = writer;
   header->sequence = sequence;
   header->clock = stream.clock;
   header->thread = thread;
+  header->level = level;
   compiler_barrier();
   header->magic = kBlockMagic;
   stream.at = static_cast<std::uint8_t*>(where) + sizeof(BlockHeader);

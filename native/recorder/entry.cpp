@@ -7,7 +7,12 @@
 #include <cstring>
 
 #include "begin.h"
+#include "sampling.h"
+#if HEAPWRIGHT_SAMPLING
+#include "sample_calls.h"
+#else
 #include "calls.h"
+#endif
 
 #define HEAPWRIGHT_EXPORT extern "C" [[gnu::visibility("default")]]
 
@@ -72,7 +77,10 @@ template <class F>
     return on_alloc(Tag::kMalloc, size, real_call);
   }
   ThreadState& self = self_state;
-  if (HEAPWRIGHT_UNLIKELY(self.location != Location::kProgram || in_pool(block))) {
+  // In a sample the filter has the pool's blocks, so that only one byte is looked at.
+  const bool slow = kSampling ? may_be_chosen(block) && in_pool(block)
+                              : self.location != Location::kProgram || in_pool(block);
+  if (HEAPWRIGHT_UNLIKELY(slow)) {
     return on_realloc_slow(self, block, size, real_call);
   }
   return on_realloc(self, block, size, false, real_call);
@@ -149,7 +157,7 @@ HEAPWRIGHT_EXPORT std::size_t malloc_usable_size(void* block) {
     find_real();
   }
   ThreadState& self = self_state;
-  if (self.location != Location::kAllocator) {
+  if (!kSampling && self.location != Location::kAllocator) {
     record_other(self, Other::kUsableSize, reinterpret_cast<std::uint64_t>(block));
   }
   return real.malloc_usable_size(block);
@@ -226,6 +234,9 @@ void on_phase_signal(int /*signal*/) { heapwright_phase("signal"); }
     action.sa_handler = on_phase_signal;
     action.sa_flags = SA_RESTART;
     sigaction(phase_signal(), &action, nullptr);
+  }
+  if constexpr (kSampling) {
+    watch_window_signal();
   }
 }
 

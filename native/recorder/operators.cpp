@@ -10,7 +10,11 @@
 #include <cstring>
 #include <new>
 
+#if HEAPWRIGHT_SAMPLING
+#include "sample_calls.h"
+#else
 #include "calls.h"
+#endif
 
 #define HEAPWRIGHT_EXPORT [[gnu::visibility("default")]]
 
@@ -75,6 +79,14 @@ template <class... Arguments>
                                              Arguments... arguments) {
   auto* const function = next.get<void*(std::size_t, Arguments...)>();
   if (HEAPWRIGHT_LIKELY(next.runtime)) {
+    // Sampling must cost next to nothing, so it does what the runtime does: call malloc.
+    if (kSampling && alignment == 0) {
+      const std::size_t bytes = size == 0 ? 1 : size;
+      void* const block = on_alloc(Tag::kMalloc, bytes, [=] { return real.malloc(bytes); });
+      if (HEAPWRIGHT_LIKELY(block != nullptr)) {
+        return block;
+      }
+    }
     return function(size, arguments...);
   }
   ThreadState& self = self_state;
@@ -99,6 +111,12 @@ template <class... Arguments>
                                                Arguments... arguments) {
   auto* const function = next.get<void(void*, Arguments...)>();
   if (HEAPWRIGHT_LIKELY(next.runtime)) {
+    if constexpr (kSampling) {
+      if (block != nullptr) {
+        on_free(kind, block, [=] { real.free(block); });
+      }
+      return;
+    }
     if (kind == Tag::kFreeSized) {
       ThreadState& self = self_state;
       self.sized_delete = block;

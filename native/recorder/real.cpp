@@ -64,6 +64,8 @@ Real real = {.malloc = first_malloc,
              .fork = nullptr,
              .exit_now = nullptr};
 
+bool real_is_found() { return found.load(std::memory_order_acquire) == 2; }
+
 void find_real() {
   int none = 0;
   if (!found.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {

@@ -33,6 +33,8 @@ extern Real real;
 // Finds all real functions and configures the recording. If another thread is doing so already,
 // waits until it is done.
 void find_real();
+// Whether find_real() is done.
+bool real_is_found();
 
 // The bootstrap pool: dlsym may allocate while it looks for the real malloc, and gets memory from
 // here, which is never given back.

@@ -1,5 +1,6 @@
 #include "record.h"
 
+#include "sampling.h"
 #include "system.h"
 
 namespace heapwright::recorder {
@@ -17,6 +18,12 @@ ThreadState& thread_state() { return self_state; }
 namespace {
 
 void put_call(Writer& writer, const Call& call) {
+  if (kSampling && call.ticks != ~std::uint64_t{0}) {
+    put_other(writer, Other::kTicks, call.ticks);
+  }
+  if (kSampling && call.born != ~std::uint64_t{0}) {
+    put_other(writer, Other::kBorn, call.born);
+  }
   if (call.alignment_log2 >= 0) {
     put_other(writer, Other::kAlignment, static_cast<std::uint64_t>(call.alignment_log2));
   }
@@ -48,7 +55,15 @@ void record_call(ThreadState& self, const Call& call) {
 }
 
 void record_borrowed(ThreadState& self, const Call& call) {
-  Writer* const writer = borrow(self);
+  Writer* const writer = borrow(self, call.level);
+  if (writer != nullptr) {
+    put_call(*writer, call);
+    return_writer(*writer);
+  }
+}
+
+void record_born(const Call& call, std::uint32_t thread, std::uint64_t begin) {
+  Writer* const writer = borrow_for_born(call.level, thread, begin);
   if (writer != nullptr) {
     put_call(*writer, call);
     return_writer(*writer);
@@ -82,6 +97,9 @@ void put_in_any_writer(ThreadState& self, Other what, std::uint64_t value, bool 
 }  // namespace
 
 void record_other(ThreadState& self, Other what, std::uint64_t value) {
+  if (kSampling && (!recording() || !window_open())) {
+    return;
+  }
   const bool borrow_writer = self.location == Location::kRecorder;
   const sys::KeepErrno keep;
   const InRecorder in_recorder(self);

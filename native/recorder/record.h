@@ -22,12 +22,21 @@ struct Call {
   std::size_t size = 0;
   int alignment_log2 = -1;                    // of kMalloc; -1: malloc, which takes no alignment
   std::uint64_t touched = ~std::uint64_t{0};  // resident bytes of a large block; all ones: not measured
+  // Only in recordings of samples; all ones: not recorded.
+  std::uint32_t level = kTopLevel;
+  std::uint64_t ticks = ~std::uint64_t{0};  // of the thread before this call
+  std::uint64_t born = ~std::uint64_t{0};   // rank by birth, of an object that the window finds live
 };
 
 // Records a call with its alignment and its touched bytes. record_borrowed does so through a
 // borrowed writer.
 void record_call(ThreadState& self, const Call& call);
 void record_borrowed(ThreadState& self, const Call& call);
+// Records an object that was live when the window began.
+//
+// thread  that allocated it
+// begin   of the window, in units of the clock
+void record_born(const Call& call, std::uint32_t thread, std::uint64_t begin);
 // Records something that is no allocation and no free. `value` is an address for kUsableSize and
 // kInternalBlock.
 void record_other(ThreadState& self, Other what, std::uint64_t value);

@@ -3,13 +3,16 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
 #include "begin.h"
+#include "blocks.h"
+#include "resident.h"
+#include "sampling.h"
 #include "system.h"
 
 namespace heapwright::recorder {
@@ -19,31 +22,9 @@ Writer no_writer;
 
 namespace {
 
-constexpr std::uint64_t kSampleEvery =
-    10'000'000;              // nanoseconds; the interval starts at 1/100 of it and doubles
 std::uint32_t sessions = 0;  // recordings begun in this process and in its ancestors by fork
 pthread_key_t exit_key;
 bool has_exit_key = false;
-
-// Converts nanoseconds into units of the clock.
-std::uint64_t units(std::uint64_t ns) {
-  const FileHeader& h = *session->header;
-  const std::uint64_t passed_ns = h.last_ns.load(std::memory_order_relaxed) - h.first_ns;
-  const std::uint64_t passed = h.last_stamp.load(std::memory_order_relaxed) - h.first_stamp;
-  if (clock_kind == ClockKind::kMonotonic || passed == 0 || passed_ns < 1000) {
-    return ns >> (clock_kind == ClockKind::kMonotonic ? kNanosecondsShift : kTicksShift - 1);
-  }
-  return static_cast<std::uint64_t>(static_cast<double>(ns) * static_cast<double>(passed) /
-                                    static_cast<double>(passed_ns));
-}
-
-// Stores the present moment in the header on both clocks; the reader derives the length of a unit
-// from it.
-void update_clock_pair() {
-  FileHeader& h = *session->header;
-  h.last_ns.store(monotonic_ns(), std::memory_order_relaxed);
-  h.last_stamp.store(clock_now<false>(), std::memory_order_relaxed);
-}
 
 // Destructor of the pthread key. libc calls the keys' destructors in up to
 // PTHREAD_DESTRUCTOR_ITERATIONS rounds. The exit is recorded in the last round, so that allocations
@@ -85,58 +66,22 @@ bool ensure_recording() {
       for (auto& counter : large_filter) {
         counter.store(0, std::memory_order_relaxed);
       }
+      if constexpr (kSampling) {
+        if (forked) {
+          clear_filter();  // has the parent's objects
+        } else {
+          fill_filter_of_pool();
+        }
+      }
       ++sessions;
       const bool begun = begin_file(*session, forked);
       session->state.store(begun ? State::kRecording : State::kStopped, std::memory_order_release);
       if (begun) {
-        session->sample_interval.store(units(kSampleEvery / 100), std::memory_order_relaxed);
+        begin_readings();
       }
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
-}
-
-// Returns a descriptor of the raw file, or -1. The program may have closed ours, or opened another
-// file under its number; then the file is opened again.
-int current_file() {
-  const int file = session->file.load(std::memory_order_relaxed);
-  struct stat is{};
-  if (file >= 0 && fstat(file, &is) == 0 && is.st_dev == session->device && is.st_ino == session->inode) {
-    return file;
-  }
-  const int again = move_to_high_descriptor(sys::open_file(session->path, O_RDWR));
-  if (again >= 0) {
-    session->file.store(again, std::memory_order_relaxed);
-  }
-  return again;
-}
-
-// Gives a writer its next block. Returns false if recording has stopped.
-bool next_block(Writer& writer) {
-  const sys::KeepErrno keep;
-  const std::uint64_t index = session->header->blocks.fetch_add(1, std::memory_order_relaxed);
-  const std::uint64_t where = (index + 1) * kBlockBytes;
-  const int file = current_file();
-  const int error = file < 0 ? errno : sys::reserve(file, where, kBlockBytes);
-  if (error != 0) {
-    stop_recording(error);
-    return false;
-  }
-  void* const block =
-      mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(where));
-  if (block == MAP_FAILED) {
-    stop_recording(errno);
-    return false;
-  }
-  madvise(block, kBlockBytes, MADV_DONTFORK);
-  std::uint8_t* const old = writer.block;
-  writer.block = static_cast<std::uint8_t*>(block);
-  begin_block(writer, block, static_cast<std::uint32_t>(&writer - session->writers), writer.sequence++,
-              writer.thread);
-  if (old != nullptr) {
-    munmap(old, kBlockBytes);
-  }
-  return true;
 }
 
 // Claims a free writer with a number in [first, last); nullptr if there is none.
@@ -177,9 +122,22 @@ void reset_in_new_session(ThreadState& self) {
   self.ended = false;
 }
 
+void watch_thread_exit(ThreadState& self) {
+  if (has_exit_key) {
+    const Location before = self.location;
+    self.location =
+        Location::kAllocator;  // pthread_setspecific may allocate, which is no event of the program
+    pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
+    self.location = before;
+  }
+}
+
 void ensure_number(ThreadState& self) {
   if (self.thread == kNoThread) {
     self.thread = session->header->threads.fetch_add(1, std::memory_order_relaxed);
+    if (kSampling && !self.ended) {
+      watch_thread_exit(self);
+    }
   }
 }
 
@@ -191,6 +149,10 @@ Writer* refill(ThreadState& self) {
     return nullptr;
   }
   reset_in_new_session(self);
+  if (kSampling) {
+    ensure_number(self);
+    return nullptr;  // no thread has a writer of its own
+  }
   if (self.writer != &no_writer) {
     return has_room(*self.writer) ? self.writer : nullptr;
   }
@@ -209,35 +171,39 @@ Writer* refill(ThreadState& self) {
   put_other(*writer, is_new ? Other::kThreadStart : Other::kThread, self.thread);
   self.writer = writer;
   writer->waited = sys::waited_ns();
-  if (has_exit_key) {
-    const Location before = self.location;
-    self.location =
-        Location::kAllocator;  // pthread_setspecific may allocate, which is no event of the program
-    pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
-    self.location = before;
-  }
+  watch_thread_exit(self);
   return has_room(*writer) ? writer : nullptr;
 }
 
-Writer* borrow(ThreadState& self) {
-  const sys::KeepErrno keep;
-  if (session == nullptr || !ensure_recording()) {
-    return nullptr;
-  }
-  reset_in_new_session(self);
-  ensure_number(self);
+namespace {
+
+// Borrows a writer with a number in [first, last); those from `preferred` on come first.
+//
+// thread  the thread that makes the next records
+// now     their time, in units of the clock
+Writer* borrow_of(std::uint32_t first, std::uint32_t preferred, std::uint32_t last, std::uint32_t thread,
+                  std::uint64_t now) {
   Writer* writer = nullptr;
-  while ((writer = claim_writer(kThreadWriters, kWriters)) == nullptr) {
-    sched_yield();
+  for (int attempt = 0; writer == nullptr; ++attempt) {
+    writer = claim_writer(preferred, last);
+    writer = writer == nullptr ? claim_writer(first, preferred) : writer;
+    if (writer == nullptr) {
+      // Signal handlers may have interrupted all threads that have one. In a sample the event is left out.
+      constexpr int kAttempts = 10'000;
+      if (kSampling && attempt == kAttempts) {
+        return nullptr;
+      }
+      sched_yield();
+    }
   }
-  if (!has_room(*writer)) {
+  if ((kSampling && is_dropped(*writer)) || !has_room(*writer)) {
     return_writer(*writer);
     return nullptr;
   }
-  put_clock(*writer, clock_now<true>());
-  if (writer->thread != self.thread || writer->at == writer->block + sizeof(BlockHeader)) {
-    writer->thread = self.thread;
-    put_other(*writer, Other::kThread, self.thread);
+  put_clock(*writer, now);
+  if (writer->thread != thread || writer->at == writer->block + sizeof(BlockHeader)) {
+    writer->thread = thread;
+    put_other(*writer, Other::kThread, thread);
     if (!has_room(*writer)) {
       return_writer(*writer);
       return nullptr;
@@ -246,7 +212,36 @@ Writer* borrow(ThreadState& self) {
   return writer;
 }
 
-void return_writer(Writer& writer) { writer.taken.store(0, std::memory_order_release); }
+}  // namespace
+
+Writer* borrow(ThreadState& self, std::uint32_t level) {
+  const sys::KeepErrno keep;
+  if (session == nullptr || !ensure_recording()) {
+    return nullptr;
+  }
+  reset_in_new_session(self);
+  ensure_number(self);
+  if (!kSampling) {
+    return borrow_of(kThreadWriters, kThreadWriters, kWriters, self.thread, clock_now<true>());
+  }
+  // Threads prefer different writers of a level, if the file has room for their blocks.
+  const std::uint64_t room = session->max_blocks == 0 ? kWritersPerLevel : session->max_blocks / 512;
+  const auto spread = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(room, 1, kWritersPerLevel));
+  const std::uint32_t first = level * kWritersPerLevel;
+  return borrow_of(first, first + self.thread % spread, first + kWritersPerLevel, self.thread,
+                   clock_now<true>());
+}
+
+Writer* borrow_for_born(std::uint32_t level, std::uint32_t thread, std::uint64_t now) {
+  return borrow_of(kBornWriters + level, kBornWriters + level, kBornWriters + level + 1, thread, now);
+}
+
+void return_writer(Writer& writer) {
+  if (kSampling && session->max_blocks != 0 && is_dropped(writer)) {
+    drop_block(writer);
+  }
+  writer.taken.store(0, std::memory_order_seq_cst);
+}
 
 void on_thread_exit(ThreadState& self) {
   const sys::KeepErrno keep;
@@ -266,6 +261,9 @@ void on_thread_exit(ThreadState& self) {
     }
     return_writer(writer);
   }
+  if constexpr (kSampling) {
+    record_thread_end(self);
+  }
   self.ended = true;
   compiler_barrier();
   self.location = Location::kProgram;
@@ -278,40 +276,6 @@ void record_waited(Writer& writer) {
     put_other(writer, Other::kWaited, waited - writer.waited);
     writer.waited = waited;
   }
-}
-
-void sample_resident(Writer& writer, std::uint64_t now) {
-  std::uint64_t next = session->next_sample.load(std::memory_order_relaxed);
-  if (now < next) {
-    writer.sample_at = next;
-    return;
-  }
-  const std::uint64_t interval = session->sample_interval.load(std::memory_order_relaxed);
-  if (!session->next_sample.compare_exchange_strong(next, now + interval, std::memory_order_relaxed)) {
-    writer.sample_at = next;
-    return;
-  }
-  writer.sample_at = now + interval;
-  const sys::KeepErrno keep;
-  update_clock_pair();
-  const std::uint64_t max_interval = units(kSampleEvery);
-  session->sample_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
-                                 std::memory_order_relaxed);
-  const std::uint64_t resident = sys::resident_bytes();
-  if (resident == 0) {
-    return;
-  }
-  // Subtract the recorder's own memory: the pages of each mapped block that were written to.
-  const auto page = std::uint64_t{session->header->page_size};
-  std::uint64_t ours = 0;
-  for (std::uint32_t i = 0; i < session->used.load(std::memory_order_relaxed); ++i) {
-    const Writer& other = session->writers[i];
-    const auto filled = static_cast<std::uint64_t>(other.at - other.block);
-    if (other.taken.load(std::memory_order_relaxed) != 0 && filled <= kBlockBytes) {
-      ours += (filled + page - 1) / page * page;
-    }
-  }
-  put_other(writer, Other::kResident, resident > ours ? resident - ours : resident);
 }
 
 void count_failure() {
@@ -351,15 +315,35 @@ void finish_recording(ThreadState& self) {
     return;
   }
   const sys::KeepErrno keep;
-  session->large.each([&self](std::uintptr_t address, std::size_t size) {
+  if (kSampling && !window_open()) {
+    Ending running = Ending::kRunning;
+    session->header->ending.compare_exchange_strong(running, Ending::kExited, std::memory_order_release);
+    return;
+  }
+  const auto put_live = [&self](std::uintptr_t address, std::size_t size, std::uint32_t level) {
     const std::size_t resident = resident_part(address, size);
-    Writer* const writer = borrow(self);
+    Writer* const writer = borrow(self, level);
     if (writer != nullptr) {
       put_other(*writer, Other::kTouched, resident);
       put_other_address(*writer, Other::kLive, address);
       return_writer(*writer);
     }
-  });
+  };
+  if constexpr (kSampling) {
+    session->chosen.each([&](std::uintptr_t address, const ChosenObject& object) {
+      if (object.size >= kLarge) {
+        put_live(address, object.size, object.level);
+      }
+    });
+  } else {
+    session->large.each(
+        [&](std::uintptr_t address, std::size_t size) { put_live(address, size, kTopLevel); });
+  }
+  Writer* const writer = borrow(self);
+  if (writer != nullptr) {
+    put_resident(*writer, true);
+    return_writer(*writer);
+  }
   update_clock_pair();
   Ending running = Ending::kRunning;
   session->header->ending.compare_exchange_strong(running, Ending::kExited, std::memory_order_release);

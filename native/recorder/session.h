@@ -22,11 +22,19 @@
 
 #include <sys/types.h>
 
+#include "chosen_objects.h"
 #include "clock.h"
 #include "encoder.h"
+#include "heap_size.h"
 #include "large_blocks.h"
 
 namespace heapwright::recorder {
+
+// Whether this is the library that records samples and windows (sampling.h), or the complete recorder.
+#ifndef HEAPWRIGHT_SAMPLING
+#define HEAPWRIGHT_SAMPLING 0
+#endif
+inline constexpr bool kSampling = HEAPWRIGHT_SAMPLING != 0;
 
 struct alignas(128) Writer : Stream {
   // Nanoseconds its thread has waited for a processor, as last recorded.
@@ -41,7 +49,12 @@ struct alignas(128) Writer : Stream {
   std::uint32_t thread = 0;  // the thread that makes the next records
   std::uint8_t* block = nullptr;
   std::uint64_t sequence = 0;  // of the next block
+  // Number of its current block in a bounded file, plus 1; 0 for none.
+  std::atomic<std::uint64_t> block_number;
 };
+
+// Of a recording with a window: events are recorded only while it is open.
+enum class WindowState : std::uint32_t { kNone, kBefore, kOpening, kOpen, kClosing, kAfter };
 
 enum class State : std::uint32_t { kNone, kBeginning, kRecording, kStopped };
 
@@ -54,12 +67,26 @@ struct Session {
   char path[4096];
   std::atomic<std::uint64_t> next_sample;
   std::atomic<std::uint64_t> sample_interval;
+  // When the heap may be measured again, in nanoseconds of the monotonic clock, and the resident
+  // memory of the last measurement.
+  std::atomic<std::uint64_t> next_heap_ns;
+  std::atomic<std::uint64_t> measured_resident;
+  HeapGauge gauge;
   std::atomic<std::uint32_t> used;  // the writers below this number have been taken at least once
   LargeBlocks large;
   Writer writers[kWriters];
+  // Only in recordings of samples and windows.
+  ChosenObjects chosen;
+  std::atomic<std::uint64_t> births;    // chosen objects so far
+  std::atomic<std::uint64_t> readings;  // of resident memory so far
+  std::atomic<WindowState> window;
+  std::uint64_t max_blocks;                 // of the file; 0: no bound
+  std::atomic<std::uint64_t> next_block;    // where to look for a free one
+  std::atomic<std::uint8_t>* block_states;  // blocks.cpp
 };
 
 inline constexpr std::uint32_t kNoThread = ~std::uint32_t{0};
+inline constexpr std::uint32_t kTopLevel = kLevels - 1;  // is never dropped
 
 // Which code a thread is running.
 enum class Location : std::uint8_t {
@@ -94,9 +121,17 @@ void configure();
 // nothing is recorded.
 Writer* refill(ThreadState& self);
 // Borrows one of the kSpareWriters for one event of this thread; the caller returns it with
-// return_writer. Returns nullptr if nothing is recorded.
-Writer* borrow(ThreadState& self);
+// return_writer. In a recording of a sample it is a writer of the level. Returns nullptr if nothing is
+// recorded, or if the level has been dropped.
+Writer* borrow(ThreadState& self, std::uint32_t level = kTopLevel);
 void return_writer(Writer& writer);
+// Borrows the writer for objects of a level that were born before the window.
+//
+// thread  that allocated the object
+// now     the time of the next record
+Writer* borrow_for_born(std::uint32_t level, std::uint32_t thread, std::uint64_t now);
+// Records the process's resident memory if a reading is due, in a recording of a sample.
+void sample_resident_by_level(ThreadState& self, std::uint64_t now);
 // Records that the thread exits, and releases its writer to other threads.
 void on_thread_exit(ThreadState& self);
 

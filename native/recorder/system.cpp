@@ -8,11 +8,13 @@ namespace heapwright::recorder::sys {
 
 namespace {
 
-// Returns the second number in a file of /proc, 0 if there is none.
-std::uint64_t second_number(const char* path) {
-  char text[128];
-  read_start(path, text, sizeof(text));
-  const char* at = text;
+struct Numbers {
+  std::uint64_t second = 0;
+  std::uint64_t third = 0;
+};
+
+// Moves `at` behind the next space and reads the number there, 0 if there is none.
+std::uint64_t next_number(const char*& at) {
   while (*at != 0 && *at != ' ') {
     ++at;
   }
@@ -23,13 +25,24 @@ std::uint64_t second_number(const char* path) {
   return number;
 }
 
-}  // namespace
-
-std::uint64_t resident_bytes() {
-  return second_number("/proc/self/statm") * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+// Returns the second and the third number in a file of /proc, 0 for one that is not there.
+Numbers read_numbers(const char* path) {
+  char text[128];
+  read_start(path, text, sizeof(text));
+  const char* at = text;
+  const std::uint64_t second = next_number(at);
+  return {.second = second, .third = next_number(at)};
 }
 
-std::uint64_t waited_ns() { return second_number("/proc/thread-self/schedstat"); }
+}  // namespace
+
+Resident resident_memory() {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const Numbers pages = read_numbers("/proc/self/statm");  // size, resident, shared, …
+  return {.all = pages.second * page, .files = pages.third * page};
+}
+
+std::uint64_t waited_ns() { return read_numbers("/proc/thread-self/schedstat").second; }
 
 int reserve(int file, std::uint64_t where, std::uint64_t bytes) {
   rlimit limits{};

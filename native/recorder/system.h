@@ -63,8 +63,13 @@ inline std::size_t read_start(const char* path, char* buffer, std::size_t room) 
   return got;
 }
 
-// Returns the resident memory of this process in bytes, 0 if it is not known.
-std::uint64_t resident_bytes();
+struct Resident {
+  std::uint64_t all = 0;    // bytes, 0 if it is not known
+  std::uint64_t files = 0;  // bytes of it in files and shared memory
+};
+
+// Returns the resident memory of this process.
+Resident resident_memory();
 
 // Returns how many nanoseconds this thread has been ready to run while others ran; 0 if the kernel
 // does not say.

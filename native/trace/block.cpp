@@ -14,12 +14,6 @@ constexpr unsigned kFirstBucket = 3 * kNear + 1;
 constexpr std::uint64_t kMaxColumn =
     std::uint64_t{kBlockEvents} * 20;  // bytes: two varints of the greatest length for each event
 
-bool names_object(Kind kind) {
-  return kind == Kind::kRealloc || is_free(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched;
-}
-
-bool has_value(Kind kind) { return kind == Kind::kFork || kind == Kind::kPhase || kind == Kind::kResident; }
-
 }  // namespace
 
 void BlockEncoder::end_run() {
@@ -71,7 +65,7 @@ void BlockEncoder::add(const Event& event, std::uint64_t objects) {
     if (event.kind == Kind::kAligned) {
       put_varint(columns_[kAlignments], event.alignment);
     }
-  } else if (names_object(event.kind)) {
+  } else if (uses_object(event.kind)) {
     put_reference(event, objects);
     std::uint64_t* size = sizes_.find(event.object);
     if (event.kind == Kind::kRealloc) {
@@ -174,7 +168,7 @@ bool BlockDecoder::read_reference(Event& event) {
 
 bool BlockDecoder::read_fields(Event& event, std::uint8_t kind) {
   const unsigned number = kind & ~unsigned{kTouchedFlag | kSameSizeFlag};
-  if (number < static_cast<unsigned>(Kind::kMalloc) || number > static_cast<unsigned>(Kind::kTouched)) {
+  if (number < static_cast<unsigned>(Kind::kMalloc) || number > static_cast<unsigned>(kLastKind)) {
     return false;
   }
   event.kind = static_cast<Kind>(number);
@@ -191,7 +185,7 @@ bool BlockDecoder::read_fields(Event& event, std::uint8_t kind) {
     event.value = columns_[kValues].varint();
     return true;
   }
-  if (!names_object(event.kind)) {
+  if (!uses_object(event.kind)) {
     return true;
   }
   if (!read_reference(event)) {

@@ -15,7 +15,7 @@
 //   kReferences     one byte for each event that names an object, see below
 //   kReferenceBits  the further bits of the references
 //   kTouched        varints: touched bytes
-//   kValues         varints, of forks, phases and resident memory
+//   kValues         varints, of forks, phases, readings of resident memory and its parts, and ticks
 //
 // A reference names an object by the number of allocations since its own ('ago'), or by its
 // distance from the object that the same thread named last, whichever takes fewer bits:

@@ -1,6 +1,8 @@
 #include "packed_format.h"
 
+#include <array>
 #include <charconv>
+#include <cmath>
 
 namespace heapwright::trace {
 namespace {
@@ -19,6 +21,21 @@ std::uint64_t number(std::string_view text) {
   std::uint64_t value = 0;
   (void)std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
+}
+
+// The shortest decimal that gives the same number again.
+void put_seconds(Bytes& to, std::string_view key, const std::optional<double>& value) {
+  std::array<char, 32> text{};
+  if (value) {
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), *value).ptr;
+    put_pair(to, key, {text.data(), static_cast<std::size_t>(end - text.data())});
+  }
+}
+
+std::optional<double> seconds(std::string_view text) {
+  double value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return problem == std::errc() && std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace
@@ -55,6 +72,15 @@ Bytes encode_header(const Header& header, std::uint64_t tick) {
   put_pair(bytes, "resident_at_start", std::to_string(header.resident_at_start));
   put_pair(bytes, "synthetic", header.synthetic ? "1" : "0");
   put_pair(bytes, "tick", std::to_string(tick));
+  if (header.forked.has_value()) {
+    put_pair(bytes, "forked", *header.forked ? "1" : "0");
+  }
+  if (header.sample != 0) {
+    put_pair(bytes, "sample", std::to_string(header.sample));
+    put_pair(bytes, "sample_growth", header.sample_growth ? "1" : "0");
+  }
+  put_seconds(bytes, "window_begin_s", header.window_begin);
+  put_seconds(bytes, "window_end_s", header.window_end);
   return bytes;
 }
 
@@ -88,6 +114,16 @@ bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick) 
       header.synthetic = value == "1";
     } else if (key == "tick") {
       tick = number(value);
+    } else if (key == "forked") {
+      header.forked = value == "1";
+    } else if (key == "sample") {
+      header.sample = number(value);
+    } else if (key == "sample_growth") {
+      header.sample_growth = value == "1";
+    } else if (key == "window_begin_s") {
+      header.window_begin = seconds(value);
+    } else if (key == "window_end_s") {
+      header.window_end = seconds(value);
     }
   }
   return reader.ok() && tick > 0;

@@ -34,9 +34,9 @@ class Reader final : public PackedSource {
     offset_ = start.size();
     const auto version =
         ByteReader(std::string_view(start).substr(kPackedMagic.size())).fixed<std::uint16_t>();
-    if (version != kPackedVersion) {
+    if (version == 0 || version > kPackedVersion) {
       error = path + ": a packed trace of version " + std::to_string(version) +
-              "; this heapwright reads version " + std::to_string(kPackedVersion) +
+              "; this heapwright reads versions 1 to " + std::to_string(kPackedVersion) +
               ": use the heapwright that wrote it, or record again";
       return false;
     }

@@ -31,7 +31,7 @@ class Writer final : public PackedWriter {
       return fail(std::string("cannot be written: ") + std::strerror(errno));
     }
     Bytes start(kPackedMagic);
-    put_fixed(start, kPackedVersion);
+    put_fixed(start, packed_version(header));
     return write(start) && write(section("HEAD", encode_header(header, tick_)));
   }
 

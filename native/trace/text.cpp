@@ -33,6 +33,10 @@ const std::vector<Form>& forms() {
       {Kind::kFork, "fork", {kValue}, 1},
       {Kind::kPhase, "phase", {kValue}, 1},
       {Kind::kResident, "resident", {kValue}, 1},
+      {Kind::kTicks, "ticks", {kValue}, 1},
+      {Kind::kUntouched, "untouched", {kValue}, 1},
+      {Kind::kHeap, "heap", {kValue}, 1},
+      {Kind::kFiles, "files", {kValue}, 1},
   };
   return kForms;
 }

@@ -3,9 +3,16 @@
 // arguments.
 #pragma once
 
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <span>
 #include <string>
+#include <string_view>
+#include <system_error>
+
+#include "trace/event.h"
+#include "trace/json.h"
 
 namespace heapwright::trace {
 
@@ -22,10 +29,36 @@ inline int fail(const std::string& message) {
   return 1;
 }
 
+// Parses a whole number. Returns false if the text is none.
+inline bool whole_number(std::string_view text, std::uint64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+// Warns on stderr if something of a trace could not be read.
+inline void warn_of_loss(const char* trace, const Loss& loss) {
+  if (!loss.why.empty()) {
+    (void)std::fprintf(stderr, "heapwright-trace: %s: %s\n", trace, loss.why.c_str());
+  }
+}
+
+// Prints the results of a sub-command as JSON, with what could not be read of its trace; warns of a
+// loss too. Returns the exit status.
+inline int print_with_loss(Json json, const char* trace, const Loss& loss) {
+  json["lost_bytes"] = loss.bytes;
+  json["lost_events"] = loss.events;
+  json["cut_short"] = loss.cut_short;
+  (void)std::printf("%s\n", to_line(json).c_str());
+  warn_of_loss(trace, loss);
+  return 0;
+}
+
 // pack_commands.cpp
 int pack_command(Words words);
 int dump_command(Words words);
 int parse_command(Words words);
+int sample_command(Words words);
+int complete_command(Words words);
 // expand_command.cpp
 int expand_command(Words words);
 // model_commands.cpp

@@ -18,6 +18,8 @@ constexpr std::array kCommands{
     Command{"pack", "TRACE FILE", heapwright::trace::pack_command},
     Command{"dump", "TRACE", heapwright::trace::dump_command},
     Command{"parse", "TEXT FILE", heapwright::trace::parse_command},
+    Command{"sample", "TRACE -o FILE -n N --seed SEED", heapwright::trace::sample_command},
+    Command{"complete", "SAMPLE FILE SEED", heapwright::trace::complete_command},
     Command{"expand", "TRACE OPS", heapwright::trace::expand_command},
     Command{"info", "TRACE", heapwright::trace::info_command},
     Command{"fit", "TRACE windows|rand-malloc WINDOWS BYTES", heapwright::trace::fit_command},

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +18,7 @@
 #include "model/fit.h"
 #include "model/model_json.h"
 #include "model/rand_malloc.h"
+#include "model/sample_error.h"
 #include "model/scale.h"
 #include "model/statistics.h"
 #include "model/statistics_json.h"
@@ -89,11 +90,6 @@ bool number(const char* text, double& value) {
   return end != text && *end == '\0' && value >= 0;
 }
 
-bool whole_number(std::string_view text, std::uint64_t& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size();
-}
-
 std::string read_all(std::FILE* file) {
   std::string text;
   std::array<char, 1 << 16> buffer{};
@@ -103,12 +99,20 @@ std::string read_all(std::FILE* file) {
   return text;
 }
 
+// The rate of a sample, its estimates and their standard errors; null for a complete trace.
+Json sample_json(const char* path) {
+  std::string error;
+  const auto source = open_trace(path, error);
+  const auto found = source ? model::sample_error(*source) : std::nullopt;
+  return found ? model::to_json(*found) : Json();
+}
+
 }  // namespace
 
 // info TRACE
 int info_command(Words words) {
   std::string error;
-  const auto source = open_trace(words[0], error);
+  const auto source = open_complete(words[0], kSeed, error);
   if (!source) {
     return fail(error);
   }
@@ -119,7 +123,12 @@ int info_command(Words words) {
   }
   struct stat status{};
   const auto bytes = ::stat(words[0], &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
-  print(model::to_json(statistics, source->header(), source->loss(), bytes));
+  Json json = model::to_json(statistics, source->header(), source->loss(), bytes);
+  json["sample"] = sample_json(words[0]);
+  if (!json["sample"].is_null()) {
+    json["bytes_per_event"] = nullptr;  // the file does not hold the events that are counted
+  }
+  print(json);
   return 0;
 }
 
@@ -132,8 +141,9 @@ int fit_command(Words words) {
   }
   std::string error;
   std::string executable;
+  std::uint64_t rate = 0;
   const model::Opener open = [&] {
-    auto source = open_trace(words[0], error);
+    auto source = open_complete(words[0], kSeed, error, &rate);
     executable = source ? source->header().executable : "";
     return source;
   };
@@ -150,11 +160,17 @@ int fit_command(Words words) {
     model::FitOptions options;
     options.windows = static_cast<std::uint64_t>(windows);
     options.bytes = static_cast<std::size_t>(bytes);
+    if (const auto source = open(); source) {
+      options.sample = rate;
+    }
     model::Model found;
     if (!model::fit(open, options, found, loss, why)) {
       return fail(error.empty() ? why : error);
     }
     fitted = model::to_json(found);
+  }
+  if (rate > 0) {
+    fitted["sample"] = sample_json(words[0]);
   }
   // The path of the program is for the caller, who looks at its libraries; it is not part of the
   // model.
@@ -217,7 +233,7 @@ int import_heaptrack_command(Words words) {
 // export-wl TRACE FILE
 int export_wl_command(Words words) {
   std::string error;
-  const auto source = open_trace(words[0], error);
+  const auto source = open_complete(words[0], kSeed, error);
   Exported done;
   if (!source || !write_wl(*source, words[1], done, error)) {
     return fail(error);

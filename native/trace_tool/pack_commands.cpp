@@ -1,15 +1,20 @@
-// The sub-commands of heapwright-trace that pack a trace, print one as text, and pack such a text.
+// The sub-commands of heapwright-trace that pack a trace or a sample of it, print one as text, and pack
+// such a text.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "command.h"
 #include "open.h"
 #include "trace/json.h"
 #include "trace/pack.h"
 #include "trace/packed.h"
+#include "trace/sample.h"
 #include "trace/text.h"
 
 namespace heapwright::trace {
@@ -21,30 +26,66 @@ std::uint64_t size_of(const char* path) {
   return ::stat(path, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
+// Packs the events of a source that was opened at `trace` into the file `path`, and prints a summary.
+int pack_and_print(EventSource& source, const char* trace, const char* path) {
+  std::string error;
+  Packed done;
+  if (!pack(source, path, done, error)) {
+    return fail(error);
+  }
+  const Summary& s = done.summary;
+  return print_with_loss({{"events", s.events},
+                          {"allocations", s.allocations},
+                          {"threads", s.threads},
+                          {"peak_live_bytes", s.peak_live_bytes},
+                          {"bytes", size_of(path)},
+                          {"sample", source.header().sample}},
+                         trace, done.loss);
+}
+
 }  // namespace
 
 // pack TRACE FILE: packs a trace, and prints a summary as JSON.
 int pack_command(Words words) {
   std::string error;
   const auto source = open_trace(words[0], error);
-  Packed done;
-  if (!source || !pack(*source, words[1], done, error)) {
+  return source ? pack_and_print(*source, words[0], words[1]) : fail(error);
+}
+
+// sample TRACE -o FILE -n N --seed SEED: packs a sample of a trace, and prints a summary as JSON.
+int sample_command(Words words) {
+  std::uint64_t rate = 0;
+  std::uint64_t seed = 0;
+  if (std::string_view(words[1]) != "-o" || std::string_view(words[3]) != "-n" ||
+      std::string_view(words[5]) != "--seed" || !whole_number(words[4], rate) ||
+      !whole_number(words[6], seed)) {
+    (void)fail("the arguments of sample are TRACE -o FILE -n N --seed SEED; N and SEED are whole numbers");
+    return 2;
+  }
+  std::string error;
+  auto source = open_trace(words[0], error);
+  if (!source) {
     return fail(error);
   }
-  const Summary& s = done.summary;
-  const Json json{{"events", s.events},
-                  {"allocations", s.allocations},
-                  {"threads", s.threads},
-                  {"peak_live_bytes", s.peak_live_bytes},
-                  {"bytes", size_of(words[1])},
-                  {"lost_bytes", done.loss.bytes},
-                  {"lost_events", done.loss.events},
-                  {"cut_short", done.loss.cut_short}};
-  (void)std::printf("%s\n", to_line(json).c_str());
-  if (!done.loss.why.empty()) {
-    (void)std::fprintf(stderr, "heapwright-trace: %s: %s\n", words[0], done.loss.why.c_str());
+  if (rate == 0 || rate < source->header().sample) {
+    const std::string least = std::to_string(std::max<std::uint64_t>(1, source->header().sample));
+    (void)fail(std::string(words[0]) + ": N is " + words[4] + ", but must be at least " + least);
+    return 2;
   }
-  return 0;
+  SampleSource sample(std::move(source), rate, seed);
+  return pack_and_print(sample, words[0], words[2]);
+}
+
+// complete SAMPLE FILE SEED: packs the complete trace that a sample stands for, and prints a summary as JSON.
+int complete_command(Words words) {
+  std::uint64_t seed = 0;
+  if (!whole_number(words[2], seed)) {
+    (void)fail("SEED is a whole number");
+    return 2;
+  }
+  std::string error;
+  const auto source = open_complete(words[0], seed, error);
+  return source ? pack_and_print(*source, words[0], words[1]) : fail(error);
 }
 
 // dump TRACE: prints the events as text, and losses on stderr.
@@ -60,9 +101,7 @@ int dump_command(Words words) {
       return fail("stdout cannot be written");
     }
   }
-  if (const Loss loss = source->loss(); !loss.why.empty()) {
-    (void)std::fprintf(stderr, "heapwright-trace: %s: %s\n", words[0], loss.why.c_str());
-  }
+  warn_of_loss(words[0], source->loss());
   return 0;
 }
 

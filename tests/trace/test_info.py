@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from heapwright.trace.info import Bin, Curve, read_info
 from tests.trace.recording import record_told
 from tests.trace.test_pack import parse
 from tests.trace.test_replay import heapwright, random_text
+
+MIB = 1 << 20
 
 BY_HAND = """\
 0 0 malloc 0 100
@@ -103,3 +106,27 @@ def test_pictures() -> None:
     assert bars[1].count("█") == 2 * bars[0].count("█")
     many = [Bin(2.0**n, 2.0 ** (n + 1), 1, 1) for n in range(20)]
     assert len(histogram(many, str)) == 10
+
+
+def test_divides_resident_memory_into_parts(tmp_path: Path, program: Callable[..., Path]) -> None:
+    recorded = record_told(tmp_path, program("resident_parts"))
+    found = info(tmp_path / recorded[0]["trace"])
+    for when in ("resident_at_peak", "resident_at_end"):
+        split = found[when]
+        parts = ("live_bytes", "free_bytes", "own_bytes", "files_bytes", "forked_bytes")
+        assert sum(split[part] for part in parts) == split["resident_bytes"]
+        assert abs(split["own_bytes"] - 30 * MIB) < 1.5 * MIB
+        assert split["forked_bytes"] == 0
+    end = found["resident_at_end"]
+    assert abs(end["live_bytes"] - 30000 * 1000 - 10 * MIB) < MIB
+    assert abs(end["free_bytes"] - 30000 * 1024) < 2 * MIB
+    assert "free inside malloc" in heapwright("info", tmp_path / recorded[0]["trace"]).stdout
+
+
+def test_tells_what_came_with_the_fork(tmp_path: Path, program: Callable[..., Path]) -> None:
+    recorded = record_told(tmp_path, program("resident_parts"), "fork")
+    child = next(info(tmp_path / one["trace"]) for one in recorded if one["events"] < 60000)
+    split = child["resident_at_peak"]
+    assert abs(split["live_bytes"] - 20 * MIB) < MIB
+    assert abs(split["forked_bytes"] - 60000 * 1008 - 30 * MIB) < 2 * MIB
+    assert split["free_or_own_bytes"] < 2 * MIB

@@ -30,7 +30,7 @@ def parse(folder: Path, text: str, name: str = "t.hwt") -> Path:
 
 KINDS = (
     *("malloc", "calloc", "aligned", "realloc", "free", "free_sized", "usable_size", "touched"),
-    *("thread_start", "thread_end", "fork", "phase", "resident"),
+    *("thread_start", "thread_end", "fork", "phase", "resident", "ticks"),
 )
 
 
@@ -50,7 +50,7 @@ def texts(draw: st.DrawFn) -> str:
             made += 1
         elif kind in ("thread_start", "thread_end"):
             lines.append(f"{head} {kind}")
-        elif kind in ("fork", "phase", "resident"):
+        elif kind in ("fork", "phase", "resident", "ticks"):
             lines.append(f"{head} {kind} {size}")
         elif live:
             at = draw(st.integers(0, len(live) - 1))

@@ -59,7 +59,7 @@ bool BlockDecoder::read_event(unsigned tag, Record& record) {
 bool BlockDecoder::read_other(unsigned tag, Record& record) {
   const unsigned what = tag >> 3;
   std::uint64_t length = 0;
-  if (what < static_cast<unsigned>(Other::kClock) || what > static_cast<unsigned>(Other::kWaited) ||
+  if (what < static_cast<unsigned>(Other::kClock) || what > static_cast<unsigned>(raw::kLastOther) ||
       !read(1, length) || length > 8 || !read(length, record.value)) {
     return false;
   }

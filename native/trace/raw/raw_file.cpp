@@ -72,6 +72,9 @@ void RawFile::find_blocks(std::uint64_t bytes) {
       }
       continue;
     }
+    if (block.level < header().min_level.load()) {
+      continue;  // dropped to thin the sample
+    }
     blocks_.push_back({block.sequence, block.writer, static_cast<std::uint32_t>(index)});
   }
   std::sort(blocks_.begin(), blocks_.end(), [](const BlockLocation& a, const BlockLocation& b) {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+
+#include "raw_reader.h"
 
 namespace heapwright::trace {
 
@@ -41,11 +44,24 @@ Header read_header(const FileHeader& raw) {
   header.start = raw.start;
   header.page_size = page_size_of(raw.page_size);
   header.resident_at_start = raw.resident_at_start;
+  header.forked = raw.forked != 0;
+  const std::uint64_t level = std::min<std::uint64_t>(raw.min_level.load(), raw::kLevels);
+  const std::uint64_t rate = raw.sample << level;
+  header.sample = rate > 1 ? rate : 0;
+  header.sample_growth = header.sample != 0;
+  if (raw.windowed != 0 && raw.window_begin_ns.load() != 0) {
+    const auto seconds = [&raw](std::uint64_t ns) {
+      return static_cast<double>(ns - std::min(ns, raw.first_ns)) * 1e-9;
+    };
+    const std::uint64_t end = raw.window_end_ns.load();
+    header.window_begin = seconds(raw.window_begin_ns.load());
+    header.window_end = seconds(end != 0 ? end : raw.last_ns.load());
+  }
   return header;
 }
 
 ClockConversion::ClockConversion(const FileHeader& raw)
-    : first_(raw.first_stamp),
+    : first_(raw.windowed != 0 ? std::max(raw.first_stamp, raw.window_begin_stamp.load()) : raw.first_stamp),
       units_(raw.last_stamp.load() - raw.first_stamp),
       ns_(raw.last_ns.load() - raw.first_ns) {
   constexpr std::uint64_t kSane = 1ULL << 62;
@@ -67,6 +83,12 @@ std::uint64_t ClockConversion::to_ns(std::uint64_t stamp) const {
   const double ns =
       static_cast<double>(stamp - first_) * (static_cast<double>(ns_) / static_cast<double>(units_));
   return ns < static_cast<double>(kMax) ? static_cast<std::uint64_t>(ns) : kMax;
+}
+
+bool is_raw(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::uint64_t magic = 0;
+  return file.read(reinterpret_cast<char*>(&magic), sizeof(magic)) && magic == raw::kFileMagic;
 }
 
 }  // namespace heapwright::trace

@@ -1,16 +1,16 @@
 #include "raw_reader.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 #include <deque>
-#include <fstream>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
+#include "live_objects.h"
 #include "raw_header.h"
+#include "raw_loss.h"
 #include "trace/live_table.h"
 #include "writer_stream.h"
 
@@ -18,30 +18,11 @@ namespace heapwright::trace {
 
 namespace {
 
-using raw::Ending;
-using raw::FileHeader;
 using raw::Other;
 using raw::RawFile;
 using raw::Tag;
 using raw::TimedRecord;
 using raw::WriterStream;
-
-struct Live {
-  std::uint64_t address = 0;
-  std::uint64_t object = 0;
-  std::uint64_t size = 0;
-};
-
-// Live objects by address.
-class LiveObjects {
- public:
-  const Live* find(std::uint64_t address) { return table_.find(address / raw::kAddressUnit); }
-  void insert(const Live& live) { table_.insert(live.address / raw::kAddressUnit, live); }
-  void erase(const Live& live) { table_.erase(live.address / raw::kAddressUnit); }
-
- private:
-  LiveTable<Live> table_;
-};
 
 // If two stamps differ by this or less, the order of their events is not known. In units of the
 // clock, about 100 ns.
@@ -52,6 +33,10 @@ class Reader : public RawSource {
   explicit Reader(std::unique_ptr<RawFile> file)
       : file_(std::move(file)), header_(read_header(file_->header())), clock_conversion_(file_->header()) {
     phases_ = read_phases(file_->header(), header_.phases);
+    if (header_.window_begin) {
+      window_phase_ = header_.phases.size();
+      header_.phases.emplace_back("window");
+    }
     const std::vector<raw::BlockLocation>& blocks = file_->blocks();
     for (std::size_t begin = 0; begin < blocks.size();) {
       std::size_t end = begin;
@@ -86,16 +71,6 @@ class Reader : public RawSource {
       return clock != other.clock ? clock > other.clock : head > other.head;
     }
   };
-  // An object between the two records of its reallocation.
-  struct PendingRealloc {
-    bool known = false;
-    Live live;
-  };
-  struct Thread {
-    std::uint32_t number = 0;
-    std::vector<PendingRealloc> pending;
-  };
-
   void advance(std::size_t i) {
     Head& head = heads_[i];
     head.deferred = false;
@@ -105,14 +80,16 @@ class Reader : public RawSource {
   }
   bool is_possible(const TimedRecord& record);
   void take(const TimedRecord& record);
-  void on_other(const TimedRecord& record, Thread& thread);
-  void on_alloc(const TimedRecord& record, Thread& thread, Kind kind);
-  void on_free(const TimedRecord& record, Thread& thread, Kind kind);
-  void finish_realloc(const TimedRecord& record, Thread& thread);
-  Thread& thread_of(const TimedRecord& record);
-  void emit(const TimedRecord& record, const Thread& thread, Event event);
+  void on_other(const TimedRecord& record, ReadThread& thread);
+  void on_alloc(const TimedRecord& record, ReadThread& thread, Kind kind);
+  void on_free(const TimedRecord& record, ReadThread& thread, Kind kind);
+  void finish_realloc(const TimedRecord& record, ReadThread& thread);
+  ReadThread& thread_of(const TimedRecord& record);
+  void emit(const TimedRecord& record, const ReadThread& thread, Event event);
   void on_unknown_address(std::uint64_t address);
-  void free_object_at(const TimedRecord& record, const Thread& thread);
+  void free_object_at(const TimedRecord& record, const ReadThread& thread);
+  void put_ticks(const TimedRecord& record, ReadThread& thread);
+  void begin_window();
 
   std::unique_ptr<RawFile> file_;
   Header header_;
@@ -121,7 +98,7 @@ class Reader : public RawSource {
   std::vector<Head> heads_;
   std::priority_queue<QueueEntry, std::vector<QueueEntry>, std::greater<>> queue_;
   std::deque<Event> ready_;
-  std::unordered_map<std::uint32_t, Thread, Mixed> threads_;
+  std::unordered_map<std::uint32_t, ReadThread, Mixed> threads_;
   std::uint32_t threads_seen_ = 0;
   LiveObjects live_;
   std::unordered_set<std::uint64_t, Mixed> internal_blocks_;  // blocks that the allocator got for itself
@@ -130,13 +107,20 @@ class Reader : public RawSource {
   std::uint64_t last_clock_ = 0;  // of the last record
   std::uint64_t waited_ = 0;      // nanoseconds without a processor, left out of all times
   std::uint64_t dropped_ = 0;
+  std::vector<TimedRecord> born_;   // objects that were live when the window began
+  bool window_begun_ = false;       // these have been returned
+  std::uint64_t window_phase_ = 0;  // number of the mark behind them
   RawFacts facts_;
 };
 
 bool Reader::next(Event& event) {
   while (ready_.empty()) {
     if (queue_.empty()) {
-      return false;
+      if (born_.empty()) {
+        return false;
+      }
+      begin_window();
+      continue;
     }
     const std::size_t i = queue_.top().head;
     queue_.pop();
@@ -154,6 +138,11 @@ bool Reader::next(Event& event) {
     }
     const TimedRecord record = head.record;
     advance(i);
+    if (record.born != ~std::uint64_t{0} && !window_begun_) {
+      born_.push_back(record);
+      continue;
+    }
+    begin_window();
     take(record);
   }
   event = ready_.front();
@@ -176,16 +165,17 @@ bool Reader::is_possible(const TimedRecord& record) {
   }
 }
 
-Reader::Thread& Reader::thread_of(const TimedRecord& record) {
+ReadThread& Reader::thread_of(const TimedRecord& record) {
   const auto [at, is_new] = threads_.try_emplace(record.thread);
   if (is_new) {
     at->second.number = threads_seen_++;
+    at->second.before_window = header_.window_begin && record.thread < file_->header().window_threads.load();
     emit(record, at->second, {.kind = Kind::kThreadStart});
   }
   return at->second;
 }
 
-void Reader::emit(const TimedRecord& record, const Thread& thread, Event event) {
+void Reader::emit(const TimedRecord& record, const ReadThread& thread, Event event) {
   event.thread = thread.number;
   const std::uint64_t passed = clock_conversion_.to_ns(record.clock);
   last_time_ = std::max(last_time_, passed - std::min(passed, waited_));
@@ -199,6 +189,9 @@ void Reader::on_unknown_address(std::uint64_t address) {
   if (internal_blocks_.erase(address) != 0) {
     return;  // the allocator got the block for itself, and the program frees it
   }
+  if (header_.window_begin) {
+    return;  // freed by another thread while the window began
+  }
   if (file_->header().forked != 0) {
     ++facts_.inherited;
   } else {
@@ -210,7 +203,7 @@ void Reader::on_unknown_address(std::uint64_t address) {
 
 // Frees the object at the address of an allocation, if there is one: its own free is lost or comes
 // later.
-void Reader::free_object_at(const TimedRecord& record, const Thread& thread) {
+void Reader::free_object_at(const TimedRecord& record, const ReadThread& thread) {
   const Live* const there = live_.find(record.record.address);
   if (there != nullptr) {
     ++facts_.inverted;
@@ -220,7 +213,7 @@ void Reader::free_object_at(const TimedRecord& record, const Thread& thread) {
   }
 }
 
-void Reader::on_alloc(const TimedRecord& record, Thread& thread, Kind kind) {
+void Reader::on_alloc(const TimedRecord& record, ReadThread& thread, Kind kind) {
   if (record.record.address == 0) {
     ++dropped_;
     return;
@@ -238,7 +231,7 @@ void Reader::on_alloc(const TimedRecord& record, Thread& thread, Kind kind) {
   ++objects_;
 }
 
-void Reader::on_free(const TimedRecord& record, Thread& thread, Kind kind) {
+void Reader::on_free(const TimedRecord& record, ReadThread& thread, Kind kind) {
   const Live* const live = live_.find(record.record.address);
   if (live == nullptr) {
     on_unknown_address(record.record.address);
@@ -252,7 +245,7 @@ void Reader::on_free(const TimedRecord& record, Thread& thread, Kind kind) {
   live_.erase(*live);
 }
 
-void Reader::finish_realloc(const TimedRecord& record, Thread& thread) {
+void Reader::finish_realloc(const TimedRecord& record, ReadThread& thread) {
   PendingRealloc pending;
   if (!thread.pending.empty()) {
     pending = thread.pending.back();
@@ -284,7 +277,7 @@ void Reader::finish_realloc(const TimedRecord& record, Thread& thread) {
   }
 }
 
-void Reader::on_other(const TimedRecord& record, Thread& thread) {
+void Reader::on_other(const TimedRecord& record, ReadThread& thread) {
   const std::uint64_t value = record.record.value;
   switch (record.record.other) {
     case Other::kThreadEnd:
@@ -330,13 +323,55 @@ void Reader::on_other(const TimedRecord& record, Thread& thread) {
     case Other::kResident:
       emit(record, thread, {.kind = Kind::kResident, .value = value});
       break;
+    case Other::kUntouched:
+      emit(record, thread, {.kind = Kind::kUntouched, .value = value});
+      break;
+    case Other::kHeap:
+      emit(record, thread, {.kind = Kind::kHeap, .value = value});
+      break;
+    case Other::kFiles:
+      emit(record, thread, {.kind = Kind::kFiles, .value = value});
+      break;
     default:
       break;  // kThreadStart: thread_of has already emitted it
   }
 }
 
+// Returns the objects that were live when the window began, in the order of their birth, and a mark.
+void Reader::begin_window() {
+  if (window_begun_ || !header_.window_begin) {
+    return;
+  }
+  window_begun_ = true;
+  std::sort(born_.begin(), born_.end(),
+            [](const TimedRecord& a, const TimedRecord& b) { return a.born < b.born; });
+  TimedRecord mark;
+  mark.clock = file_->header().window_begin_stamp.load();
+  for (const TimedRecord& record : std::exchange(born_, {})) {
+    mark.thread = record.thread;
+    take(record);
+  }
+  emit(mark, thread_of(mark), {.kind = Kind::kPhase, .value = window_phase_});
+}
+
+void Reader::put_ticks(const TimedRecord& record, ReadThread& thread) {
+  if (header_.sample == 0) {
+    return;
+  }
+  std::uint64_t passed = 0;
+  if (record.ticks != ~std::uint64_t{0} && record.ticks > thread.ticks) {
+    passed = thread.before_window ? 0 : record.ticks - thread.ticks;
+    thread.before_window = false;
+    thread.ticks = record.ticks;
+  }
+  if (passed != 0) {
+    emit(record, thread, {.kind = Kind::kTicks, .value = passed});
+  }
+}
+
 void Reader::take(const TimedRecord& record) {
-  Thread& thread = thread_of(record);
+  ReadThread& thread = thread_of(record);
+  put_ticks(record, thread);
   switch (record.record.tag) {
     case Tag::kMalloc:
       on_alloc(record, thread, Kind::kMalloc);
@@ -383,33 +418,16 @@ RawFacts Reader::facts() const {
 }
 
 Loss Reader::loss() const {
-  const FileHeader& raw = file_->header();
-  Loss loss;
-  loss.failed_calls = raw.failed.load();
-  loss.events = dropped_;
-  loss.bytes = file_->lost_bytes();
-  std::uint64_t blocks = 0;
+  RawLoss lost{.events = dropped_,
+               .bytes = file_->lost_bytes(),
+               .blocks = 0,
+               .truncated = file_->truncated(),
+               .inherited = facts_.inherited};
   for (const Head& head : heads_) {
-    loss.bytes += head.stream.lost_bytes();
-    blocks += head.stream.lost_blocks();
+    lost.bytes += head.stream.lost_bytes();
+    lost.blocks += head.stream.lost_blocks();
   }
-  const Ending ending = raw.ending.load();
-  loss.cut_short =
-      ending == Ending::kRunning || ending == Ending::kStopped || file_->truncated() || blocks != 0;
-  if (ending == Ending::kStopped) {
-    loss.why = std::string("recording stopped early: ") + std::strerror(static_cast<int>(raw.error.load()));
-  } else if (file_->truncated() || blocks != 0 || loss.bytes != 0) {
-    loss.why = "the file is damaged or cut: " + std::to_string(blocks) + " blocks are missing and " +
-               std::to_string(loss.bytes) + " bytes could not be read";
-  } else if (loss.events != 0) {
-    loss.why = std::to_string(loss.events) + " events were impossible, such as a free of an unknown address";
-  } else if (ending == Ending::kRunning) {
-    loss.why = "the process was killed, or ended without exit()";
-  } else if (facts_.inherited != 0) {
-    loss.why = std::to_string(facts_.inherited) +
-               " frees and reallocations of memory from before fork() are left out";
-  }
-  return loss;
+  return describe_loss(file_->header(), lost);
 }
 
 }  // namespace
@@ -417,12 +435,6 @@ Loss Reader::loss() const {
 std::unique_ptr<RawSource> open_raw(const std::string& path, std::string& error) {
   std::unique_ptr<RawFile> file = RawFile::open(path, error);
   return file == nullptr ? nullptr : std::make_unique<Reader>(std::move(file));
-}
-
-bool is_raw(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::uint64_t magic = 0;
-  return file.read(reinterpret_cast<char*>(&magic), sizeof(magic)) && magic == raw::kFileMagic;
 }
 
 }  // namespace heapwright::trace

@@ -20,21 +20,40 @@ bool WriterStream::open_block() {
     std::memcpy(&thread_, buffer_.data() + offsetof(BlockHeader, thread), sizeof(thread_));
     decoder_ = BlockDecoder(buffer_);
     in_block_ = true;
-    alignment_log2_ = -1;
-    touched_ = ~std::uint64_t{0};
+    prefixes_ = {};
     return true;
   }
   buffer_ = {};
   return false;
 }
 
-void WriterStream::take_prefix(const Record& record) {
-  if (record.other == Other::kThread || record.other == Other::kThreadStart) {
-    thread_ = static_cast<std::uint32_t>(record.value);
-  } else if (record.other == Other::kAlignment) {
-    alignment_log2_ = static_cast<int>(std::min<std::uint64_t>(record.value, 62));
-  } else if (record.other == Other::kTouched) {
-    touched_ = record.value;
+bool WriterStream::take_prefix(const Record& record) {
+  switch (record.other) {
+    case Other::kClock:
+    case Other::kNewBase:
+    case Other::kStamped:
+    case Other::kSizeHighBits:
+      return true;
+    case Other::kThread:
+      thread_ = static_cast<std::uint32_t>(record.value);
+      return true;
+    case Other::kThreadStart:
+      thread_ = static_cast<std::uint32_t>(record.value);
+      return false;
+    case Other::kAlignment:
+      prefixes_.alignment_log2 = static_cast<int>(std::min<std::uint64_t>(record.value, 62));
+      return true;
+    case Other::kTouched:
+      prefixes_.touched = record.value;
+      return true;
+    case Other::kTicks:
+      prefixes_.ticks = record.value;
+      return true;
+    case Other::kBorn:
+      prefixes_.born = record.value;
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -52,19 +71,14 @@ bool WriterStream::next(TimedRecord& item) {
       continue;
     }
     clock_ = std::max(clock_, record.clock);
-    if (record.tag == Tag::kOther && record.other <= Other::kThreadStart) {
-      take_prefix(record);
-      if (record.other != Other::kThreadStart) {
-        continue;
-      }
+    if (record.tag == Tag::kOther && take_prefix(record)) {
+      continue;
     }
-    item = {.record = record,
-            .thread = thread_,
-            .clock = clock_,
-            .alignment_log2 = alignment_log2_,
-            .touched = touched_};
-    alignment_log2_ = -1;
-    touched_ = ~std::uint64_t{0};
+    item = prefixes_;
+    item.record = record;
+    item.thread = thread_;
+    item.clock = clock_;
+    prefixes_ = {};
     return true;
   }
 }

@@ -15,6 +15,8 @@ struct TimedRecord {
   std::uint64_t clock = 0;  // never less than that of the record before
   int alignment_log2 = -1;
   std::uint64_t touched = ~std::uint64_t{0};
+  std::uint64_t ticks = ~std::uint64_t{0};  // of the thread before this record; all ones: not recorded
+  std::uint64_t born = ~std::uint64_t{0};   // rank of an object that was live when the window began
 };
 
 class WriterStream {
@@ -29,7 +31,8 @@ class WriterStream {
 
  private:
   bool open_block();
-  void take_prefix(const Record& record);
+  // Returns whether the record is a prefix of the next one.
+  bool take_prefix(const Record& record);
 
   const RawFile* file_;
   std::span<const BlockLocation> blocks_;
@@ -39,8 +42,7 @@ class WriterStream {
   bool in_block_ = false;
   std::uint32_t thread_ = 0;
   std::uint64_t clock_ = 0;
-  int alignment_log2_ = -1;
-  std::uint64_t touched_ = ~std::uint64_t{0};
+  TimedRecord prefixes_;  // of the next record
   std::uint64_t bytes_ = 0;
   std::uint64_t lost_bytes_ = 0;
   std::uint64_t lost_blocks_ = 0;

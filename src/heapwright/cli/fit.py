@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, positive, write_json
 from heapwright.files import write_whole
 from heapwright.terminal_text import tell, warn
 
+if TYPE_CHECKING:
+    from heapwright.trace.info import Sample
+
+MAX_PEAK_ERROR = 0.03  # of the peak of live bytes; fit warns if the standard error is larger
+
 _EPILOG = """\
 example:
   heapwright fit prog.hwt -o prog.model.json
   heapwright synth prog.model.json --allocator jemalloc
+
+A sample of a trace (docs/trace-format.md) is expanded first. The model then has standard errors, and fit
+warns if that of the peak of live bytes is above 3 %.
 
 The model holds counts of sizes and lifetimes, no addresses and no contents; docs/synth.md describes it.
 """
@@ -29,7 +37,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace, packed or raw")
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace or a sample of one, packed or raw")
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="MODEL", help="the file to write the model to"
     )
@@ -46,9 +54,20 @@ def add_parser(verbs: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def _uncertain(sample: Sample) -> str:
+    needed = max(1, int(sample.rate * (MAX_PEAK_ERROR / sample.peak_share) ** 2))
+    return (
+        f"the peak of live bytes is uncertain: its standard error is {sample.peak_share:.1%}; "
+        f"a sample of 1 object in {needed} would have about {MAX_PEAK_ERROR:.0%}"
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
+    import msgspec
+
     from heapwright.errors import UsageError
+    from heapwright.trace.info import Sample
     from heapwright.trace.model import WindowsModel, fit, to_text
 
     if args.windows > 10_000:
@@ -56,6 +75,9 @@ def run(args: argparse.Namespace) -> int:
     model, warning = fit(args.trace, args.model, args.windows, args.with_command)
     if warning:
         warn(warning)
+    sample = model.sample if isinstance(model.sample, Sample) else None
+    if sample and sample.peak_share > MAX_PEAK_ERROR:
+        warn(_uncertain(sample))
     text = to_text(model)
     write_whole(args.output, text)
     result = {
@@ -67,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
         "peak_live_bytes": model.peak_live_bytes,
         "windows": len(model.windows) if isinstance(model, WindowsModel) else None,
         "classes": len(model.classes),
+        "sample": msgspec.to_builtins(sample),
         "scripted": len(model.script) // 10 if isinstance(model, WindowsModel) else None,
     }
     if args.json:
@@ -75,5 +98,10 @@ def run(args: argparse.Namespace) -> int:
         windows = f"{result['windows']} windows, " if result["windows"] is not None else ""
         scripted = f", {result['scripted']} large blocks one by one" if result["scripted"] is not None else ""
         tell(f"{args.output}: {len(text):,} bytes; {windows}{len(model.classes)} size classes{scripted}")
+        if sample:
+            tell(
+                f"fitted to a sample of 1 object in {sample.rate}; standard errors: peak live {sample.peak_share:.1%}, "
+                f"allocations {sample.allocations_error / max(sample.allocations, 1):.1%}"
+            )
         tell(f"next: heapwright synth {args.output}")
     return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import (
     add_output_options,
     add_workload_option,
+    positive,
     read_inputs,
     read_workload,
     write_json,
@@ -21,16 +22,24 @@ from heapwright.terminal_text import say, warn
 
 if TYPE_CHECKING:
     from heapwright.trace.record import Recorded, Recording
+    from heapwright.trace.sampling import Sampling
 
 _EPILOG = """\
 examples:
   heapwright record -o perl.hwt -- perl -e 'my %h; $h{$_} = "x$_" for 1..200000'
   heapwright record -o redis.hwt --workload redis.toml
+  heapwright record -o day.hwt --sample 64 --max-size 256M -- ./service
+  heapwright record --export /srv/recorder --sample 64 --max-size 256M -o /var/tmp/raw
 
 Input, output and exit status are those of the command. Each process gets one trace. The trace with the most events
 becomes TRACE (prog.hwt); the others go into a directory beside it (prog.processes/PID.hwt). Programs that are linked
 statically, are set-user-ID or define their own malloc cannot be recorded. A recording without any allocation fails and
 leaves no file.
+
+--sample records whole lifetimes of a random sample of the objects, --after and --for a window of time. --max-size
+bounds the raw file of each process: a full file keeps the whole time and thins the sample. --export writes the recorder
+and its settings for a machine without heapwright; -o then names the folder of the raw files there, which --recover
+turns into traces anywhere. docs/record.md says what each costs.
 
 With --workload one input is recorded, with the set-up and clean-up of the workload file around it. A server is started,
 loaded and stopped; the exit status is 0 if its stop signal ended it.
@@ -64,12 +73,62 @@ def add_parser(verbs: Any) -> None:
         metavar="DIR",
         help="write the trace from the raw files that an interrupted recording left in DIR",
     )
+    parts = parser.add_argument_group("parts of a run")
+    parts.add_argument(
+        "--sample", type=positive, metavar="N", help="record one in N small objects, and nearly all large ones"
+    )
+    parts.add_argument(
+        "--max-size",
+        type=_size,
+        metavar="SIZE",
+        help="bound of each process's raw file, such as 256M; thins the sample as it fills (implies --sample 64)",
+    )
+    parts.add_argument("--after", type=_duration, metavar="T", help="begin so long after the start, such as 30s or 5m")
+    parts.add_argument("--for", type=_duration, dest="for_", metavar="T", help="record so long from then on")
+    parts.add_argument("--window-signal", metavar="SIG", help="a signal that begins and ends the recording, as USR2")
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="DIR",
+        help="write the recorder and its settings into DIR, for a machine without heapwright",
+    )
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 
 
+def _size(text: str) -> int:
+    from heapwright.cli.landscape import parse_size
+    from heapwright.trace.sampling import MIN_BYTES
+
+    value = parse_size(text)
+    if value is None or value < MIN_BYTES:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size of at least 4M, such as 256M")
+    return value
+
+
+def _duration(text: str) -> float:
+    units = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
+    try:
+        value = float(number) * units[unit]
+    except (ValueError, KeyError):
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a duration above 0, such as 30s, 5m or 2h")
+    return value
+
+
+def _sampling(args: argparse.Namespace) -> Sampling:
+    from heapwright.trace.sampling import Sampling, parse_signal
+
+    signal = parse_signal(args.window_signal) if args.window_signal else 0
+    return Sampling(args.sample or 0, args.max_size or 0, args.after or 0.0, args.for_ or 0.0, signal)
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit status of the command."""
+    if args.export is not None:
+        return _export(args)
     recording = _recover(args) if args.recover is not None else _record(args)
     if args.json:
         write_json(args.json, {"exit_code": recording.status, "processes": [_as_json(p) for p in recording.processes]})
@@ -88,10 +147,25 @@ def run(args: argparse.Namespace) -> int:
     return recording.status
 
 
+def _export(args: argparse.Namespace) -> int:
+    """Write the recorder for another machine; print the variable that switches it on."""
+    from heapwright.trace.sampling import export
+
+    if args.command or args.workload or args.recover:
+        raise UsageError("--export records nothing here", "leave out the command; run it there with LD_PRELOAD")
+    if args.output is None or not args.output.is_absolute():
+        raise UsageError("--export needs the folder for raw files on that machine", "add -o /an/absolute/folder")
+    library = export(args.export, _sampling(args), args.output)
+    if not args.quiet:
+        say(f"{library.parent}: {library.name} and {library.with_suffix('.conf').name}")
+    print(f"LD_PRELOAD={library.resolve()}")
+    return 0
+
+
 def _recover(args: argparse.Namespace) -> Recording:
     from heapwright.trace.record import Recording, check_target, recover
 
-    if args.command or args.workload:
+    if args.command or args.workload or not _sampling(args).complete:
         raise UsageError("a command and --recover cannot both be given", "leave out one of them")
     if args.output is None:
         raise UsageError("--recover needs the name of a trace to write", "add -o TRACE")
@@ -111,15 +185,16 @@ def _record(args: argparse.Namespace) -> Recording:
     trace = args.output or Path(f"{Path(workload.program(input_)).name}.hwt")
     allocator = get_allocator(args.allocator) if args.allocator else None
     how = (trace, allocator, not args.no_children, args.force)
+    sampling = _sampling(args)
     if not workload.path:
         named = None if args.stdin in (None, "-") else Path(os.devnull if args.stdin == "none" else args.stdin)
         if named is not None and (named.is_dir() or not os.access(named, os.R_OK)):
             raise UsageError(f"--stdin {named} cannot be read", "name a readable file")
-        return record(workload.command(input_), *how, stdin=named)
+        return record(workload.command(input_), *how, stdin=named, sampling=sampling)
     options = MeterOptions(backend="poll", timeout=workload.file.timeout)
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         executor = Executor(workload, options, Path(folder) / "references", forward=sys.stdout.buffer)
-        return record_workload(executor, input_, *how)
+        return record_workload(executor, input_, *how, sampling=sampling)
 
 
 def _as_json(process: Recorded) -> dict[str, Any]:
@@ -139,6 +214,7 @@ def _as_json(process: Recorded) -> dict[str, Any]:
         "lost_events": packed.lost_events,
         "lost_bytes": packed.lost_bytes,
         "cut_short": packed.cut_short,
+        "sample": packed.sample or None,
         "warning": process.warning or None,
     }
 
@@ -148,6 +224,11 @@ def _line(process: Recorded) -> str:
     threads = f"{packed.threads} thread{'s' if packed.threads != 1 else ''}"
     each = f", {packed.bytes / packed.events:.2f} B/event" if packed.events else ""
     note = f" ({process.warning})" if process.warning else ""
+    if packed.sample:
+        return (
+            f"{process.trace}: {Path(process.executable).name or process.pid}, a sample of 1 in {packed.sample}: "
+            f"{packed.allocations:,} objects with {packed.events:,} events, {threads}{note}"
+        )
     return (
         f"{process.trace}: {Path(process.executable).name or process.pid}, {packed.events:,} events, {threads}, "
         f"peak live {packed.peak_live_bytes / 2**20:.1f} MiB{each}{note}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from heapwright.cli.common import add_measuring_options, add_output_options, write_json
 from heapwright.cli.replay import add_replay_options
-from heapwright.terminal_text import tell
+from heapwright.terminal_text import tell, warn
 
 _EPILOG = """\
 examples:
@@ -29,7 +29,12 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a model that 'heapwright fit' wrote")
+    parser.add_argument(
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help="a model that 'heapwright fit' wrote, or a sample of a trace, which is expanded",
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="write the trace and do not replay it")
     parser.add_argument(
         "--scale", type=_factor, default=1.0, metavar="F", help="multiply the live bytes by this factor (default 1)"
@@ -67,8 +72,10 @@ def _seed(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.cli import replay
-    from heapwright.trace.model import load_model, synthesise
+    from heapwright.trace.model import is_trace, load_model, synthesise
 
+    if is_trace(args.model):
+        return _run_sample(args)
     model = load_model(args.model)
     about: dict[str, Any] = {
         "model": str(args.model),
@@ -93,3 +100,30 @@ def run(args: argparse.Namespace) -> int:
         synthesise(model, args.trace, args.seed, args.scale, args.time_scale)
         args.json_extra = {**about, "trace": None}
         return replay.run(args)
+
+
+def _run_sample(args: argparse.Namespace) -> int:
+    """Runs the verb on a sample of a trace in place of a model."""
+    from heapwright.cli import replay
+    from heapwright.errors import UsageError
+    from heapwright.trace.model import complete
+
+    if (args.scale, args.time_scale) != (1.0, 1.0):
+        raise UsageError(
+            f"{args.model} is a trace, which cannot be scaled", "fit a model to it, and give synth the model"
+        )
+    about = {"model": None, "sample_trace": str(args.model), "seed": args.seed}
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+        args.trace = args.output or Path(folder) / "complete.hwt"
+        made, warning = complete(args.model, args.trace, args.seed)
+        if warning:
+            warn(warning)
+        if not args.output:
+            args.json_extra = {**about, "trace": None}
+            return replay.run(args)
+    if args.json:
+        counts = {"events": made.events, "allocations": made.allocations, "threads": made.threads}
+        write_json(args.json, {**about, **counts, "peak_live_bytes": made.peak_live_bytes, "trace": str(args.output)})
+    if not args.quiet and args.json != "-":
+        tell(f"{args.output}: {made.events:,} events, peak live {made.peak_live_bytes / 2**20:.1f} MiB")
+    return 0

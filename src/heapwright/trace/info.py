@@ -47,6 +47,30 @@ class Curve(msgspec.Struct):
     peak_bytes: list[int]
 
 
+class Split(msgspec.Struct):
+    """A reading of the process's resident memory, divided into parts that add up to it (bytes).
+
+    Attributes:
+        time_s: when it was taken.
+        resident_bytes: the whole.
+        live_bytes: blocks that the program holds; of large blocks only the resident bytes.
+        files_bytes: files and shared memory.
+        forked_bytes: private memory that came with the fork, at most; 0 if the process is no fork.
+        free_bytes: memory that malloc holds and the program does not; None if malloc is not glibc's.
+        own_bytes: the rest: mappings of the program, stacks, data of program and libraries; None as above.
+        free_or_own_bytes: the last two together.
+    """
+
+    time_s: float
+    resident_bytes: int
+    live_bytes: int
+    files_bytes: int
+    forked_bytes: int
+    free_bytes: int | None
+    own_bytes: int | None
+    free_or_own_bytes: int
+
+
 class Loss(msgspec.Struct):
     """What could not be read of a trace, or was invalid.
 
@@ -62,6 +86,32 @@ class Loss(msgspec.Struct):
     cut_short: bool
     why: str
     failed_calls: int = 0
+
+
+class Sample(msgspec.Struct):
+    """The estimates from a sample of objects (docs/trace-format.md) and their standard errors.
+
+    Attributes:
+        rate: one small object in so many is in the sample.
+        objects: in the sample.
+        allocations, allocations_error: of the program.
+        allocated_bytes, allocated_error: requested by allocations.
+        peak_live_bytes, peak_live_error: the maximum of live bytes.
+    """
+
+    rate: int
+    objects: int
+    allocations: float
+    allocations_error: float
+    allocated_bytes: float
+    allocated_error: float
+    peak_live_bytes: float
+    peak_live_error: float
+
+    @property
+    def peak_share(self) -> float:
+        """The standard error of the peak of live bytes, as a share of it."""
+        return self.peak_live_error / self.peak_live_bytes if self.peak_live_bytes else 0.0
 
 
 class Info(msgspec.Struct):
@@ -90,6 +140,8 @@ class Info(msgspec.Struct):
     averaged_over: str
     end_live_bytes: int
     peak_resident_bytes: int | None
+    resident_at_peak: Split | None
+    resident_at_end: Split | None
     lower_bound: Bound
     file_bytes: int
     bytes_per_event: float | None
@@ -109,6 +161,7 @@ class Info(msgspec.Struct):
     synthetic: bool
     phases: list[str]
     loss: Loss
+    sample: Sample | None = None
 
 
 def read_info(trace: Path) -> tuple[Info, dict[str, Any]]:

@@ -15,14 +15,15 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.trace.info import Loss
-from heapwright.trace.pack import native_program, need_trace
+from heapwright.trace.info import Loss, Sample
+from heapwright.trace.pack import Packed, ask, native_program, need_trace
 from heapwright.trace.replay import Library, runtime_of
 
 SCHEMA = "heapwright-model"
 VERSION = 2
 MODEL_BYTES = 150_000  # of a fitted model, at most: classes are merged until it fits
 _MAX_FILE_BYTES = 64 << 20  # of a model file that is read
+_PACKED = b"HWPACK"  # a packed trace begins so
 _FRAME_BYTES = 2_000  # of MODEL_BYTES, for the fields that this module adds
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
@@ -54,6 +55,8 @@ class SizeClass(msgspec.Struct, forbid_unknown_fields=True):
     threads: Annotated[list[Count], msgspec.Meta(min_length=2)]
     freed_own: Count
     freed_by: list[Count]
+    count_error: Count | msgspec.UnsetType = msgspec.UNSET
+    bytes_error: Count | msgspec.UnsetType = msgspec.UNSET
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,6 +90,7 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
     thread_ends: list[Count]
     libraries: list[Library]
     origin: Origin = msgspec.field(default_factory=Origin)
+    sample: Sample | msgspec.UnsetType = msgspec.UNSET
 
 
 class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbid_unknown_fields=True):
@@ -102,6 +106,7 @@ class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbi
     classes: Annotated[list[tuple[Count, Count, Count]], msgspec.Meta(min_length=1)]
     libraries: list[Library]
     origin: Origin = msgspec.field(default_factory=Origin)
+    sample: Sample | msgspec.UnsetType = msgspec.UNSET
 
 
 Model: TypeAlias = WindowsModel | RandMallocModel
@@ -232,3 +237,27 @@ def synthesise(model: Model, trace: Path, seed: int = 0, scale: float = 1.0, tim
     words = ("synth", repr(scale), repr(time_scale), str(seed), trace, libraries)
     text, _ = run_native(*words, stdin=msgspec.json.encode(model))
     return msgspec.json.decode(text, type=Made)
+
+
+def is_trace(path: Path) -> bool:
+    """Returns whether a file is a packed trace, such as a sample, and not a model."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_PACKED)) == _PACKED
+    except OSError:
+        return False
+
+
+def complete(sample: Path, trace: Path, seed: int = 0) -> tuple[Packed, str]:
+    """Expands a sample to a complete trace and writes it packed.
+
+    Args:
+        sample: a sample of a trace; a complete trace is copied.
+        trace: the file to write.
+        seed: of the expansion.
+
+    Returns:
+        Counts of the trace, and a warning if the sample has lost events, or an empty string.
+    """
+    need_trace(sample)
+    return ask(Packed, "complete", sample, trace, str(seed))

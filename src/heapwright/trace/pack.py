@@ -22,6 +22,7 @@ class Packed(msgspec.Struct):
         bytes: size of the file.
         lost_bytes, lost_events: that could not be read, or are known to be missing.
         cut_short: the recording has no proper end.
+        sample: it holds one in so many small objects; 0: all. The counts are those of the chosen objects.
     """
 
     events: int
@@ -32,6 +33,7 @@ class Packed(msgspec.Struct):
     lost_bytes: int
     lost_events: int
     cut_short: bool
+    sample: int = 0
 
 
 def native_program(name: str) -> Path:

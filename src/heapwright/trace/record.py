@@ -32,10 +32,16 @@ from heapwright.allocators.registry import Allocator, library_folder
 from heapwright.allocators.space_spec import preloading
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.pack import Packed, pack
+from heapwright.trace.sampling import LIBRARY, Sampling
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input
 
 SUFFIX = ".recording"
+COMPLETE = Sampling()
+# Of an outer recording; its other variables hold for an inner one too.
+_OWN_VARIABLES = {
+    f"HEAPWRIGHT_RECORD_{name}" for name in ("PARENT", "SAMPLE", "MAX_SIZE", "AFTER", "FOR", "WINDOW_SIGNAL")
+}
 _OF_PROCESS = re.compile(r"\d+(-\d+)?\.hwt")  # a trace in `others_folder`
 # native/raw_format/format.h: magic, version, block_bytes, clock, page_size, pid, parent …;
 # allocator at 128, executable at 640.
@@ -80,13 +86,13 @@ class Recording:
     failure: str = ""
 
 
-def recorder() -> Path:
-    """Returns the path of the recorder, a library to preload.
+def recorder(name: str = "libheapwright-record.so") -> Path:
+    """Returns the path of a recorder, a library to preload.
 
     Raises:
         HeapwrightError: it is not installed, or LD_PRELOAD cannot name its path.
     """
-    path = library_folder() / "libheapwright-record.so"
+    path = library_folder() / name
     if not path.is_file():
         raise HeapwrightError(f"there is no recorder {path}", "run 'make build', or reinstall heapwright")
     if any(c in ":" or c.isspace() for c in str(path)):
@@ -96,7 +102,13 @@ def recorder() -> Path:
     return path
 
 
-def environment(folder: Path, allocator: Allocator | None, children: bool, base: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    folder: Path,
+    allocator: Allocator | None,
+    children: bool,
+    base: Mapping[str, str],
+    sampling: Sampling = COMPLETE,
+) -> dict[str, str]:
     """Returns the environment that records a program.
 
     Args:
@@ -104,11 +116,13 @@ def environment(folder: Path, allocator: Allocator | None, children: bool, base:
         allocator: preloaded behind the recorder; None for the malloc that the program has.
         children: record child processes too.
         base: the environment to start from.
+        sampling: what to record.
     """
-    env = {key: value for key, value in base.items() if key != "HEAPWRIGHT_RECORD_PARENT"}
+    env = {key: value for key, value in base.items() if key not in _OWN_VARIABLES}
     if allocator is not None:
         env |= allocator.environment(env)
-    env |= preloading(str(recorder()), env)
+    library = recorder() if sampling.complete else recorder(LIBRARY)
+    env |= preloading(str(library), env) | sampling.variables()
     env["HEAPWRIGHT_RECORD"] = str(folder.resolve())
     if not children:
         env["HEAPWRIGHT_RECORD_PARENT"] = str(os.getpid())
@@ -147,6 +161,7 @@ def record(
     children: bool = True,
     force: bool = False,
     stdin: Path | None = None,
+    sampling: Sampling = COMPLETE,
 ) -> Recording:
     """Runs a command and records it.
 
@@ -157,6 +172,7 @@ def record(
         children: record its children too.
         force: overwrite an existing trace.
         stdin: a file that it reads instead of our stdin.
+        sampling: what to record.
 
     Raises:
         HeapwrightError: it could not be started or recorded, or its raw files could not be packed; the hint names the
@@ -164,7 +180,7 @@ def record(
     """
 
     def run(folder: Path) -> tuple[int, str]:
-        env = environment(folder, allocator, children, os.environ)
+        env = environment(folder, allocator, children, os.environ, sampling)
         with ExitStack() as stack:
             return _run(command, env, stack.enter_context(stdin.open("rb")) if stdin else None), ""
 
@@ -178,6 +194,7 @@ def record_workload(
     allocator: Allocator | None = None,
     children: bool = True,
     force: bool = False,
+    sampling: Sampling = COMPLETE,
 ) -> Recording:
     """Runs one input of a workload and records it. A server is started, loaded and stopped.
 
@@ -191,20 +208,26 @@ def record_workload(
         allocator: run the program on this one; None for the malloc that it has.
         children: record its children too.
         force: overwrite an existing trace.
+        sampling: what to record.
 
     Raises:
         HeapwrightError: as `record` does.
     """
 
     def run(folder: Path) -> tuple[int, str]:
-        outcome = run_recorded(executor, input_, folder, allocator, children)
+        outcome = run_recorded(executor, input_, folder, allocator, children, sampling)
         return executor.exit_status(outcome), outcome.failure
 
     return _recorded(executor.workload.program(input_), trace, force, run)
 
 
 def run_recorded(
-    executor: Executor, input_: Input, folder: Path, allocator: Allocator | None = None, children: bool = True
+    executor: Executor,
+    input_: Input,
+    folder: Path,
+    allocator: Allocator | None = None,
+    children: bool = True,
+    sampling: Sampling = COMPLETE,
 ) -> Outcome:
     """Runs an input of a workload once and leaves raw files in a folder. See `Executor.run`.
 
@@ -217,9 +240,10 @@ def run_recorded(
         folder: for the raw files.
         allocator: run the program on this one; None for the malloc that it has.
         children: record its children too.
+        sampling: what to record.
     """
     workload = executor.workload
-    env = environment(folder, allocator, True, {**os.environ, **workload.file.env, **input_.env})
+    env = environment(folder, allocator, True, {**os.environ, **workload.file.env, **input_.env}, sampling)
     only = "" if children else "export HEAPWRIGHT_RECORD_PARENT=$PPID; "
     start = ["/bin/sh", "-c", f'{only}export HEAPWRIGHT_RECORD="$0"; exec "$@"', env.pop("HEAPWRIGHT_RECORD")]
     recording = copy.copy(executor)
@@ -272,7 +296,7 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
     try:
         drafts = [(raw, *pack(raw, raw.with_suffix(".hwt"))) for raw in raws]
         drafts.sort(key=lambda draft: -draft[1].events)
-        empty = not any(packed.allocations for raw, packed, _ in drafts if _executable(raw) != own)
+        empty = not any(packed.allocations for raw, packed, _ in drafts if not own or _executable(raw) != own)
         result = [] if empty else _place_all(drafts, trace)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         what = error.message if isinstance(error, HeapwrightError) else str(error) or "interrupted"
@@ -280,6 +304,9 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
         raise HeapwrightError(f"the recordings could not be packed: {what}", how) from None
     shutil.rmtree(folder, ignore_errors=True)
     if empty:
+        late = next((warning for _, _, warning in drafts if "the window did not begin" in warning), "")
+        if late:
+            raise HeapwrightError(f"nothing was recorded: {late}", "a shorter --after", status or 1)
         raise nothing_recorded(program, status)
     return result
 

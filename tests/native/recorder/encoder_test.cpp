@@ -97,7 +97,7 @@ TEST(Encoder, DecoderReadsWhatItWrites) {
     stream.clock = random.wide(50);
     std::uint64_t now = stream.clock;
     std::uint64_t last = 0;
-    begin_block(stream, block.data(), 3, 9, 4);
+    begin_block(stream, block.data(), 3, 9, 4, 0);
     std::vector<Record> wanted;
     while (stream.at < stream.limit) {
       wanted.push_back(put_random(stream, random, now, last));
@@ -120,7 +120,7 @@ TEST(Encoder, UnfinishedRecordsAreNotRead) {
   Stream stream;
   std::uint64_t now = 0;
   std::uint64_t last = 0;
-  begin_block(stream, block.data(), 0, 0, 0);
+  begin_block(stream, block.data(), 0, 0, 0, 0);
   std::vector<std::uint8_t*> begins;
   for (int i = 0; i < 500; ++i) {
     begins.push_back(stream.at);
@@ -145,7 +145,7 @@ TEST(Encoder, UnfinishedRecordsAreNotRead) {
 TEST(Encoder, AnEventWithNearAddressTakesFewBytes) {
   std::vector<std::uint8_t> block(kBlockBytes);
   Stream stream;
-  begin_block(stream, block.data(), 0, 0, 0);
+  begin_block(stream, block.data(), 0, 0, 0, 0);
   put_event<true>(stream, Tag::kMalloc, 0x1000, 24);
   const std::uint8_t* const before = stream.at;
   put_event<true>(stream, Tag::kMalloc, 0x1020, 24);
@@ -161,7 +161,7 @@ TEST(Encoder, AnEventWithNearAddressTakesFewBytes) {
 TEST(Encoder, FourPlacesFarApartAreNear) {
   std::vector<std::uint8_t> block(kBlockBytes);
   Stream stream;
-  begin_block(stream, block.data(), 0, 0, 0);
+  begin_block(stream, block.data(), 0, 0, 0, 0);
   const std::uint8_t* before = stream.at;
   for (std::uint64_t i = 0; i < 40; ++i) {
     if (i == 4) {

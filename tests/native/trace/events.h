@@ -26,7 +26,7 @@ inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, s
     time += random() % 4 == 0 ? magnitude(30) : random() % 300;
     event.time = time;
     event.thread = static_cast<std::uint32_t>(random() % threads);
-    event.kind = static_cast<Kind>(1 + random() % static_cast<unsigned>(Kind::kTouched));
+    event.kind = static_cast<Kind>(1 + random() % static_cast<unsigned>(kLastKind));
     const std::size_t at = live.empty() ? 0 : live.size() - 1 - magnitude(62) % live.size();
     if (is_allocation(event.kind)) {
       event.object = objects++;
@@ -37,7 +37,7 @@ inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, s
       if (random() % 50 != 0) {
         continue;
       }
-    } else if (event.kind == Kind::kFork || event.kind == Kind::kPhase || event.kind == Kind::kResident) {
+    } else if (has_value(event.kind)) {
       event.value = magnitude(40);
     } else {
       if (live.empty()) {

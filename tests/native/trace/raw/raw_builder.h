@@ -35,7 +35,7 @@ class RawBuilder {
     Open& open = writers_[number];
     if (open.stream.at >= open.stream.limit) {
       blocks_.push_back(std::make_unique<std::vector<std::uint8_t>>(kBlockBytes));
-      begin_block(open.stream, blocks_.back()->data(), number, open.sequence++, open.thread);
+      begin_block(open.stream, blocks_.back()->data(), number, open.sequence++, open.thread, 0);
       if (open.sequence == 1) {
         open.thread = number;
         put_other(open.stream, Other::kThreadStart, number);

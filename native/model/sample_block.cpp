@@ -1,0 +1,115 @@
+#include "sample_block.h"
+
+#include <algorithm>
+
+namespace heapwright::model {
+
+using trace::Event;
+using trace::Kind;
+
+namespace {
+
+// Of one event kTicks. Only a program that resizes one small object very often, or a damaged file, has
+// more; the rest is left out, because slots take memory.
+constexpr std::uint64_t kMaxSlots = std::uint64_t{1} << 22;
+
+bool is_window_mark(const Event& event, const trace::Header& header) {
+  return event.kind == Kind::kPhase && event.value < header.phases.size() &&
+         header.phases[event.value] == "window";
+}
+
+bool by_place(const Slot& a, const Slot& b) { return a.place < b.place; }
+
+}  // namespace
+
+SampleBlockReader::SampleBlockReader(trace::EventSource& source)
+    : source_(source), before_window_(source.header().window_begin.has_value()) {}
+
+SampleBlockReader::Thread& SampleBlockReader::thread_of(std::uint32_t thread) {
+  if (thread >= threads_.size()) {
+    threads_.resize(thread + std::size_t{1});
+  }
+  Thread& found = threads_[thread];
+  if (found.block != block_) {
+    found.block = block_;
+    found.from = 0;
+  }
+  return found;
+}
+
+bool SampleBlockReader::read(SampleBlock& block) {
+  block.items.clear();
+  block.slots.clear();
+  block.begin = position_;
+  block.before_window = before_window_;
+  ++block_;
+  std::uint64_t ticks = 0;
+  for (Event event; ticks < kTicks && source_.next(event);) {
+    if (event.kind == Kind::kTicks) {
+      add_slots(block, event);
+      continue;
+    }
+    add_item(block, event);
+    ticks += is_tick(event.kind) ? 1 : 0;
+    if (before_window_ && is_window_mark(event, source_.header())) {
+      before_window_ = false;
+      break;
+    }
+  }
+  number(block);
+  return !block.items.empty() || !block.slots.empty();
+}
+
+// Spreads the ticks that an event of kind kTicks reports, as far as they are not of sampled objects, over
+// the block from the last event of the thread to here.
+void SampleBlockReader::add_slots(SampleBlock& block, const Event& ticks) {
+  Thread& thread = thread_of(ticks.thread);
+  const std::uint64_t count = std::min(ticks.value - std::min(ticks.value, thread.sampled), kMaxSlots);
+  const double to = static_cast<double>(block.items.size()) + 1;
+  const double step = (to - thread.from) / static_cast<double>(std::max<std::uint64_t>(count, 1));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    block.slots.push_back({thread.from + (static_cast<double>(i) + 0.5) * step, ticks.thread});
+  }
+  thread.ticks += count;
+  thread.sampled = 0;
+  thread.from = to - 1;
+}
+
+void SampleBlockReader::add_item(SampleBlock& block, const Event& event) {
+  Thread& thread = thread_of(event.thread);
+  block.items.push_back({event, thread.ticks, 0});
+  if (is_tick(event.kind) && !before_window_) {
+    ++thread.ticks;
+    ++thread.sampled;
+  }
+  // Before other events kTicks may be missing, so they do not tell that the thread made no tick.
+  if (is_allocation(event.kind) || uses_object(event.kind) || event.kind == Kind::kThreadStart) {
+    thread.from = static_cast<double>(block.items.size());
+  }
+}
+
+// Sorts the slots, and numbers the ticks of all threads.
+void SampleBlockReader::number(SampleBlock& block) {
+  if (!std::is_sorted(block.slots.begin(), block.slots.end(), by_place)) {
+    std::stable_sort(block.slots.begin(), block.slots.end(), by_place);
+  }
+  std::size_t slot = 0;
+  for (std::size_t i = 0; i < block.items.size(); ++i) {
+    SampleItem& item = block.items[i];
+    for (; slot < block.slots.size() && block.slots[slot].place < static_cast<double>(i) + 1; ++slot) {
+      ++position_;
+      order_ = 0;
+    }
+    item.position = position_;
+    item.order = order_;
+    order_ = std::min(order_ + 1, SampleItem::kOrders - 1);
+    if (is_tick(item.event.kind) && !block.before_window) {
+      ++position_;
+      order_ = 0;
+    }
+  }
+  order_ = slot < block.slots.size() ? 0 : order_;
+  position_ += block.slots.size() - slot;
+}
+
+}  // namespace heapwright::model

@@ -1,0 +1,31 @@
+// Computes how uncertain the estimates from a sample are (Horvitz and Thompson 1952). An object of weight
+// w stands for w objects. Its choice is independent of that of others, so it adds w (w - 1) to the
+// variance of their number, and w (w - 1) s² to that of their bytes, s each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "trace/event.h"
+#include "trace/json.h"
+
+namespace heapwright::model {
+
+// Estimates from a sample and their standard errors.
+struct SampleError {
+  std::uint64_t rate = 0;
+  std::uint64_t objects = 0;  // in the sample
+  double allocations = 0;
+  double allocations_error = 0;
+  double allocated_bytes = 0;  // at birth
+  double allocated_error = 0;
+  double peak_live = 0;  // bytes
+  double peak_live_error = 0;
+};
+
+// Reads a sample to its end. Returns nothing if the source is no sample.
+std::optional<SampleError> sample_error(trace::EventSource& sample);
+
+trace::Json to_json(const SampleError& error);
+
+}  // namespace heapwright::model

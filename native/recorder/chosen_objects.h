@@ -1,0 +1,98 @@
+// A table of the live objects of the sample, and a filter in front of it.
+//
+// free() must learn quickly that a block is not in the sample. So every chosen object increments a
+// counter of one byte that belongs to its address; neighbouring addresses have neighbouring counters. A
+// counter of zero means that the block is not chosen. A counter that has reached 255 stays there: the
+// table then decides.
+//
+// Nothing here waits for a lock, so a signal handler may enter every function again. A table that has no
+// room for an address gets a successor of twice its size; a search visits all of them. The keys are
+// apart from the values, so that a search reads few cache lines:
+//
+//     keys     | 0: free | 1: removed | 2: being written | an address | …
+//     values   | what is known of the object at the same index | …
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "raw_format/format.h"
+
+namespace heapwright::recorder {
+
+struct ChosenObject {
+  std::uint64_t size = 0;    // requested bytes, now
+  std::uint64_t order = 0;   // rank of its birth among all chosen objects
+  std::uint32_t thread = 0;  // that allocated it
+  raw::Tag kind = raw::Tag::kMalloc;
+  std::uint8_t level = 0;
+  std::int8_t alignment_log2 = -1;  // -1: malloc or calloc
+};
+
+inline constexpr std::size_t kFilterBytes = std::size_t{1} << 18;
+extern std::atomic<std::uint8_t> chosen_filter[kFilterBytes];
+
+[[gnu::always_inline]] inline std::atomic<std::uint8_t>& filter_byte(const void* block) {
+  return chosen_filter[(reinterpret_cast<std::uintptr_t>(block) >> 4) % kFilterBytes];
+}
+[[gnu::always_inline]] inline bool may_be_chosen(const void* block) {
+  return filter_byte(block).load(std::memory_order_relaxed) != 0;
+}
+// Sets the counters of the bootstrap pool's addresses to 255, so that frees of its blocks never take the
+// fast path.
+void fill_filter_of_pool();
+// Clears the filter, except for the pool's addresses.
+void clear_filter();
+
+class ChosenObjects {
+ public:
+  // Adds the object at an address. Returns false if there is no memory for it.
+  bool insert(const void* block, const ChosenObject& object);
+  // Removes the object at an address into `object`. Returns false if there is none.
+  bool remove(const void* block, ChosenObject& object);
+  // Calls f(address, object) for each. Other threads may add and remove objects meanwhile.
+  template <class F>
+  void each(F f) const {
+    for (std::size_t t = 0; t < kTables; ++t) {
+      const Table* const table = tables_[t].load(std::memory_order_acquire);
+      for (std::size_t i = 0; table != nullptr && i < slots(t); ++i) {
+        const std::uintptr_t key = table->keys()[i].load(std::memory_order_acquire);
+        if (key > kBusy) {
+          const ChosenObject object = table->values(slots(t))[i];
+          if (table->keys()[i].load(std::memory_order_acquire) == key) {
+            f(key, object);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kTables = 24;
+  static constexpr std::size_t kFirstSlots = 1 << 12;
+  static constexpr std::size_t kMaxProbes = 16;
+  static constexpr std::uintptr_t kFree = 0;
+  static constexpr std::uintptr_t kRemoved = 1;
+  static constexpr std::uintptr_t kBusy = 2;
+
+  // The memory of one table: the keys, and behind them the values.
+  struct Table {
+    [[nodiscard]] std::atomic<std::uintptr_t>* keys() const {
+      return reinterpret_cast<std::atomic<std::uintptr_t>*>(reinterpret_cast<std::uintptr_t>(this));
+    }
+    [[nodiscard]] ChosenObject* values(std::size_t slots) const {
+      return reinterpret_cast<ChosenObject*>(keys() + slots);
+    }
+  };
+  static constexpr std::size_t slots(std::size_t table) { return kFirstSlots << table; }
+  static std::size_t first(std::uintptr_t address, std::size_t table) {
+    return ((address >> 4) * 0x9e3779b97f4a7c15U >> 20) % slots(table);
+  }
+  Table* table_at(std::size_t number);
+
+  std::atomic<Table*> tables_[kTables];
+  std::atomic<std::uint32_t> newest_;
+};
+
+}  // namespace heapwright::recorder

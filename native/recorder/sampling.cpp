@@ -1,0 +1,268 @@
+#include "sampling.h"
+
+#include <cstdlib>
+
+#include "blocks.h"
+#include "real.h"
+#include "system.h"
+#include "window.h"
+
+namespace heapwright::recorder {
+
+thread_local constinit SampleThread sample_self;
+
+namespace {
+
+// Natural logarithm of x in (0, 1]. The library does not load libm.
+double logarithm(double x) {
+  int exponent = 0;
+  while (x < 0.5) {
+    x *= 2;
+    --exponent;
+  }
+  constexpr double kLog2 = 0.69314718055994530942;
+  const double s = (x - 1) / (x + 1);
+  double sum = 0;
+  double power = s;
+  for (int i = 1; i < 18; i += 2) {  // 2 artanh(s); |s| <= 1/3, so the rest is below 1e-9
+    sum += power / i;
+    power *= s * s;
+  }
+  return 2 * sum + exponent * kLog2;
+}
+
+double raise(double base, std::uint64_t exponent) {
+  double result = 1;
+  for (; exponent != 0; exponent >>= 1, base *= base) {
+    result *= (exponent & 1) != 0 ? base : 1;
+  }
+  return result;
+}
+
+// 1 - (1 - 1/rate)^draws
+double chance(std::uint64_t draws, std::uint64_t rate) {
+  return rate <= 1 ? 1 : 1 - raise(1 - 1 / static_cast<double>(rate), draws);
+}
+
+// xorshift64*; its high bits are the better ones.
+std::uint64_t random_bits(SampleThread& thread) {
+  thread.random ^= thread.random >> 12;
+  thread.random ^= thread.random << 25;
+  thread.random ^= thread.random >> 27;
+  return thread.random * 0x2545f4914f6cdd1dU;
+}
+
+// In (0, 1].
+double uniform(SampleThread& thread) {
+  return static_cast<double>((random_bits(thread) >> 11) + 1) / static_cast<double>(std::uint64_t{1} << 53);
+}
+
+// The number of draws to the first success.
+std::int64_t geometric(SampleThread& thread, std::uint64_t rate) {
+  if (rate <= 1) {
+    return 1;
+  }
+  if (thread.rate != rate) {
+    thread.rate = rate;
+    thread.scale = 1 / logarithm(1 - 1 / static_cast<double>(rate));
+  }
+  return 1 + static_cast<std::int64_t>(logarithm(uniform(thread)) * thread.scale);
+}
+
+std::uint64_t lowest_level() {
+  return recording() ? session->header->min_level.load(std::memory_order_relaxed) : 0;
+}
+
+// Draws the level of a chosen object: it is part of the samples of a higher rate with the chance that
+// these have.
+//
+// further  draws of the object beyond the first
+// rate     by which it was chosen
+int draw_level(SampleThread& thread, std::uint64_t further, std::uint64_t rate) {
+  if (sampling.max_bytes == 0) {
+    return 0;  // nothing is ever dropped
+  }
+  auto level = static_cast<std::uint32_t>(lowest_level());
+  if (further == 0 && rate > 1) {  // each level halves the chance
+    level += static_cast<std::uint32_t>(__builtin_clzll(random_bits(thread) | 1));
+    return static_cast<int>(level < kTopLevel ? level : kTopLevel);
+  }
+  const double place = uniform(thread) * chance(1 + further, rate);
+  while (level < kTopLevel && place <= chance(1 + further, sampling.rate << (level + 1))) {
+    ++level;
+  }
+  return static_cast<int>(level);
+}
+
+// Lets no further request of this thread be chosen by the countdown.
+void rest(SampleThread& thread) {
+  constexpr std::int64_t kLong = std::int64_t{1} << 62;
+  thread.ticks_at_zero += kLong - thread.left;
+  thread.left = kLong;
+}
+
+bool is_over() {
+  if (session == nullptr) {
+    return real_is_found();  // else the environment was not read yet
+  }
+  return session->state.load(std::memory_order_relaxed) == State::kStopped ||
+         session->window.load(std::memory_order_relaxed) == WindowState::kAfter;
+}
+
+void record_object(ThreadState& self, const Call& call) {
+  if (window_open()) {
+    record_borrowed(self, call);
+    sample_resident_by_level(self, clock_now<false>());
+  }
+}
+
+}  // namespace
+
+int choose(SampleThread& thread, std::size_t size) {
+  if (thread.random == 0) {
+    const auto place = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&thread));
+    thread.random = (clock_now<false>() * 0x9e3779b97f4a7c15U ^ place << 16) | 1;  // 0: not begun
+    (void)uniform(thread);
+    const std::int64_t first = geometric(thread, sampling.rate << lowest_level());
+    thread.left += first - 1;  // this request, which is the first draw, was counted already
+    thread.ticks_at_zero += first - 1;
+  }
+  if (is_over()) {
+    rest(thread);
+    return -1;
+  }
+  const std::uint64_t rate = sampling.rate << lowest_level();
+  const std::uint64_t further = size / kDrawBytes;
+  bool chosen = thread.left < 0;
+  if (chosen) {
+    const std::int64_t next = geometric(thread, rate);
+    thread.left += next;
+    thread.ticks_at_zero += next;
+  }
+  chosen = chosen || (further != 0 && uniform(thread) <= chance(further, rate));
+  if (!chosen) {
+    return -1;
+  }
+  return draw_level(thread, further, rate);
+}
+
+int choose_grown(SampleThread& thread, std::size_t before, std::size_t size) {
+  if (thread.random == 0 || is_over()) {
+    return -1;
+  }
+  const std::uint64_t rate = sampling.rate << lowest_level();
+  const bool chosen = uniform(thread) <= chance(size / kDrawBytes - before / kDrawBytes, rate);
+  return chosen ? draw_level(thread, size / kDrawBytes, rate) : -1;
+}
+
+void on_chosen(ThreadState& self, Tag kind, const void* block, std::size_t size, int alignment_log2,
+               int level) {
+  (void)refill(self);  // begins the recording, and gives the thread its number
+  if (!recording()) {
+    return;
+  }
+  if (sampling.windowed) {
+    check_window(self);
+  }
+  ChosenObject object;
+  if (may_be_chosen(block)) {
+    (void)session->chosen.remove(block, object);  // its free was not seen
+  }
+  object = {.size = size,
+            .order = session->births.fetch_add(1, std::memory_order_relaxed),
+            .thread = self.thread,
+            .kind = kind,
+            .level = static_cast<std::uint8_t>(level),
+            .alignment_log2 = static_cast<std::int8_t>(alignment_log2)};
+  if (!session->chosen.insert(block, object)) {
+    return;
+  }
+  if (size >= kLarge) {
+    session->large.insert(block, size);
+  }
+  SampleThread& thread = sample_self;
+  thread.top_level = thread.top_level < object.level ? object.level : thread.top_level;
+  record_object(self, {.kind = kind,
+                       .block = block,
+                       .size = size,
+                       .alignment_log2 = alignment_log2,
+                       .level = object.level,
+                       .ticks = thread.ticks() - 1});
+}
+
+void on_possible_free(ThreadState& self, Tag kind, const void* block) {
+  const sys::KeepErrno keep;
+  ChosenObject object;
+  if (!recording() || !session->chosen.remove(block, object)) {
+    return;
+  }
+  const InRecorder in_recorder(self);
+  Call call{.kind = kind, .block = block, .level = object.level, .ticks = sample_self.ticks()};
+  if (object.size >= kLarge) {
+    (void)session->large.remove(block);
+    call.touched = resident_part(reinterpret_cast<std::uintptr_t>(block), object.size);
+  }
+  if (sampling.windowed) {
+    check_window(self);
+  }
+  record_object(self, call);
+}
+
+bool begin_realloc(ThreadState& self, const void* block, ChosenObject& object) {
+  const sys::KeepErrno keep;
+  if (!recording() || !session->chosen.remove(block, object)) {
+    return false;
+  }
+  if (object.size >= kLarge) {
+    (void)session->large.remove(block);
+  }
+  const InRecorder in_recorder(self);
+  record_object(
+      self,
+      {.kind = Tag::kReallocBegin, .block = block, .level = object.level, .ticks = sample_self.ticks()});
+  return true;
+}
+
+void end_realloc(ThreadState& self, const void* block, const void* moved, std::size_t size,
+                 ChosenObject& object) {
+  const sys::KeepErrno keep;
+  const InRecorder in_recorder(self);
+  if (moved == nullptr) {
+    if (window_open()) {
+      record_realloc_failed(self, size == 0, true);
+    }
+    if (size == 0) {
+      return;
+    }
+  }
+  object.size = moved == nullptr ? object.size : size;
+  const void* const now = moved == nullptr ? block : moved;
+  ChosenObject stale;
+  if (may_be_chosen(now)) {
+    (void)session->chosen.remove(now, stale);
+  }
+  if (session->chosen.insert(now, object) && object.size >= kLarge) {
+    session->large.insert(now, object.size);
+  }
+  if (moved != nullptr) {
+    record_object(self, {.kind = Tag::kRealloc,
+                         .block = moved,
+                         .size = size,
+                         .level = object.level,
+                         .ticks = sample_self.ticks()});
+  }
+}
+
+void record_thread_end(ThreadState& self) {
+  if (!recording() || !window_open() || self.thread == kNoThread) {
+    return;
+  }
+  Writer* const writer = borrow(self, sample_self.top_level);
+  if (writer != nullptr) {
+    put_other(*writer, Other::kTicks, sample_self.ticks());
+    put_other(*writer, Other::kThreadEnd, self.thread);
+    return_writer(*writer);
+  }
+}
+
+}  // namespace heapwright::recorder

@@ -1,0 +1,88 @@
+// Records a random sample of the program's objects, each with all its events, and windows of time.
+//
+// A thread counts its requests for memory (ticks) and a countdown to the next chosen one. The fast
+// path of malloc only counts (sample_calls.h). An object of `size` bytes is chosen with probability
+//
+//     p(size) = 1 - (1 - 1/N)^(1 + size/1024)          1 in N small objects, nearly all large ones
+//
+// where `size` is the largest that it has had: a realloc that makes it larger draws again.
+//
+// The countdown is geometric and makes one draw for each object; objects of 1 KiB and more get the
+// further draws on the slow path. A chosen object also draws its level: it is part of the samples of
+// rate N·2^k for k up to its level (raw_format/format.h says what levels are for).
+//
+// A window: chosen objects enter the table from the start of the process on, and nothing is written.
+// When the window opens, the live objects of the table are written first, and events from then on. When
+// it closes, the file is finished.
+#pragma once
+
+#include <cstdint>
+
+#include "record.h"
+
+namespace heapwright::recorder {
+
+// What HEAPWRIGHT_RECORD_SAMPLE and its kin say.
+struct Sampling {
+  std::uint64_t rate = 1;       // N
+  std::uint64_t max_bytes = 0;  // of the raw file; 0: no bound
+  std::uint64_t after_ns = 0;   // the window begins so long after the recording began
+  std::uint64_t for_ns = 0;     // and lasts so long; 0: to the end
+  int window_signal = 0;        // begins the window, and ends it
+  bool windowed = false;
+};
+extern Sampling sampling;
+
+// A thread's part of the fast path.
+struct SampleThread {
+  std::int64_t left = 0;           // requests until the next chosen one; -1: this one is chosen
+  std::int64_t ticks_at_zero = 0;  // the thread's ticks when `left` is 0
+  std::uint64_t random = 0;        // state of its generator; 0: not begun
+  std::uint32_t top_level = 0;     // the highest level of any of its objects
+  std::uint64_t rate = 0;          // that `scale` belongs to
+  double scale = 0;                // 1 / log(1 - 1/rate)
+  [[nodiscard]] std::uint64_t ticks() const { return static_cast<std::uint64_t>(ticks_at_zero - left); }
+};
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit SampleThread sample_self;
+
+// A request of `size` bytes and more takes the slow path, for its further draws.
+inline constexpr std::size_t kDrawBytes = 1024;
+
+// Draws whether this request is chosen, after it was counted. Returns its level, or -1.
+int choose(SampleThread& thread, std::size_t size);
+
+// Draws whether an object that was not chosen is chosen as a realloc makes it larger, by its further
+// draws. Returns its level, or -1.
+//
+// before  bytes that it had room for
+// size    bytes requested now; its draws are more than those of `before`
+int choose_grown(SampleThread& thread, std::size_t before, std::size_t size);
+
+// Records a chosen object that was just allocated, or that a realloc has made larger.
+//
+// kind            kMalloc or kCalloc
+// block           its address
+// size            requested bytes
+// alignment_log2  -1: none was requested
+// level           from choose()
+void on_chosen(ThreadState& self, Tag kind, const void* block, std::size_t size, int alignment_log2,
+               int level);
+
+// Records the free of a block if it is chosen; it has not happened yet.
+void on_possible_free(ThreadState& self, Tag kind, const void* block);
+
+// Begins a realloc: takes a block out of the table and records that. Returns whether it was there.
+bool begin_realloc(ThreadState& self, const void* block, ChosenObject& object);
+// Ends a realloc that begin_realloc began. `moved`: the new address, or nullptr if it failed; with
+// `size` 0 the block is then free.
+void end_realloc(ThreadState& self, const void* block, const void* moved, std::size_t size,
+                 ChosenObject& object);
+
+// Records that a thread ends, if any of its objects is in the file.
+void record_thread_end(ThreadState& self);
+
+// Whether events are written now: there is no window, or it is open.
+bool window_open();
+// Lets the signal of the window, if there is one, begin and end it.
+void watch_window_signal();
+}  // namespace heapwright::recorder

@@ -1,0 +1,41 @@
+// The live objects of a raw file by address, and the state of its threads, while it is read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "raw_format/format.h"
+#include "trace/live_table.h"
+
+namespace heapwright::trace {
+
+struct Live {
+  std::uint64_t address = 0;
+  std::uint64_t object = 0;
+  std::uint64_t size = 0;
+};
+
+// Live objects by address.
+class LiveObjects {
+ public:
+  const Live* find(std::uint64_t address) { return table_.find(address / raw::kAddressUnit); }
+  void insert(const Live& live) { table_.insert(live.address / raw::kAddressUnit, live); }
+  void erase(const Live& live) { table_.erase(live.address / raw::kAddressUnit); }
+
+ private:
+  LiveTable<Live> table_;
+};
+
+// An object between the two records of its reallocation.
+struct PendingRealloc {
+  bool known = false;
+  Live live;
+};
+struct ReadThread {
+  std::uint32_t number = 0;
+  std::vector<PendingRealloc> pending;
+  std::uint64_t ticks = 0;     // that were returned
+  bool before_window = false;  // it has ticks from before the window
+};
+
+}  // namespace heapwright::trace

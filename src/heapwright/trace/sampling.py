@@ -1,0 +1,100 @@
+"""What a recording covers: a sample of the objects, a window of time, a bound of size; its export to other machines.
+
+The library libheapwright-sample.so reads the variables below, or a settings file beside it (native/recorder/begin.h).
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from heapwright.allocators.registry import library_folder
+from heapwright.errors import HeapwrightError, UsageError
+
+LIBRARY = "libheapwright-sample.so"
+SETTINGS = "libheapwright-sample.conf"
+DEFAULT_RATE = 64  # of a recording with a bound and no rate
+MIN_BYTES = 4 << 20  # a block of 64 KiB for each level of the sample
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What to record; by default all objects from the beginning to the end.
+
+    Attributes:
+        rate: 1 in so many small objects is recorded; 0: not given.
+        max_bytes: bound of the raw file of each process; 0: none.
+        after_s: seconds from the start of a process to its window.
+        for_s: length of the window in seconds; 0: to the end.
+        window_signal: number of the signal that begins and ends the window; 0: none.
+    """
+
+    rate: int = 0
+    max_bytes: int = 0
+    after_s: float = 0.0
+    for_s: float = 0.0
+    window_signal: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all objects and the whole time are recorded, without a bound."""
+        return self == Sampling()
+
+    def variables(self) -> dict[str, str]:
+        """Returns the recorder's environment variables."""
+        if self.complete:
+            return {}
+        rate = self.rate or (DEFAULT_RATE if self.max_bytes else 1)
+        values = {
+            "SAMPLE": str(rate),
+            "MAX_SIZE": str(self.max_bytes) if self.max_bytes else "",
+            "AFTER": f"{self.after_s:g}" if self.after_s else "",
+            "FOR": f"{self.for_s:g}" if self.for_s else "",
+            "WINDOW_SIGNAL": str(self.window_signal) if self.window_signal else "",
+        }
+        return {f"HEAPWRIGHT_RECORD_{name}": value for name, value in values.items() if value}
+
+
+def parse_signal(text: str) -> int:
+    """Returns the number of a signal such as 'USR2' or 'SIGUSR2'.
+
+    Raises:
+        UsageError: there is no such signal, or it cannot be caught.
+    """
+    name = text.upper()
+    found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
+    if not isinstance(found, signal.Signals) or found in (signal.SIGKILL, signal.SIGSTOP):
+        raise UsageError(f"'{text}' is not a signal that a program can receive", "for example --window-signal USR2")
+    return int(found)
+
+
+def export(folder: Path, sampling: Sampling, raw: Path) -> Path:
+    """Writes the recorder and its settings into a folder, for a machine without heapwright.
+
+    Args:
+        folder: for the two files; it is made if it does not exist.
+        sampling: what to record.
+        raw: the folder on that machine in which the recorder makes raw files.
+
+    Returns:
+        The library.
+
+    Raises:
+        HeapwrightError: the recorder is not installed.
+        UsageError: the folder cannot be written.
+    """
+    source = library_folder() / LIBRARY
+    if not source.is_file():
+        raise HeapwrightError(f"there is no recorder {source}", "run 'make build', or reinstall heapwright")
+    variables = {"HEAPWRIGHT_RECORD": str(raw), "HEAPWRIGHT_RECORD_SAMPLE": "1"} | sampling.variables()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / LIBRARY)
+        draft = folder / f".{SETTINGS}.draft"
+        draft.write_text("".join(f"{key}={value}\n" for key, value in variables.items()))
+        draft.replace(folder / SETTINGS)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}", "name a folder that can") from None
+    return folder / LIBRARY

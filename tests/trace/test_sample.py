@@ -1,0 +1,204 @@
+"""Samples of traces: `heapwright-trace sample`, and what becomes of a sample."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heapwright.cli.main import main
+from heapwright.trace.info import Sample, read_info
+from heapwright.trace.model import WindowsModel, load_model
+from heapwright.trace.replay import make_ready
+from tests.trace.test_pack import parse, texts, trace
+
+Lines = list[list[str]]
+
+
+def drawn(path: Path, rate: int, seed: int = 1) -> Path:
+    """A sample of a trace, beside it."""
+    sample = path.with_suffix(f".{rate}-{seed}.hwt")
+    trace("sample", path, "-o", sample, "-n", str(rate), "--seed", str(seed))
+    return sample
+
+
+def lines_of(path: Path) -> Lines:
+    """The events of a trace as words."""
+    return [line.split() for line in trace("dump", path).stdout.splitlines()]
+
+
+def program(seed: int, ticks: int = 20000, threads: int = 3) -> str:
+    """A trace of threads that allocate, resize and free blocks of all sizes."""
+    rng = random.Random(seed)
+    lines: list[str] = []
+    live: list[int] = []
+    made = 0
+    for tick in range(ticks):
+        head = f"{tick * 1024} {rng.randrange(threads)}"
+        size = int(2 ** rng.uniform(3, 14 if rng.random() < 0.99 else 18))
+        if live and rng.random() < 0.1:
+            lines.append(f"{head} realloc {rng.choice(live)} {size}")
+        else:
+            lines.append(f"{head} malloc {made} {size}")
+            live.append(made)
+            made += 1
+        while live and rng.random() < 0.45:
+            lines.append(f"{head} free {live.pop(rng.randrange(len(live)))}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def ticks_by_thread(lines: Lines) -> Counter[str]:
+    """How many ticks each thread makes: by its events, or by the counts of a sample."""
+    counted: Counter[str] = Counter()
+    for _, thread, kind, *rest in lines:
+        if kind in ("malloc", "calloc", "aligned", "realloc"):
+            counted[thread] += 1
+        elif kind == "ticks":
+            counted[thread] += int(rest[0])
+    return counted
+
+
+def test_a_sample_of_all_objects_is_the_trace_with_its_ticks(tmp_path: Path) -> None:
+    whole = parse(tmp_path, program(1))
+    sample = lines_of(drawn(whole, 1))
+    assert [line for line in sample if line[2] != "ticks"] == lines_of(whole)
+
+
+@pytest.mark.parametrize("rate", [2, 16, 300])
+def test_a_sample_holds_whole_objects_and_the_ticks_of_every_thread(rate: int, tmp_path: Path) -> None:
+    whole = parse(tmp_path, program(2))
+    sample = drawn(whole, rate)
+    lines = lines_of(sample)
+    counted = [line for line in lines if line[2] == "ticks"]
+    assert ticks_by_thread(counted) == ticks_by_thread(lines_of(whole))
+    kinds = Counter(line[2] for line in lines)
+    births = kinds["malloc"]
+    expected = sum(1 - (1 - 1 / rate) ** (1 + int(line[4]) // 1024) for line in lines_of(whole) if line[2] == "malloc")
+    assert abs(births - expected) < 5 * expected**0.5 + 1
+    thinner = lines_of(drawn(sample, rate * 4))
+    assert ticks_by_thread([line for line in thinner if line[2] == "ticks"]) == ticks_by_thread(counted)
+
+
+def test_a_rate_below_that_of_the_sample_is_refused(tmp_path: Path) -> None:
+    sample = drawn(parse(tmp_path, program(3, 200)), 8)
+    done = trace("sample", sample, "-o", tmp_path / "x", "-n", "4", "--seed", "1", status=2)
+    assert "must be at least 8" in done.stderr
+    assert not (tmp_path / "x").exists()
+    trace("sample", sample, "-o", tmp_path / "x", "-n", "eight", "--seed", "1", status=2)
+
+
+def completed(sample: Path, seed: int = 0) -> Path:
+    """The complete trace that a sample stands for, beside it."""
+    whole = sample.with_suffix(f".complete{seed}.hwt")
+    trace("complete", sample, whole, str(seed))
+    return whole
+
+
+def live_at(lines: Lines, times: list[int]) -> list[int]:
+    """Live bytes at some moments, in ns."""
+    sizes: dict[str, int] = {}
+    found: list[int] = []
+    for time, _, kind, *rest in lines:
+        while len(found) < len(times) and int(time) > times[len(found)]:
+            found.append(sum(sizes.values()))
+        if kind in ("malloc", "calloc", "aligned", "realloc"):
+            sizes[rest[0]] = int(rest[1])
+        elif kind in ("free", "free_sized"):
+            del sizes[rest[0]]
+    return found + [sum(sizes.values())] * (len(times) - len(found))
+
+
+@given(text=texts())
+@settings(max_examples=60)
+def test_a_sample_of_all_objects_is_completed_to_the_same_trace(
+    text: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    # `texts` has ticks, which a complete trace has not, and times of threads that go back.
+    lines = [line for line in text.splitlines() if " ticks " not in line]
+    whole = parse(tmp_path_factory.mktemp("sample"), "".join(f"{line}\n" for line in lines))
+    trace("pack", whole, whole.with_suffix(".packed"))  # rounds times to the usual resolution
+    assert lines_of(completed(drawn(whole, 1))) == lines_of(whole.with_suffix(".packed"))
+
+
+@given(text=texts(), rate=st.integers(2, 100))
+@settings(max_examples=60)
+def test_any_sample_is_completed_to_a_possible_trace(
+    text: str, rate: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    whole = parse(tmp_path_factory.mktemp("sample"), text)
+    trace("info", completed(drawn(whole, rate)))
+
+
+def test_a_completed_sample_has_the_ticks_of_every_thread(tmp_path: Path) -> None:
+    text = "".join(line for line in program(5, 60000).splitlines(keepends=True) if "realloc" not in line)
+    whole = parse(tmp_path, text)
+    expected = ticks_by_thread(lines_of(whole))
+    for rate in (4, 64):
+        found = ticks_by_thread(lines_of(completed(drawn(whole, rate))))
+        for thread, ticks in expected.items():
+            assert abs(found[thread] - ticks) <= rate
+
+
+def test_live_bytes_agree_within_standard_errors(tmp_path: Path) -> None:
+    rate, seeds = 16, 12
+    whole = parse(tmp_path, program(7))
+    lines = lines_of(whole)
+    times = [20000 * 1024 * part // 10 for part in range(2, 11, 2)]
+    truth = live_at(lines, times)
+    runs = [live_at(lines_of(completed(drawn(whole, rate, seed), seed)), times) for seed in range(seeds)]
+    for at, expected in enumerate(truth):
+        found = [run[at] for run in runs]
+        error = statistics.stdev(found) / seeds**0.5
+        assert abs(statistics.mean(found) - expected) < 4 * error
+        assert statistics.stdev(found) < 0.2 * expected
+
+
+def test_a_burst_stays_a_burst_and_steady_churn_stays_steady(tmp_path: Path) -> None:
+    lines = [f"{i * 1024} 0 malloc {i} 100" for i in range(20000)]
+    lines += [f"{20000 * 1024} 0 free {i}" for i in range(20000)]
+    churn = ["".join(f"{(20001 + i) * 1024} 0 malloc {20000 + i} 100\n" for i in range(20000))]
+    for i in range(20000, 40000):
+        churn.append(f"{(20001 + i) * 1024} 0 malloc {20000 + i} 100\n{(20001 + i) * 1024} 0 free {i}\n")
+    whole = parse(tmp_path, "".join(f"{line}\n" for line in lines) + "".join(churn))
+    found = lines_of(completed(drawn(whole, 64)))
+    before, after, middle, later = live_at(found, [19900 * 1024, 20200 * 1024, 45000 * 1024, 58000 * 1024])
+    assert 1800000 < before < 2200000
+    assert after < 60000
+    assert 1600000 < middle < 2400000
+    assert 1600000 < later < 2400000
+    frees = [int(line[0]) // 1024 for line in found if line[2] == "free" and int(line[0]) > 41000 * 1024]
+    by_part = Counter((time - 41000) // 2000 for time in frees if time < 59000)
+    assert min(by_part.values()) > 1000
+    assert max(by_part.values()) < 4000
+
+
+def test_info_fit_replay_and_synth_say_that_a_trace_is_a_sample(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = drawn(parse(tmp_path, program(11)), 64)
+    info, whole = read_info(sample)
+    assert info.sample is not None
+    assert (info.sample.rate, whole["bytes_per_event"]) == (64, None)
+    assert info.allocations > 10 * info.sample.objects
+    assert main(["info", str(sample)]) == 0
+    assert "1 object in 64" in capsys.readouterr().out
+    model = tmp_path / "model.json"
+    assert main(["fit", str(sample), "-o", str(model)]) == 0
+    assert "uncertain" in capsys.readouterr().err
+    fitted = load_model(model)
+    assert isinstance(fitted, WindowsModel)
+    assert isinstance(fitted.sample, Sample)
+    assert fitted.sample.peak_share > 0.03
+    assert all(isinstance(c.count_error, int) for c in fitted.classes)
+    assert main(["synth", str(model), "-o", str(tmp_path / "synthetic.hwt")]) == 0
+    assert main(["synth", str(sample), "-o", str(tmp_path / "complete.hwt")]) == 0
+    assert lines_of(tmp_path / "complete.hwt") == lines_of(completed(sample))
+    assert main(["synth", str(sample), "--scale", "2"]) == 2
+    with make_ready(sample) as ready:
+        assert ready.operations.sample == 64
+        assert ready.operations.peak_live_bytes == info.peak_live_bytes

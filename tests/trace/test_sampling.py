@@ -1,0 +1,227 @@
+"""`heapwright record --sample` and its kin: what a sample holds, windows, bounded files, the export."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.trace.pack import native_program, pack
+from heapwright.trace.sampling import LIBRARY
+from tests.trace.test_replay import heapwright
+
+Build = Callable[..., Path]
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def record(trace: Path, command: Sequence[str | Path], *options: str) -> list[dict[str, Any]]:
+    """Records a command; returns its processes as --json has them."""
+    done = heapwright(
+        "record", "-q", "--force", "--json", trace.with_suffix(".json"), "-o", trace, *options, "--", *command
+    )
+    assert not done.stderr, done.stderr
+    found: list[dict[str, Any]] = json.loads(trace.with_suffix(".json").read_text())["processes"]
+    return found
+
+
+def info(trace: Path) -> dict[str, Any]:
+    """What heapwright-trace info says of a trace; a sample is scaled up."""
+    done = subprocess.run([native_program("heapwright-trace"), "info", trace], capture_output=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def dump(trace: Path) -> list[list[str]]:
+    """The events of a trace as words."""
+    done = subprocess.run(
+        [native_program("heapwright-trace"), "dump", trace], capture_output=True, text=True, check=True
+    )
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def test_sample_of_one_is_the_whole_recording(program: Build, tmp_path: Path) -> None:
+    churn = program("record_churn")
+    record(tmp_path / "full.hwt", [churn, "100000"])
+    record(tmp_path / "one.hwt", [churn, "100000"], "--sample", "1")
+    full, one = info(tmp_path / "full.hwt"), info(tmp_path / "one.hwt")
+    for key in ("allocations", "frees", "peak_live_bytes", "peak_live_objects", "threads"):
+        assert one[key] == full[key], key
+
+
+@pytest.mark.parametrize("rate", [8, 64])
+def test_totals_of_a_sample_are_unbiased(rate: int, program: Build, tmp_path: Path) -> None:
+    """Ticks are exact; means over time are within five standard errors of those of the complete recording."""
+    churn = program("record_churn")
+    record(tmp_path / "full.hwt", [churn, "1000000"])
+    (process,) = record(tmp_path / "sample.hwt", [churn, "1000000"], "--sample", str(rate))
+    full, sample = info(tmp_path / "full.hwt"), info(tmp_path / "sample.hwt")
+    assert process["sample"] == rate
+    assert abs(sample["allocations"] - full["allocations"]) <= 2 * rate
+    assert abs(process["allocations"] * rate / full["allocations"] - 1) < 5 * (rate / full["allocations"]) ** 0.5 + 0.01
+    live = full["peak_live_objects"] / rate
+    assert abs(sample["mean_live_bytes"] / full["mean_live_bytes"] - 1) < 5 / live**0.5
+
+
+def test_large_objects_are_nearly_all_there(tmp_path: Path) -> None:
+    code = "blocks = [bytearray(300_000 + i) for i in range(200)]; print(len(blocks))"
+    record(tmp_path / "p.hwt", [sys.executable, "-c", code], "--sample", "64")
+    large = [line for line in dump(tmp_path / "p.hwt") if line[2] in ("malloc", "calloc") and int(line[4]) >= 300_000]
+    assert len(large) >= 190
+
+
+def test_threads_and_remote_frees(program: Build, tmp_path: Path) -> None:
+    (process,) = record(tmp_path / "r.hwt", [program("record_remote"), "4", "200000"], "--sample", "16")
+    assert process["threads"] == 5
+    assert process["lost_events"] == 0
+    kinds = [line[2] for line in dump(tmp_path / "r.hwt")]
+    assert kinds.count("malloc") - kinds.count("free") <= 50
+    assert kinds.count("thread_end") >= 4
+    found = info(tmp_path / "r.hwt")
+    assert abs(found["allocations"] - 800_000) < 2_000
+
+
+def test_forked_children_have_samples_of_their_own(tmp_path: Path) -> None:
+    code = (
+        "import os\n"
+        "keep = [bytes(i % 300 + 600) for i in range(20000)]\n"
+        "for _ in range(3):\n"
+        "    if os.fork() == 0:\n"
+        "        more = [bytes(700 + i % 100) for i in range(20000)]\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n"
+    )
+    found = record(tmp_path / "f.hwt", [sys.executable, "-c", code], "--sample", "16")
+    assert len(found) == 4
+    assert all(process["allocations"] > 1000 and process["lost_events"] == 0 for process in found)
+
+
+def test_bounded_file_keeps_its_bound_and_its_time_span(program: Build, tmp_path: Path) -> None:
+    command: list[str | Path] = [program("record_churn"), "4000000"]
+    (process,) = record(tmp_path / "b.hwt", command, "--sample", "4", "--max-size", "4M")
+    assert process["raw_bytes"] <= 4 * MIB
+    assert process["sample"] > 4
+    assert process["lost_events"] == process["lost_bytes"] == 0
+    found = info(tmp_path / "b.hwt")
+    times = [int(line[0]) for line in dump(tmp_path / "b.hwt") if line[2] in ("malloc", "free")]
+    assert min(times) < 0.05e9 * found["duration_s"]
+    assert max(times) > 0.95e9 * found["duration_s"]
+    record(tmp_path / "full.hwt", command)
+    full = info(tmp_path / "full.hwt")
+    assert abs(found["allocations"] / full["allocations"] - 1) < 0.001
+    assert (
+        abs(found["mean_live_bytes"] / full["mean_live_bytes"] - 1)
+        < 5 / (full["peak_live_objects"] / process["sample"]) ** 0.5
+    )
+
+
+@pytest.mark.long
+def test_bounded_file_over_a_billion_events(program: Build, tmp_path: Path) -> None:
+    (process,) = record(tmp_path / "b.hwt", [program("record_churn"), "420000000"], "--max-size", "16M")
+    assert process["raw_bytes"] <= 16 * MIB
+    found = info(tmp_path / "b.hwt")
+    assert found["events"] > 900_000_000
+    times = [int(line[0]) for line in dump(tmp_path / "b.hwt") if line[2] in ("malloc", "free")]
+    assert max(times) > 0.99e9 * found["duration_s"]
+
+
+@pytest.mark.parametrize("bound", ["", "4M"])
+def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_path: Path) -> None:
+    churn, library = program("record_churn"), native_program("heapwright-trace").parent / "lib" / LIBRARY
+    for number in range(20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        env = {
+            **os.environ,
+            "LD_PRELOAD": str(library),
+            "HEAPWRIGHT_RECORD": str(folder),
+            "HEAPWRIGHT_RECORD_SAMPLE": "2",
+        }
+        env |= {"HEAPWRIGHT_RECORD_MAX_SIZE": str(4 * MIB)} if bound else {}
+        with subprocess.Popen([churn, "100000000"], env=env, stdout=subprocess.DEVNULL) as process:
+            time.sleep(0.02 + 0.04 * number)
+            process.send_signal(signal.SIGKILL)
+        raw = next(folder.glob("*.raw"))
+        packed, _ = pack(raw, raw.with_suffix(".hwt"))
+        assert packed.allocations > 100
+        assert packed.lost_events <= 1
+        assert raw.stat().st_size <= 4 * MIB or not bound
+        raw.unlink()
+
+
+def test_window_begins_with_what_is_live(program: Build, tmp_path: Path) -> None:
+    (process,) = record(tmp_path / "w.hwt", [program("record_window")], "--after", "0.3", "--for", "0.4")
+    lines = dump(tmp_path / "w.hwt")
+    mark = next(number for number, line in enumerate(lines) if line[2] == "phase")
+    born = [line for line in lines[:mark] if line[2] == "malloc"]
+    assert len(born) >= 1000
+    assert all(line[0] == "0" for line in born)
+    sizes = [int(line[4]) for line in born if 100 <= int(line[4]) < 107]
+    assert len(sizes) > 500
+    assert 0.3 < max(int(line[0]) for line in lines) / 1e9 < 0.5
+    assert process["lost_events"] == 0
+    assert not process["cut_short"]
+
+
+def test_signal_begins_and_ends_the_window(program: Build, tmp_path: Path) -> None:
+    record(tmp_path / "w.hwt", [program("record_window"), "signals"], "--window-signal", "USR2")
+    lines = dump(tmp_path / "w.hwt")
+    assert sum(line[2] == "phase" for line in lines) == 1
+    assert max(int(line[0]) for line in lines) / 1e9 < 0.6
+
+
+def test_window_that_never_begins_is_said(program: Build, tmp_path: Path) -> None:
+    done = heapwright("record", "--after", "1h", "-o", tmp_path / "w.hwt", "--", program("record_window"), status=1)
+    assert "the window did not begin" in done.stderr
+
+
+def test_export_needs_no_python(program: Build, tmp_path: Path) -> None:
+    raw, folder = tmp_path / "raw", tmp_path / "kit"
+    raw.mkdir()
+    done = heapwright("record", "--export", folder, "--sample", "8", "--max-size", "8M", "-o", raw)
+    name, _, library = done.stdout.strip().partition("=")
+    assert (name, Path(library)) == ("LD_PRELOAD", folder / LIBRARY)
+    assert len(list(folder.iterdir())) == 2
+    needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    assert {line.split("[")[1] for line in needed.splitlines() if "NEEDED" in line} <= {
+        "libc.so.6]",
+        "ld-linux-x86-64.so.2]",
+    }
+    subprocess.run([program("record_churn"), "100000"], env={"LD_PRELOAD": library}, check=True, capture_output=True)
+    (file,) = raw.glob("*.raw")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    file.rename(elsewhere / file.name)
+    heapwright("record", "--recover", elsewhere, "-o", tmp_path / "r.hwt")
+    record(tmp_path / "full.hwt", [program("record_churn"), "100000"])
+    full = info(tmp_path / "full.hwt")["allocations"]
+    assert abs(info(tmp_path / "r.hwt")["allocations"] - full) < 100
+
+
+def test_folder_that_cannot_be_written_is_one_line(program: Build, tmp_path: Path) -> None:
+    heapwright("record", "--export", tmp_path / "kit", "--sample", "8", "-o", "/nowhere/at/all")
+    env = {"LD_PRELOAD": str(tmp_path / "kit" / LIBRARY)}
+    done = subprocess.run([program("record_churn"), "1000"], env=env, check=True, capture_output=True, text=True)
+    assert done.stderr.count("\n") == 1
+    assert "nothing is recorded" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (("--max-size", "1M"), "is not a size of at least 4M"),
+        (("--after", "soon"), "is not a duration"),
+        (("--sample", "0"), "whole number of at least 1"),
+        (("--window-signal", "KILL"), "is not a signal that a program can receive"),
+    ],
+)
+def test_bad_usage_is_one_line(options: tuple[str, ...], what: str, tmp_path: Path) -> None:
+    done = heapwright("record", *options, "-o", tmp_path / "x.hwt", "--", "true", status=2)
+    assert what in done.stderr
