@@ -39,6 +39,7 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "trace_tool": ("trace", "trace/raw", "model", "replay"),
     # Programs by themselves.
     "meter": ("common",),
+    "diagnose": ("allocator/core", "meter"),
     "benchmarks": (),
     "nomain": (),
 }

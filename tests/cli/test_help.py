@@ -33,6 +33,6 @@ def test_the_verbs_stand_in_groups_on_one_screen() -> None:
     groups = [
         line.strip() for line in lines if line.startswith("  ") and line[2:3] not in (" ", "-") and " " not in line[2:]
     ]
-    assert groups == ["main", "traces", "allocators", "clusters", "set-up"]
+    assert groups == ["main", "services", "traces", "allocators", "clusters", "set-up"]
     listed = [line.split()[0] for line in lines if line.startswith("    ") and len(line.split()) > 1]
     assert listed == list(verbs_of(build_parser()))

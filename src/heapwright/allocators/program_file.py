@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import shutil
 import stat
 import struct
@@ -21,7 +22,8 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _PT_INTERP, _PT_NOTE = 3, 4
-_SHT_DYNSYM = 11
+_SHT_DYNAMIC, _SHT_DYNSYM = 6, 11
+_DT_NEEDED = 1
 _MACHINES = {3: "i386", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
 _MOST_SCRIPTS = 4  # an interpreter may be a script itself
 
@@ -96,6 +98,77 @@ def read_program(program: str) -> ProgramFile | None:
         except (OSError, ValueError, OverflowError, IndexError, struct.error):
             return None
     return None
+
+
+class MappedFile(NamedTuple):
+    """Facts from a program or library that a process has mapped.
+
+    Attributes:
+        defines_malloc: whether other files of the process can use its malloc.
+        needed: the libraries that it needs, by name.
+        interpreter: whether it names a dynamic loader; only a dynamic program does.
+        family: whose malloc its texts show ('jemalloc', 'mimalloc', 'tcmalloc'), or empty.
+        carries_unused: whether it is CPython, which carries mimalloc and rarely uses it.
+        glibc: the version that glibc's banner in it gives ('2.36'), '?' if it has glibc's malloc without the banner,
+            or empty.
+        go: whether it was made by the Go compiler.
+        bits: 32 or 64.
+    """
+
+    defines_malloc: bool
+    needed: tuple[str, ...]
+    interpreter: bool
+    family: str
+    carries_unused: bool
+    glibc: str
+    go: bool
+    bits: int
+
+
+_BANNER = re.compile(rb"GNU C Library [^\0]{0,100}release version (\d+\.\d+)")
+
+
+def read_mapped(path: Path) -> MappedFile | None:
+    """Read a file that a process has mapped; None if it cannot be read or is no ELF file of our byte order."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data[:4] != b"\x7fELF" or data[5] != 1:
+                return None
+            if data[4] != 2:
+                return MappedFile(False, (), False, "", False, "", False, 32)
+            header = _HEADER.unpack_from(data, 16)
+            program_at, section_at, program_size, programs, section_size, sections = (*header[4:6], *header[8:12])
+            segments = [_SEGMENT.unpack_from(data, program_at + i * program_size) for i in range(programs)]
+            headers = [_SECTION.unpack_from(data, section_at + i * section_size) for i in range(sections)]
+            notes = [data[s[2] : s[2] + s[5]] for s in segments if s[0] == _PT_NOTE]
+            banner = _BANNER.search(data)
+            malloc = data.find(b"malloc(): ") >= 0 and data.find(b"free(): invalid pointer") >= 0
+            return MappedFile(
+                defines_malloc=_defines_malloc(data, headers),
+                needed=_needed(data, headers),
+                interpreter=any(s[0] == _PT_INTERP for s in segments),
+                family=family_in(data),
+                carries_unused=data.find(b"PYTHONMALLOC\0") >= 0,
+                glibc=banner[1].decode() if banner else "?" if malloc else "",
+                go=any(b"Go\0\0" in note for note in notes),
+                bits=64,
+            )
+    except (OSError, ValueError, OverflowError, IndexError, struct.error):
+        return None
+
+
+def _needed(data: mmap.mmap, headers: list[tuple[int, ...]]) -> tuple[str, ...]:
+    """Return the names of DT_NEEDED."""
+    found = []
+    for header in headers:
+        if header[1] != _SHT_DYNAMIC:
+            continue
+        strings = headers[header[6]][4]
+        for at in range(header[4], header[4] + header[5] - 15, 16):
+            tag, value = struct.unpack_from("<QQ", data, at)
+            if tag == _DT_NEEDED:
+                found.append(data[strings + value : data.find(b"\0", strings + value)].decode(errors="replace"))
+    return tuple(found)
 
 
 def is_privileged(path: Path) -> str:

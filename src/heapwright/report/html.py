@@ -34,6 +34,20 @@ def _hashed(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+def allow_only(css: str, scripts: Sequence[str], live: bool = False) -> str:
+    """Return a Content-Security-Policy that allows one style sheet, some scripts, and nothing else.
+
+    Args:
+        css: the style sheet.
+        scripts: the scripts.
+        live: whether the page may ask its own server for news.
+    """
+    script = f"script-src {' '.join(map(_hashed, scripts))}; " if scripts else ""
+    connect = "connect-src 'self'; " if live else ""
+    styles = f"style-src {_hashed(css)}; img-src data:"
+    return f"default-src 'none'; {script}{styles}; {connect}base-uri 'none'; form-action 'none'"
+
+
 def render_report(views: Sequence[StudyView], live: str = "") -> str:
     """Return the page as text.
 
@@ -59,15 +73,13 @@ def render_report(views: Sequence[StudyView], live: str = "") -> str:
         allow_nan=False,
         separators=(",", ":"),
     )
-    sources = f"script-src {' '.join(map(_hashed, scripts))}; style-src {_hashed(css)}; img-src data:"
-    connect = "connect-src 'self'; " if live else ""
     return environment.get_template("report.html.j2").render(
         studies=[study_section(view, f"s{i}") for i, view in enumerate(views, 1)],
         comparison=comparison_section(views) if len(views) > 1 else None,
         glossary=[{"key": t.key, "name": t.name, "html": _with_code(t.meaning)} for t in TERMS],
         version=__version__,
         live=live,
-        policy=f"default-src 'none'; {sources}; {connect}base-uri 'none'; form-action 'none'",
+        policy=allow_only(css, scripts, live=bool(live)),
         css=Markup(css),
         scripts=[Markup(script) for script in scripts],
         data=Markup(data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")),

@@ -14,7 +14,7 @@ from heapwright.terminal_text import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from heapwright.trace.info import Bin, Curve, Info
+    from heapwright.trace.info import Bin, Curve, Info, Split
 
 _WIDTH = 80
 _PICTURE = (62, 8)  # columns, rows
@@ -88,6 +88,10 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     def add(label: str, text: str, style: str = "") -> None:
         lines.append((f"  {label:<14}{text}", style))
 
+    if s := info.sample:
+        add("sample", f"of 1 object in {s.rate}: {s.objects:,} objects; all figures are estimates")
+        error = f"standard errors: peak live ± {amount(s.peak_live_error)} ({s.peak_share:.1%})"
+        add("", f"{error}, allocations ± {s.allocations_error:,.0f}")
     rate = f" in {duration(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
     add("events", f"{info.events:,}{rate}")
     density = f", {info.bytes_per_event:.2f} an event" if info.bytes_per_event else ""
@@ -101,6 +105,10 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     add("", "allocator with 16-byte alignment if all memory is touched")
     if info.peak_resident_bytes:
         add("resident", f"{amount(info.peak_resident_bytes)} at most during the recording")
+    for when, split in (("at its peak", info.resident_at_peak), ("at the end", info.resident_at_end)):
+        if split is not None:
+            for number, line in enumerate(split_lines(split)):
+                add("" if number else when, line)
     if info.reallocs:
         chains = info.realloc_chains
         longest = f"{chains['longest']}{' or more' if chains['longest_is_64_or_more'] else ''}"
@@ -120,6 +128,25 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
         add("lost", lost, "yellow")
         if info.loss.why:
             add("", info.loss.why[: _WIDTH - 16], "yellow")
+    return lines
+
+
+def split_lines(split: Split) -> list[str]:
+    """Return lines that divide a reading of resident memory: '70 MiB = 29 MiB live + …'."""
+    terms = [f"{amount(split.live_bytes)} live"]
+    if split.free_bytes is not None and split.own_bytes is not None:
+        terms += [f"{amount(split.free_bytes)} free inside malloc", f"{amount(split.own_bytes)} of the program's own"]
+    else:
+        terms.append(f"{amount(split.free_or_own_bytes)} free inside malloc or of the program's own")
+    terms.append(f"{amount(split.files_bytes)} files")
+    if split.forked_bytes:
+        terms.append(f"{amount(split.forked_bytes)} from the fork")
+    lines = [f"{amount(split.resident_bytes)} = {terms[0]}"]
+    for term in terms[1:]:
+        if len(lines[-1]) + 3 + len(term) <= _WIDTH - 16:
+            lines[-1] += f" + {term}"
+        else:
+            lines.append(f"+ {term}")
     return lines
 
 

@@ -167,15 +167,15 @@ class Store:
         """
         for name in values:
             getattr(StudyMeta, name)
-        self.put(values)
+        self._put(values)
         self._meta = None
 
-    def get(self, key: str) -> Any:
+    def _get(self, key: str) -> Any:
         """The value of another key of the table `meta`, or None."""
         rows = self._rows("SELECT value FROM meta WHERE key = ?", (key,))
         return self._decoded(rows[0][0], Any) if rows else None
 
-    def put(self, values: Mapping[str, Any]) -> None:
+    def _put(self, values: Mapping[str, Any]) -> None:
         """Store values of the table `meta`, all or none."""
         with self._saving():
             self._db.executemany(
@@ -185,12 +185,12 @@ class Store:
 
     def phase_start(self, phase: str) -> PhaseStart | None:
         """Return where the blocks of this phase begin; None if that was never stored."""
-        found = self.get(f"begun.{phase}")
+        found = self._get(f"begun.{phase}")
         return None if found is None else msgspec.convert(found, PhaseStart)
 
     def set_phase_start(self, phase: str, start: PhaseStart) -> None:
         """Store where the blocks of this phase begin."""
-        self.put({f"begun.{phase}": msgspec.to_builtins(start)})
+        self._put({f"begun.{phase}": msgspec.to_builtins(start)})
 
     def config(self, allocator: str, settings: Mapping[str, str], env: Mapping[str, str]) -> Config:
         """The configuration with this environment, stored if it is new.

@@ -1,0 +1,120 @@
+"""Measures what recording a sample costs a program: pairs of runs with and without, interleaved.
+
+    .venv/bin/python tools/sample_cost.py [-n PAIRS] [--sample N] > cost.md
+
+CPU is the user and system time of the program, from wait4; of redis-server that of its INFO command after a fixed
+load. The runs of a pair follow each other, in alternating order. The median of the ratios has a 95 % interval from
+order statistics (binomial). Where callgrind is installed, the tool also counts the instructions that a pair of
+malloc and free takes more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from scipy.stats import binom
+from tools.record_cost import cpu, programs
+
+from heapwright.trace.record import environment
+from heapwright.trace.sampling import Sampling
+
+REQUESTS = 50_000
+LOOP = """
+#include <stdlib.h>
+int main(int argc, char **argv) {
+  (void)argv;
+  for (int i = 0; i < 1000000 * (argc - 1); ++i) {
+    void *volatile block = malloc(48);
+    free(block);
+  }
+}
+"""
+
+
+def redis_cpu(folder: Path, env: Mapping[str, str]) -> float:
+    """Runs redis-server with a fixed load; returns its user and system seconds."""
+    socket = folder / "redis.sock"
+    command = ["redis-server", "--port", "0", "--unixsocket", str(socket), "--save", ""]
+    server = subprocess.Popen(command, env=dict(env), stdout=subprocess.DEVNULL)
+    while not socket.exists():
+        time.sleep(0.01)
+    load = ["redis-benchmark", "-s", str(socket), "-q", "-n", str(REQUESTS), "-t", "set,get,lpush,hset", "-d", "100"]
+    subprocess.run([*load, "-r", "50000"], check=True, stdout=subprocess.DEVNULL)
+    answer = subprocess.run(["redis-cli", "-s", str(socket), "info", "cpu"], check=True, capture_output=True, text=True)
+    subprocess.run(["redis-cli", "-s", str(socket), "shutdown", "nosave"], check=False, capture_output=True)
+    server.wait()
+    return sum(float(v) for v in re.findall(r"^used_cpu_(?:sys|user):([\d.]+)", answer.stdout, re.MULTILINE))
+
+
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """A 95 % interval of the median of ratios, from order statistics."""
+    ordered = sorted(ratios)
+    low = int(binom.ppf(0.025, len(ordered), 0.5))
+    return ordered[max(0, low - 1)], ordered[min(len(ordered) - 1, len(ordered) - low)]
+
+
+def instructions(program: Path, env: Mapping[str, str], millions: int) -> int:
+    """Counts the instructions of the loop program under callgrind."""
+    words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", str(program), *["x"] * millions]
+    done = subprocess.run(words, env=dict(env), check=True, capture_output=True, text=True)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    if found is None:
+        raise SystemExit("callgrind counted nothing")
+    return int(found[1])
+
+
+def main() -> None:
+    """Measures and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=41, metavar="PAIRS")
+    parser.add_argument("--sample", type=int, default=64, metavar="N")
+    parser.add_argument("--max-size", type=int, default=16 << 20, metavar="BYTES")
+    args = parser.parse_args()
+    sampling = Sampling(rate=args.sample, max_bytes=args.max_size)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        runs: dict[str, Callable[[Mapping[str, str]], float]] = {
+            title: lambda env, command=command: cpu(command, dict(env))  # type: ignore[misc]
+            for title, command in programs(folder).items()
+        }
+        if shutil.which("redis-server"):
+            runs["redis-server"] = lambda env: redis_cpu(folder, env)
+        print("| program | CPU without | median ratio, 95 % | pairs |\n|---|---|---|---|")
+        for title, run in runs.items():
+            ratios, seconds = [], []
+            for pair in range(args.n):
+                raw = folder / "raw"
+                shutil.rmtree(raw, ignore_errors=True)
+                raw.mkdir()
+                both = {False: dict(os.environ), True: environment(raw, None, True, os.environ, sampling)}
+                took = {with_it: run(both[with_it]) for with_it in ((False, True) if pair % 2 else (True, False))}
+                ratios.append(took[True] / took[False])
+                seconds.append(took[False])
+            low, high = interval(ratios)
+            each = f"{statistics.median(ratios):.3f} [{low:.3f}, {high:.3f}]"
+            print(f"| {title} | {statistics.median(seconds):.2f} s | {each} | {args.n} |")
+            sys.stdout.flush()
+        if shutil.which("valgrind"):
+            source = folder / "loop.c"
+            source.write_text(LOOP)
+            subprocess.run(["gcc", "-O1", "-o", folder / "loop", source], check=True)
+            more = []
+            for env in (dict(os.environ), environment(folder, None, True, os.environ, sampling)):
+                more.append(instructions(folder / "loop", env, 2) - instructions(folder / "loop", env, 1))
+            print(
+                f"\nA malloc and a free: {more[0] / 1e6:.1f} instructions without, {more[1] / 1e6:.1f} with the sample."
+            )
+
+
+if __name__ == "__main__":
+    main()
