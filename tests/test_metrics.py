@@ -10,13 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.errors import UsageError
-from heapwright.metrics import METRICS, NUMERIC, find_metric, parse_objectives, show_bytes, show_count, show_seconds
+from heapwright.metrics import (
+    METRICS,
+    NUMERIC,
+    find_metric,
+    parse_objectives,
+    show_bytes,
+    show_count,
+    show_latency,
+    show_rate,
+    show_seconds,
+)
 
 CONTRACT = {
     "wall_s", "user_s", "sys_s", "cpu_s", "peak_rss_bytes", "mean_rss_bytes", "peak_heap_bytes", "mean_heap_bytes",
     "peak_vm_bytes", "returned_bytes", "returned_lazily_bytes", "release_rate", "massif_peak_bytes", "minor_faults",
     "major_faults", "mapping_calls", "instructions", "energy_j", "exit_code", "output_sha256", "peak_pss_bytes",
-    "mean_pss_bytes", "cgroup_peak_bytes",
+    "mean_pss_bytes", "cgroup_peak_bytes", "idle_rss_bytes", "throughput_per_s", "p50_ms", "p95_ms", "p99_ms",
+    "load_errors", "cpu_per_op_s",
 }  # fmt: skip
 
 
@@ -32,8 +43,8 @@ def test_every_metric_is_described(metric: object) -> None:
     assert isinstance(metric, Metric)
     assert metric.meaning.endswith(".")
     assert metric.source
-    suffixes = {"B": ("_bytes",), "s": ("_s",), "J": ("_j",), "B/s": ("_rate",)}
-    assert metric.key.endswith(suffixes.get(metric.unit, ("",)))
+    suffixes = {"B": "_bytes", "s": "_s", "J": "_j", "B/s": "_rate", "ms": "_ms", "s/op": "_per_op_s", "1/s": "_per_s"}
+    assert metric.key.endswith(suffixes.get(metric.unit, ""))
     assert metric.objective == (metric.kind != "output")
 
 
@@ -100,6 +111,29 @@ def test_seconds(value: float, shown: str) -> None:
 )  # fmt: skip
 def test_counts(value: float, shown: str) -> None:
     assert show_count(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0 µs"), (0.0000123, "12.3 µs"), (0.0012, "1.2 ms"), (0.9994, "999 ms"), (1.5, "1.50 s"), (-0.002, "-2 ms")],
+)
+def test_latencies(value: float, shown: str) -> None:
+    assert show_latency(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0 /s"), (2.345, "2.35 /s"), (1234.5, "1234 /s"), (12345, "12.3 k/s"), (1_234_567, "1.23 M/s")],
+)
+def test_rates(value: float, shown: str) -> None:
+    assert show_rate(value) == shown
+
+
+def test_only_throughput_is_better_when_larger() -> None:
+    assert [m.key for m in METRICS.values() if m.larger_is_better] == ["throughput_per_s"]
+    assert METRICS["throughput_per_s"].short == "throughput"
+    assert METRICS["p99_ms"].show(12.34) == "12.3 ms"
+    assert METRICS["cpu_per_op_s"].show(0.0000421) == "42.1 µs"
 
 
 @given(st.floats(-1e18, 1e18))

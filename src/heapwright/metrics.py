@@ -13,7 +13,7 @@ from typing import Literal
 from heapwright.errors import unknown
 
 Kind = Literal["memory", "time", "count", "output"]
-Unit = Literal["s", "B", "B/s", "count", "J", ""]
+Unit = Literal["s", "ms", "s/op", "1/s", "B", "B/s", "count", "J", ""]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Metric:
         in_tree: the metric that takes its place for a tree of processes; empty for itself.
         series: the column of memory over time that shows it: rss, heap or vm; empty for none.
         bench_key: the name of the meter's figure in the results of `bench`; empty where `bench` does not report it.
+        of_load: whether only a server's load measures it. Tables leave it out where no load did.
+        larger_is_better: whether an objective means the largest value instead of the smallest.
     """
 
     key: str
@@ -51,11 +53,13 @@ class Metric:
     in_tree: str = ""
     series: str = ""
     bench_key: str = ""
+    of_load: bool = False
+    larger_is_better: bool = False
 
     @property
     def short(self) -> str:
         """The key without its unit: `peak_rss_bytes` → `peak_rss`."""
-        for suffix in ("_bytes", "_s", "_j"):
+        for suffix in ("_bytes", "_per_s", "_ms", "_s", "_j"):
             if self.key.endswith(suffix):
                 return self.key.removesuffix(suffix)
         return self.key
@@ -69,6 +73,12 @@ class Metric:
                 return show_bytes(value) + ("/s" if self.unit == "B/s" else "")
             case "s":
                 return show_seconds(value)
+            case "ms":
+                return show_latency(value / 1e3)
+            case "s/op":
+                return show_latency(value)
+            case "1/s":
+                return show_rate(value)
             case "J":
                 return f"{_three_digits(value)} J"
             case _:
@@ -94,6 +104,21 @@ def show_seconds(value: float) -> str:
     return f"{value / 60:.1f} min"
 
 
+def show_latency(seconds: float) -> str:
+    """A short time with three digits: 0.0000123 → '12.3 µs'."""
+    if abs(seconds) >= 0.9995:
+        return show_seconds(seconds)
+    if abs(seconds) >= 0.9995e-3:
+        return f"{_three_digits(seconds * 1e3)} ms"
+    return f"{_three_digits(seconds * 1e6)} µs"
+
+
+def show_rate(per_second: float) -> str:
+    """12345 → '12.3 k/s'."""
+    shown = _three_digits(per_second) if abs(per_second) < 1e4 else show_count(per_second)
+    return shown + ("/s" if " " in shown else " /s")
+
+
 def show_estimate(seconds: float) -> str:
     """A time to come, for which two digits are enough: 95.2 → '2 min'."""
     if seconds < 90:
@@ -117,6 +142,16 @@ def _three_digits(value: float) -> str:
 _METER = "the meter: /proc/PID/statm at every mapping call and every 10 ms"
 _PSS = "the meter: /proc/PID/smaps_rollup of every process, now and then"
 _RUSAGE = "the kernel's rusage of every process of the tree"
+
+_LOAD = "the server's load, as [server.load_metrics] of the workload file says"
+
+
+def _of_load(
+    name: tuple[str, Unit, Kind, str], meaning: str, source: str = _LOAD, larger_is_better: bool = False
+) -> Metric:
+    """Return a metric of a server's load; `name` is its key, unit, kind and label."""
+    return Metric(*name, meaning, source, needs_stops=False, of_load=True, larger_is_better=larger_is_better)
+
 
 _ALL = (
     Metric(
@@ -306,6 +341,31 @@ _ALL = (
         "perf_event_open where it works, callgrind when asked for",
     ),
     Metric("energy_j", "J", "time", "energy", "Energy of the CPU packages during the run.", "RAPL"),
+    _of_load(
+        ("idle_rss_bytes", "B", "memory", "idle resident memory"),
+        "Resident memory of a server's process tree after the load has ended and the seconds of `idle` in the workload"
+        " file have passed.",
+        "/proc/PID/statm of every process of the server",
+    ),
+    _of_load(
+        ("throughput_per_s", "1/s", "time", "throughput"),
+        "Operations of a server's load per second; a larger value is better.",
+        _LOAD + ", or operations over wall time",
+        larger_is_better=True,
+    ),
+    _of_load(("p50_ms", "ms", "time", "median latency"), "Time that half of the load's operations do not exceed."),
+    _of_load(
+        ("p95_ms", "ms", "time", "95th percentile latency"), "Time that 95 % of the load's operations do not exceed."
+    ),
+    _of_load(
+        ("p99_ms", "ms", "time", "99th percentile latency"), "Time that 99 % of the load's operations do not exceed."
+    ),
+    _of_load(("load_errors", "count", "count", "errors of the load"), "Operations of a server's load that failed."),
+    _of_load(
+        ("cpu_per_op_s", "s/op", "time", "CPU time per operation"),
+        "CPU time of the server's process tree during the load, divided by the load's operations.",
+        "/proc/PID/stat of every process of the server at the beginning and the end of the load",
+    ),
     Metric("exit_code", "", "output", "exit code", "The target's exit status, 128 + signal.", "wait4", False),
     Metric(
         "output_sha256",

@@ -100,7 +100,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "hazards": view.hazards,
         "warnings": view.warnings,
         "baseline": baseline,
-        "missing": ", ".join(METRICS[k].label for k in NUMERIC if k not in view.baseline),
+        "missing": ", ".join(METRICS[k].label for k in NUMERIC if k not in view.baseline and not METRICS[k].of_load),
         "baseline_runs": max((s.n for s in view.baseline.values()), default=0),
         "objectives": [METRICS[k].label for k in view.objectives],
         "evaluations": [_evaluation(view, e, elided) for e in rows],

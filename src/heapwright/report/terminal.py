@@ -75,7 +75,8 @@ def measure_table(runs: Sequence[Mapping[str, Any]], summary: Mapping[str, Summa
 
     Args:
         runs: the metrics of each run; with more than one the table shows median, range and MAD.
-        summary: metric key → statistics over the runs; a metric without one is shown as n/a.
+        summary: metric key → statistics over the runs; a metric without one is shown as n/a, or left out if only a
+            server's load could have measured it.
         console: where to print.
     """
     several = len(runs) > 1
@@ -85,7 +86,8 @@ def measure_table(runs: Sequence[Mapping[str, Any]], summary: Mapping[str, Summa
     for key in NUMERIC:
         metric, found = METRICS[key], summary.get(key)
         if found is None:
-            table.add_row(metric.label, "n/a")
+            if not metric.of_load:
+                table.add_row(metric.label, "n/a")
         elif several:
             spread = f"{metric.show(found.min)} … {metric.show(found.max)}"
             table.add_row(metric.label, metric.show(found.median), spread, metric.show(found.mad))
