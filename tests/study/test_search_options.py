@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.cli.tune import tune_json
 from heapwright.errors import UsageError
+from heapwright.report.study_json import tune_json
 from heapwright.report.terminal import how_searched, quality_text
 from heapwright.study.claim import NOTHING
 from heapwright.tuning.warm import good_settings

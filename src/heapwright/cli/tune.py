@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +26,8 @@ from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, 
 from heapwright.terminal_text import console, say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from heapwright.allocators.registry import Allocator
-    from heapwright.study.view import Confirmation, StudyView
+    from heapwright.study.view import StudyView
     from heapwright.workload.model import Workload
 
 _EPILOG = """\
@@ -361,6 +358,8 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
 
 def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
     if args.json:
+        from heapwright.report.study_json import tune_json
+
         write_json(args.json, tune_json(view))
     if not args.quiet and args.json != "-":
         from heapwright.report.terminal import print_summary
@@ -375,63 +374,3 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
     """Return the command line as the user gave it."""
     words = sys.argv[1:] if sys.argv[1:2] == ["tune"] else ["tune", "--", *(args.command or [])]
     return ["heapwright", *words]
-
-
-def _confirmed(found: Mapping[str, Confirmation]) -> dict[str, Any]:
-    """Return confirmations by metric, as in JSON."""
-    keys = ("ratio", "low", "high", "verdict", "p", "pairs")
-    return {metric: {key: getattr(c, key) for key in keys} for metric, c in found.items()}
-
-
-def tune_json(view: StudyView) -> dict[str, Any]:
-    """Return a study as `tune --json` writes it."""
-    import dataclasses
-
-    def config(c: Any) -> dict[str, Any]:
-        return {"allocator": c.allocator, "settings": c.settings, "env": c.env}
-
-    picks = {
-        name: {
-            **config(pick.config),
-            "claim": pick.claim,
-            "objection": pick.objection or None,
-            "dropped": {d.key: d.value for d in pick.dropped},
-            "search": {"number": pick.searched.number, "ratios": pick.searched.ratios},
-            "confirmed": _confirmed(pick.confirmed),
-        }
-        for name, pick in view.picks.items()
-    }
-    by_number = {e.number: e for e in view.evaluations}
-    references = {
-        name: {**config(row.config), "claim": row.claim, "confirmed": _confirmed(row.confirmed)}
-        for name, row in view.references.items()
-    }
-    return {
-        "study": view.path,
-        "claim": view.claim,
-        "command": shlex.join(view.command),
-        "objectives": view.objectives,
-        "objectives_why": view.objectives_why or None,
-        "prefix": {"seconds": view.prefix.seconds, "output": view.prefix.output} if view.prefix else None,
-        "host": view.host,
-        "meter": view.meter,
-        "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
-        "picks": picks,
-        "references": references,
-        "matters": dataclasses.asdict(view.matters) if view.matters else None,
-        "program": view.program or None,
-        "runtime": {"name": view.managed["runtime"]} if view.managed.get("runtime") else None,
-        "managed": view.managed or None,
-        "stages": [dataclasses.asdict(stage) for stage in view.stages],
-        "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],
-        "method": view.method,
-        "method_why": view.method_why or None,
-        "warm_started": view.warm,
-        "proxy": dataclasses.asdict(view.proxy) if view.proxy else None,
-        "front_quality": dataclasses.asdict(view.quality) if view.quality else None,
-        "evaluations": len(view.evaluations),
-        "infeasible": sum(not e.feasible for e in view.evaluations),
-        "hazards": view.hazards,
-        "warnings": view.warnings,
-        "wall_s": view.wall_s,
-    }

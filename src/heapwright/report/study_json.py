@@ -1,0 +1,69 @@
+"""Returns a study as `tune --json` writes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from heapwright.study.view import Confirmation, StudyView
+
+
+def _confirmed(found: Mapping[str, Confirmation]) -> dict[str, Any]:
+    """Return confirmations by metric, as in JSON."""
+    keys = ("ratio", "low", "high", "verdict", "p", "pairs")
+    return {metric: {key: getattr(c, key) for key in keys} for metric, c in found.items()}
+
+
+def tune_json(view: StudyView) -> dict[str, Any]:
+    """Return a study as `tune --json` writes it."""
+
+    def config(c: Any) -> dict[str, Any]:
+        return {"allocator": c.allocator, "settings": c.settings, "env": c.env}
+
+    picks = {
+        name: {
+            **config(pick.config),
+            "claim": pick.claim,
+            "objection": pick.objection or None,
+            "dropped": {d.key: d.value for d in pick.dropped},
+            "search": {"number": pick.searched.number, "ratios": pick.searched.ratios},
+            "confirmed": _confirmed(pick.confirmed),
+        }
+        for name, pick in view.picks.items()
+    }
+    by_number = {e.number: e for e in view.evaluations}
+    references = {
+        name: {**config(row.config), "claim": row.claim, "confirmed": _confirmed(row.confirmed)}
+        for name, row in view.references.items()
+    }
+    return {
+        "study": view.path,
+        "claim": view.claim,
+        "command": shlex.join(view.command),
+        "objectives": view.objectives,
+        "objectives_why": view.objectives_why or None,
+        "prefix": {"seconds": view.prefix.seconds, "output": view.prefix.output} if view.prefix else None,
+        "host": view.host,
+        "meter": view.meter,
+        "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
+        "picks": picks,
+        "references": references,
+        "matters": dataclasses.asdict(view.matters) if view.matters else None,
+        "program": view.program or None,
+        "runtime": {"name": view.managed["runtime"]} if view.managed.get("runtime") else None,
+        "managed": view.managed or None,
+        "stages": [dataclasses.asdict(stage) for stage in view.stages],
+        "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],
+        "method": view.method,
+        "method_why": view.method_why or None,
+        "warm_started": view.warm,
+        "proxy": dataclasses.asdict(view.proxy) if view.proxy else None,
+        "front_quality": dataclasses.asdict(view.quality) if view.quality else None,
+        "evaluations": len(view.evaluations),
+        "infeasible": sum(not e.feasible for e in view.evaluations),
+        "hazards": view.hazards,
+        "warnings": view.warnings,
+        "wall_s": view.wall_s,
+    }
