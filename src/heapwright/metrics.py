@@ -147,10 +147,14 @@ _LOAD = "the server's load, as [server.load_metrics] of the workload file says"
 
 
 def _of_load(
-    name: tuple[str, Unit, Kind, str], meaning: str, source: str = _LOAD, larger_is_better: bool = False
+    name: tuple[str, Unit, Kind, str],
+    meaning: str,
+    source: str = _LOAD,
+    larger_is_better: bool = False,
+    objective: bool = True,
 ) -> Metric:
     """Return a metric of a server's load; `name` is its key, unit, kind and label."""
-    return Metric(*name, meaning, source, needs_stops=False, of_load=True, larger_is_better=larger_is_better)
+    return Metric(*name, meaning, source, objective, needs_stops=False, of_load=True, larger_is_better=larger_is_better)
 
 
 _ALL = (
@@ -346,6 +350,12 @@ _ALL = (
         "Resident memory of a server's process tree after the load has ended and the seconds of `idle` in the workload"
         " file have passed.",
         "/proc/PID/statm of every process of the server",
+    ),
+    _of_load(
+        ("load_operations", "count", "count", "operations of the load"),
+        "Operations that a server's load completed; a larger value is better. It varies in loads of a fixed time.",
+        larger_is_better=True,
+        objective=False,
     ),
     _of_load(
         ("throughput_per_s", "1/s", "time", "throughput"),

@@ -53,7 +53,7 @@ SHORTER = {
 FILES = {
     "openmp": ["solver.toml"],
     "service-memory": ["service.toml"],
-    "workload": ["solver.toml", "", "mine.toml"],
+    "workload": ["solver.toml", "", "", "", "", "mine.toml"],
 }
 # Commands that do not end by themselves, or that need resources that a test does not have.
 LEFT_OUT = {
@@ -86,6 +86,14 @@ LEFT_OUT = {
     "record -o peak.hwt --sample 64 --after 10m --for 2m -- ./service": "the window begins after ten minutes",
     "record -o peak.hwt --sample 64 --window-signal USR2 -- ./service": "nobody sends the signal",
     "import heaptrack.prog.1234.zst -o prog.hwt": "tests/trace/test_import.py has heaptrack's files",
+    **dict.fromkeys(
+        (
+            "measure --workload examples/http-server.toml -n 3",
+            "compare --workload examples/redis.toml --metrics idle_rss,p99,cpu_per_op",
+            "tune --workload examples/http-server.toml --minimize p99,cpu_per_op",
+        ),
+        "tests/system/test_examples.py runs the examples",
+    ),
     "inspect -- g++ main.o -lpng -o prog": "libpng's development files may be missing",
     "landscape --param mmap_threshold --range mmap_threshold=1:2^35 --metric massif_peak -- z3 problem.smt2": "hours",
     "tune --preset greenmalloc -- ./prog": "500 generations of 24; the guide's is run, shorter",
@@ -107,11 +115,12 @@ def made(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path])
     subprocess.run(["ar", "rcs", "libshapes.a", "shapes.o"], cwd=folder, check=True)
     (folder / "small.txt").write_text("")
     (folder / "studies").mkdir()
-    (folder / "wrk").write_text(
-        '#!/bin/sh\nexec python3 -c "import urllib.request\nimport socket\n'
-        "for _ in range(9): socket.create_connection(('127.0.0.1', $STAND_IN_PORT)).recv(1000)\"\n"
+    (folder / "hey").write_text(
+        '#!/bin/sh\nexec python3 -c "import socket\n'
+        "for _ in range(9): socket.create_connection(('127.0.0.1', $STAND_IN_PORT)).recv(1000)\n"
+        "print('  Requests/sec:\\t90.5\\n  99% in 0.0047 secs\\n  [200]\\t9 responses')\"\n"
     )
-    (folder / "wrk").chmod(0o755)
+    (folder / "hey").chmod(0o755)
     library = Path("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")
     library = library if library.exists() else Path(HEAPWRIGHT).parents[1] / "lib/none"
     if library.exists():
@@ -174,7 +183,9 @@ def test_commands_run(page: Path, lines: list[Command], folder: Path) -> None:
     for block in code_blocks(page):
         name = next(names, "") if block.language == "toml" else ""
         if name:
-            (folder / name).write_text("\n".join(block.lines).replace("8080", str(port)) + "\n")
+            (folder / name).write_text(
+                "\n".join(block.lines).replace("8080", str(port)).replace("idle = 5", "idle = 0.1") + "\n"
+            )
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GLIBC_TUNABLES", "HEAPWRIGHT_"))}
     env |= {"PATH": f"{folder}:{env['PATH']}", "STAND_IN_PORT": str(port)}
     for line in lines:

@@ -193,7 +193,7 @@ def test_record_of_a_run_that_fails(server: str, heapwright: Heapwright) -> None
     Path(server).write_text(Path(server).read_text().replace('"load", "5"', '"load", "x"'))
     done = heapwright("record", "-o", "t.hwt", "--workload", server)
     assert done.status == 1
-    assert "heapwright: warning: the run failed: the load command failed with status 1\n" in done.err
+    assert "heapwright: warning: the run failed: the load command failed with status 1: ValueError: " in done.err
     assert (heapwright.folder / "t.hwt").exists(), "the recording should be kept, as that of a failing command is"
 
 

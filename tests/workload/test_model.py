@@ -121,6 +121,8 @@ def test_what_is_the_same_workload(folder: Path) -> None:
     assert load_workload(folder / "w.toml").identity() != first
 
 
+LOAD = 'load = ["sleep", "0"]'
+LAST = LOAD + '\nstop = "SIGINT"'
 MISTAKES = {
     "unknown key": ("timeout", "timout", r"w\.toml:4: unknown key 'timout' did you mean 'timeout'\?"),
     "unknown key in a table": (
@@ -152,7 +154,26 @@ MISTAKES = {
         r"w\.toml:13: output\.files: compare = 'files' needs",
     ),
     "no comparer": ('command = ["cmp", "{reference}", "{output}"]', "", r"w\.toml:1[34]: output\.command: .* needs"),
-    "server without load": ('load = ["sleep", "0"]\n', "", r"w\.toml:18: server: .*missing required field `load`"),
+    "server without load": ('load = ["sleep", "0"]\n', "", r"w\.toml:18: server\.load: is empty; give"),
+    "load and phases": (
+        'stop = "SIGINT"',
+        "[[server.phase]]\npause = 1",
+        r"w\.toml:22: server\.load: either load or \[\[server\.phase\]\]",
+    ),
+    "a phase of nothing": (LAST, "[[server.phase]]", r"w\.toml:22: server\.phase: needs either load .* or pause"),
+    "a phase of both": (LAST, "[[server.phase]]\npause = 1\n" + LOAD, r"server\.phase: needs either load .* or pause"),
+    "only pauses": (LAST, "[[server.phase]]\npause = 1", r"server\.phase: no phase has a load, only pauses"),
+    "a negative pause": (LAST, "[[server.phase]]\npause = -1", r"w\.toml:23: server\.phase\.pause: must be from 0"),
+    "endless idle time": (LOAD, LOAD + "\nidle = 1e9", r"w\.toml:23: server\.idle: must be from 0 to 86400 seconds"),
+    "load metrics of nothing": (LOAD, LOAD + "\nload_metrics = {}", r"server\.load_metrics\.format: nothing says what"),
+    "unknown format": (LOAD, LOAD + "\nload_metrics = {format = 'wkr'}", r"unknown value 'wkr' did you mean 'wrk'\?"),
+    "no operations": (
+        LOAD,
+        LOAD + "\nload_metrics = {operations = 0}",
+        r"load_metrics\.operations: must be at least 1",
+    ),
+    "not an expression": (LOAD, LOAD + "\nload_metrics = {p99_ms = '('}", r"load_metrics\.p99_ms: not a regular expr"),
+    "no group": (LOAD, LOAD + "\nload_metrics = {p99_ms = 'p99'}", r"load_metrics\.p99_ms: needs a group"),
     "empty load": ('["sleep", "0"]', "[]", r"w\.toml:22: server\.load: is empty"),
     "unknown signal": ("SIGINT", "SIGSTOPP", r"w\.toml:23: server\.stop: no such signal: SIGSTOPP"),
     "no such port": ("7777", "77777", r"w\.toml:20: server\.ready_port: 77777 is not a port"),

@@ -230,7 +230,7 @@ class Comparer:
             outcome = self._executor.run(input_, self._environment(self.rows[0]))
             self._judge_outcome(self.rows[0], input_, outcome)
             longest = max(longest, outcome.run.metrics["wall_s"] or 0.0)
-        limit = max(_MIN_TIMEOUT_S, _TIMEOUT_FACTOR * longest)
+        limit = max(_MIN_TIMEOUT_S, _TIMEOUT_FACTOR * longest) + self.workload.quiet_s
         self._executor.options = dataclasses.replace(self.options, timeout=limit)
 
     def _judge_outcome(self, row: Row, input_: Input, outcome: Outcome) -> None:

@@ -34,7 +34,9 @@ _NOISY = 0.05  # relative spread of the default above which the user is told
 _HINTS = {
     "instructions": "count them with --instructions=callgrind",
     "massif_peak_bytes": "it needs --massif-compat",
+    "idle_rss_bytes": "it needs a workload file with 'idle = SECONDS' in its [server]",
 }
+_LOAD_HINT = "it needs a workload file with [server.load_metrics] that reads it from the load's output"
 
 
 def calibrate(session: Session) -> None:
@@ -69,7 +71,8 @@ def calibrate(session: Session) -> None:
             count = max(min(2, count), min(count, math.floor(in_time)))
         runs += session.blocks.measure_all(Phase.CALIBRATE, 1, [[session.default]] * (count - 1), [input_])
     walls = [r.metrics["wall_s"] or 0.0 for r in runs]
-    session.use_executor(session.options.timeout or session.workload.file.timeout or max(10.0, 10 * max(walls)))
+    enough = max(10.0, 10 * max(walls)) + session.workload.quiet_s
+    session.use_executor(session.options.timeout or session.workload.file.timeout or enough)
     session.threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
     session.calibrated = [r for r in runs if r.block > 0] or runs  # the first run of each input warms the caches
     if session.proof and kept_prefix(session.store) is not None and missed(runs, session.options.objectives):
@@ -96,7 +99,10 @@ def _check_objectives(session: Session, run: StoredRun) -> None:
     for key in session.options.objectives:
         if run.metrics.get(key) is None:
             session.store.forget_runs()  # without an objective they are useless
-            hint = _HINTS.get(key, "'heapwright doctor' tells why; choose another with --minimize")
+            usual = (
+                _LOAD_HINT if METRICS[key].of_load else "'heapwright doctor' tells why; choose another with --minimize"
+            )
+            hint = _HINTS.get(key, usual)
             raise HeapwrightError(f"{METRICS[key].label} ({key}) cannot be measured here", hint)
 
 

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypedDict
+from typing import IO
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
-from heapwright.terminal_text import visible
-from heapwright.workload.model import Input, Server, Workload
+from heapwright.workload.last_words import TAIL_BYTES, last_words
+from heapwright.workload.model import Input, Workload
+from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, Metered, run_server
 
-_TAIL_BYTES = 4096  # of a helper's output, to find its last line
-_MAX_LAST_WORDS = 200  # characters of a last line
 _NOT_STARTED = 126  # exit statuses from here on mean that a shell could not start the command, or signals
-_ENDED_EARLY = "ended before it was ready"
 
 
 @dataclass(frozen=True)
@@ -62,12 +57,6 @@ def ending(status: int) -> str:
         return f"exit status {status}"
     number = status - 128
     return f"killed by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"
-
-
-def last_words(text: str) -> str:
-    """Return the last line that a program wrote, shortened and safe to print; empty if it wrote none."""
-    lines = [line for line in text.strip().splitlines() if not line.startswith("heapwright-meter: ")]
-    return visible(lines[-1].strip()[:_MAX_LAST_WORDS]) if lines else ""
 
 
 def advice(outcome: Outcome) -> str:
@@ -140,7 +129,7 @@ class Executor:
             keep = output if self.keep_output or file.output.compare == "command" else None
             how = Metered(env=env, cwd=self.workload.cwd, keep=keep, forward=self.forward)
             if file.server is not None:
-                run, trouble = _run_server(command, self.options, how, plain, file.server)
+                run, trouble = run_server(command, self.options, how, plain, file.server)
             else:
                 attended = self.forward is not None
                 run = run_metered(
@@ -176,11 +165,14 @@ class Executor:
         prefix = self.workload.file.prefix
         if run.cut:
             return ""
-        if run.timed_out and not trouble:
+        if run.timed_out and trouble in ("", ENDED_UNDER_LOAD):
             return f"timed out after {self.options.timeout:g} s"
-        if trouble not in ("", _ENDED_EARLY):
+        if trouble not in ("", ENDED_EARLY, ENDED_UNDER_LOAD):
             return trouble
-        if not trouble and run.exit_code in (*self.workload.file.success, self._stop_status()):
+        succeeded = run.exit_code in (*self.workload.file.success, self._stop_status())
+        if trouble == ENDED_UNDER_LOAD and not succeeded:
+            trouble = ""  # its own ending says more
+        if not trouble and succeeded:
             return f"it ended and did not print '{prefix.output}'" if prefix and prefix.output else ""
         words = last_words(run.stderr_tail)
         return (trouble or ending(run.exit_code)) + (f": {words}" if words else "")
@@ -269,141 +261,6 @@ class Executor:
             except OSError as error:
                 raise HeapwrightError(f"the {what} command does not start: {error}") from None
             if done.returncode:
-                said.seek(max(0, said.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                said.seek(max(0, said.seek(0, os.SEEK_END) - TAIL_BYTES))
                 last = last_words(said.read().decode(errors="replace"))
                 raise HeapwrightError(f"the {what} command failed with status {done.returncode}: {last}")
-
-
-class Metered(TypedDict):
-    """The arguments of `run_metered` that a command and a server share."""
-
-    env: dict[str, str]
-    cwd: Path
-    keep: IO[bytes] | None
-    forward: IO[bytes] | None
-
-
-def _run_server(
-    command: list[str], options: MeterOptions, how: Metered, plain: dict[str, str], server: Server
-) -> tuple[Run, str]:
-    """Start the server under the meter, wait until it is ready, run the load, and stop the server.
-
-    Memory, CPU time and faults are those of the server; wall time is that of the load.
-
-    Args:
-        command: the server's command.
-        options: how to measure.
-        how: environment, directory and output of the server.
-        plain: the environment of the load and the ready check, without the settings on trial.
-        server: how to load and stop the server.
-
-    Returns:
-        The run, and what went wrong, or empty.
-    """
-    import dataclasses
-
-    cwd = how["cwd"]
-    if server.ready_port and _listening(server.ready_port):
-        raise HeapwrightError(
-            f"port {server.ready_port} already answers before the server is started",
-            "stop what listens there, or choose another port",
-        )
-    result: list[Run | BaseException] = []
-
-    pid_file = tempfile.NamedTemporaryFile(prefix="heapwright-", suffix=".pid")  # noqa: SIM115 (closed below)
-    wrapper = ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', pid_file.name, *command]
-
-    def serve() -> None:
-        try:
-            result.append(run_metered(wrapper, options, **how))
-        except BaseException as error:  # handed to the caller's thread
-            result.append(error)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    trouble, load_s = "", None
-    try:
-        if not _wait_ready(server, thread, cwd, plain):
-            trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else _ENDED_EARLY
-        else:
-            began = time.monotonic()
-            try:
-                load = subprocess.run(
-                    server.load,
-                    cwd=cwd,
-                    env=plain,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    timeout=options.timeout or None,
-                    check=False,
-                )
-                if load.returncode:
-                    trouble = f"the load command failed with status {load.returncode}"
-            except subprocess.TimeoutExpired:
-                trouble = "the load command timed out"
-            except OSError as error:
-                raise HeapwrightError(f"the load command does not start: {error}") from None
-            load_s = time.monotonic() - began
-    finally:
-        _stop_server(pid_file.name, server, thread)
-        pid_file.close()
-    if not result or isinstance(result[0], BaseException):
-        raise result[0] if result else HeapwrightError("the server cannot be stopped")  # type: ignore[misc]
-    run = result[0]
-    if load_s is not None:
-        run = dataclasses.replace(run, metrics={**run.metrics, "wall_s": load_s})
-    return run, trouble
-
-
-def _listening(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=0.5):
-            return True
-    except OSError:
-        return False
-
-
-def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: dict[str, str]) -> bool:
-    deadline = time.monotonic() + server.ready_timeout
-    while time.monotonic() < deadline and thread.is_alive():
-        if server.ready_port and _listening(server.ready_port):
-            return True
-        if server.ready:
-            try:
-                done = subprocess.run(
-                    server.ready,
-                    cwd=cwd,
-                    env=plain,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    timeout=5,
-                    check=False,
-                )
-                if done.returncode == 0:
-                    return True
-            except subprocess.TimeoutExpired:
-                pass
-            except OSError as error:
-                raise HeapwrightError(f"the ready command does not start: {error}") from None
-        elif not server.ready_port:
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> None:
-    """Stop the server by its signal, and after ten seconds by SIGKILL. It may not have started yet."""
-    for number in (signal.Signals[server.stop], signal.SIGKILL):
-        deadline = time.monotonic() + 10.0
-        sent = False
-        while thread.is_alive() and time.monotonic() < deadline:
-            text = Path(pid_file).read_text().strip()
-            if text.isdecimal() and not sent:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(text), number)
-                sent = True
-            thread.join(max(0.0, deadline - time.monotonic()) if sent else 0.01)
-        if not thread.is_alive():
-            return

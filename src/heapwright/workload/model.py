@@ -22,6 +22,13 @@ stdin = "small.txt"
 ready = ["redis-cli", "ping"]                # polled until it exits 0 (or ready_port = 6379)
 load = ["redis-benchmark", "-q"]             # its wall time is the run's wall time
 stop = "SIGTERM"
+idle = 5                                     # seconds after the load until idle memory is read
+[server.load_metrics]                        # the format of the load's output; see load_metrics.py
+format = "redis-benchmark"
+[[server.phase]]                             # in place of load: loads and pauses, in order
+load = ["redis-benchmark", "-q"]
+[[server.phase]]
+pause = 5
 [prefix]                                     # only the beginning of every run is measured (not with a server)
 seconds = 30                                 # it ends after this time: memory can be compared, time cannot
 output = "iteration 100"                     # or once it has printed this text: then time can be compared, too
@@ -45,6 +52,9 @@ import msgspec
 from heapwright.errors import UsageError, unknown
 from heapwright.measure.prefix import Prefix
 from heapwright.tomlfile import key_line, load_toml_and_text
+from heapwright.workload.load_metrics import LoadMetrics, wrong_key
+
+_MAX_PAUSE_S = 86400.0
 
 
 class Output(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,14 +65,37 @@ class Output(msgspec.Struct, forbid_unknown_fields=True):
     command: list[str] = []
 
 
+class Phase(msgspec.Struct, forbid_unknown_fields=True):
+    """A phase of a load: a command, or a pause in seconds."""
+
+    load: list[str] = []
+    pause: float = 0.0
+
+
 class Server(msgspec.Struct, forbid_unknown_fields=True):
     """The server form: the command runs until the load is done."""
 
-    load: list[str]
+    load: list[str] = []
     ready: list[str] = []
     ready_port: int = 0
     ready_timeout: float = 30.0
     stop: str = "SIGTERM"
+    idle: float = 0.0
+    phase: list[Phase] = []
+    load_metrics: LoadMetrics | None = None
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The phases of the load, also of a load that is one command."""
+        return self.phase or [Phase(self.load)]
+
+    @property
+    def quiet_s(self) -> float:
+        """The seconds of a run without load that the file asks for."""
+        return self.idle + sum(p.pause for p in self.phase)
+
+
+_SINCE_PHASES: dict[str, Any] = {"idle": 0.0, "phase": [], "load_metrics": None}  # keys that older studies do not have
 
 
 class Input(msgspec.Struct, forbid_unknown_fields=True):
@@ -119,6 +152,11 @@ class Workload:
         """The inputs that the confirmation uses: those held out, or all if none are."""
         return tuple(i for i in self.inputs if i.split == "test") or self.inputs
 
+    @property
+    def quiet_s(self) -> float:
+        """The seconds of a run that are not in its wall time: a server's pauses and idle time."""
+        return self.file.server.quiet_s if self.file.server else 0.0
+
     def command(self, input_: Input) -> list[str]:
         """The words to run for one input."""
         words = self.file.command
@@ -155,6 +193,9 @@ class Workload:
         result["cwd"] = str(self.cwd)
         if self.file.prefix is None:
             del result["prefix"]  # older studies do not have this key
+        if self.file.server is not None:
+            new = {name: default for name, default in _SINCE_PHASES.items() if result["server"][name] == default}
+            result["server"] = {key: value for key, value in result["server"].items() if key not in new}
         if self.file.input:
             result["input"] = msgspec.to_builtins(list(self.inputs))  # with absolute paths
         return result
@@ -249,6 +290,25 @@ def check_command(program: str, cwd: Path) -> None:
         raise UsageError(f"command not found: {program}", hint)
 
 
+def _wrong_load(server: Server) -> tuple[list[str], str] | None:
+    """Return the key of a server's load that is wrong, and why; None if all are right."""
+    if server.load and server.phase:
+        return ["load"], "either load or [[server.phase]], not both"
+    if not server.load and not server.phase:
+        return ["load"], "is empty; give the command that loads the server"
+    for number, phase in enumerate(server.phase):
+        if bool(phase.load) == bool(phase.pause):
+            return ["phase", str(number)], "needs either load (a command) or pause (seconds)"
+        if not 0 <= phase.pause < _MAX_PAUSE_S:
+            return ["phase", str(number), "pause"], f"must be from 0 to {_MAX_PAUSE_S:g} seconds"
+    if server.phase and not any(phase.load for phase in server.phase):
+        return ["phase", "0"], "no phase has a load, only pauses"
+    if not 0 <= server.idle < _MAX_PAUSE_S:
+        return ["idle"], f"must be from 0 to {_MAX_PAUSE_S:g} seconds"
+    wrong = wrong_key(server.load_metrics) if server.load_metrics else None
+    return (["load_metrics", wrong[0]], wrong[1]) if wrong else None
+
+
 def load_workload(path: Path) -> Workload:
     """Read and check a workload.toml.
 
@@ -286,8 +346,8 @@ def load_workload(path: Path) -> Workload:
     if not file.success:
         raise fail(["success"], "is empty, so no run could succeed; list the exit statuses, for example [0]")
     if file.server is not None:
-        if not file.server.load:
-            raise fail(["server", "load"], "is empty; give the command that loads the server")
+        if wrong := _wrong_load(file.server):
+            raise fail(["server", *wrong[0]], wrong[1])
         if file.server.stop not in signal.Signals.__members__:
             raise fail(["server", "stop"], f"no such signal: {file.server.stop} (for example SIGTERM)")
         if not 0 <= file.server.ready_port < 1 << 16:

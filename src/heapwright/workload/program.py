@@ -178,7 +178,7 @@ def _named_files(workload: Workload, without: set[Path] | None = None) -> list[F
     for input_ in workload.inputs:
         words += [*input_.args, input_.stdin]
     if file.server is not None:
-        words += [*file.server.load, *file.server.ready]
+        words += [*(word for phase in file.server.phases for word in phase.load), *file.server.ready]
     found: dict[Path, FileIdentity] = {}
     outputs = {workload.cwd / name for name in file.output.files}
     for word in words:

@@ -1,0 +1,290 @@
+"""Runs a server under the meter: starts it, loads it, and stops it.
+
+Memory, CPU time and faults are those of the server; wall time is that of the load. The load's own figures, the CPU time
+that the server takes for it, and the memory that stays after it become metrics of the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TypedDict
+
+from heapwright.errors import HeapwrightError
+from heapwright.measure.meter import MeterOptions, Run, run_metered
+from heapwright.measure.process_tree import ProcessTree, parent_of
+from heapwright.workload.last_words import TAIL_BYTES, last_words
+from heapwright.workload.load_metrics import Figures, LoadMetrics, combine, read_parts
+from heapwright.workload.model import Server
+
+ENDED_EARLY = "ended before it was ready"
+ENDED_UNDER_LOAD = "ended during the load"
+_GRACE_S = 0.3
+_MAX_OUTPUT = 8 << 20  # bytes of a load's output that are read, from its end
+
+
+class Metered(TypedDict):
+    """The arguments of `run_metered` that a command and a server share."""
+
+    env: dict[str, str]
+    cwd: Path
+    keep: IO[bytes] | None
+    forward: IO[bytes] | None
+
+
+@dataclass
+class _Load:
+    """The result of a load's phases.
+
+    Attributes:
+        wall_s: the sum of the loads' wall time, in seconds.
+        cpu_s: the server's CPU time from the first phase to the last, in seconds; None if the load ended the server.
+        idle_bytes: resident memory when the idle time was over.
+        parts: the figures that the loads printed.
+        trouble: what went wrong, or empty.
+    """
+
+    wall_s: float = 0.0
+    cpu_s: float | None = None
+    idle_bytes: float | None = None
+    parts: list[Figures] = field(default_factory=list)
+    trouble: str = ""
+
+
+def run_server(
+    command: list[str], options: MeterOptions, how: Metered, plain: Mapping[str, str], server: Server
+) -> tuple[Run, str]:
+    """Start the server under the meter, wait until it is ready, run the load, and stop the server.
+
+    Args:
+        command: the server's command.
+        options: how to measure.
+        how: environment, directory and output of the server.
+        plain: the environment of the load and the ready check, without the settings on trial.
+        server: how to load and stop the server.
+
+    Returns:
+        The run, and what went wrong, or empty.
+    """
+    if server.ready_port and _listening(server.ready_port):
+        raise HeapwrightError(
+            f"port {server.ready_port} already answers before the server is started",
+            "stop what listens there, or choose another port",
+        )
+    result: list[Run | BaseException] = []
+
+    pid_file = tempfile.NamedTemporaryFile(prefix="heapwright-", suffix=".pid")  # noqa: SIM115 (closed below)
+    wrapper = ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', pid_file.name, *command]
+
+    def serve() -> None:
+        try:
+            result.append(run_metered(wrapper, options, **how))
+        except BaseException as error:  # handed to the caller's thread
+            result.append(error)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    load = _Load()
+    try:
+        if _wait_ready(server, thread, how["cwd"], plain):
+            _run_load(load, server, thread, how["cwd"], plain, options.timeout, _tree_of(pid_file.name, thread))
+        else:
+            load.trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else ENDED_EARLY
+    finally:
+        _stop_server(pid_file.name, server, thread)
+        pid_file.close()
+    if not result or isinstance(result[0], BaseException):
+        raise result[0] if result else HeapwrightError("the server cannot be stopped")  # type: ignore[misc]
+    run = result[0]
+    return (_with_load(run, load, server) if load.wall_s else run), load.trouble
+
+
+def _run_load(
+    load: _Load,
+    server: Server,
+    thread: threading.Thread,
+    cwd: Path,
+    plain: Mapping[str, str],
+    timeout: float,
+    tree: ProcessTree | None,
+) -> None:
+    """Run the phases of the load, then wait for the idle time.
+
+    Args:
+        load: gets the results, also if this raises an error.
+        server: the phases.
+        thread: runs the server.
+        cwd: the directory of the load.
+        plain: the environment of the load.
+        timeout: maximum seconds of each phase; 0 for no limit.
+        tree: the server's processes; None if it ended at once.
+    """
+    before = tree.cpu_s() if tree else 0.0
+    for number, phase in enumerate(server.phases, 1):
+        if phase.load:
+            _run_phase(load, phase.load, cwd, plain, timeout, server.load_metrics)
+        else:
+            thread.join(phase.pause)
+        if load.trouble:
+            thread.join(_GRACE_S)  # if the server has crashed, the meter is about to end
+        unfinished = bool(load.trouble) or number < len(server.phases) or server.idle > 0
+        if unfinished and not thread.is_alive():  # a load may end the server at last
+            load.trouble = ENDED_UNDER_LOAD
+        if load.trouble:
+            return
+    if tree is None or not thread.is_alive():
+        return
+    load.cpu_s = tree.cpu_s() - before
+    if server.idle:
+        thread.join(server.idle)
+        load.idle_bytes = tree.resident_bytes()
+
+
+def _run_phase(
+    load: _Load, words: list[str], cwd: Path, plain: Mapping[str, str], timeout: float, how: LoadMetrics | None
+) -> None:
+    """Run one load command and read its figures."""
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complaints:
+        file = cwd / how.file if how and how.file else None
+        was = _state(file)
+        began = time.monotonic()
+        try:
+            status = subprocess.run(
+                words,
+                cwd=cwd,
+                env=dict(plain),
+                stdin=subprocess.DEVNULL,
+                stdout=printed if how and not file else subprocess.DEVNULL,
+                stderr=complaints,
+                timeout=timeout or None,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            load.trouble = "the load command timed out"
+            return
+        except OSError as error:
+            raise HeapwrightError(f"the load command does not start: {error}") from None
+        finally:
+            load.wall_s += time.monotonic() - began
+        if status:
+            last = last_words(_tail(complaints, TAIL_BYTES))
+            load.trouble = f"the load command failed with status {status}" + (f": {last}" if last else "")
+        elif how and file:
+            if _state(file) != was:  # otherwise it is from an earlier run
+                with contextlib.suppress(OSError), file.open("rb") as content:
+                    load.parts += read_parts(_tail(content, _MAX_OUTPUT), how)
+        elif how:
+            load.parts += read_parts(_tail(printed, _MAX_OUTPUT), how)
+
+
+def _with_load(run: Run, load: _Load, server: Server) -> Run:
+    """Return the run with the metrics of its load."""
+    metrics = {**run.metrics, "wall_s": load.wall_s, "idle_rss_bytes": load.idle_bytes}
+    warnings = list(run.warnings)
+    how = server.load_metrics
+    if how is not None and not load.trouble:
+        if not load.parts and (how.format or how.throughput_per_s or how.p99_ms):
+            where = f"the file {how.file}" if how.file else "the load's output"
+            what = f"format = '{how.format}'" if how.format else "its regular expressions"
+            warnings.append(f"[server.load_metrics] found no figure in {where} ({what})")
+        count = how.operations if isinstance(how.operations, int) else None
+        found = combine(load.parts, count, load.wall_s)
+        metrics |= {name: value for name, value in dataclasses.asdict(found).items() if name in metrics}
+        metrics["load_operations"] = found.operations
+        if load.cpu_s is not None and found.operations:
+            metrics["cpu_per_op_s"] = load.cpu_s / found.operations
+    return dataclasses.replace(run, metrics=metrics, warnings=warnings)
+
+
+def _tail(file: IO[bytes], size: int) -> str:
+    """Return the last `size` bytes of a file as text."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+    return file.read(size).decode(errors="replace")
+
+
+def _state(file: Path | None) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written; None if there is no file."""
+    try:
+        found = file.stat() if file else None
+    except OSError:
+        return None
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if found else None
+
+
+def _tree_of(pid_file: str, thread: threading.Thread) -> ProcessTree | None:
+    """Return the processes of the server; None if it has ended.
+
+    Args:
+        pid_file: contains the process id of the server, whose parent is its meter, as soon as it starts.
+        thread: runs the server.
+    """
+    text = ""
+    while not text and thread.is_alive():
+        text = Path(pid_file).read_text().strip()
+        if not text:
+            time.sleep(0.005)
+    meter = parent_of(int(text)) if text.isdecimal() else 0
+    return ProcessTree(meter) if meter > 1 else None
+
+
+def _listening(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=0.5):
+            return True
+    except OSError:
+        return False
+
+
+def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapping[str, str]) -> bool:
+    deadline = time.monotonic() + server.ready_timeout
+    while time.monotonic() < deadline and thread.is_alive():
+        if server.ready_port and _listening(server.ready_port):
+            return True
+        if server.ready:
+            try:
+                done = subprocess.run(
+                    server.ready,
+                    cwd=cwd,
+                    env=dict(plain),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=5,
+                    check=False,
+                )
+                if done.returncode == 0:
+                    return True
+            except subprocess.TimeoutExpired:
+                pass
+            except OSError as error:
+                raise HeapwrightError(f"the ready command does not start: {error}") from None
+        elif not server.ready_port:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> None:
+    """Stop the server by its signal, and after ten seconds by SIGKILL. It may not have started yet."""
+    for number in (signal.Signals[server.stop], signal.SIGKILL):
+        deadline = time.monotonic() + 10.0
+        sent = False
+        while thread.is_alive() and time.monotonic() < deadline:
+            text = Path(pid_file).read_text().strip()
+            if text.isdecimal() and not sent:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(text), number)
+                sent = True
+            thread.join(max(0.0, deadline - time.monotonic()) if sent else 0.01)
+        if not thread.is_alive():
+            return

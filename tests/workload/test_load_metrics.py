@@ -1,0 +1,97 @@
+"""Tests how the output of loads is read: real output of each tool, own expressions, JSON, and loads of many parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.workload.load_metrics import Figures, Format, LoadMetrics, combine, read_parts
+
+# Output of wrk 4.1.0, hey 0.1.4, ab 2.3 and redis-benchmark 7.0.15. k6.json follows k6's documentation, not a run.
+LOADS = Path(__file__).parent / "loads"
+
+
+def figures(text: str, how: LoadMetrics, wall_s: float = 1.0) -> Figures:
+    return combine(read_parts(text, how), how.operations if isinstance(how.operations, int) else None, wall_s)
+
+
+@pytest.mark.parametrize(
+    ("file", "format_", "found"),
+    [
+        ("wrk.txt", "wrk", Figures(184, 91.87, load_errors=0)),
+        ("wrk-latency.txt", "wrk", Figures(92, 91.93, 43.95, None, 48.0, 2)),
+        ("hey.txt", "hey", Figures(2000, 90.8663, 44.0, 44.2, 48.0, 0)),
+        ("hey-bad.txt", "hey", Figures(1000, 90.3649, 44.0, 48.0, 48.4, 20)),
+        ("hey-z.txt", "hey", Figures(96, 94.2624, 44.0, 45.3, None, 0)),
+        ("hey-refused.txt", "hey", Figures(0, None, load_errors=10)),
+        ("ab.txt", "ab", Figures(2000, 2945.5, 1, 2, 5, 0)),
+        ("ab-bad.txt", "ab", Figures(1000, 2714.55, 1, 5, 9, 20)),
+        ("redis.txt", "redis-benchmark", Figures(40000, 149253.73, 0.183, 0.279, 0.447)),
+        ("redis.csv", "redis-benchmark", Figures(None, 143369.18, 0.183, 0.287, 0.391)),
+        ("redis-q.txt", "redis-benchmark", Figures(None, 135593.22, 0.191)),
+        ("k6.json", "k6", Figures(1587, 528.37, 3.434, 7.337, None, 3)),
+    ],
+)
+def test_the_tools_own_output(file: str, format_: Format, found: Figures) -> None:
+    read = figures((LOADS / file).read_text(), LoadMetrics(format=format_))
+    assert vars(read) == pytest.approx(vars(found))
+
+
+@pytest.mark.parametrize("format_", ["wrk", "hey", "ab", "redis-benchmark", "k6", "json"])
+@pytest.mark.parametrize("text", ["", "usage: tool\n", "{", '{"metrics": 1}', "[1, 2]", "\0" * 100])
+def test_other_output_has_no_figures(format_: Format, text: str) -> None:
+    assert read_parts(text, LoadMetrics(format=format_)) == []
+
+
+@given(st.sampled_from(["wrk", "hey", "ab", "redis-benchmark", "k6", "json"]), st.integers(0, 3000), st.data())
+def test_damaged_output_never_fails(format_: Format, cut: int, data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(sorted(LOADS.iterdir()))).read_text()
+    text = text[:cut] + data.draw(st.text(max_size=20)) + text[cut + data.draw(st.integers(0, 50)) :]
+    combine(read_parts(text, LoadMetrics(format=format_)), None, 1.0)
+
+
+def test_k6_in_both_of_its_forms() -> None:
+    flat = json.loads((LOADS / "k6.json").read_text())
+    nested = {"metrics": {name: {"values": values} for name, values in flat["metrics"].items()}}
+    how = LoadMetrics(format="k6")
+    assert read_parts(json.dumps(nested), how) == read_parts(json.dumps(flat), how) != []
+
+
+def test_own_expressions() -> None:
+    text = "warm-up: 5 done\nrequests: 12,345 done, p50 800us, p99=1.5 s\nerrors 3\n"
+    how = LoadMetrics(
+        operations=r"([\d,]+) done", p50_ms=r"p50 (\S+),", p99_ms="p99=(.*)$", load_errors=r"errors (\d+)",
+        p95_ms="p95 (.*)",
+    )  # fmt: skip
+    assert figures(text, how, 2.0) == Figures(12345, 6172.5, 0.8, None, 1500.0, 3)
+    assert figures("p50 7,", LoadMetrics(p50_ms="p50 (.*),", latency_unit="us")).p50_ms == pytest.approx(0.007)
+
+
+def test_an_own_expression_beside_a_format_counts_once() -> None:
+    text = (LOADS / "redis.csv").read_text() + "in total 5000\n"
+    how = LoadMetrics(format="redis-benchmark", operations="in total ([0-9]+)")
+    assert figures(text, how).operations == 5000
+    assert figures(text, how).p99_ms == 0.391
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a": {"n": 7}, "p99_ms": 3, "errs": "2"}', 'starting\n{"x": 1}\n{"a": {"n": 7}, "p99_ms": 3, "errs": "2"}\n'],
+)
+def test_json(text: str) -> None:
+    how = LoadMetrics(format="json", operations="a.n", load_errors="errs", p50_ms="a.n.too.deep")
+    assert figures(text, how, 2.0) == Figures(7, 3.5, None, None, 3.0, 2)
+    seconds = LoadMetrics(format="json", operations="a.n", latency_unit="s")
+    assert figures(text, seconds).p99_ms == 3000
+
+
+def test_phases_are_combined() -> None:
+    phases = [Figures(100, 50.0, 1.0, None, 9.0, 1), Figures(300, 300.0, 2.0, None, 4.0, 2)]
+    assert combine(phases, None, 9.0) == Figures(400, 400 / 3, 2.0, None, 9.0, 3)
+    assert combine([*phases, Figures(100)], None, 10.0).throughput_per_s == 50.0, "one part gave no rate"
+    assert combine([], 500, 2.0) == Figures(500, 250.0)
+    assert combine([], None, 2.0) == Figures()

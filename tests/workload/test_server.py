@@ -1,0 +1,121 @@
+"""Tests the metrics of a server's load: phases, figures, CPU time and idle memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.measure.meter import MeterOptions
+from heapwright.workload.execute import Executor, Outcome
+from heapwright.workload.load_metrics import LoadMetrics
+from heapwright.workload.model import Input, Output, Phase, Server, Workload, WorkloadFile
+
+# Burns 0.3 s of CPU time to start. A child process answers the load's SIGUSR1 with 0.2 s of CPU time and 64 MiB of
+# memory, and frees the memory at SIGUSR2.
+SERVE = """
+import os, signal, time
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+def work(*_):
+    global held
+    held = bytearray(64 << 20)
+    burn(0.2)
+    open("done", "a").write("x")
+def rest(*_):
+    global held
+    held = None
+    open("rested", "a").write("x")
+burn(0.3)
+parent = os.getpid()
+if os.fork() == 0:
+    signal.signal(signal.SIGUSR1, work)
+    signal.signal(signal.SIGUSR2, rest)
+    open("pid", "w").write(str(os.getpid()))
+    open("up", "w").close()
+    while os.getppid() == parent:
+        time.sleep(0.01)
+else:
+    os.wait()
+"""
+SAY = """echo '{"operations": 10, "p99_ms": 3}'"""
+ASK = f'kill -USR1 $(cat pid); while [ "$(cat done)" != "$0" ]; do sleep 0.02; done; {SAY}'
+FREE = "kill -USR2 $(cat pid); while [ ! -e rested ]; do sleep 0.02; done"
+Run = Callable[[Server], Outcome]
+
+
+@pytest.fixture
+def run(tmp_path: Path, meter: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the server above once, in a fresh directory."""
+    monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
+
+    def once(server: Server, **file: Any) -> Outcome:
+        setup = ["sh", "-c", "rm -f up done rested pid; : > done"]
+        definition = WorkloadFile(
+            [sys.executable, "-c", SERVE], setup=setup, output=Output("none"), server=server, **file
+        )
+        workload = Workload(definition, tmp_path, (Input("default"),))
+        return Executor(workload, MeterOptions(timeout=20.0), tmp_path / "references").run(Input("default"), {})
+
+    return once
+
+
+def ready(**more: Any) -> Server:
+    return Server(ready=["test", "-e", "up"], stop="SIGKILL", **more)
+
+
+def test_phases_figures_cpu_and_idle_memory(run: Run) -> None:
+    phases = [
+        Phase(["sh", "-c", ASK, "x"]),
+        Phase(pause=0.3),
+        Phase(["sh", "-c", ASK, "xx"]),
+        Phase(["sh", "-c", FREE]),
+    ]
+    outcome = run(ready(phase=phases, idle=0.1, load_metrics=LoadMetrics(format="json")))
+    assert (outcome.failure, outcome.run.warnings) == ("", [])
+    found = {name: value for name, value in outcome.run.metrics.items() if value is not None}
+    assert (found["load_operations"], found["p99_ms"]) == (20, 3)
+    assert found["throughput_per_s"] == pytest.approx(20 / found["wall_s"])
+    assert "p50_ms" not in found
+    of_load = found["cpu_per_op_s"] * 20
+    assert 0.4 <= of_load <= found["cpu_s"] - 0.3, "the child's CPU time counts, that of the start does not"
+    assert found["idle_rss_bytes"] < found["peak_rss_bytes"] - (48 << 20)
+
+
+def test_pauses_are_not_in_the_wall_time(run: Run) -> None:
+    outcome = run(ready(phase=[Phase(pause=0.5), Phase(["true"]), Phase(pause=0.5)], idle=0.5))
+    assert (outcome.run.metrics["wall_s"] or 0.0) < 1.0
+    assert outcome.run.metrics["idle_rss_bytes"]
+    assert outcome.run.metrics["load_operations"] is None
+
+
+def test_a_file_that_the_load_writes(run: Run, tmp_path: Path) -> None:
+    how = LoadMetrics(format="json", file="load.json")
+    wrote = run(ready(load=["sh", "-c", "echo '{\"operations\": 7}' > load.json"], load_metrics=how))
+    assert wrote.run.metrics["load_operations"] == 7
+    stale = run(ready(load=["true"], load_metrics=how))
+    assert stale.run.metrics["load_operations"] is None, "the file is from the run before"
+    assert stale.run.warnings == ["[server.load_metrics] found no figure in the file load.json (format = 'json')"]
+    assert json.loads((tmp_path / "load.json").read_text()) == {"operations": 7}
+
+
+def test_a_count_that_the_workload_file_gives(run: Run) -> None:
+    found = run(ready(load=["true"], load_metrics=LoadMetrics(operations=500))).run
+    assert found.metrics["load_operations"] == 500
+    assert found.metrics["throughput_per_s"] == pytest.approx(500 / (found.metrics["wall_s"] or 1))
+    assert found.warnings == []
+
+
+def test_the_server_ends_during_the_load(run: Run) -> None:
+    crash = ["sh", "-c", "kill -SEGV $(cat pid)"]
+    assert run(ready(phase=[Phase(crash), Phase(pause=5.0), Phase(["true"])])).failure == "ended during the load"
+    assert run(ready(load=["sh", "-c", "echo 'no route' >&2; exit 7"])).failure == (
+        "the load command failed with status 7: no route"
+    )
+    assert run(ready(load=crash)).failure == "", "a load may end the server at last"
