@@ -46,13 +46,16 @@ MEMORY = {"peak": "peak RSS", "mean": "mean RSS", "idle": "idle RSS"}
 PAUSE_S = 0.5  # no event for this long is a pause
 
 
-def run_program(program: fidelity.Program, env: dict[str, str], folder: Path) -> dict[str, float]:
+def run_program(
+    program: fidelity.Program, env: dict[str, str], folder: Path, series: list[tuple[float, int]] | None = None
+) -> dict[str, float]:
     """Runs a program once, a server under its load, and reads its resident memory every 5 ms.
 
     Args:
         program: The program.
         env: The whole environment.
         folder: Where it runs.
+        series: Receives the readings, (seconds, bytes) each.
 
     Returns:
         Peak, mean and idle memory in bytes.
@@ -66,7 +69,7 @@ def run_program(program: fidelity.Program, env: dict[str, str], folder: Path) ->
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    readings: list[tuple[float, int]] = []
+    readings: list[tuple[float, int]] = [] if series is None else series
     idle = [0]
 
     def resident() -> int:

@@ -434,6 +434,7 @@ bool expand(const Opener& open, const std::string& path, Expanded& done, std::st
   Survey facts = survey(*source);
   done.loss = source->loss();
   done.executable = source->header().executable;
+  done.allocator = source->header().allocator;
   done.libraries = source->header().libraries;
   source = open(error);
   if (!source) {

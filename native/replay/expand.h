@@ -26,6 +26,7 @@ struct Expanded {
   std::uint64_t duration = 0;  // nanoseconds
   trace::Loss loss;
   std::string executable;              // of the recorded program; empty if unknown
+  std::string allocator;               // that it was recorded on (trace/event.h)
   std::vector<std::string> libraries;  // that a modelled program loads (trace/event.h)
 };
 

@@ -25,6 +25,7 @@ int expand_command(Words words) {
                           {"peak_live_bytes", done.peak_live_bytes},
                           {"recorded_s", static_cast<double>(done.duration) / 1e9},
                           {"executable", done.executable},
+                          {"allocator", done.allocator},
                           {"libraries", done.libraries},
                           {"sample", rate}},
                          words[0], done.loss);

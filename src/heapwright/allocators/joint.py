@@ -133,3 +133,22 @@ def restricted(space: Space, keys: Sequence[str]) -> Space:
         gates=tuple(g for g in space.gates if any(p.key in own and p.spec.gate == g.key for p in space.params)),
         params=tuple(p for p in space.params if p.key in own),
     )
+
+
+def replayable(space: Space) -> Space:
+    """The space without parameters whose effect a replay does not show."""
+    if isinstance(space, JointSpace):
+        return join([replayable(part) for part in space.parts])
+    return dataclasses.replace(space, params=tuple(p for p in space.params if p.spec.replayable))
+
+
+def not_replayable(space: Space) -> list[tuple[str, str, str]]:
+    """Allocator, parameter and level of each level whose effect a replay does not show."""
+    parts = space.parts if isinstance(space, JointSpace) else (space,)
+    return [
+        (part.allocator.name, param.key, level)
+        for part in parts
+        for param in part.params
+        if not param.spec.replayable
+        for level in param.levels
+    ]

@@ -51,6 +51,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         safe: 'expert' needs --expert; 'no' is listed and never searched.
         hazard: what can go wrong, for the report; `hazard_below`, `hazard_above`: only when set below or above this.
         env, pair: where it is written, if not in the allocator's own variable.
+        replayable: whether a replay shows its effect; not if it runs by a clock that a replay cannot set.
     """
 
     key: str
@@ -78,6 +79,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     requires: Requires = msgspec.field(default_factory=Requires)
     env: str = ""
     pair: str = ""
+    replayable: bool = True
 
     def risks(self, value: str) -> str:
         """What can go wrong with this value; '' if nothing."""

@@ -60,8 +60,11 @@ class Replays:
         with self._preparing:  # prepare a trace only when it is first replayed: all its replays may be stored already
             if input_.name not in self._ready:
                 self._ready[input_.name] = self._files.enter_context(make_ready(self.traces[input_.name], self.folder))
+        ready = self._ready[input_.name]
         environ = os.environ if self.environ is None else self.environ
         whole = {**environ, **self.workload.file.env, **input_.env, **env}
-        replayed = replay_once(self._ready[input_.name], self.options, pad_environment(whole, pad), stop=stop)
+        if "LD_PRELOAD" not in env and ready.own_malloc:  # the program as it is
+            whole["LD_PRELOAD"] = ":".join(filter(None, [whole.get("LD_PRELOAD", ""), ready.own_malloc]))
+        replayed = replay_once(ready, self.options, pad_environment(whole, pad), stop=stop)
         replayed.run.metrics.update(replayed.metrics())
         return Outcome(replayed.run, "", replayed.failure)

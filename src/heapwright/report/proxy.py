@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _VERDICTS = {
     "holds": "replays rank as the program does",
     "fails": "replays do not rank as the program does",
-    "unclear": "not clear whether replays rank as the program does",
+    "unclear": "not refuted, but not shown either, that replays rank as the program does",
     "flat": "nothing to rank, because neither the program nor the replays show differences beyond noise",
     "few": "too few to tell",
 }

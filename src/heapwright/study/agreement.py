@@ -107,8 +107,8 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
 
     Two measurements of one quantity correlate by at most the square root of their reliability, which is the share of
     their variance that is not noise (Spearman, The Proof and Measurement of Association between Two Things, 1904). If
-    hardly any variance is signal, and the replays show no differences either, there is nothing to rank. With few
-    pairs, only a clear disagreement counts against the replays.
+    hardly any variance is signal, and the replays show no differences either, there is nothing to rank. A verdict for
+    or against the replays needs the whole 95 % bound on its side; otherwise the replays are not refuted, no more.
     """
     from scipy.stats import spearmanr
 
@@ -124,14 +124,14 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
         return Agreement(metric, pairs, None, "flat")
     rank = float(spearmanr([p for p, _ in pairs], [f for _, f in pairs]).statistic) if spread and replay_spread else 0.0
     corrected = rank / max(reliability, _MIN_RELIABILITY) ** 0.5
-    if corrected >= RANK:
-        return Agreement(metric, pairs, rank, "holds")
-    return Agreement(metric, pairs, rank, "fails" if _at_most(corrected, len(pairs)) < RANK else "unclear")
+    low, high = _bounds(corrected, len(pairs))
+    return Agreement(metric, pairs, rank, "holds" if low >= RANK else "fails" if high < RANK else "unclear")
 
 
-def _at_most(rank: float, pairs: int) -> float:
-    """The one-sided 95 % upper bound of a rank correlation: Fisher's z, with Fieller's factor for ranks (1957)."""
-    return math.tanh(math.atanh(max(-0.999, min(0.999, rank))) + 1.645 * 1.03 / (pairs - 3) ** 0.5)
+def _bounds(rank: float, pairs: int) -> tuple[float, float]:
+    """The one-sided 95 % bounds of a rank correlation: Fisher's z, with Fieller's factor for ranks (1957)."""
+    z, error = math.atanh(max(-0.999, min(0.999, rank))), 1.645 * 1.03 / (pairs - 3) ** 0.5
+    return math.tanh(z - error), math.tanh(z + error)
 
 
 def _within(candidates: Sequence[Candidate], metric: str) -> float:

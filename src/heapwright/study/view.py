@@ -180,7 +180,7 @@ class Agreement:
     Attributes:
         pairs: (log ratio on the program, log ratio predicted by replays), one for each setting measured on both.
         rank: Spearman's correlation; None if it is meaningless.
-        verdict: 'holds'; 'fails'; 'unclear': neither is certain; 'flat': neither shows differences beyond noise;
+        verdict: 'holds'; 'fails'; 'unclear': neither is shown, so replays are not refuted; 'flat': neither shows differences beyond noise;
             'few': too few settings were measured on both.
     """
 

@@ -61,6 +61,7 @@ class Operations(msgspec.Struct):
         peak_live_bytes: the maximum of live bytes.
         recorded_s: duration of the recording.
         executable: the recorded program, or empty if unknown.
+        allocator: the malloc that it was recorded on: a library's path, or 'glibc 2.36'.
         libraries: those of RUNTIME that a modelled program loads.
         lost_bytes, lost_events: that could not be read of the trace.
         cut_short: the trace has no proper end.
@@ -82,6 +83,7 @@ class Operations(msgspec.Struct):
     lost_events: int
     cut_short: bool
     sample: int = 0
+    allocator: str = ""
 
 
 class Reading(msgspec.Struct, array_like=True):
@@ -163,6 +165,22 @@ class Ready:
         )
 
     @cached_property
+    def own_malloc(self) -> str:
+        """The library whose malloc the program has by itself; empty if that is the C library's or is not known.
+
+        A replay loads it to stand for the program as it is.
+
+        Raises:
+            HeapwrightError: it is not on this machine.
+        """
+        library = self.operations.allocator
+        if not library.startswith("/") or Path(library).name.startswith(("libc.", "ld-musl-")):
+            return ""
+        if not os.access(library, os.R_OK):
+            raise HeapwrightError(f"{self.trace}: its program's malloc, {library}, is not on this machine")
+        return library
+
+    @cached_property
     def own_cpu_s(self) -> float:
         """CPU seconds of the replayer itself: those of a replay that makes no call and touches no memory."""
         with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
@@ -178,7 +196,7 @@ class Ready:
 
     @cached_property
     def reference(self) -> list[Reading]:
-        """Readings of a replay under the conditions of the recording: on the default malloc, under the recorder.
+        """Readings of a replay under the conditions of the recording: on the program's malloc, under the recorder.
 
         Raises:
             HeapwrightError: the replay failed.
@@ -188,6 +206,7 @@ class Ready:
         with tempfile.TemporaryDirectory(dir=self.file.parent) as folder:
             report = Path(folder) / "report.json"
             env = record.environment(Path(folder), None, False, os.environ)
+            env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), self.own_malloc]))
             done = subprocess.run(command(self, report=report), env=env, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise HeapwrightError(done.stderr.strip().removeprefix("heapwright-replay: "))

@@ -1,7 +1,8 @@
 """Searches on replays of the program's allocations: record, check, search, race.
 
 During the search, blocks on the program check whether replays still rank configurations as the program does. If they
-do, the Pareto front of the replays races on the program, with replicates. If they do not, `run` returns False, and the
+do, the Pareto front of the replays races on the program, with replicates. Settings whose effect a replay does not show
+join the race unsearched. If they do not, `run` returns False, and the
 search goes on with the program itself, from the runs made so far.
 """
 
@@ -11,10 +12,12 @@ import random
 from collections.abc import Sequence
 
 from heapwright.allocators.embedded import describe
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, not_replayable, replayable
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.replays import Replays
@@ -48,7 +51,8 @@ class ReplaySearch:
     def __init__(self, session: Session, space: Space, begun: Sequence[StoredRun]) -> None:
         self.session = session
         self.options = session.options
-        self.space = space
+        self.space = replayable(space)
+        self._whole_space = space
         self.measured = list(begun)
         self._forced = self.options.proxy == "replay"
         self._why = ""  # why the replays cannot be used
@@ -138,8 +142,8 @@ class ReplaySearch:
             why = f"{describe(own)} is linked into it, and a recording sees none of its allocations"
         elif self.session.store.meta.managed.get("reach") == "glibc":
             why = "it is linked statically, so it cannot be recorded"
-        elif self.session.store.meta.takeover.get("glibc", {}).get("preload"):
-            why = "it has a malloc of its own, under which it cannot be replayed"
+        elif not self.space.params:
+            why = "a replay does not show the effect of the settings to search"
         else:
             return None
         if self._forced:
@@ -212,6 +216,7 @@ class ReplaySearch:
         feasible = search.feasible()
         costs = [c.costs(self.options.objectives) or () for c in feasible]
         entrants = [feasible[i].config for i in pareto.thin_front(costs, pareto.front(costs), opt.RACE)]
+        entrants += self._unseen_by_replays(feasible)
         groups = [
             [session.default, *entrants[at : at + opt.BLOCK]]
             for _ in range(opt.RACE_ROUNDS)
@@ -227,3 +232,14 @@ class ReplaySearch:
                 break
             runs += session.blocks.measure_all(Phase.RACE, first + at, now, session.workload.train)
         return runs
+
+    def _unseen_by_replays(self, predicted: Sequence[Candidate]) -> list[Config]:
+        """Each level whose effect a replay does not show, with the best predicted settings of its allocator."""
+        space, found = self._whole_space, []
+        for allocator, key, level in not_replayable(space):
+            own = [c for c in predicted if c.config.allocator == allocator]
+            best = min(own, key=lambda c: sum(c.costs(self.options.objectives) or ()), default=None)
+            settings = {**(best.config.settings if best else {}), key: level}
+            point = {ALLOCATOR: allocator, **settings} if isinstance(space, JointSpace) else settings
+            found.append(self.session.config_cache.config(space, point))
+        return found
