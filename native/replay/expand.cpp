@@ -441,11 +441,9 @@ bool expand(const Opener& open, const std::string& path, Expanded& done, std::st
     return false;
   }
   Expander expander(std::move(facts), done);
-  if (!expander.run(*source, path)) {
-    error = expander.error();
-    return false;
-  }
-  return true;
+  const bool written = expander.run(*source, path);
+  error = written ? error : expander.error();
+  return written;
 }
 
 }  // namespace heapwright::replay

@@ -180,8 +180,8 @@ class Agreement:
     Attributes:
         pairs: (log ratio on the program, log ratio predicted by replays), one for each setting measured on both.
         rank: Spearman's correlation; None if it is meaningless.
-        verdict: 'holds'; 'fails'; 'unclear': neither is shown, so replays are not refuted; 'flat': neither shows differences beyond noise;
-            'few': too few settings were measured on both.
+        verdict: 'holds'; 'fails'; 'unclear': neither is shown, so replays are not refuted; 'flat': neither shows
+            differences beyond noise; 'few': too few settings were measured on both.
     """
 
     metric: str
