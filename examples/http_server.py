@@ -46,6 +46,14 @@ class Handler(BaseHTTPRequestHandler):
         """Write nothing."""
 
 
+class Server(ThreadingHTTPServer):
+    """Answers each connection in a thread of its own."""
+
+    request_queue_size = 128
+
+    def handle_error(self, *_about: object) -> None:
+        """Say nothing of a client that has left."""
+
+
 if __name__ == "__main__":
-    ThreadingHTTPServer.request_queue_size = 128
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

@@ -68,6 +68,10 @@ def test_objectives_in_order_each_once() -> None:
     assert [m.key for m in parse_objectives("cpu, peak_rss_bytes,,cpu_s")] == ["cpu_s", "peak_rss_bytes"]
 
 
+def test_throughput_can_be_shown() -> None:
+    assert [m.key for m in parse_objectives("throughput,p99", minimised=False)] == ["throughput_per_s", "p99_ms"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -75,6 +79,7 @@ def test_objectives_in_order_each_once() -> None:
         (" , ", "--minimize names no metric"),
         ("exit_code", "'exit_code' cannot be minimised"),
         ("cpu,output_sha256", "'output_sha256' cannot be minimised"),
+        ("cpu,throughput", "'throughput_per_s' cannot be minimised: more is better"),
         ("cpu peak_rss", "unknown metric 'cpu peak_rss'"),
     ],
 )

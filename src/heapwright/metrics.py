@@ -349,7 +349,7 @@ _ALL = (
         ("idle_rss_bytes", "B", "memory", "idle resident memory"),
         "Resident memory of a server's process tree after the load has ended and the seconds of `idle` in the workload"
         " file have passed.",
-        "/proc/PID/statm of every process of the server",
+        "/proc/PID/smaps_rollup of every process of the server",
     ),
     _of_load(
         ("load_operations", "count", "count", "operations of the load"),
@@ -405,8 +405,12 @@ def find_metric(name: str) -> Metric:
     raise unknown("metric", name, [m.short for m in _ALL if m.objective])
 
 
-def parse_objectives(text: str) -> list[Metric]:
+def parse_objectives(text: str, minimised: bool = True) -> list[Metric]:
     """`peak_rss,cpu` as metrics, in order, each once.
+
+    Args:
+        text: their keys or short forms, separated by commas.
+        minimised: whether less must be better; otherwise they are only shown.
 
     Raises:
         UsageError: an unknown name, or one that is not a number to minimise.
@@ -418,6 +422,10 @@ def parse_objectives(text: str) -> list[Metric]:
         metric = find_metric(name)
         if not metric.objective:
             raise UsageError(f"'{metric.key}' cannot be minimised", "choose a number, such as peak_rss or cpu")
+        if minimised and metric.larger_is_better:
+            raise UsageError(
+                f"'{metric.key}' cannot be minimised: more is better", "choose cpu_per_op, p50 or another time"
+            )
         if metric not in found:
             found.append(metric)
     if not found:

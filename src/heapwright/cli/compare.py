@@ -102,9 +102,11 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.metrics import parse_objectives
     from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
     from heapwright.report.progress import make_progress
+    from heapwright.workload.work_done import stand_ins
 
     timed = workload.file.prefix is None or workload.file.prefix.compares("wall_s")
-    metrics = [m.key for m in parse_objectives(args.metrics or ("wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"))]
+    usual = "wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"
+    metrics = [m.key for m in parse_objectives(args.metrics or usual, minimised=False)]
     refuse_uncompared(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, embedded=embedded)
@@ -125,6 +127,8 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
         named = bool(args.allocators)
         comparer = Comparer(workload, allocators, options, args.seed, progress, base, machines, named, embedded)
         found = comparer.run(args.rounds)
+    if found.fixed_time and not args.metrics:
+        metrics = list(stand_ins(metrics))
     command = workload.file.command
     if args.csv:
         write_whole(args.csv, csv_text(found))

@@ -122,9 +122,15 @@ def _summary(runs: list[Run]) -> dict[str, Summary | None]:
 
 
 def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list[Outcome]]) -> None:
+    from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
+
     runs = {name: [o.run for o in found] for name, found in outcomes.items()}
     for warning in dict.fromkeys(w for found in runs.values() for r in found for w in r.warnings):
         warn(warning)
+    if workload.file.server is not None:
+        inputs = [[r.metrics for r in found] for found in runs.values()]
+        for text in filter(None, [fixed_time(inputs) or perhaps_fixed_time(inputs)]):
+            warn(text)
     for name, found in outcomes.items():
         on = f" on input '{name}'" if len(workload.inputs) > 1 else ""
         if workload.path or workload.file.prefix:  # otherwise the exit status shows it, and stderr was passed on

@@ -38,6 +38,7 @@ from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
 from heapwright.workload.execute import Executor, Outcome, advice
 from heapwright.workload.model import Input, Workload
+from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
 
 _OWN = "its own malloc"  # shown where the name of the program's malloc is not known
 _TIMEOUT_FACTOR, _MIN_TIMEOUT_S = 10.0, 10.0  # factor on a run of the reference; least timeout
@@ -73,12 +74,14 @@ class Comparison:
         rounds: number of rounds.
         warnings: warnings of the meter and about unstable output.
         host: description of the machine.
+        fixed_time: whether the load of a server runs for a fixed time, so that times cannot be compared.
     """
 
     rows: list[Row]
     rounds: int
     warnings: list[str]
     host: dict[str, Any] = field(default_factory=describe_host)
+    fixed_time: bool = False
 
     @property
     def reference(self) -> Row:
@@ -149,7 +152,9 @@ class Comparer:
             run_batches(runner, rounds, self._round, self._measured)
         for row in self.rows:
             self._summarise(row, rounds)
-        return Comparison(self.rows, rounds, self._warnings(), self.machines.host or describe_host())
+        fixed, doubt = self._load_time()
+        warnings = [*self._warnings(), *filter(None, [fixed or doubt])]
+        return Comparison(self.rows, rounds, warnings, self.machines.host or describe_host(), bool(fixed))
 
     def _environment(self, row: Row) -> dict[str, str]:
         return row.allocator.environment(self.base)
@@ -298,3 +303,13 @@ class Comparer:
                 for text in run.warnings:
                     found[text] = None
         return list(found)
+
+    def _load_time(self) -> tuple[str, str]:
+        """Return the sentence of a load of fixed time, and the warning of one that may be (workload/work_done.py)."""
+        if self.workload.file.server is None:
+            return "", ""
+        inputs = [
+            [run.metrics for row in self.rows for (_, name), run in row.runs.items() if name == i.name]
+            for i in self.workload.inputs
+        ]
+        return fixed_time(inputs), perhaps_fixed_time(inputs)

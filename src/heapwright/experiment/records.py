@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,6 +46,15 @@ class StoredRun:
         blocks that ran at once.
         """
         return float(self.extra.get("charged_s", self.elapsed_s / slots))
+
+
+def metrics_by_input(runs: Iterable[StoredRun]) -> list[list[dict[str, float | None]]]:
+    """Return the metrics of the runs that count, in one list for each input."""
+    found: dict[str, list[dict[str, float | None]]] = {}
+    for run in runs:
+        if not run.failure:
+            found.setdefault(run.input, []).append(run.metrics)
+    return list(found.values())
 
 
 class PhaseStart(msgspec.Struct, frozen=True):

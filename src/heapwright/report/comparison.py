@@ -95,7 +95,8 @@ def _style(row: Row, metric: str) -> str:
     if row.failure:
         return "yellow"
     ratio = row.ratios.get(metric)
-    return "" if ratio is None else "green" if ratio.high < 1 else "red" if ratio.low > 1 else ""
+    less, more = ("red", "green") if METRICS[metric].larger_is_better else ("green", "red")
+    return "" if ratio is None else less if ratio.high < 1 else more if ratio.low > 1 else ""
 
 
 def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from heapwright.allocators.space_spec import ParamSpec, SpaceFile
 from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.experiment.records import StoredRun, metrics_by_input
 from heapwright.experiment.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.search import pareto
@@ -45,6 +45,7 @@ from heapwright.study.view import (
 )
 from heapwright.workload.model import WorkloadFile
 from heapwright.workload.program import program_json
+from heapwright.workload.work_done import perhaps_fixed_time
 
 _SEARCHED = (Phase.ALLOCATORS, Phase.SEARCH, Phase.CHECK, Phase.RACE, Phase.SHORTLIST, Phase.LANDSCAPE)
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
@@ -120,6 +121,7 @@ def view_of(store: Store) -> StudyView:
         hazards=_hazards(picks, params, runs, meta.host),
         warnings=[
             *_warnings(runs, calibrated, options, picks),
+            *([doubt] if file and file.server and (doubt := perhaps_fixed_time(metrics_by_input(calibrated))) else []),
             *dropped,
             *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
             *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
@@ -140,6 +142,7 @@ def view_of(store: Store) -> StudyView:
             [
                 *([tree_sentence(processes)] if (processes := meta.tree) else []),
                 *([sentence(early, options.objectives)] if early else []),
+                *([meta.fixed_time] if meta.fixed_time else []),
             ]
         ),
         prefix=prefix,

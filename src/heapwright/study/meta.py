@@ -27,6 +27,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         stopped_s: the charge, in seconds, at which the deadline ended the study; None if it did not.
         charged: work that is not a run → seconds charged to it.
         plan: the estimate made after the first runs (`tuning.plan`).
+        fixed_time: what shows that the load runs for a fixed time, if times are not the objectives because of it.
         tree: largest number of live processes, where the objectives are proportional memory because of it; else 0.
         managed: who manages the program's memory, where that is not plain malloc (`tuning.managed`).
         takeover: allocator → whether it takes over, and how long the test took (`tuning.reach`).
@@ -62,6 +63,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     stopped_s: float | None = None
     charged: dict[str, float] = {}
     plan: dict[str, float] = {}
+    fixed_time: str = ""
     tree: int = 0
     managed: dict[str, str] = {}
     takeover: dict[str, dict[str, Any]] = {}

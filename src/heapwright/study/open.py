@@ -25,6 +25,7 @@ from heapwright.study.program import changed_sentence, program_of
 from heapwright.study.store import FOLDERS, Store, open_study, read_study, study_errors
 from heapwright.workload.model import Workload
 from heapwright.workload.program import identify_program, program_changes
+from heapwright.workload.work_done import stand_ins
 
 _TEXTS = ("explain", "hazard")  # of a parameter or a gate, for the report
 
@@ -159,6 +160,8 @@ def _resume(
             f" is {_short(identity[differs])}",
             other,
         )
+    if store.meta.fixed_time and stand_ins(given.get("objectives", ()), minimised=True) == stored.objectives:
+        given = {name: value for name, value in given.items() if name != "objectives"}
     clash = conflicts(stored, given)
     if clash:
         raise HeapwrightError(f"{path} was begun with {'; '.join(clash)}", f"leave that option out, or {other}")

@@ -16,7 +16,7 @@ import msgspec
 
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.experiment.records import StoredRun, metrics_by_input
 from heapwright.experiment.stats import relative_noise
 from heapwright.metrics import METRICS
 from heapwright.study import matters
@@ -29,6 +29,7 @@ from heapwright.tuning.reach import check_reach
 from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
 from heapwright.workload.program import ProgramIdentity, settle
+from heapwright.workload.work_done import fixed_time, perhaps_fixed_time, stand_ins
 
 _NOISY = 0.05  # relative spread of the default above which the user is told
 _HINTS = {
@@ -78,7 +79,24 @@ def calibrate(session: Session) -> None:
     if session.proof and kept_prefix(session.store) is not None and missed(runs, session.options.objectives):
         session.progress.note("the peak of a whole run does not show in its prefixes: nothing can be proven by them")
         session.proof = session.predicts = False
+    _mind_fixed_time(session, runs)
     _measure_noise(session, runs)
+
+
+def _mind_fixed_time(session: Session, runs: Sequence[StoredRun]) -> None:
+    """Compare work instead of time if the load of a server runs for a fixed time."""
+    if session.workload.file.server is None:
+        return
+    inputs = metrics_by_input(runs)
+    why = fixed_time(inputs)
+    instead = stand_ins(session.options.objectives, minimised=True)
+    if why and all(run.metrics.get(key) is not None for run in runs for key in instead):
+        why += f" The objectives are {' and '.join(METRICS[key].label for key in instead)}."
+        if instead != session.options.objectives:  # otherwise an earlier session stored it, or the user named them
+            session.store.update(fixed_time=why)
+        session.set_objectives(instead)
+    if text := why or perhaps_fixed_time(inputs):
+        session.progress.note(text)
 
 
 def _measure_noise(session: Session, runs: Sequence[StoredRun]) -> None:
