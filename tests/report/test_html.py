@@ -12,12 +12,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.report.html import extract, write_report
 from heapwright.report.proxy import rank_text
 from heapwright.study.view import Agreement, Series, StudyView, Worker
+from heapwright.workload.load_metrics import LoadMetrics
+from heapwright.workload.model import Phase, Server
 
 from .conftest import ALL, written_once
 from .views import STATES, config, view
@@ -285,6 +288,14 @@ def test_what_was_run_is_written_for_people(tmp_path: Path) -> None:
     text = said(written(tmp_path, view(options={"timeout": 0.0, "params": (), "budget_s": 90.0, "expert": False})))
     for words in ("10 × the default's time, at least 10 s", "all that are safe and apply here", "90.00 s", "no"):
         assert words in text, words
+
+
+def test_a_load_of_phases_is_written_for_people(tmp_path: Path) -> None:
+    server = Server(phase=[Phase(["bench", "a b"]), Phase(pause=1.5)], load_metrics=LoadMetrics("wrk", operations=7))
+    workload = {"command": ["./server"], "server": msgspec.to_builtins(server)}
+    text = said(written(tmp_path, view(workload=workload)))
+    assert "phase: bench 'a b', then pause 1.5 s" in text
+    assert "load_metrics: format = wrk, latency_unit = ms, operations = 7" in text
 
 
 def test_what_was_not_measured_is_said(tmp_path: Path) -> None:

@@ -84,8 +84,21 @@ _WORKLOAD: dict[str, _Fact] = {
     "cleanup": ("after every run", lambda v: shlex.join(v)),
     "success": ("exit statuses of success", _plain),
     "output": ("output compared", lambda v: ", ".join(_plain(x) for x in v.values() if x)),
-    "server": ("server", lambda v: _plain({k: shlex.join(x) if isinstance(x, list) else x for k, x in v.items() if x})),
+    "server": ("server", lambda v: _server(v)),
 }
+
+
+def _server(value: dict[str, Any]) -> str:
+    """Return the server's keys; of its phases the commands and pauses in order."""
+    shown = {k: shlex.join(x) if isinstance(x, list) and k != "phase" else x for k, x in value.items() if x}
+    phases = [
+        shlex.join(p["load"]) if p.get("load") else f"pause {p.get('pause'):g} s" for p in value.get("phase") or []
+    ]
+    if phases:
+        shown["phase"] = ", then ".join(phases)
+    if value.get("load_metrics"):
+        shown["load_metrics"] = ", ".join(f"{k} = {x}" for k, x in value["load_metrics"].items() if x)
+    return _plain(shown)
 
 
 def _input(value: dict[str, Any]) -> str:
