@@ -69,7 +69,10 @@ def test_objectives_in_order_each_once() -> None:
 
 
 def test_throughput_can_be_shown() -> None:
-    assert [m.key for m in parse_objectives("throughput,p99", minimised=False)] == ["throughput_per_s", "p99_ms"]
+    found = parse_objectives("throughput,p99,load_operations", minimised=False)
+    assert [m.key for m in found] == ["throughput_per_s", "p99_ms", "load_operations"]
+    with pytest.raises(UsageError, match="'exit_code' cannot be minimised"):
+        parse_objectives("exit_code", minimised=False)
 
 
 @pytest.mark.parametrize(

@@ -420,7 +420,7 @@ def parse_objectives(text: str, minimised: bool = True) -> list[Metric]:
     found: list[Metric] = []
     for name in filter(None, (part.strip() for part in text.split(","))):
         metric = find_metric(name)
-        if not metric.objective:
+        if metric.kind == "output" or (minimised and not metric.objective):
             raise UsageError(f"'{metric.key}' cannot be minimised", "choose a number, such as peak_rss or cpu")
         if minimised and metric.larger_is_better:
             raise UsageError(
