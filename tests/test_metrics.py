@@ -27,7 +27,7 @@ CONTRACT = {
     "peak_vm_bytes", "returned_bytes", "returned_lazily_bytes", "release_rate", "massif_peak_bytes", "minor_faults",
     "major_faults", "mapping_calls", "instructions", "energy_j", "exit_code", "output_sha256", "peak_pss_bytes",
     "mean_pss_bytes", "cgroup_peak_bytes", "idle_rss_bytes", "throughput_per_s", "p50_ms", "p95_ms", "p99_ms",
-    "load_errors", "load_operations", "cpu_per_op_s",
+    "load_errors", "load_operations", "cpu_per_op_s", "final_rss_bytes", "p95_rss_bytes",
 }  # fmt: skip
 
 

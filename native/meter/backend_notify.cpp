@@ -102,6 +102,7 @@ bool run_notify(RunContext& context, std::string& error) {
       const double time = now();
       watcher.tick(time);
       supervisor.tick(time);
+      context.checkpoint(time);
       supervisor.reap(watcher, context.outcome);
     }
   }

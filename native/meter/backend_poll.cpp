@@ -48,6 +48,7 @@ bool run_poll(RunContext& context, std::string& error) {
         context.watcher.tick(time);
       }
       supervisor.tick(time);
+      context.checkpoint(time);
     }
     supervisor.reap(context.watcher, context.outcome);
   }

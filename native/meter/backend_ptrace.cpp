@@ -189,6 +189,7 @@ class PtraceRun : public TraceListener {
     massif_.tick();
     context_.watcher.tick(time);
     context_.supervisor.tick(time);
+    context_.checkpoint(time);
   }
 
   RunContext& context_;

@@ -31,6 +31,10 @@ struct RunContext {
 
   // Switches the counters on, starts the clocks and releases the child.
   void go() const;
+  // Called at every tick, after the watcher's: writes the report so far if that is due.
+  void checkpoint(double time);
+
+  double next_checkpoint = 0;
 };
 
 // Each returns false with one line in `error` if it could not run the target.

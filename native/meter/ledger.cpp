@@ -26,6 +26,12 @@ void Ledger::raise_peaks() {
   raise(recent_, total_);
 }
 
+// The total had this size until now, since the last such call.
+void Ledger::count_time(std::uint64_t rss, double time) {
+  durations_.add(rss, time - totalled_);
+  totalled_ = std::max(totalled_, time);
+}
+
 void Ledger::sample(pid_t process, double time, const Memory& memory) {
   ++samples_;
   const auto [at, fresh] = entries_.try_emplace(process);
@@ -47,6 +53,7 @@ void Ledger::sample(pid_t process, double time, const Memory& memory) {
   entry.last = memory;
   entry.time = time;
   raise_peaks();
+  count_time(total_.rss, time);
 }
 
 void Ledger::releasing(pid_t process, pid_t thread) {
@@ -67,6 +74,10 @@ void Ledger::process_ended(pid_t process, double time) {
     return;
   }
   const Entry& entry = at->second;
+  count_time(total_.rss, time);
+  if (process == root_) {
+    final_rss_ = total_.rss;
+  }
   const double span = std::max(0.0, time - entry.time);
   area_rss_ += span * static_cast<double>(entry.last.rss);
   area_heap_ += span * static_cast<double>(entry.last.heap);

@@ -12,6 +12,7 @@
 //   returned   the falls of rss while a releasing call is in progress: from the reading at its entry to the
 //              same thread's next call. Ticks and other threads may read in between, before or after the call
 //              takes effect.
+//   quantiles  of rss over time count the time between two readings of the tree with the later total.
 //   totals     are sums over live processes of their latest reading. A process that shares its memory with
 //              its parent (vfork, before exec) is not counted.
 //
@@ -22,8 +23,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
+
+#include "size_durations.h"
 
 namespace heapwright::meter {
 
@@ -44,7 +48,9 @@ class Ledger {
   // neighbours, so at least half as many remain.
   explicit Ledger(std::size_t series = 0) : series_limit_(series) {}
 
-  void start(double time) { start_ = time; }
+  void start(double time) { start_ = totalled_ = time; }
+  // The process whose end is the end of the run.
+  void set_root(pid_t root) { root_ = root; }
   // Takes in a reading of a process; the first one adds the process.
   void sample(pid_t process, double time, const Memory& memory);
   // The thread enters a call that may return memory: falls of rss count as returned from now on.
@@ -68,6 +74,12 @@ class Ledger {
   [[nodiscard]] double rss_area() const { return area_rss_; }
   [[nodiscard]] double mean_rss(double end) const { return mean(area_rss_, end); }
   [[nodiscard]] double mean_heap(double end) const { return mean(area_heap_, end); }
+  // The total that was not exceeded in this share of the time; nullopt without any reading.
+  [[nodiscard]] std::optional<std::uint64_t> rss_quantile(double share) const {
+    return durations_.empty() ? std::nullopt : std::optional(durations_.quantile(share));
+  }
+  // The total at the end of the root; nullopt if it has not ended, or was never read.
+  [[nodiscard]] std::optional<std::uint64_t> final_rss() const { return final_rss_; }
   [[nodiscard]] std::uint64_t returned() const { return returned_; }
   [[nodiscard]] std::uint64_t returned_lazily() const { return returned_lazily_; }
   [[nodiscard]] std::uint64_t samples() const { return samples_; }
@@ -84,6 +96,7 @@ class Ledger {
     return end > start_ ? area / (end - start_) : 0;
   }
   void raise_peaks();
+  void count_time(std::uint64_t rss, double time);
 
   double start_ = 0;
   std::map<pid_t, Entry> entries_;
@@ -94,6 +107,10 @@ class Ledger {
   Memory recent_;  // largest totals since the last tick
   double area_rss_ = 0;
   double area_heap_ = 0;
+  SizeDurations durations_;
+  double totalled_ = 0;  // until when durations_ counts
+  pid_t root_ = 0;
+  std::optional<std::uint64_t> final_rss_;
   std::uint64_t returned_ = 0;
   std::uint64_t returned_lazily_ = 0;
   std::uint64_t samples_ = 0;

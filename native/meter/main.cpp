@@ -23,6 +23,19 @@ void RunContext::go() const {
   child.release();
 }
 
+void RunContext::checkpoint(double time) {
+  if (options.checkpoint_s <= 0 || options.output.empty() || time < next_checkpoint) {
+    return;
+  }
+  if (next_checkpoint > 0) {
+    Outcome so_far = outcome;
+    so_far.unfinished = true;
+    so_far.end = time;
+    (void)write_whole(options.output, to_json(so_far, ledger, watcher));  // the next one may succeed
+  }
+  next_checkpoint = time + options.checkpoint_s;
+}
+
 namespace {
 
 int fail(int status, const std::string& message) {

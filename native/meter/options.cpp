@@ -38,6 +38,7 @@ enum Flag : std::uint8_t {
   kSeries,
   kTimeout,
   kGrace,
+  kCheckpoint,
   kDie,
   kWait,
   kProbe
@@ -79,6 +80,8 @@ bool apply(int flag, const char* text, Options& options) {
       return parse_number(text, 0, 1e9, options.timeout_s);
     case kGrace:
       return parse_number(text, 0, 1e9, options.kill_grace_s);
+    case kCheckpoint:
+      return parse_number(text, 0, 1e9, options.checkpoint_s);
     case kDie:
       options.die_with_parent = true;
       if (text != nullptr && !parse_number(text, 1, INT32_MAX, number)) {
@@ -109,7 +112,7 @@ const char* backend_name(Backend backend) {
 }
 
 bool parse_options(int argc, char** argv, Options& options, std::string& error) {
-  static const std::array<option, 13> kLong{{{"output", required_argument, nullptr, kOutput},
+  static const std::array<option, 14> kLong{{{"output", required_argument, nullptr, kOutput},
                                              {"backend", required_argument, nullptr, kBackend},
                                              {"interval-ms", required_argument, nullptr, kInterval},
                                              {"massif-compat", no_argument, nullptr, kMassif},
@@ -118,6 +121,7 @@ bool parse_options(int argc, char** argv, Options& options, std::string& error) 
                                              {"series", required_argument, nullptr, kSeries},
                                              {"timeout", required_argument, nullptr, kTimeout},
                                              {"kill-grace", required_argument, nullptr, kGrace},
+                                             {"checkpoint", required_argument, nullptr, kCheckpoint},
                                              {"die-with-parent", optional_argument, nullptr, kDie},
                                              {"wait", required_argument, nullptr, kWait},
                                              {"probe", no_argument, nullptr, kProbe},

@@ -97,6 +97,10 @@ std::string breakdown_json(const TreeBreakdown& tree) {
   return json.text();
 }
 
+std::optional<std::uint64_t> at_most(std::optional<std::uint64_t> value, std::uint64_t limit) {
+  return value ? std::optional(std::min(*value, limit)) : value;
+}
+
 void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, const Watcher& watcher) {
   if (outcome.backend == Backend::kNone) {
     json.count("peak_rss_bytes", outcome.max_rss);
@@ -105,9 +109,13 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   const bool sees_calls = outcome.backend != Backend::kPoll;
   // One process: the kernel's own high-water mark. A tree: the largest sum, which no single process
   // exceeds.
-  const bool single = watcher.processes() <= 1;
-  json.count("peak_rss_bytes", single ? outcome.max_rss : std::max(ledger.peak().rss, outcome.max_rss));
+  const bool single = watcher.processes() <= 1 && !outcome.unfinished;
+  const std::uint64_t peak = single ? outcome.max_rss : std::max(ledger.peak().rss, outcome.max_rss);
+  json.count("peak_rss_bytes", peak);
   json.number("mean_rss_bytes", ledger.mean_rss(outcome.end));
+  // The kernel counts the peak and the readings by pages at different moments.
+  json.optional("p95_rss_bytes", at_most(ledger.rss_quantile(0.95), peak));
+  json.optional("final_rss_bytes", at_most(ledger.final_rss(), peak));
   json.count("peak_heap_bytes", ledger.peak().heap);
   json.number("mean_heap_bytes", ledger.mean_heap(outcome.end));
   json.count("peak_vm_bytes", std::max(ledger.peak().vm, watcher.vm_peak()));
@@ -188,11 +196,18 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
   json.raw("exit_code", exited ? std::to_string(WEXITSTATUS(outcome.status)) : "null");
   json.raw("signal", exited ? "null" : std::to_string(WTERMSIG(outcome.status)));
   json.boolean("timed_out", outcome.timed_out);
+  json.boolean("unfinished", outcome.unfinished);
   json.number("wall_s", outcome.end - outcome.start);
-  json.number("user_s", outcome.user_s);
-  json.number("sys_s", outcome.sys_s);
-  json.count("minor_faults", outcome.minor_faults);
-  json.count("major_faults", outcome.major_faults);
+  if (outcome.unfinished) {  // the kernel gives these when a process is waited for
+    for (const char* const key : {"user_s", "sys_s", "minor_faults", "major_faults"}) {
+      json.null(key);
+    }
+  } else {
+    json.number("user_s", outcome.user_s);
+    json.number("sys_s", outcome.sys_s);
+    json.count("minor_faults", outcome.minor_faults);
+    json.count("major_faults", outcome.major_faults);
+  }
   json.optional("instructions", outcome.instructions);
   json.optional("energy_j", outcome.energy_j);
   memory_json(json, outcome, ledger, watcher);

@@ -18,6 +18,7 @@ struct Outcome {
   Backend backend = Backend::kNone;
   int status = 0;  // of the root, as wait4 gives it
   bool timed_out = false;
+  bool unfinished = false;  // the run goes on; this is a report of it so far
   double start = 0;
   double end = 0;
   double user_s = 0;

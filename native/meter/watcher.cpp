@@ -30,6 +30,7 @@ Watcher::~Watcher() {
 
 void Watcher::started(pid_t root, double time) {
   root_ = root;
+  ledger_.set_root(root);
   if (pss_) {
     pss_->start(time);
   }

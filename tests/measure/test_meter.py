@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -252,3 +255,43 @@ def test_which_metrics_need_proportional_memory() -> None:
     assert needs_pss(["cpu_s", "mean_pss_bytes"])
     assert needs_pss(["peak_pss_bytes"])
     assert not needs_pss(["peak_rss_bytes", "cgroup_peak_bytes"])
+
+
+# runs that end after a time
+
+GROWS = "import time; kept = [b'x' * (30 << 20)]; time.sleep(0.3); del kept; time.sleep(60)"
+
+
+def test_a_bounded_run_is_whole_and_its_metrics_are_those_of_its_time() -> None:
+    run = run_metered([sys.executable, "-c", GROWS], MeterOptions(end_after=1.5, series=20))
+    found = run.metrics
+    assert run.cut
+    assert not run.timed_out
+    assert run.exit_code == 128 + 15
+    assert 1.5 <= (found["wall_s"] or 0) < 20
+    peak, p95, final = (found[key] or 0 for key in ("peak_rss_bytes", "p95_rss_bytes", "final_rss_bytes"))
+    assert final < peak - (20 << 20) < p95 <= peak, "big for a fifth of the time, small at its end"
+    assert run.series is not None
+    assert 10 <= len(run.series["t"]) <= 20
+
+
+def test_a_run_that_ends_by_itself_before_its_time_is_not_cut() -> None:
+    run = sh("echo done", MeterOptions(end_after=60))
+    assert (run.cut, run.exit_code, run.output_sha256) == (False, 0, sha(b"done\n"))
+
+
+def test_the_report_so_far_stays_when_the_meter_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_S", 0.1)
+    report = tmp_path / "run.json"
+    words = meter_command(MeterOptions(end_after=60, report=report, series=20), report, ["sleep", "50"], own=False)
+    with subprocess.Popen(words, start_new_session=True) as process:
+        for _ in range(200):
+            if report.exists():
+                break
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    found = json.loads(report.read_text())
+    assert found["unfinished"] is True
+    assert found["peak_rss_bytes"] > 0
+    assert found["user_s"] is None, "known at the end only"
+    assert found["series"]["rss"]

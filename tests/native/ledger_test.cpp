@@ -290,4 +290,49 @@ TEST(Ledger, EqualsANaiveModelOnRandomHistories) {
 }
 
 }  // namespace
+
+TEST(SizeDurations, QuantilesAreOverTime) {
+  SizeDurations sizes;
+  EXPECT_TRUE(sizes.empty());
+  EXPECT_EQ(sizes.quantile(0.95), 0U);
+  sizes.add(1000, 94);
+  sizes.add(5000, 2);
+  sizes.add(9000, 4);
+  EXPECT_EQ(sizes.quantile(0.5), 1000U);
+  EXPECT_EQ(sizes.quantile(0.95), 5000U);
+  EXPECT_EQ(sizes.quantile(1), 9000U);
+}
+
+TEST(SizeDurations, ErrsByAtMostOneBucketInBoundedSpace) {
+  SizeDurations sizes;
+  std::mt19937_64 random(1);
+  std::vector<std::uint64_t> all;
+  for (int i = 0; i < 200000; ++i) {
+    all.push_back((std::uint64_t{1} << 20) + (random() >> 30));
+    sizes.add(all.back(), 0.01);
+  }
+  std::ranges::sort(all);
+  const auto exact = static_cast<double>(all[all.size() * 95 / 100 - 1]);
+  const auto found = static_cast<double>(sizes.quantile(0.95));
+  EXPECT_GE(found, exact);
+  EXPECT_LE(found, exact * 1.004);
+  EXPECT_LT(sizes.buckets(), 15U * 256);
+}
+
+TEST(Ledger, TellsTheFinalTotalAndTheQuantileOfTheTree) {
+  Ledger ledger;
+  ledger.set_root(1);
+  ledger.start(0);
+  EXPECT_FALSE(ledger.rss_quantile(0.95).has_value());
+  ledger.sample(1, 0, {.vm = 0, .rss = 100, .heap = 0});
+  ledger.sample(2, 90, {.vm = 0, .rss = 50, .heap = 0});  // 90 s at 150 once it is known
+  ledger.sample(1, 100, {.vm = 0, .rss = 300, .heap = 0});
+  EXPECT_EQ(ledger.rss_quantile(0.5), 150U);
+  EXPECT_EQ(ledger.rss_quantile(0.95), 350U);
+  EXPECT_FALSE(ledger.final_rss().has_value());
+  ledger.process_ended(2, 101);
+  ledger.process_ended(1, 102);
+  EXPECT_EQ(ledger.final_rss(), 300U);
+}
+
 }  // namespace heapwright::meter

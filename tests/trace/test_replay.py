@@ -158,6 +158,7 @@ def test_a_faster_allocator_shifts_the_mean(tmp_path: Path) -> None:
     with make_ready(parse(tmp_path, "0 0 malloc 0 100\n9 0 free 0\n")) as ready:
         ready.__dict__["reference"] = readings(50, 0, 0, 0, 0)
         assert ready.mean_rss(Report(2, 2, 1, 0, readings(50, 0, 0, 100, 200))) == 150
+        assert ready.p95_rss(Report(2, 2, 1, 0, readings(50, 0, 0, 100, 200))) == 200
         faster = ready.mean_rss(Report(2, 2, 1, 0, readings(5, 0, 0, 100, 200)))
         assert faster == pytest.approx((5 * 100 + 50 * 200) / 55)
 

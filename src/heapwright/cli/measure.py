@@ -19,7 +19,8 @@ from heapwright.cli.common import (
     warn_of_settings,
     write_json,
 )
-from heapwright.errors import HeapwrightError
+from heapwright.cli.durations import duration
+from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, visible, warn
 
 if TYPE_CHECKING:
@@ -62,8 +63,16 @@ def add_parser(verbs: Any) -> None:
         metavar="NAME=VALUE",
         help="set a variable for the command only, not for set-up, clean-up or the load of a server",
     )
+    parser.add_argument(
+        "--for",
+        dest="end_after",
+        type=duration,
+        metavar="TIME",
+        help="end the run after this time by SIGTERM (90s, 30m, 6h); a server's load is repeated until then",
+    )
     add_measuring_options(parser)
     add_output_options(parser)
+    parser.add_argument("--html", metavar="FILE", help="write a page with memory over time")
     parser.set_defaults(run=run, takes_command=True)
 
 
@@ -85,11 +94,17 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
     from dataclasses import replace
     from pathlib import Path
 
+    from heapwright.measure.meter import SERIES_POINTS
     from heapwright.workload.execute import Executor
 
     inputs, env = read_inputs(args, workload), dict(args.env)
     warn_of_settings(workload, env=env)
-    options = replace(meter_options(args, workload.file.timeout), pss=True)
+    options = replace(meter_options(args, workload.file.timeout), pss=True, series=SERIES_POINTS if args.html else 0)
+    if args.end_after:
+        if args.timeout or args.prefix:
+            raise UsageError("--for ends the run itself", "leave out --timeout and --prefix")
+        kept = Path(f"{args.json}.unfinished") if args.json not in (None, "-") else None
+        options = replace(options, end_after=args.end_after, report=kept, series=SERIES_POINTS)
     outcomes: dict[str, list[Outcome]] = {}
     status = 0
     try:
@@ -138,6 +153,12 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
                 warn(f"a run{on} failed: {failure}")
         if len({o.digest for o in found if not o.failure}) > 1:
             warn(f"the output differs from run to run{on}")
+    if args.html:
+        from pathlib import Path
+
+        from heapwright.report.measurement_html import write_page
+
+        write_page(runs, {name: workload.command(workload.input(name)) for name in runs}, Path(args.html))
     if args.json:
         _write(args.json, workload, runs)
     if not args.quiet and args.json != "-":

@@ -17,6 +17,7 @@ from heapwright.cli.common import (
     read_workload,
     write_json,
 )
+from heapwright.cli.durations import duration
 from heapwright.errors import UsageError
 from heapwright.terminal_text import say, warn
 
@@ -83,8 +84,8 @@ def add_parser(verbs: Any) -> None:
         metavar="SIZE",
         help="bound of each process's raw file, such as 256M; thins the sample as it fills (implies --sample 64)",
     )
-    parts.add_argument("--after", type=_duration, metavar="T", help="begin so long after the start, such as 30s or 5m")
-    parts.add_argument("--for", type=_duration, dest="for_", metavar="T", help="record so long from then on")
+    parts.add_argument("--after", type=duration, metavar="T", help="begin so long after the start, such as 30s or 5m")
+    parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record so long from then on")
     parts.add_argument("--window-signal", metavar="SIG", help="a signal that begins and ends the recording, as USR2")
     parser.add_argument(
         "--export",
@@ -103,18 +104,6 @@ def _size(text: str) -> int:
     value = parse_size(text)
     if value is None or value < MIN_BYTES:
         raise argparse.ArgumentTypeError(f"'{text}' is not a size of at least 4M, such as 256M")
-    return value
-
-
-def _duration(text: str) -> float:
-    units = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
-    try:
-        value = float(number) * units[unit]
-    except (ValueError, KeyError):
-        value = 0.0
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a duration above 0, such as 30s, 5m or 2h")
     return value
 
 

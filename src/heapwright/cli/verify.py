@@ -19,6 +19,7 @@ from heapwright.cli.common import (
     seconds,
     write_json,
 )
+from heapwright.cli.durations import duration
 from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
 from heapwright.terminal_text import console, visible
@@ -65,7 +66,7 @@ def add_parser(verbs: Any) -> None:
         help="which pick of the study (default: the one that its claim names)",
     )
     parser.add_argument(
-        "--max-time", type=_time, default=600.0, metavar="TIME", help="maximum total time (90s, 10m; default 10m)"
+        "--max-time", type=duration, default=600.0, metavar="TIME", help="maximum total time (90s, 10m; default 10m)"
     )
     parser.add_argument(
         "--keep",
@@ -78,18 +79,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for a CI service")
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
-
-
-def _time(text: str) -> float:
-    from heapwright.study.options import parse_budget
-
-    try:
-        _, length = parse_budget(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(error.message) from None
-    if not length:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a time (for example 90s, 10m, 1h)")
-    return length
 
 
 def _share(text: str) -> float:

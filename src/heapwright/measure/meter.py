@@ -26,7 +26,10 @@ from heapwright.files import NATIVE
 from heapwright.measure.prefix import Prefix, PrefixEnd
 from heapwright.metrics import METRICS, NUMERIC
 
+SERIES_POINTS = 240  # of memory over time, enough for a picture
 _STDERR_TAIL = 4096
+CHECKPOINT_S = 60  # how often the report of a bounded run is written while it runs
+_END_GRACE_S = 10
 _PARTS_INTERVAL_MS = 2  # short, so that polling does not miss the peak of a short program
 
 
@@ -101,6 +104,9 @@ class MeterOptions:
         callgrind: count instructions in a second run under callgrind.
         pss: also sample proportional set sizes (see docs/meter.md for the cost).
         parts: also divide memory by kind of mapping. The readings may cost time: not for runs that are compared.
+        end_after: end the run by SIGTERM after so many seconds, and by SIGKILL 10 s later; it then counts as whole. 0:
+            it ends by itself.
+        report: where the meter's report stands while the run goes on, written every minute; None: nowhere.
     """
 
     backend: str = "auto"
@@ -110,6 +116,8 @@ class MeterOptions:
     callgrind: bool = False
     pss: bool = False
     parts: bool = False
+    end_after: float = 0.0
+    report: Path | None = None
 
 
 def least_intrusive_backend(backend: str, metrics: Collection[str], massif: bool) -> str:
@@ -144,7 +152,7 @@ class Run:
         stderr_tail: the last 4096 bytes of stderr, if it was captured.
         max_processes: the largest number of processes with an address space of their own that were alive at once.
         parts: memory by kind of mapping; None if `MeterOptions.parts` was not set or nothing could be read.
-        cut: whether it was ended at the end of its prefix.
+        cut: whether it was ended at the end of its prefix, or at `MeterOptions.end_after`.
     """
 
     metrics: dict[str, float | None]
@@ -215,8 +223,12 @@ def meter_command(options: MeterOptions, report: Path, command: Sequence[str], o
         words += ["--parts", "--interval-ms", str(_PARTS_INTERVAL_MS)]
     if options.series:
         words += ["--series", str(options.series)]
-    if options.timeout:
+    if options.end_after:
+        words += ["--timeout", f"{options.end_after:g}", "--kill-grace", str(_END_GRACE_S)]
+    elif options.timeout:
         words += ["--timeout", f"{options.timeout:g}"]
+    if options.report:
+        words += ["--checkpoint", str(CHECKPOINT_S)]
     if own:
         words.append(f"--die-with-parent={os.getpid()}")
     return [*words, "--", *command]
@@ -256,7 +268,7 @@ def run_metered(
     attended = attended and prefix is None  # the meter forwards signals to an attended target instead of ending it
     capture = forward is None or (prefix is not None and bool(prefix.output))
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-        report = Path(folder) / "ledger.json"
+        report = options.report or Path(folder) / "ledger.json"
         source = stdin.open("rb") if stdin else None
         try:
             process = subprocess.Popen(
@@ -278,10 +290,15 @@ def run_metered(
             message = text.splitlines()[-1] if text else f"the meter ended with status {process.returncode}"
             raise HeapwrightError(message.removeprefix("heapwright-meter: "), status=process.returncode)
         text = report.read_bytes().decode("utf-8", "replace")
+        if options.report:
+            report.unlink()
         ledger, figures = msgspec.json.decode(text, type=Ledger), msgspec.json.decode(text, type=_Figures)
     if end.stream is not None and end.stream is process.stderr:
         digest = ""  # how much of stdout was read by then is arbitrary
-    run = _as_run(ledger, msgspec.structs.asdict(figures), digest, tail.decode(errors="replace"), end.reached)
+    bounded = ledger.timed_out and options.end_after > 0
+    cut = end.reached or bounded
+    digest = "" if bounded else digest  # how much it had printed by then is arbitrary
+    run = _as_run(ledger, msgspec.structs.asdict(figures), digest, tail.decode(errors="replace"), cut)
     if options.callgrind:
         from heapwright.measure.callgrind import count_instructions
 
@@ -387,7 +404,7 @@ def _as_run(ledger: Ledger, values: dict[str, float | None], digest: str, stderr
     return Run(
         metrics=values,
         exit_code=code,
-        timed_out=ledger.timed_out,
+        timed_out=ledger.timed_out and not cut,
         output_sha256=digest,
         meter=ledger.meter,
         warnings=ledger.warnings,

@@ -213,21 +213,35 @@ class Ready:
             return _read_report(report).readings
 
     def mean_rss(self, report: Report) -> float:
-        """Returns the resident memory of a replay in bytes, averaged over the time that the program would have taken.
+        """Returns the resident memory of a replay in bytes, averaged over the time that the program would take."""
+        timed = self._timed(report)
+        total = sum(time for time, _ in timed)
+        return sum(time * size for time, size in timed) / total if total else report.end_rss_bytes
+
+    def p95_rss(self, report: Report) -> float:
+        """Returns the resident memory of a replay in bytes that the program would not exceed for 95 % of its time."""
+        timed = sorted(self._timed(report), key=lambda one: one[1])
+        left = 0.95 * sum(time for time, _ in timed)
+        for time, size in timed:
+            left -= time
+            if left <= 0:
+                return size
+        return report.end_rss_bytes
+
+    def _timed(self, report: Report) -> list[tuple[float, int]]:
+        """The intervals between readings: nanoseconds that the program would have taken, and resident bytes at the end.
 
         The program took its recorded time. A part of it were calls of malloc under the recorder, which `reference`
         measures. Under another allocator the calls take the time of this replay, and the rest is unchanged.
         """
         whole = self.reference[-1]
         parallel = max(1.0, whole.cpu_ns / max(whole.wall_ns, 1))  # several threads spend CPU time at once
-        weighted = total = 0.0
+        found = []
         for number, reading in enumerate(report.readings[1:], 1):
             spent = (self.reference[number].cpu_ns - self.reference[number - 1].cpu_ns) / parallel
             spends = (reading.cpu_ns - report.readings[number - 1].cpu_ns) / parallel
-            time = max(reading.recorded_ns - spent, 0.0) + spends
-            weighted += time * reading.resident_bytes
-            total += time
-        return weighted / total if total else report.end_rss_bytes
+            found.append((max(reading.recorded_ns - spent, 0.0) + spends, reading.resident_bytes))
+        return found
 
 
 @dataclass(frozen=True)
@@ -237,12 +251,13 @@ class Replayed:
     Attributes:
         run: as the meter measured it.
         report: its own report; None if it did not finish.
-        mean_rss_bytes: Ready.mean_rss.
+        mean_rss_bytes, p95_rss_bytes: Ready.mean_rss, Ready.p95_rss.
     """
 
     run: Run
     report: Report | None
     mean_rss_bytes: float = 0.0
+    p95_rss_bytes: float = 0.0
 
     @property
     def failure(self) -> str:
@@ -274,6 +289,8 @@ class Replayed:
             return found
         own = self.report.own_rss_bytes
         found["mean_rss_bytes"] = self.mean_rss_bytes - own
+        found["p95_rss_bytes"] = self.p95_rss_bytes - own
+        found["final_rss_bytes"] = None  # a replay does not end as the program does
         if found.get("peak_rss_bytes") is not None:
             found["peak_rss_bytes"] = (found["peak_rss_bytes"] or 0.0) - own
         found["peak_pss_bytes"], found["mean_pss_bytes"] = found.get("peak_rss_bytes"), found["mean_rss_bytes"]
@@ -382,7 +399,8 @@ def replay_once(
         report = Path(folder) / "report.json"
         run = run_metered(command(ready, touch, report, real_pace), options, env=env, stop=stop)
         read = _read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
-    return Replayed(dataclasses.replace(run), read, ready.mean_rss(read) if read else 0.0)
+    mean, p95 = (ready.mean_rss(read), ready.p95_rss(read)) if read else (0.0, 0.0)
+    return Replayed(dataclasses.replace(run), read, mean, p95)
 
 
 def _read_report(path: Path) -> Report:

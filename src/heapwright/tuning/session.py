@@ -16,7 +16,7 @@ from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.runner import LocalMachine, Machines
-from heapwright.measure.meter import MeterOptions, least_intrusive_backend, needs_pss
+from heapwright.measure.meter import SERIES_POINTS, MeterOptions, least_intrusive_backend, needs_pss
 from heapwright.metrics import METRICS
 from heapwright.study import matters
 from heapwright.study import options as opt
@@ -25,8 +25,6 @@ from heapwright.study.store import Store
 from heapwright.tuning.config_cache import ConfigCache
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
-
-SERIES_POINTS = 240
 
 
 def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:

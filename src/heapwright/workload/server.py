@@ -29,6 +29,7 @@ from heapwright.workload.model import Server
 
 ENDED_EARLY = "ended before it was ready"
 ENDED_UNDER_LOAD = "ended during the load"
+LOAD_TIMED_OUT = "the load command timed out"
 _GRACE_S = 0.3
 _MAX_OUTPUT = 8 << 20  # bytes of a load's output that are read, from its end
 
@@ -88,7 +89,7 @@ def run_server(
 
     def serve() -> None:
         try:
-            result.append(run_metered(wrapper, options, **how))
+            result.append(run_metered(wrapper, dataclasses.replace(options, end_after=0.0), **how))
         except BaseException as error:  # handed to the caller's thread
             result.append(error)
 
@@ -97,7 +98,11 @@ def run_server(
     load = _Load()
     try:
         if _wait_ready(server, thread, how["cwd"], plain):
-            _run_load(load, server, thread, how["cwd"], plain, options.timeout, _tree_of(pid_file.name, thread))
+            tree = _tree_of(pid_file.name, thread)
+            if options.end_after:
+                _repeat_load(load, server, thread, how["cwd"], plain, options.end_after, tree)
+            else:
+                _run_load(load, server, thread, how["cwd"], plain, options.timeout, tree)
         else:
             load.trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else ENDED_EARLY
     finally:
@@ -150,6 +155,41 @@ def _run_load(
         load.idle_bytes = tree.resident_bytes()
 
 
+def _repeat_load(
+    load: _Load,
+    server: Server,
+    thread: threading.Thread,
+    cwd: Path,
+    plain: Mapping[str, str],
+    seconds: float,
+    tree: ProcessTree | None,
+) -> None:
+    """Run the whole load again and again for a time. A load that is still running at the end of it does not count.
+
+    Args:
+        load: gets the results, also if this raises an error.
+        server: the phases.
+        thread: runs the server.
+        cwd: the directory of the load.
+        plain: the environment of the load.
+        seconds: how long.
+        tree: the server's processes; None if it ended at once.
+    """
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        once = _Load()
+        _run_load(once, server, thread, cwd, plain, left, tree)
+        if once.trouble == LOAD_TIMED_OUT and time.monotonic() >= end:
+            return
+        load.trouble, load.idle_bytes = once.trouble, once.idle_bytes
+        load.wall_s += once.wall_s
+        load.parts += once.parts
+        if once.cpu_s is not None:
+            load.cpu_s = (load.cpu_s or 0.0) + once.cpu_s
+        if load.trouble:
+            return
+
+
 def _run_phase(
     load: _Load, words: list[str], cwd: Path, plain: Mapping[str, str], timeout: float, how: LoadMetrics | None
 ) -> None:
@@ -170,7 +210,7 @@ def _run_phase(
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
-            load.trouble = "the load command timed out"
+            load.trouble = LOAD_TIMED_OUT
             return
         except OSError as error:
             raise HeapwrightError(f"the load command does not start: {error}") from None
