@@ -21,7 +21,7 @@ struct Options {
   std::size_t series = 0;  // points of memory over time to keep; 0: none
   double timeout_s = 0;    // 0: none
   double kill_grace_s = 2;
-  double checkpoint_s = 0;  // how often the output is written while the target runs; 0: never
+  double checkpoint_s = 0;       // how often the output is written while the target runs; 0: never
   bool die_with_parent = false;  // kill the target when the parent of the meter ends
   pid_t parent = 0;              // the expected parent, which may end before the meter starts
   bool wait_for_root_only = false;

@@ -186,7 +186,7 @@ _ALL = (
         "p95_rss_bytes",
         "B",
         "memory",
-        "95th percentile of resident memory",
+        "p95 resident memory",
         "Resident memory that was not exceeded for 95 % of the wall time; at most 0.4 % too large.",
         _METER,
         needs_stops=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,10 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
         options = replace(options, end_after=args.end_after, report=kept, series=SERIES_POINTS)
     outcomes: dict[str, list[Outcome]] = {}
     status = 0
+    # Ctrl-C at the terminal ends the target too. The run ends with it, and what it measured is shown.
+    interrupts: list[int] = []
+    if args.end_after:
+        signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     try:
         with (
             Path(os.devnull).open("wb") as nowhere,
@@ -115,6 +120,8 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
             executor = Executor(workload, options, Path(folder) / "references")
             for input_ in inputs:
                 for number in range(args.runs):
+                    if interrupts:
+                        break
                     passed_on = number == 0 and args.json != "-"
                     executor.forward = sys.stdout.buffer if passed_on else nowhere
                     outcome = executor.run(input_, env)
@@ -125,7 +132,7 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
     finally:
         if outcomes:
             _show(args, workload, outcomes)
-    return status
+    return 128 + signal.SIGINT if interrupts else status
 
 
 def _summary(runs: list[Run]) -> dict[str, Summary | None]:
