@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from heapwright.errors import unknown
+from heapwright.errors import UsageError, unknown
 
 Kind = Literal["memory", "time", "count", "output"]
 Unit = Literal["s", "ms", "s/op", "1/s", "B", "B/s", "count", "J", ""]
@@ -434,8 +434,6 @@ def parse_objectives(text: str, minimised: bool = True) -> list[Metric]:
     Raises:
         UsageError: an unknown name, or one that is not a number to minimise.
     """
-    from heapwright.errors import UsageError
-
     found: list[Metric] = []
     for name in filter(None, (part.strip() for part in text.split(","))):
         metric = find_metric(name)

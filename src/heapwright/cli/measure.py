@@ -108,7 +108,7 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
         options = replace(options, end_after=args.end_after, report=kept, series=SERIES_POINTS)
     outcomes: dict[str, list[Outcome]] = {}
     status = 0
-    # Ctrl-C at the terminal ends the target too. The run ends with it, and what it measured is shown.
+    # Ctrl-C at the terminal ends the target too. The run ends with it, and its figures are shown.
     interrupts: list[int] = []
     if args.end_after:
         signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
