@@ -72,7 +72,7 @@ format = "json"
 
 
 def test_ctrl_c_shows_what_was_measured(heapwright: Heapwright, tmp_path: Path) -> None:
-    words = [heapwright.path, "measure", "--for", "60s", "--json", "run.json", "--", "sleep", "50"]
+    words: list[str | Path] = [heapwright.path, "measure", "--for", "60s", "--json", "run.json", "--", "sleep", "50"]
     with subprocess.Popen(words, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, start_new_session=True) as it:
         time.sleep(1.5)
         subprocess.run(["pkill", "-INT", "-s", str(it.pid)], check=True)
