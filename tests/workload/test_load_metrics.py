@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,13 @@ def test_other_output_has_no_figures(format_: Format, text: str) -> None:
 def test_damaged_output_never_fails(format_: Format, cut: int, data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(sorted(LOADS.iterdir()))).read_text()
     text = text[:cut] + data.draw(st.text(max_size=20)) + text[cut + data.draw(st.integers(0, 50)) :]
-    combine(read_parts(text, LoadMetrics(format=format_)), None, 1.0)
+    found = combine(read_parts(text, LoadMetrics(format=format_)), None, 1.0)
+    assert all(value is None or 0 <= value < math.inf for value in vars(found).values())
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "1e999", "-3", "nan", "Infinity", "true", "[]", '"fast"'])
+def test_numbers_that_no_load_has(number: str) -> None:
+    assert read_parts(f'{{"operations": {number}, "p99_ms": {number}}}', LoadMetrics(format="json")) == []
 
 
 def test_k6_in_both_of_its_forms() -> None:

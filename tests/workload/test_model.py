@@ -121,6 +121,19 @@ def test_what_is_the_same_workload(folder: Path) -> None:
     assert load_workload(folder / "w.toml").identity() != first
 
 
+def test_the_identity_of_a_server_is_that_of_older_versions(tmp_path: Path) -> None:
+    """Studies of servers made before loads had phases still belong to their workload."""
+    (tmp_path / "w.toml").write_text('command = ["true"]\n[server]\nload = ["true"]\n')
+    plain = load_workload(tmp_path / "w.toml")
+    assert set(plain.identity()["server"]) == {"load", "ready", "ready_port", "ready_timeout", "stop"}
+    more = "idle = 2\nload_metrics = {format = 'wrk'}\n[[server.phase]]\nload = ['true']\n[[server.phase]]\npause = 3\n"
+    (tmp_path / "w.toml").write_text('command = ["true"]\n[server]\n' + more)
+    phased = load_workload(tmp_path / "w.toml")
+    assert phased.quiet_s == 5
+    assert from_identity(phased.identity()).file.server == phased.file.server
+    assert from_identity(plain.identity()).file.server == plain.file.server
+
+
 LOAD = 'load = ["sleep", "0"]'
 LAST = LOAD + '\nstop = "SIGINT"'
 MISTAKES = {
@@ -187,19 +200,6 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_the_identity_of_a_server_is_that_of_older_versions(tmp_path: Path) -> None:
-    """Studies of servers made before loads had phases still belong to their workload."""
-    (tmp_path / "w.toml").write_text('command = ["true"]\n[server]\nload = ["true"]\n')
-    plain = load_workload(tmp_path / "w.toml")
-    assert set(plain.identity()["server"]) == {"load", "ready", "ready_port", "ready_timeout", "stop"}
-    more = "idle = 2\nload_metrics = {format = 'wrk'}\n[[server.phase]]\nload = ['true']\n[[server.phase]]\npause = 3\n"
-    (tmp_path / "w.toml").write_text('command = ["true"]\n[server]\n' + more)
-    phased = load_workload(tmp_path / "w.toml")
-    assert phased.quiet_s == 5
-    assert from_identity(phased.identity()).file.server == phased.file.server
-    assert from_identity(plain.identity()).file.server == plain.file.server
-
-
 def test_every_mistake_is_named(mistake: str, folder: Path) -> None:
     old, new, complaint = MISTAKES[mistake]
     assert old in FULL

@@ -105,6 +105,12 @@ def test_a_file_that_the_load_writes(run: Run, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "load.json").read_text()) == {"operations": 7}
 
 
+def test_a_report_on_stderr(run: Run) -> None:
+    how = LoadMetrics(operations="did ([0-9]+)")
+    found = run(ready(load=["sh", "-c", "echo starting; echo 'did 8 requests' >&2"], load_metrics=how)).run
+    assert found.metrics["load_operations"] == 8
+
+
 def test_a_count_that_the_workload_file_gives(run: Run) -> None:
     found = run(ready(load=["true"], load_metrics=LoadMetrics(operations=500))).run
     assert found.metrics["load_operations"] == 500

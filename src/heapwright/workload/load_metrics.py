@@ -104,7 +104,13 @@ def read_parts(text: str, how: LoadMetrics) -> list[Figures]:
         own = {name: value for name in FIGURES if (value := _match(name, text, how)) is not None}
         if own:  # they count once, however many parts the text has
             found = [replace(part, **(dict.fromkeys(own) if number else own)) for number, part in enumerate(found)]
-    return [part for part in found if part != Figures()]
+    return [part for part in map(_possible, found) if part != Figures()]
+
+
+def _possible(part: Figures) -> Figures:
+    """Return the figures without those that no load can have: negative, infinite, not a number."""
+    wrong = {name: None for name in FIGURES if (v := getattr(part, name)) is not None and not 0 <= v < math.inf}
+    return replace(part, **wrong) if wrong else part
 
 
 def combine(parts: Sequence[Figures], operations: int | None, wall_s: float) -> Figures:

@@ -11,6 +11,7 @@ import dataclasses
 import os
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import threading
@@ -220,11 +221,13 @@ def _run_phase(
             last = last_words(_tail(complaints, TAIL_BYTES))
             load.trouble = f"the load command failed with status {status}" + (f": {last}" if last else "")
         elif how and file:
-            if _state(file) != was:  # otherwise it is from an earlier run
+            if _state(file) not in (was, None):  # otherwise it is from an earlier run
                 with contextlib.suppress(OSError), file.open("rb") as content:
                     load.parts += read_parts(_tail(content, _MAX_OUTPUT), how)
-        elif how:
-            load.parts += read_parts(_tail(printed, _MAX_OUTPUT), how)
+        elif how:  # some tools write their report to stderr
+            load.parts += read_parts(_tail(printed, _MAX_OUTPUT), how) or read_parts(
+                _tail(complaints, _MAX_OUTPUT), how
+            )
 
 
 def _with_load(run: Run, load: _Load, server: Server) -> Run:
@@ -253,12 +256,13 @@ def _tail(file: IO[bytes], size: int) -> str:
 
 
 def _state(file: Path | None) -> tuple[int, int, int] | None:
-    """Return what changes when a file is written; None if there is no file."""
+    """Return what changes when a regular file is written; None if there is none."""
     try:
         found = file.stat() if file else None
     except OSError:
         return None
-    return (found.st_ino, found.st_size, found.st_mtime_ns) if found else None
+    regular = found is not None and stat.S_ISREG(found.st_mode)  # opening a FIFO might wait for ever
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if found and regular else None
 
 
 def _tree_of(pid_file: str, thread: threading.Thread) -> ProcessTree | None:
