@@ -106,9 +106,10 @@ def test_a_file_that_the_load_writes(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_report_on_stderr(run: Run) -> None:
-    how = LoadMetrics(operations="did ([0-9]+)")
+    how = LoadMetrics(operations="did ([0-9]+)", p99_ms="p99 (.*)")
     found = run(ready(load=["sh", "-c", "echo starting; echo 'did 8 requests' >&2"], load_metrics=how)).run
     assert found.metrics["load_operations"] == 8
+    assert found.warnings == ["[server.load_metrics] found no number for p99_ms in the load's output"]
 
 
 def test_a_count_that_the_workload_file_gives(run: Run) -> None:

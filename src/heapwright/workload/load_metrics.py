@@ -72,9 +72,14 @@ FIGURES: tuple[str, ...] = tuple(f.name for f in fields(Figures))
 _LATENCIES = ("p50_ms", "p95_ms", "p99_ms")
 
 
+def own_keys(how: LoadMetrics) -> dict[str, str]:
+    """Return the figures for which the workload file says how to read them, with the expression or the JSON key."""
+    return {name: text for name in FIGURES if isinstance(text := getattr(how, name), str) and text}
+
+
 def wrong_key(how: LoadMetrics) -> tuple[str, str] | None:
     """Return the key of `[server.load_metrics]` that is wrong, and why; None if all are right."""
-    given = {name: text for name in FIGURES if isinstance(text := getattr(how, name), str) and text}
+    given = own_keys(how)
     if isinstance(how.operations, int) and how.operations < 1:
         return "operations", "must be at least 1"
     if not how.format and not given and not isinstance(how.operations, int):

@@ -25,7 +25,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.measure.process_tree import ProcessTree, parent_of
 from heapwright.workload.last_words import TAIL_BYTES, last_words
-from heapwright.workload.load_metrics import Figures, LoadMetrics, combine, read_parts
+from heapwright.workload.load_metrics import Figures, LoadMetrics, combine, own_keys, read_parts
 from heapwright.workload.model import Server
 
 ENDED_EARLY = "ended before it was ready"
@@ -236,12 +236,14 @@ def _with_load(run: Run, load: _Load, server: Server) -> Run:
     warnings = list(run.warnings)
     how = server.load_metrics
     if how is not None and not load.trouble:
-        if not load.parts and (how.format or how.throughput_per_s or how.p99_ms):
-            where = f"the file {how.file}" if how.file else "the load's output"
-            what = f"format = '{how.format}'" if how.format else "its regular expressions"
-            warnings.append(f"[server.load_metrics] found no figure in {where} ({what})")
         count = how.operations if isinstance(how.operations, int) else None
         found = combine(load.parts, count, load.wall_s)
+        where = f"the file {how.file}" if how.file else "the load's output"
+        unread = [name for name in own_keys(how) if getattr(found, name) is None]
+        if how.format and not load.parts:
+            warnings.append(f"[server.load_metrics] found no figure in {where} (format = '{how.format}')")
+        elif unread:
+            warnings.append(f"[server.load_metrics] found no number for {', '.join(unread)} in {where}")
         metrics |= {name: value for name, value in dataclasses.asdict(found).items() if name in metrics}
         metrics["load_operations"] = found.operations
         if load.cpu_s is not None and found.operations:
