@@ -16,7 +16,7 @@ from heapwright.measure.meter import MeterOptions
 from heapwright.report.progress import Silent
 from heapwright.study.options import Options
 from heapwright.study.view import Confirmation, Evaluation, Pick
-from heapwright.tuning.verify import Verification, decide, overall, refused, thresholds, verify
+from heapwright.tuning.verify import Verification, decide, overall, predicted_thresholds, refused, thresholds, verify
 
 from .conftest import Tuning
 from .fakes import Settings, World
@@ -38,6 +38,19 @@ def test_half_of_a_gain_must_be_left_and_half_of_it_may_be_lost_elsewhere() -> N
     assert bounds["cpu_s"] == pytest.approx(0.058 + 0.105, abs=0.001)
     strict = thresholds(then((0.81, "better"), (0.97, "unproven")), OBJECTIVES, 1.0)
     assert strict["cpu_s"] == 0.0
+
+
+def test_a_predicted_gain_is_proven_by_any_gain_of_memory() -> None:
+    """A replay lacks the other memory and work of the program, so its ratios are larger."""
+    bounds = predicted_thresholds(then((0.7, "better"), (0.6, "better")), OBJECTIVES, 0.005, 0.0)
+    assert bounds["peak_rss_bytes"] == pytest.approx(-0.005, abs=0.0001)
+    assert bounds["cpu_s"] == pytest.approx(0.178, abs=0.001), "half of the gain of memory: ln 0.7 / 2"
+    kept = predicted_thresholds(then((0.7, "better"), (1.3, "worse")), OBJECTIVES, 0.005, 0.5)
+    assert kept["peak_rss_bytes"] == pytest.approx(-0.178, abs=0.001)
+    assert kept["cpu_s"] == pytest.approx(0.178, abs=0.001), "no more, although the replay's time rose by 30 %"
+    time = predicted_thresholds(then((1.0, "same"), (0.6, "better")), OBJECTIVES, 0.005, 0.0)
+    assert time["cpu_s"] == pytest.approx(-0.005, abs=0.0001)
+    assert time["peak_rss_bytes"] == pytest.approx(0.0198, abs=0.0001)
 
 
 def test_all_objectives_must_hold_and_one_can_lose() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Mapping
@@ -148,6 +149,15 @@ def _preloaded(peer: Peer, bundled: bool = False) -> Allocator:
     file = msgspec.structs.replace(file, allocator=spec)
     version = peer.version or said_version(spec)
     return Allocator(peer.name, version, peer.path, bundled, peer.path, file, peer.env, peer.ordinary)
+
+
+def with_preload(allocator: Allocator, library: str) -> Allocator:
+    """The allocator with this library preloaded; for glibc too, if the program is linked to another malloc."""
+    if library == allocator.preload:
+        return allocator
+    spec = msgspec.structs.replace(allocator.file.allocator, preload=library)
+    file = msgspec.structs.replace(allocator.file, allocator=spec)
+    return dataclasses.replace(allocator, preload=library, file=file)
 
 
 def ordinary_allocators() -> list[Allocator]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import warn_of_changes
-from heapwright.errors import NO_GAIN
+from heapwright.errors import NO_GAIN, UNDECIDED
 from heapwright.terminal_text import say, visible
 
 _EPILOG = """\
@@ -18,7 +18,8 @@ examples:
   heapwright apply heapwright-perl-1a2b3c.study --pick time --format systemd
 
 Exit status: 0 a gain is proven; 3 no gain is proven, the output keeps the default, and a line on stderr says so;
-1 failure; 2 wrong usage. eval hides the status of the command in it, so a script that needs it stores the output first:
+4 a gain is predicted by replays (tune --trace) and not proven, its settings are printed; 1 failure; 2 wrong usage.
+eval hides the status of the command in it, so a script that needs it stores the output first:
   settings=$(heapwright apply heapwright-perl-1a2b3c.study) && eval "$settings"
 """
 
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb; the exit status says whether the printed settings are proven to be a gain."""
     from heapwright.report.apply import render
     from heapwright.study.choose import chosen_pick
-    from heapwright.study.claim import is_proven
+    from heapwright.study.claim import is_proven, proven_by
     from heapwright.study.load import load_view
 
     warn_of_changes(args.study)
@@ -57,12 +58,17 @@ def run(args: argparse.Namespace) -> int:
     pick = chosen_pick(view, args.pick)
     config, claim = (pick.config, pick.claim) if pick else (view.default, view.claim)
     command, cwd = view.command, str(view.workload.get("cwd") or "")
+    if view.recordings is not None:  # the command of the recorded program is not known
+        command, cwd = [], ""
     if sys.stdout.isatty():  # a terminal must not obey control characters; a file or a pipe gets the exact text
         shown = {name: visible(value) for name, value in config.env.items()}
         config, command = dataclasses.replace(config, env=shown), [visible(word) for word in command]
         cwd = visible(cwd)
     text = render(config, args.fmt, command, claim, cwd)
     print(visible(text, "\n") if sys.stdout.isatty() else text, flush=True)
+    if pick is not None and view.recordings is not None and not proven_by(pick, view.verified):
+        say(f"predicted, not proven: 'heapwright verify {args.study} -- CMD' proves it with the real load")
+        return UNDECIDED
     if pick is not None and is_proven(pick, view.objectives):
         return 0
     if pick is None:

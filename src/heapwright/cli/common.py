@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright import SCHEMA_VERSION
+from heapwright.cli.recordings import tell_of_replay
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import write_whole
 from heapwright.terminal_text import say, warn
@@ -237,7 +238,7 @@ def _read_workload(args: argparse.Namespace) -> Workload:
         if getattr(args, "input", None) is not None:
             raise UsageError("--input needs a workload file", "add --workload FILE")
         success, prefix = getattr(args, "success", None) or (0,), getattr(args, "prefix", None)
-        return from_command(need_command(args), success=success, prefix=prefix)
+        return from_command(tell_of_replay(need_command(args)), success=success, prefix=prefix)
     if args.command:
         raise UsageError("a command and --workload cannot both be given", "leave out one of them")
     for option in ("stdin", "success"):
@@ -416,7 +417,7 @@ def warn_of_changes(study: Path) -> None:
     from heapwright.workload.program import program_changes
 
     with read_study(study) as store, study_errors(study):
-        identity = program_of(store)
+        identity = program_of(store) if store.meta.recordings is None else None
         changes = program_changes(identity) if identity else []
     if changes:
         warn(f"{changed_sentence(changes)}; 'heapwright verify {study}' checks whether its gain still holds")

@@ -23,11 +23,15 @@ from heapwright.cli.common import (
     warn_of_settings,
     write_json,
 )
+from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
 from heapwright.errors import UsageError
 from heapwright.files import write_whole
 from heapwright.terminal_text import console, visible
 
 if TYPE_CHECKING:
+    from heapwright.allocators.registry import Allocator
+    from heapwright.experiment.replays import Replays
+    from heapwright.trace.recordings import Recordings
     from heapwright.workload.model import Workload
 
 _EPILOG = """\
@@ -35,10 +39,11 @@ examples:
   heapwright compare -- z3 problem.smt2
   heapwright compare --allocators glibc,jemalloc,./libmine.so -n 20 --plot plot.svg -- ./prog
   heapwright compare --workload redis.toml --markdown table.md
+  heapwright compare --trace service.hwt --metrics mean_rss,peak_rss
 
 Ratios are to the first row (the reference); a ratio below 1 is less memory or time. Without --allocators the
 reference is the unchanged program: the row glibc, or a row 'default' if the program has another malloc, with glibc
-as a further row.
+as a further row. With --trace every run is a replay of a recording: its ratios are predictions.
 """
 
 _MAX_WIDTH = 10_000  # columns that a table may need
@@ -54,6 +59,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_workload_option(parser)
+    add_trace_options(parser)
     add_command_options(parser)
     parser.add_argument(
         "--allocators",
@@ -86,30 +92,37 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
     words += ["--success", ",".join(map(str, args.success))] if args.success else []
     words += ["--stdin", args.stdin] if args.stdin else []
     words += ["--prefix", args.prefix.as_option()] if args.prefix else []
+    if args.trace:
+        return [*words, "--trace", *map(str, args.trace)]
     return [*words, "--workload", str(args.workload)] if args.workload else [*words, "--", *args.command]
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; status 1 if no allocator except the reference could be measured."""
-    with open_workload(args) as workload:
-        return _compare(args, workload)
+    opened = open_recordings(args) if args.trace else open_workload(args)
+    with opened as workload, opened_replays(workload) as recorded:
+        return _compare(args, workload, recorded)
 
 
-def _compare(args: argparse.Namespace, workload: Workload) -> int:
+def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordings, Replays] | None) -> int:
     from heapwright.allocators.embedded import find_embedded
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss
     from heapwright.metrics import parse_objectives
-    from heapwright.report.comparison import comparison_json, csv_text, failures, markdown, plot, table
+    from heapwright.report.comparison import comparison_json, csv_text, failures, heading, markdown, plot, table
     from heapwright.report.progress import make_progress
+    from heapwright.report.terminal import paragraph
     from heapwright.workload.work_done import stand_ins
 
     timed = workload.file.prefix is None or workload.file.prefix.compares("wall_s")
-    usual = "wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"
+    usual = "peak_rss,mean_rss,cpu" if recorded else "wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"
     metrics = [m.key for m in parse_objectives(args.metrics or usual, minimised=False)]
     refuse_uncompared(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, embedded=embedded)
+    if recorded is not None:
+        refuse_unreplayable(metrics)
+        allocators = _replayed(allocators, recorded[0], named=bool(args.allocators))
     if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(
             f"--plot {args.plot}: unknown picture format '{args.plot.suffix}'",
@@ -124,12 +137,14 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
         make_progress(quiet=args.quiet) as progress,
         open_machines(args, workload, allocators, progress) as machines,
     ):
-        named = bool(args.allocators)
-        comparer = Comparer(workload, allocators, options, args.seed, progress, base, machines, named, embedded)
+        named = bool(args.allocators) or recorded is not None
+        comparer = Comparer(
+            workload, allocators, options, args.seed, progress, base, machines, named, embedded, recorded
+        )
         found = comparer.run(args.rounds)
     if found.fixed_time and not args.metrics:
         metrics = list(stand_ins(metrics))
-    command = workload.file.command
+    command = recorded[0].command if recorded else workload.file.command
     if args.csv:
         write_whole(args.csv, csv_text(found))
     if args.markdown:
@@ -142,9 +157,22 @@ def _compare(args: argparse.Namespace, workload: Workload) -> int:
         out, shown = console(), table(found, metrics)
         if not out.is_terminal:  # a log may be as wide as the table
             out.width = max(out.width, out.measure(shown, options=out.options.update(width=_MAX_WIDTH)).maximum)
+        for text in heading(found, metrics):
+            out.print(visible(paragraph(text, out.width), "\n"), soft_wrap=True)
         out.print(shown)
         for text in failures(found):
             out.print(visible(text), style="yellow", soft_wrap=True)
         for text in found.warnings:
             out.print(visible(f"warning: {text}"), style="yellow")
     return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1
+
+
+def _replayed(allocators: list[Allocator], recordings: Recordings, named: bool) -> list[Allocator]:
+    """Return the allocators as they are replayed; unless the user named them, the recorded program's comes first."""
+    from heapwright.trace.recordings import as_replayed, reference_allocator
+
+    found = [as_replayed(a, recordings) for a in allocators]
+    if named:
+        return found
+    first = reference_allocator(recordings)
+    return [first, *(a for a in found if (a.preload, a.env) != (first.preload, first.env))]

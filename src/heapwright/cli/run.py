@@ -59,14 +59,17 @@ def run(args: argparse.Namespace) -> int:
 
             config = chosen_config(view_of(store), args.pick)
         identity = program_of(store)
-        spaces = store.meta.spaces
+        spaces, recordings, verified = store.meta.spaces, store.meta.recordings, store.meta.verified
         measured = str((store.meta.identity.get("command") or command)[0])
         if not config.is_default or config.env:
             added, instead = local_environment(config.env, config.settings, config.allocator, spaces, env)
             env |= added
     if instead:
         say(f"{config.allocator} is loaded from {instead}, because the study's library is not on this machine")
-    if Path(measured).name != Path(command[0]).name:
+    if recordings is not None:
+        if verified is None or verified["verdict"] != "holds":
+            say(f"predicted by replays, not proven: 'heapwright verify {args.study} -- CMD' proves it")
+    elif Path(measured).name != Path(command[0]).name:
         say(f"the study measured another program, {measured}; its claim does not cover {command[0]}")
     elif identity is not None and (changes := command_changes(identity, [program, *command[1:]], workload.cwd)):
         warn(f"{changed_sentence(changes)}; 'heapwright verify {args.study}' checks whether its gain still holds")

@@ -22,12 +22,21 @@ from heapwright.cli.common import (
     with_stdin_named,
     write_json,
 )
+from heapwright.cli.recordings import (
+    add_trace_options,
+    open_recordings,
+    opened_replays,
+    refuse_test_alone,
+    refuse_unreplayable,
+)
 from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError, unknown
 from heapwright.terminal_text import console, say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
+    from heapwright.experiment.replays import Replays
     from heapwright.study.view import StudyView
+    from heapwright.trace.recordings import Recordings
     from heapwright.workload.model import Workload
 
 _EPILOG = """\
@@ -35,6 +44,7 @@ examples:
   heapwright tune -- perl report.pl access.log
   heapwright tune --minimize mean_rss,wall --budget 20m --study solver.study -- ./solver big.cnf
   heapwright tune --workload redis.toml
+  heapwright tune --trace monday.hwt tuesday.hwt --test sunday.hwt --minimize mean_rss
   zcat log.gz | heapwright tune -- sort -n
 
 The result is a study (FILE) and a report beside it (.html). After an interruption, the same command continues the
@@ -55,6 +65,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload file (TOML) instead of a command")
+    add_trace_options(parser, held_out=True)
     add_command_options(parser)
     parser.add_argument("--minimize", metavar="M1,M2", help="metrics to minimise (default peak_rss,cpu)")
     parser.add_argument(
@@ -126,7 +137,7 @@ def add_parser(verbs: Any) -> None:
         action="store_true",
         help="report the result by the exit status: 0 a gain is proven, 3 no gain is"
         " proven, 4 the time was too short to"
-        " prove anything",
+        " prove anything, or a gain is only predicted (--trace)",
     )
     add_measuring_options(parser)
     add_cluster_option(parser)
@@ -295,11 +306,15 @@ def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
-    with open_workload(args, keep=args.study.parent if args.study else Path()) as workload:
-        return _tune(args, workload)
+    refuse_test_alone(args)
+    opened = open_recordings(args) if args.trace else open_workload(args, args.study.parent if args.study else Path())
+    with opened as workload, opened_replays(workload) as recorded:
+        return _tune(args, workload, recorded)
 
 
-def _tune(args: argparse.Namespace, workload: Workload) -> int:
+def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordings, Replays] | None) -> int:
+    import dataclasses
+
     from heapwright.allocators.embedded import find_embedded
     from heapwright.measure.host import process_start
     from heapwright.study.choose import keep_choice
@@ -316,6 +331,16 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     path = args.study or default_path(workload, named)
     allocators = _serving(named, embedded, program) or _all(path, _names(args.params), embedded)
     given = given_options(args, ",".join(a.name for a in allocators))
+    if recorded is not None:
+        from heapwright.study.options import Options
+        from heapwright.trace.recordings import as_replayed
+
+        refuse_unreplayable(given.get("objectives", Options().objectives))
+        allocators = [as_replayed(a, recorded[0]) for a in allocators]
+        if len(allocators) == 1:
+            only = allocators[0].name
+            why = f"Reference: {only} at its defaults, because only its settings are searched."
+            recorded = dataclasses.replace(recorded[0], reference=only, reference_why=why), recorded[1]
     if (args.space or args.preset) and not path.exists():
         given = {
             "proxy": "none",
@@ -339,8 +364,11 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
         try:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
+                if recorded is not None:
+                    progress.note(recorded[0].reference_why)
+                    store.update(recordings=dataclasses.asdict(recorded[0]))
                 with open_machines(args, workload, allocators, progress, store) as machines:
-                    tune(Session(store, workload, allocators, options, progress, machines, began))
+                    tune(Session(store, workload, allocators, options, progress, machines, began, recorded))
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {path} holds all runs so far, and the same command continues it")
@@ -353,7 +381,10 @@ def _tune(args: argparse.Namespace, workload: Workload) -> int:
     _finish(args, view, report)
     if not args.exit_code:
         return 0
-    return 0 if headline(view.picks, view.objectives) else UNDECIDED if too_short else NO_GAIN
+    gain = headline(view.picks, view.objectives) is not None
+    if view.recordings is not None:  # a prediction is no proof
+        return UNDECIDED if gain or too_short else NO_GAIN
+    return 0 if gain else UNDECIDED if too_short else NO_GAIN
 
 
 def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ examples:
   heapwright verify solver.study
   heapwright verify solver.study --max-time 5m --junit verify.xml -- ./solver big.cnf
   heapwright verify redis.study --workload redis.toml --json -
+  heapwright verify recorded.study -- ./service --config prod.toml    # a study of tune --trace
 
 A command after -- gets the standard input and the statuses of success of the study, unless options give others.
 
@@ -71,9 +73,8 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--keep",
         type=_share,
-        default=0.5,
         metavar="PCT",
-        help="share of the gain that must remain, in per cent (default 50)",
+        help="share of the gain that must remain, in per cent (default 50; for a gain that replays predicted, any)",
     )
     parser.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for a CI service")
@@ -104,8 +105,14 @@ def run(args: argparse.Namespace) -> int:
         view, spaces, identity = view_of(store), store.meta.spaces, program_of(store) or ProgramIdentity()
     pick = chosen_pick(view, args.pick)
     if pick is None:
-        raise HeapwrightError(f"{args.study} claims no gain, so there is nothing to verify", "see 'heapwright report'")
+        says = "claims" if view.recordings is None else "predicts"
+        raise HeapwrightError(f"{args.study} {says} no gain, so there is nothing to verify", "see 'heapwright report'")
     given = args.command is not None or args.workload is not None
+    if view.recordings is not None and not given:
+        raise UsageError(
+            f"{args.study} is a study of recordings, so it has no command to run",
+            "give the real load: -- CMD, or --workload FILE",
+        )
     notes = [] if given else program_changes(identity)
     with _workload(args, view.workload) as workload:
         if workload.file.prefix is None:
@@ -116,6 +123,8 @@ def run(args: argparse.Namespace) -> int:
             )
         refuse_uncompared(workload, view.objectives)
         found, notes = _verified(args, view, pick, spaces, workload, notes)
+        if view.recordings is not None:
+            notes += _keep(args.study, view, pick, found, workload)
     if args.json:
         write_json(args.json, _as_json(view, pick, found, notes))
     if args.junit:
@@ -184,6 +193,7 @@ def _verified(
 
     import msgspec
 
+    from heapwright.experiment.configuration import DEFAULT
     from heapwright.measure.host import describe_host, differences
     from heapwright.report.progress import make_progress
     from heapwright.study.local import local_environment
@@ -199,7 +209,12 @@ def _verified(
         *(f"this machine differs from the study's: {text}" for text in differences(view.host, describe_host())),
     ]
     local: list[Config] = []
-    for config in (view.default, pick.config):
+    default = view.default
+    if view.recordings is not None and default.allocator == DEFAULT:  # now the program as it is
+        default = dataclasses.replace(default, env={})
+        if view.recordings.own_malloc:
+            notes.append(f"the default is now the program as it is; the prediction: {view.recordings.reference_why}")
+    for config in (default, pick.config):
         env, instead = dict(config.env), ""
         if env:
             env, instead = local_environment(config.env, config.settings, config.allocator, spaces, base)
@@ -207,13 +222,44 @@ def _verified(
         local.append(dataclasses.replace(config, env=env))
     default, choice = local
     why = _unreached(choice, spaces, workload, base)
+    predicted = view.recordings is not None
     if why:
-        return refused(pick, why, options.objectives), notes
+        return refused(pick, why, options.objectives, predicted), notes
     limit = args.timeout or options.timeout or workload.file.timeout
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder, make_progress(quiet=args.quiet) as progress:
         executor = Executor(workload, metering(options, limit), Path(folder) / "references")
-        found = verify(pick, (default, choice), workload, options, executor, progress, args.max_time, args.keep)
+        found = verify(
+            pick, (default, choice), workload, options, executor, progress, args.max_time, args.keep, predicted
+        )
     return found, notes
+
+
+def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workload: Workload) -> list[str]:
+    """Store the verdict in a study of recordings, so that its claim is proven or refuted; return notes for the user."""
+    from datetime import UTC, datetime
+
+    from heapwright.study.choose import keep_choice
+    from heapwright.study.load import view_of
+    from heapwright.study.store import open_study
+
+    if found.state == "undecided":
+        return []
+    on = workload.path or shlex.join(workload.file.command)
+    verified = {
+        "config": pick.config.id,
+        "verdict": found.state,
+        "sentence": found.sentence,
+        "on": on,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "pairs": found.pairs,
+    }
+    try:
+        with open_study(study) as store:
+            store.update(verified=verified)
+            keep_choice(store, view_of(store))
+    except HeapwrightError as error:
+        return [f"the verdict is not stored in {view.path}: {error.message}"]
+    return []
 
 
 def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base: dict[str, str]) -> str:

@@ -30,12 +30,14 @@ from heapwright.experiment.configuration import DEFAULT
 from heapwright.experiment.interleave import random_order, random_pad, run_batches
 from heapwright.experiment.outputs import OutputCheck
 from heapwright.experiment.progress import Progress
+from heapwright.experiment.replays import ReplayExecutor, Replays
 from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, Work
 from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
 from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
+from heapwright.trace.recordings import Recordings
 from heapwright.workload.execute import Executor, Outcome, advice
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
@@ -73,6 +75,7 @@ class Comparison:
         rows: the rows of all allocators, the reference first.
         rounds: number of rounds.
         warnings: warnings of the meter and about unstable output.
+        recordings: the recordings that were replayed in place of the program; None for a program.
         host: description of the machine.
         fixed_time: whether the load of a server runs for a fixed time, so that times cannot be compared.
     """
@@ -80,6 +83,7 @@ class Comparison:
     rows: list[Row]
     rounds: int
     warnings: list[str]
+    recordings: Recordings | None = None
     host: dict[str, Any] = field(default_factory=describe_host)
     fixed_time: bool = False
 
@@ -104,6 +108,7 @@ class Comparer:
             is the program with nothing changed.
         embedded: the allocator that is linked into the program, or None. If there is one, the other allocators only get
             a row with the reason why they cannot be used.
+        recorded: the recordings and their replays, if the workload is recordings: no program runs.
     """
 
     def __init__(
@@ -117,8 +122,10 @@ class Comparer:
         machines: Machines | None = None,
         named: bool = True,
         embedded: Allocator | None = None,
+        recorded: tuple[Recordings, Replays] | None = None,
     ) -> None:
         self.workload = workload
+        self.recorded = recorded
         self.rows = [Row(a) for a in allocators]
         self.embedded = embedded
         self.named = named
@@ -137,7 +144,7 @@ class Comparer:
             HeapwrightError: the reference itself fails, or nothing can be run.
         """
         with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-            self._executor = Executor(self.workload, self.options, Path(folder) / "references")
+            self._executor = self._make_executor(Path(folder) / "references")
             if self.embedded is not None:
                 self._judge_by_embedded(self.embedded)
             usable = sum(not row.failure for row in self.rows)
@@ -154,7 +161,14 @@ class Comparer:
             self._summarise(row, rounds)
         fixed, doubt = self._load_time()
         warnings = [*self._warnings(), *filter(None, [fixed or doubt])]
-        return Comparison(self.rows, rounds, warnings, self.machines.host or describe_host(), bool(fixed))
+        recordings = self.recorded[0] if self.recorded else None
+        host = self.machines.host or describe_host()
+        return Comparison(self.rows, rounds, warnings, recordings, host, bool(fixed))
+
+    def _make_executor(self, references: Path) -> Executor:
+        if self.recorded is None:
+            return Executor(self.workload, self.options, references)
+        return ReplayExecutor(self.recorded[1], self.options, references)
 
     def _environment(self, row: Row) -> dict[str, str]:
         return row.allocator.environment(self.base)

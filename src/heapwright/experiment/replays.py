@@ -1,7 +1,12 @@
-"""Runs replays of recorded allocations in place of the program."""
+"""Runs replays of recorded allocations in place of the program.
+
+`Replays` makes them. `ReplayExecutor` is the executor of a study of recordings: its workload's inputs are the
+recordings (`trace.recordings`), and no program runs.
+"""
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections.abc import Mapping
@@ -9,8 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from heapwright.measure.meter import MeterOptions
-from heapwright.trace.replay import Ready, make_ready, replay_once
-from heapwright.workload.execute import Outcome, pad_environment
+from heapwright.trace.recordings import ready_of, trace_of
+from heapwright.trace.replay import Ready, replay_once
+from heapwright.workload.execute import Executor, Outcome, pad_environment
 from heapwright.workload.model import Input, Workload
 
 
@@ -57,9 +63,7 @@ class Replays:
             pad: bytes of padding (`pad_environment`).
             stop: ends the replay early when another thread sets it.
         """
-        with self._preparing:  # prepare a trace only when it is first replayed: all its replays may be stored already
-            if input_.name not in self._ready:
-                self._ready[input_.name] = self._files.enter_context(make_ready(self.traces[input_.name], self.folder))
+        self.prepare(input_)  # only now: all replays of an input may be stored already
         ready = self._ready[input_.name]
         environ = os.environ if self.environ is None else self.environ
         whole = {**environ, **self.workload.file.env, **input_.env, **env}
@@ -68,3 +72,45 @@ class Replays:
         replayed = replay_once(ready, self.options, pad_environment(whole, pad), stop=stop)
         replayed.run.metrics.update(replayed.metrics())
         return Outcome(replayed.run, "", replayed.failure)
+
+    def prepare(self, input_: Input) -> None:
+        """Make the trace of an input ready for replays, unless it is."""
+        with self._preparing:
+            if input_.name not in self._ready:
+                self._ready[input_.name] = self._files.enter_context(ready_of(self.traces[input_.name], self.folder))
+
+
+def recorded_replays(workload: Workload, options: MeterOptions) -> Replays:
+    """Return replays of a workload of recordings.
+
+    Args:
+        workload: its inputs are recordings.
+        options: how replays are measured.
+    """
+    return Replays(workload, {i.name: trace_of(i) for i in workload.inputs}, options)
+
+
+class ReplayExecutor(Executor):
+    """Runs replays where the pipeline runs a program.
+
+    Args:
+        replays: the recordings; they stay open as long as `replays`, for all executors made from it.
+        options: how to measure; the timeout (seconds) applies to every replay.
+        references: see `Executor`.
+    """
+
+    def __init__(self, replays: Replays, options: MeterOptions, references: Path) -> None:
+        super().__init__(replays.workload, options, references)
+        self._replays = copy.copy(replays)  # shares the files made ready
+
+    def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
+        """Replay the recording of an input once. See `Executor.run`.
+
+        Args:
+            input_: the input.
+            env: the environment variables that make the configuration.
+            pad: bytes of padding (`pad_environment`).
+            stop: ends the replay early when another thread sets it.
+        """
+        self._replays.options = self.options
+        return self._replays.run(input_, env, pad, stop)

@@ -16,7 +16,9 @@ from heapwright.comparison.compare import Comparison, Row
 from heapwright.experiment.stats import Ratio
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.picture import write_picture
+from heapwright.report.recordings import recording_text, recordings_json
 from heapwright.terminal_text import visible
+from heapwright.trace.usual_error import error_sentence, time_sentence
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -68,6 +70,22 @@ def _title(comparison: Comparison) -> str:
     )
 
 
+def heading(comparison: Comparison, metrics: Sequence[str]) -> list[str]:
+    """Return the lines above a comparison of recordings: 'predicted', the recordings, the usual error; else none."""
+    recordings = comparison.recordings
+    if recordings is None:
+        return []
+    timed = [time_sentence()] if any(METRICS[m].kind == "time" for m in metrics) else []
+    first = comparison.reference.allocator.name
+    return [
+        "Predicted by replays, not proven.",
+        *(recording_text(name, r) for name, r in recordings.inputs.items()),
+        recordings.reference_why if first == recordings.reference else f"Reference: {first}, which was named first.",
+        error_sentence(recordings, metrics),
+        *timed,
+    ]
+
+
 def table(comparison: Comparison, metrics: Sequence[str]) -> Table:
     """Return a table for a terminal; `metrics` are its columns."""
     from rich.table import Table
@@ -107,7 +125,11 @@ def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence
         metrics: keys of the columns.
         reproduce: the command line that makes the comparison again.
     """
-    lines = ["| allocator | " + " | ".join(METRICS[m].label for m in metrics) + " |", "|---" * (len(metrics) + 1) + "|"]
+    lines = [line for text in heading(comparison, metrics) for line in (text, "")]
+    lines += [
+        "| allocator | " + " | ".join(METRICS[m].label for m in metrics) + " |",
+        "|---" * (len(metrics) + 1) + "|",
+    ]
     for row, cells in zip(comparison.rows, _cells(comparison, metrics), strict=True):
         filled = [*cells, *[""] * (len(metrics) - 1)] if row.failure else cells
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in filled) + " |")
@@ -152,7 +174,9 @@ def comparison_json(comparison: Comparison, command: Sequence[str]) -> dict[str,
             "summary": {m: dataclasses.asdict(s) for m, s in row.summary.items()},
             "ratio": {m: _plain(r) for m, r in row.ratios.items()},
         }
+    predicted = {"proven": False, **recordings_json(comparison.recordings)} if comparison.recordings else {}
     return {
+        **predicted,
         "command": list(command),
         "host": comparison.host,
         "reference": comparison.reference.allocator.name,

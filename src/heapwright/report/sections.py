@@ -21,9 +21,10 @@ from heapwright.report.landscape_svg import heat_svg, landscape_svg
 from heapwright.report.plots import allocators_of, course_svg, describe, memory_svg, search_svg, unseen
 from heapwright.report.progress import title as phase_title
 from heapwright.report.proxy import proxy_section, proxy_svg
+from heapwright.report.recordings import recordings_lines
 from heapwright.report.terminal import failures, interval, ordered_picks, percent
 from heapwright.study.choose import chosen_pick
-from heapwright.study.claim import headline
+from heapwright.study.claim import headline, proven_by
 from heapwright.study.commands import measure_command
 from heapwright.study.view import Confirmation, Evaluation, Pick, Reference, StudyView, Worker
 from heapwright.terminal_text import visible
@@ -43,6 +44,12 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     state = "proven" if pick else "none" if view.phase == Phase.DONE else "open"
     state = "swept" if view.landscape and view.phase == Phase.DONE else state
     objected = any(p.objection for p in view.picks.values())
+    text = _STATES["trade" if trade else "objection" if objected and not pick else state]
+    if view.recordings is not None:
+        proven = pick is not None and proven_by(pick, view.verified)
+        state = "predicted" if state == "proven" and not proven else state
+        key = "verified" if proven else "objected" if objected and not pick else state
+        text = _RECORDED.get(key, text)
     rows = listed(view)
     command = shlex.join(view.command)
     elided = len(command) > LONG_COMMAND and not view.workload_file
@@ -62,7 +69,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     baseline = [_baseline(view, key) for key in NUMERIC if key in view.baseline]
     contents = [
         ("paste", "Paste this", pick),
-        ("confirmed", "Confirmed results", view.picks),
+        ("confirmed", "Predicted results" if view.recordings else "Confirmed results", view.picks),
         ("advice", "The usual advice", any(row.confirmed for row in view.references.values())),
         ("worth", "Which settings matter", plots["worth"]),
         ("landscape", "The landscape", plots["landscape"]),
@@ -78,7 +85,8 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "title": (command[:LONG_COMMAND] + " …" if len(command) > LONG_COMMAND else command) or "study",
         "contents": [(id_, name) for id_, name, there in contents if there],
         "state": state,
-        "state_text": _STATES["trade" if trade else "objection" if objected and not pick else state],
+        "state_text": text,
+        "recordings": recordings_lines(view),
         "claim": _unbroken(view.claim),
         "trade": trade,
         "objected": objected,
@@ -167,6 +175,12 @@ _STATES = {
     "none": "Finished: nothing is proven",
     "open": "Unfinished: nothing is proven yet",
     "swept": "A landscape: for inspection, nothing to apply",
+}
+_RECORDED = {  # of a study of recordings
+    "predicted": "Predicted by replays, not proven",
+    "verified": "Predicted by replays, then proven on the program",
+    "objected": "Predicted by replays, not proven, and not recommended",
+    "none": "Finished: replays predict no gain",
 }
 
 

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from heapwright.report.recordings import recordings_json
+from heapwright.study.claim import headline, proven_by
 from heapwright.study.view import Confirmation, StudyView
 
 
@@ -16,12 +18,21 @@ def _confirmed(found: Mapping[str, Confirmation]) -> dict[str, Any]:
     return {metric: {key: getattr(c, key) for key in keys} for metric, c in found.items()}
 
 
+def _recordings(view: StudyView) -> dict[str, Any]:
+    """Return the further keys of a study of recordings; none for a program."""
+    if view.recordings is None:
+        return {}
+    return {**recordings_json(view.recordings, view.objectives), "hidden": view.hidden, "verified": view.verified}
+
+
 def tune_json(view: StudyView) -> dict[str, Any]:
     """Return a study as `tune --json` writes it."""
 
     def config(c: Any) -> dict[str, Any]:
         return {"allocator": c.allocator, "settings": c.settings, "env": c.env}
 
+    proven = headline(view.picks, view.objectives)
+    confirmed = "confirmed" if view.recordings is None else "predicted"
     picks = {
         name: {
             **config(pick.config),
@@ -29,18 +40,20 @@ def tune_json(view: StudyView) -> dict[str, Any]:
             "objection": pick.objection or None,
             "dropped": {d.key: d.value for d in pick.dropped},
             "search": {"number": pick.searched.number, "ratios": pick.searched.ratios},
-            "confirmed": _confirmed(pick.confirmed),
+            confirmed: _confirmed(pick.confirmed),
         }
         for name, pick in view.picks.items()
     }
     by_number = {e.number: e for e in view.evaluations}
     references = {
-        name: {**config(row.config), "claim": row.claim, "confirmed": _confirmed(row.confirmed)}
+        name: {**config(row.config), "claim": row.claim, confirmed: _confirmed(row.confirmed)}
         for name, row in view.references.items()
     }
     return {
         "study": view.path,
         "claim": view.claim,
+        "proven": proven is not None and (view.recordings is None or proven_by(proven, view.verified)),
+        **_recordings(view),
         "command": shlex.join(view.command),
         "objectives": view.objectives,
         "objectives_why": view.objectives_why or None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
+from heapwright.report.recordings import recordings_lines
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
 from heapwright.study.view import Confirmation, Evaluation, Pick, StudyView
@@ -131,6 +132,8 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
             say(f"{key}: {view.explain(pick.config, key)}", indent="  ")
     if view.matters:
         say(view.matters.sentence, indent="  ")
+    for text in recordings_lines(view):
+        say(text, indent="  ")
     if view.objectives_why:
         say(view.objectives_why, indent="  ")
     for text in view.hazards:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from heapwright.experiment.configuration import Config
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, LEAST_GAIN
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
+from heapwright.trace.recordings import Recordings
+from heapwright.trace.usual_error import error_sentence, time_sentence
 
+PREDICTED = "Predicted by replays, not proven"
 NOTHING = "No proven improvement: keep the default."
 _WORTH_SAYING = 1.0  # per cent: the sentence mentions larger possible losses; smaller ones are in the interval
 
@@ -30,7 +36,12 @@ def effect(c: Confirmation) -> str:
 
 
 def pick_claim(
-    confirmed: Mapping[str, Confirmation], objectives: Sequence[str], inputs: int, margin: float, part: str = ""
+    confirmed: Mapping[str, Confirmation],
+    objectives: Sequence[str],
+    inputs: int,
+    margin: float,
+    part: str = "",
+    replays: bool = False,
 ) -> str:
     """One sentence for one pick: every objective with its 95 % interval, the number of pairs, and p.
 
@@ -40,7 +51,11 @@ def pick_claim(
         inputs: number of inputs of the confirmation.
         margin: equivalence margin, as a share.
         part: the part of a run that was compared (`Prefix.shown`); empty for whole runs.
+        replays: whether the pairs are replays of recordings: then the sentence is a prediction.
     """
+    if replays:
+        text = pick_claim(confirmed, objectives, inputs, margin, "replays" if inputs == 1 else "recordings, replayed")
+        return f"{PREDICTED}: {text[:1].lower() if not text.startswith('CPU') else text[:1]}{text[1:]}"
     tested = [confirmed[m] for m in objectives if m in confirmed]
     if not tested:
         return "Not confirmed."
@@ -57,6 +72,47 @@ def _basis(tested: Sequence[Confirmation], inputs: int, margin: float, part: str
     ps = [c.p for c in tested if c.verdict in ("better", "worse") and c.p is not None]
     p = f", Holm-adjusted p {'< 0.001' if max(ps) < 0.001 else f'= {max(ps):.3f}'}" if ps else ""
     return f"95% intervals from {pairs} fresh interleaved pairs{over}{p}, margin ±{100 * margin:g}%"
+
+
+def proven_by(pick: Pick, verified: Mapping[str, Any] | None) -> bool:
+    """Whether `verify` proved the predicted gain of a pick on the program."""
+    return verified is not None and verified["config"] == pick.config.id and verified["verdict"] == "holds"
+
+
+def with_verdict(picks: Mapping[PickName, Pick], verified: Mapping[str, Any] | None) -> dict[PickName, Pick]:
+    """The picks of a study of recordings after `verify` has run: proven, or with an objection.
+
+    Args:
+        picks: by name.
+        verified: `StudyMeta.verified`; None before.
+    """
+    found = dict(picks)
+    for name, pick in picks.items():
+        if verified is None or verified["config"] != pick.config.id:
+            continue
+        if verified["verdict"] == "holds":
+            found[name] = dataclasses.replace(pick, claim=f"{verified['sentence']} On the program: {verified['on']}")
+        elif verified["verdict"] == "lost":
+            why = verified["sentence"].rstrip(".")
+            found[name] = dataclasses.replace(pick, objection=f"{why[:1].lower()}{why[1:]} (on {verified['on']})")
+    return found
+
+
+def with_time_objection(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> dict[PickName, Pick]:
+    """The picks of a study of recordings, with an objection to those that pay with memory for time.
+
+    A replay makes only the calls of malloc and free. So its share of time is not the program's, and cannot be weighed
+    against memory.
+    """
+    found = dict(picks)
+    for name, pick in picks.items():
+        tested = [pick.confirmed[m] for m in objectives if m in pick.confirmed]
+        worse = [c for c in tested if c.verdict == "worse" and METRICS[c.metric].kind == "memory"]
+        saves = any(c.verdict == "better" and METRICS[c.metric].kind == "memory" for c in tested)
+        if worse and not saves and is_proven(pick, objectives):
+            why = f"{effect(worse[0])}, for time in calls of malloc whose share of the program's time no replay tells"
+            found[name] = dataclasses.replace(pick, objection=why)
+    return found
 
 
 def is_proven(pick: Pick, objectives: Sequence[str]) -> bool:
@@ -125,8 +181,29 @@ def study_claim(
     if best is None:
         return NOTHING
     who = named(best.config)
+    if best.claim.startswith(PREDICTED):
+        return best.claim.replace(PREDICTED, f"{PREDICTED}: with {who}", 1)
     claim = best.claim if best.claim.startswith("CPU") else best.claim[:1].lower() + best.claim[1:]
     return f"With {who}: {claim}"
+
+
+def prediction_claim(claim: str, recordings: Recordings, study: str, objectives: Sequence[str], gain: bool) -> str:
+    """The claim of a study of recordings: its prediction, the usual error, and the command that proves it.
+
+    Args:
+        claim: the prediction (`study_claim`).
+        recordings: the recordings.
+        study: path of the study.
+        objectives: metric keys.
+        gain: whether a gain is predicted.
+    """
+    timed = [time_sentence()] if any(METRICS[m].kind == "time" for m in objectives) else []
+    error = error_sentence(recordings, objectives)
+    if not gain:
+        return " ".join([claim, "Every run was a replay of a recording.", error, *timed])
+    command = shlex.join(["heapwright", "verify", study])
+    step = f"Prove it with the real load: {command} -- CMD, or --workload FILE."
+    return " ".join([claim, error, *timed, step])
 
 
 def named(config: Config) -> str:

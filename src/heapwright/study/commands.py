@@ -21,6 +21,12 @@ def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
         view: the study.
         runs: number of runs.
     """
+    if view.recordings is not None:
+        held_out = [r.path for r in view.recordings.inputs.values() if r.held_out]
+        paths = held_out or [r.path for r in view.recordings.inputs.values()]
+        settings = [word for k, v in config.env.items() for word in ("--set", f"{k}={v}")]
+        verb = "synth" if "model" in view.recordings.kinds else "replay"
+        return shlex.join(["heapwright", verb, paths[0], "-n", str(runs), *settings])
     words = ["heapwright", "measure"]
     prefix = ["--prefix", view.prefix.as_option()] if view.prefix else []
     if not view.workload_file:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -19,15 +20,26 @@ from heapwright.metrics import METRICS, NUMERIC
 from heapwright.search import pareto
 from heapwright.search.quality import FrontQuality, front_quality
 from heapwright.study import agreement, matters
-from heapwright.study.claim import pick_claim, predicted_effect, study_claim, tree_sentence
+from heapwright.study.claim import (
+    headline,
+    pick_claim,
+    predicted_effect,
+    prediction_claim,
+    proven_by,
+    study_claim,
+    tree_sentence,
+    with_time_objection,
+    with_verdict,
+)
 from heapwright.study.confirmation import judge
 from heapwright.study.evidence import with_evidence
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
-from heapwright.study.options import STAGES, Options
+from heapwright.study.options import Options
 from heapwright.study.policy import aims_of
 from heapwright.study.prefix import kept_prefix, sentence, with_objection
 from heapwright.study.program import program_of
+from heapwright.study.stage_times import stages_of
 from heapwright.study.standing import stand
 from heapwright.study.store import Store, read_study, study_errors
 from heapwright.study.view import (
@@ -39,16 +51,25 @@ from heapwright.study.view import (
     Proxy,
     Reference,
     Series,
-    Stage,
     StudyView,
     Worker,
 )
+from heapwright.trace.recordings import Recordings
 from heapwright.workload.model import WorkloadFile
 from heapwright.workload.program import program_json
 from heapwright.workload.work_done import perhaps_fixed_time
 
 _SEARCHED = (Phase.ALLOCATORS, Phase.SEARCH, Phase.CHECK, Phase.RACE, Phase.SHORTLIST, Phase.LANDSCAPE)
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
+
+
+class ClaimBasis(NamedTuple):
+    """The last arguments of `claim.pick_claim`."""
+
+    inputs: int
+    margin: float
+    part: str
+    replays: bool
 
 
 def load_view(path: Path) -> StudyView:
@@ -87,18 +108,22 @@ def view_of(store: Store) -> StudyView:
     early = kept_prefix(store)
     prefix = early.prefix if early else file.prefix if file else None
     part = prefix.shown() if prefix else ""
-    picks = _picks(store, evaluations, confirmed, options, _test_inputs(meta.identity), part)
-    usual = _references(store, confirmed, options, _test_inputs(meta.identity), part)
+    recordings = msgspec.convert(meta.recordings, Recordings) if meta.recordings else None
+    how = ClaimBasis(_test_inputs(meta.identity), options.margin, part, recordings is not None)
+    picks = _picks(store, evaluations, confirmed, options, how)
+    usual = _references(store, confirmed, options, how)
     dropped: list[str] = []
     if meta.phase == Phase.DONE:
         picks, dropped = stand(picks, usual, aims_of(options))
         picks = with_objection(picks, early)
+        if recordings is not None:
+            picks = with_verdict(with_time_objection(picks, options.objectives), meta.verified)
     picks = with_evidence(picks, store, runs, fresh, options)
     return StudyView(
         path=str(store.path),
         created=meta.created,
         version=meta.version,
-        command=meta.identity.get("command", []),
+        command=recordings.command if recordings else meta.identity.get("command", []),
         workload=meta.identity,
         workload_file=meta.workload_file,
         reproduce=meta.reproduce,
@@ -112,11 +137,7 @@ def view_of(store: Store) -> StudyView:
         evaluations=evaluations,
         front=front,
         picks=picks,
-        claim=landscape_claim(landscape)
-        if landscape
-        else meta.managed["sentence"]
-        if meta.managed.get("reach") == "none"
-        else study_claim(picks, options.objectives, meta.phase == Phase.DONE, meta.too_short, _predicted_text(store)),
+        claim=landscape_claim(landscape) if landscape else _claim(store, picks, options, recordings),
         series=_series(runs, default, picks),
         hazards=_hazards(picks, params, runs, meta.host),
         warnings=[
@@ -137,7 +158,7 @@ def view_of(store: Store) -> StudyView:
         proxy=_proxy(store, options, candidates, predicted, _noise(calibrated)),
         workers=msgspec.convert(meta.cluster.get("workers", []), list[Worker]),
         references=usual,
-        stages=_stages(store, runs),
+        stages=stages_of(store, runs),
         objectives_why=" ".join(
             [
                 *([tree_sentence(processes)] if (processes := meta.tree) else []),
@@ -146,10 +167,26 @@ def view_of(store: Store) -> StudyView:
             ]
         ),
         prefix=prefix,
-        matters=matters.of_study(store, runs),
-        program=program_json(known) if (known := program_of(store)) is not None else {},
+        matters=matters.of_study(store, runs) if recordings is None else None,
+        program=program_json(known) if (known := program_of(store)) is not None and recordings is None else {},
         managed=meta.managed,
+        recordings=recordings,
+        hidden=meta.hidden,
+        verified=meta.verified,
     )
+
+
+def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recordings: Recordings | None) -> str:
+    """The claim of a study that is no landscape, in one sentence; of recordings with the error and the next step."""
+    meta = store.meta
+    if meta.managed.get("reach") == "none":
+        return str(meta.managed["sentence"])
+    done = meta.phase == Phase.DONE
+    claim = study_claim(picks, options.objectives, done, meta.too_short, _predicted_text(store))
+    best = headline(picks, options.objectives) if done else None
+    if recordings is None or not done or (best is not None and proven_by(best, meta.verified)):
+        return claim
+    return prediction_claim(claim, recordings, str(store.path), options.objectives, best is not None)
 
 
 def _predicted_text(store: Store) -> str:
@@ -160,48 +197,14 @@ def _predicted_text(store: Store) -> str:
     return predicted_effect(store.config_by_id(kept["config"]), msgspec.convert(kept["ratios"], dict[str, float]))
 
 
-_STAGE_OF: dict[str, str] = {Phase.REPLAY: Phase.SEARCH, Phase.CHECK: Phase.SEARCH, Phase.RACE: Phase.SEARCH}
-
-
-def _stages(store: Store, runs: list[StoredRun]) -> list[Stage]:
-    """Runs and seconds of each stage. Recordings count for the search, and takeover tests for the allocators."""
-    found: dict[str, Stage] = {}
-
-    def add(name: str, runs: int, seconds: float) -> None:
-        before = found.get(name, Stage(name, 0, 0.0))
-        found[name] = Stage(name, before.runs + runs, before.wall_s + seconds)
-
-    for run in runs:
-        if run.phase == Phase.CALIBRATE:
-            add(Phase.CALIBRATE, 1, run.charged_s())
-    for kept in store.meta.takeover.values():
-        add(Phase.ALLOCATORS, 1, _seconds(kept))
-    for kept in store.meta.recorded.values():
-        add(Phase.SEARCH, 1, _seconds(kept))
-    for run in runs:
-        stage = run.phase.partition(".")[0]
-        if stage != Phase.CALIBRATE and run.elapsed_s:
-            add(_STAGE_OF.get(stage, stage), 1, run.charged_s())
-    early = kept_prefix(store)
-    if early is not None and early.whole is not None:
-        add(Phase.WHOLE_RUN, 1, early.whole.charged_s)
-    order: dict[str, int] = {name: at for at, name in enumerate(STAGES)}
-    return sorted(found.values(), key=lambda stage: order.get(stage.name, len(order)))
-
-
-def _seconds(kept: dict[str, Any]) -> float:
-    """The seconds charged to work that is not a run."""
-    return msgspec.convert(kept.get("charged_s", 0.0), float)
-
-
 def _references(
-    store: Store, confirmed: dict[int, dict[str, Confirmation]], options: Options, inputs: int, part: str
+    store: Store, confirmed: dict[int, dict[str, Confirmation]], options: Options, how: ClaimBasis
 ) -> dict[str, Reference]:
     """The rows of usual advice."""
     found = {}
     for name, id_ in store.meta.references.items():
         seen = confirmed.get(id_, {})
-        claim = pick_claim(seen, options.objectives, inputs, options.margin, part)
+        claim = pick_claim(seen, options.objectives, *how)
         found[name] = Reference(name, store.config_by_id(id_), seen, claim)
     return found
 
@@ -315,8 +318,7 @@ def _picks(
     evaluations: list[Evaluation],
     confirmed: dict[int, dict[str, Confirmation]],
     options: Options,
-    inputs: int,
-    part: str,
+    how: ClaimBasis,
 ) -> dict[PickName, Pick]:
     by_id = {e.config.id: e for e in evaluations}
     searched = cast(dict[PickName, int], store.meta.searched)
@@ -327,7 +329,7 @@ def _picks(
         origin = by_id[searched[name]]
         dropped = [Dropped(k, v) for k, v in origin.config.settings.items() if k not in config.settings]
         found = confirmed.get(id_, {})
-        claim = pick_claim(found, options.objectives, inputs, options.margin, part)
+        claim = pick_claim(found, options.objectives, *how)
         minified = origin.config.id not in store.meta.unminified
         picks[name] = Pick(name, config, origin, dropped, found, claim, minified=minified)
     return picks

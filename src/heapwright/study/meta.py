@@ -32,6 +32,9 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         managed: who manages the program's memory, where that is not plain malloc (`tuning.managed`).
         takeover: allocator → whether it takes over, and how long the test took (`tuning.reach`).
         not_searched: allocator → why it is not searched.
+        recordings: the recordings of a study of recordings (`trace.recordings.Recordings`); None for a program.
+        hidden: allocator → settings that are not searched, because a replay does not show their effect.
+        verified: the verdict of `verify` on the program, in a study of recordings; None before.
         recorded: input → facts about its recording. proxy: facts about the replays; None before they were tried.
         method: name of the search method, and why it was chosen.
         warm: good settings of other studies; None before they were looked up.
@@ -68,6 +71,9 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     managed: dict[str, str] = {}
     takeover: dict[str, dict[str, Any]] = {}
     not_searched: dict[str, str] = {}
+    recordings: dict[str, Any] | None = None
+    hidden: dict[str, list[str]] = {}
+    verified: dict[str, Any] | None = None
     recorded: dict[str, dict[str, Any]] = {}
     proxy: dict[str, Any] | None = None
     method: dict[str, str] = {}

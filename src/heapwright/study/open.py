@@ -39,7 +39,9 @@ def default_path(workload: Workload, named: Sequence[Allocator]) -> Path:
     """
     identity = [workload.identity(), *_without_text(_spaces(named)).values()]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
-    program = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(workload.file.command[0]).name).strip("-.") or "program"
+    first = workload.inputs[0].args[0] if workload.replays else workload.file.command[0]
+    name = Path(first).name.removesuffix(".hwt") if workload.replays else Path(first).name
+    program = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "program"
     return Path(f"heapwright-{program}-{digest}.study")
 
 
@@ -120,7 +122,10 @@ def _put_aside_if_changed(
     changes = program_changes(identity) if identity is not None else []
     if not changes and early is None:
         return
-    why = changed_sentence(changes) if changes else f"its budget held only {early.prefix.shown()}" if early else ""
+    what = "a recording" if workload.replays else "the program"
+    why = (
+        changed_sentence(changes, what) if changes else f"its budget held only {early.prefix.shown()}" if early else ""
+    )
     with open_study(path) as store:  # fails while another process is at it
         store.checkpoint()
     number = 1

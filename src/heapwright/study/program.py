@@ -22,7 +22,12 @@ def program_of(store: Store) -> ProgramIdentity | None:
     return identity if identity.settled else msgspec.structs.replace(identity, files=[])
 
 
-def changed_sentence(changes: Sequence[str]) -> str:
-    """'the program has changed since the study was made (./prog was rebuilt, and 2 more)'."""
+def changed_sentence(changes: Sequence[str], what: str = "the program") -> str:
+    """'the program has changed since the study was made (./prog was rebuilt, and 2 more)'.
+
+    Args:
+        changes: phrases of `workload.program.program_changes`.
+        what: what the study is of.
+    """
     more = f", and {len(changes) - 1} more" if len(changes) > 1 else ""
-    return f"the program has changed since the study was made ({changes[0]}{more})"
+    return f"{what} has changed since the study was made ({changes[0]}{more})"

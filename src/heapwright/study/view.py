@@ -16,6 +16,7 @@ from heapwright.search.quality import FrontQuality
 if TYPE_CHECKING:
     from heapwright.measure.prefix import Prefix
     from heapwright.study.landscape_result import LandscapeResult
+    from heapwright.trace.recordings import Recordings
 
 PickName = Literal["memory", "time", "balanced"]
 PICK_NAMES: tuple[PickName, ...] = ("memory", "time", "balanced")
@@ -304,6 +305,10 @@ class StudyView:
         managed: the manager of the program's memory, if it is not plain malloc: `runtime`, `reach` and `sentence` of
             `allocators.managed.Managed`; else empty.
         matters: upper bounds of the possible gain; None if unknown.
+        recordings: the recordings, in a study of recordings: all its runs are replays, and its confirmations are
+            predictions. None for a program.
+        hidden: allocator → settings that were not searched, because a replay does not show their effect.
+        verified: the verdict of `verify` on the program, in a study of recordings (`tuning.verify`); None before.
     """
 
     path: str
@@ -344,6 +349,9 @@ class StudyView:
     managed: dict[str, str] = field(default_factory=dict)
     matters: Matters | None = None
     prefix: Prefix | None = None
+    recordings: Recordings | None = None
+    hidden: dict[str, list[str]] = field(default_factory=dict)
+    verified: dict[str, Any] | None = None
 
     def explain(self, config: Config, key: str) -> str:
         """The effect of a setting of this configuration, in words."""

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -206,7 +206,10 @@ class Ready:
         with tempfile.TemporaryDirectory(dir=self.file.parent) as folder:
             report = Path(folder) / "report.json"
             env = record.environment(Path(folder), None, False, os.environ)
-            env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), self.own_malloc]))
+            own = ""
+            with suppress(HeapwrightError):  # a trace of another machine; then the C library's malloc takes its place
+                own = self.own_malloc
+            env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), own]))
             done = subprocess.run(command(self, report=report), env=env, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise HeapwrightError(done.stderr.strip().removeprefix("heapwright-replay: "))

@@ -1,4 +1,4 @@
-"""What a recording covers: a sample of the objects, a window of time, a bound of size; its export to other machines.
+"""Describes the extent of a recording: a sample of objects, a window of time, a bound of size; exports the recorder.
 
 The library libheapwright-sample.so reads the variables below, or a settings file beside it (native/recorder/begin.h).
 """

@@ -48,6 +48,7 @@ def calibrate(session: Session) -> None:
             only allocator cannot reach the program.
     """
     if not session.charged_before("start"):
+        session.prepare()
         session.charge("start")
     _check_reach(session)
     train = {i.name for i in session.workload.train}

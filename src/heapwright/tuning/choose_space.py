@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapwright.allocators.joint import join, restricted
+from heapwright.allocators.joint import join, replayable, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
@@ -74,6 +74,7 @@ def _only_space(session: Session) -> Space:
     space = allocator.space(session.threads, session.options.expert)
     if session.options.params:
         space = space.restrict(session.options.params)
+    space = _shown(session, space)
     if not space.params:
         raise HeapwrightError(f"{allocator.name} has no setting that applies to this program")
     return space
@@ -82,4 +83,18 @@ def _only_space(session: Session) -> Space:
 def _space_of(session: Session, allocator: Allocator) -> Space:
     """The space of one of several allocators."""
     space = allocator.space(session.threads, session.options.expert)
-    return restricted(space, session.options.params) if session.options.params else space
+    return _shown(session, restricted(space, session.options.params) if session.options.params else space)
+
+
+def _shown(session: Session, space: Space) -> Space:
+    """The space without settings whose effect replays do not show, if the study is of recordings."""
+    if session.recordings is None:
+        return space
+    found = replayable(space)
+    hidden = [p.key for p in space.params if p not in found.params]
+    if hidden:
+        session.progress.note(
+            f"{space.allocator.name}: not searched, because a replay does not show the effect: {', '.join(hidden)}"
+        )
+        session.store.update(hidden={**session.store.meta.hidden, space.allocator.name: hidden})
+    return found

@@ -17,6 +17,9 @@ configuration. The *claim* is the sentence that a pick is better than the defaul
 Only the pairs of `confirm` support a claim: earlier runs selected the picks, so picks look too good in those runs.
 Minify comes before, so that the confirmed configuration is exactly the one that `apply` prints.
 
+A study of recordings alone (`tune --trace`) has the same stages. Each of its runs is a replay, so its pairs support a
+prediction, not a claim; `verify` proves it with the program.
+
 A study that resumes starts here again. Every run that is stored already is returned at once instead of made, and every
 decision follows from stored runs and their charged seconds; so the study continues where it stopped (`study.store`).
 
@@ -114,12 +117,15 @@ def _search(session: Session, space: Space, screened: list[StoredRun]) -> list[S
         screened: runs of the program that screened its allocators.
     """
     begin(session, Phase.SEARCH)
-    on_replays = ReplaySearch(session, space, screened)
-    if on_replays.run():
-        return on_replays.measured
-    session.phase(Phase.SEARCH)  # after phases of the replay search
+    measured = screened
+    if session.recordings is None:  # otherwise every run is a replay
+        on_replays = ReplaySearch(session, space, screened)
+        if on_replays.run():
+            return on_replays.measured
+        measured = on_replays.measured
+        session.phase(Phase.SEARCH)  # after phases of the replay search
     evaluator = Evaluator(Phase.SEARCH, session.blocks, noise=session.noise)
-    search = search_of(session, space, evaluator, on_replays.measured)
+    search = search_of(session, space, evaluator, measured)
     search.go(warm_points(session, space), lambda setup: strategy_of(session, setup))
     return search.runs
 
@@ -193,7 +199,8 @@ def usual_advice(session: Session) -> dict[str, Config]:
     base = session.config_cache.base
 
     def works(allocator: Allocator) -> Allocator | None:
-        able, _ = take_over(session.store, session.executor, allocator, base, session.workload, session.budget)
+        run = session.as_run(allocator)
+        able, _ = take_over(session.store, session.executor, run, base, session.workload, session.budget)
         return able
 
     def config(allocator: Allocator, settings: dict[str, str]) -> Config:

@@ -8,18 +8,15 @@ The loader does not show programs that the program starts. So if the loader says
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from heapwright.allocators.loader_trace import trace_bindings
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.reach import find_barrier, has_allocator
-from heapwright.allocators.registry import Allocator, find_allocators
+from heapwright.allocators.registry import Allocator, find_allocators, with_preload
 from heapwright.allocators.takeover import Bindings, judge, others_than, verdict
 from heapwright.experiment.budget import Budget
 from heapwright.experiment.warm_up import run_until_bound
@@ -62,7 +59,7 @@ def take_over(
         kept[allocator.name] = {"preload": judged.preload, "why": why, "charged_s": budget.charge(work)}
         store.update(takeover=kept)
     found = kept[allocator.name]
-    return (None, found["why"]) if found["why"] else (_preloading(allocator, found["preload"]), "")
+    return (None, found["why"]) if found["why"] else (with_preload(allocator, found["preload"]), "")
 
 
 def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str], program: str, input_: Input) -> str:
@@ -134,14 +131,6 @@ def _judged(
             return judged, why or (failure if allocator.preload else "")
         allocator = judged
     return allocator, ""
-
-
-def _preloading(allocator: Allocator, library: str) -> Allocator:
-    """The allocator with this library preloaded; for glibc too, if the program is linked to another malloc."""
-    if library == allocator.preload:
-        return allocator
-    spec = msgspec.structs.replace(allocator.file.allocator, preload=library)
-    return dataclasses.replace(allocator, preload=library, file=msgspec.structs.replace(allocator.file, allocator=spec))
 
 
 def _find_bindings(

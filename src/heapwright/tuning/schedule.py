@@ -60,7 +60,9 @@ def plan_study(session: Session, first: Sequence[StoredRun]) -> None:
         first: the first run of each input.
     """
     plan = _expected(session, _needs(session, Phase.ALLOCATORS))
-    if not plan.proof:
+    if session.recordings is not None:
+        plan = replace(plan, predicts=False)  # a prediction takes the whole study
+    elif not plan.proof:
         plan = _plan_with_prefixes(session, first, plan)
     session.proof, session.predicts = plan.proof, plan.predicts
     session.progress.note(plan.sentence())

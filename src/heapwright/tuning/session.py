@@ -15,13 +15,15 @@ from heapwright.experiment.budget import Budget
 from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import StoredRun
-from heapwright.experiment.runner import LocalMachine, Machines
+from heapwright.experiment.replays import ReplayExecutor, Replays
+from heapwright.experiment.runner import LocalMachine, Machines, Runner
 from heapwright.measure.meter import SERIES_POINTS, MeterOptions, least_intrusive_backend, needs_pss
 from heapwright.metrics import METRICS
 from heapwright.study import matters
 from heapwright.study import options as opt
 from heapwright.study.options import Options
 from heapwright.study.store import Store
+from heapwright.trace.recordings import Recordings, as_replayed, reference_allocator
 from heapwright.tuning.config_cache import ConfigCache
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
@@ -59,6 +61,8 @@ class Session:
             always run on this machine.
         began: when the session began, in seconds of the monotonic clock; the time since then is charged to the
             study. None: now.
+        recorded: the recordings and their replays, if the workload is recordings: no program runs. With several
+            allocators, the reference of the recordings takes the place of the program as it is.
 
     Attributes:
         threads: whether the program has more than one thread; known after calibration.
@@ -77,21 +81,25 @@ class Session:
         progress: Progress,
         machines: Machines | None = None,
         began: float | None = None,
+        recorded: tuple[Recordings, Replays] | None = None,
     ) -> None:
         self.store = store
         self.workload = workload
         self.allocators = tuple(allocators)
         self.options = options
         self.progress = progress
+        self.recordings = recorded[0] if recorded else None
+        self._replays = recorded[1] if recorded else None
         only = self.allocators[0] if len(self.allocators) == 1 else None
         base = {**os.environ, **workload.file.env}  # the program's environment before any setting of ours
-        env = only.environment(base) if only else {}
+        first = only or (reference_allocator(self.recordings) if self.recordings else None)
+        env = first.environment(base) if first else {}
         default = store.config(only.name if only else DEFAULT, {}, env)
         self.config_cache = ConfigCache(store, default, base, workload.program)
         self.executor = self.make_executor(options.timeout or workload.file.timeout, first=True)
         self.machines = machines or LocalMachine()
         self.timed = any(METRICS[m].kind == "time" for m in options.objectives)
-        runner = self.machines.for_program(self.executor, self.timed)
+        runner = self._runner()
         self.budget = Budget(
             0.0 if options.axes else max(0.0, options.budget_s - self._report_s(began)),
             store.meta.stopped_s,
@@ -147,7 +155,7 @@ class Session:
 
     def say_matters(self) -> None:
         """Tell the user how much can be gained, if that is known and has changed."""
-        known = matters.of_study(self.store)
+        known = matters.of_study(self.store) if self.recordings is None else None
         if known is not None and known.sentence != self._bound_sentence:
             self._bound_sentence = known.sentence
             self.progress.note(known.sentence)
@@ -162,7 +170,24 @@ class Session:
         """
         how = metering(self.options, timeout, SERIES_POINTS)
         how = replace(how, pss=how.pss or (first and not self.objectives_given), parts=first)
+        if self._replays is not None:
+            return ReplayExecutor(self._replays, how, self.store.references)
         return Executor(self.workload, how, self.store.references)
+
+    def _runner(self) -> Runner:
+        if self._replays is not None:
+            return self.machines.for_replays(self.executor, self.timed)
+        return self.machines.for_program(self.executor, self.timed)
+
+    def prepare(self) -> None:
+        """Make recordings ready for replays, so that the first replay takes no longer than others."""
+        if self._replays is not None:
+            for input_ in self.workload.inputs:
+                self._replays.prepare(input_)
+
+    def as_run(self, allocator: Allocator) -> Allocator:
+        """The allocator as it is preloaded: for recordings of a program with a malloc of its own, glibc is, too."""
+        return allocator if self.recordings is None else as_replayed(allocator, self.recordings)
 
     def executor_of(self, workload: Workload) -> Executor:
         """An executor like the present one, for a variant of the workload."""
@@ -171,7 +196,7 @@ class Session:
     def use_executor(self, timeout: float) -> None:
         """Run the program with this timeout, in seconds, and with the present options from now on."""
         self.executor = self.make_executor(timeout)
-        self.blocks.runner = self.machines.for_program(self.executor, self.timed)
+        self.blocks.runner = self._runner()
 
     def set_objectives(self, objectives: tuple[str, ...]) -> None:
         """Minimise these metrics from now on."""

@@ -5,6 +5,10 @@ Every objective has a threshold on its log ratio:
     an objective with a claimed gain     half of the gain must remain (`keep`)
     any other objective                  its cost in the study, plus at most half of the claimed gain
 
+A study of recordings predicted its gain. It is proven if memory is lower by more than the equivalence margin (time, if
+no lower memory was predicted), whatever its share of the prediction: the recording has no memory or time besides
+malloc's. Any other objective may cost half of the predicted gain of memory, and `PREDICTED_LOSS` in any case.
+
 The gain holds if every interval lies below its threshold. It is lost if one interval lies above. Otherwise more pairs
 run until the time is over. Repeated looks at the data would find something by chance. So each look has its own error
 rate, and all looks together stay below `ALPHA` (alpha spending: the share 6/π²k² of it at look k). The intervals are
@@ -14,6 +18,7 @@ Student's t over the mean log ratios of the blocks, wider where runs fall into g
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import tempfile
 import time
@@ -41,6 +46,7 @@ from heapwright.workload.model import Workload
 
 ALPHA = 0.02  # probability of a wrong verdict, over all looks
 KEEP = 0.5  # share of the claimed gain that must remain
+PREDICTED_LOSS = 0.02  # of another objective, where a gain was only predicted
 PHASE, _WARM_UP = "verify", "verify.warm-up"
 _LOOKS = (8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200)
 
@@ -59,6 +65,7 @@ class Verification:
         pairs: number of fresh pairs of each input.
         wall_s: seconds that the verification took.
         failure: why the setting cannot be used any more, or empty.
+        predicted: whether `then` is a prediction of replays.
     """
 
     state: State
@@ -69,6 +76,7 @@ class Verification:
     pairs: int
     wall_s: float
     failure: str = ""
+    predicted: bool = False
 
 
 def thresholds(then: Mapping[str, Confirmation], objectives: Sequence[str], keep: float) -> dict[str, float]:
@@ -88,6 +96,24 @@ def thresholds(then: Mapping[str, Confirmation], objectives: Sequence[str], keep
         elif metric in then:
             found[metric] = max(math.log(then[metric].high), 0.0) + (1 - keep) * largest
     return found
+
+
+def predicted_thresholds(
+    then: Mapping[str, Confirmation], objectives: Sequence[str], margin: float, keep: float
+) -> dict[str, float]:
+    """The log ratio that each objective must stay below for a predicted gain to be proven.
+
+    Args:
+        then: the prediction of each objective.
+        objectives: metric keys.
+        margin: equivalence margin, as a share.
+        keep: share of the predicted gain that must remain, from 0 to 1.
+    """
+    better = {m: math.log(then[m].ratio) for m in objectives if m in then and then[m].verdict == "better"}
+    gains = {m: gain for m, gain in better.items() if METRICS[m].kind == "memory"} or better
+    largest = max((-gain for m, gain in gains.items() if METRICS[m].kind == "memory"), default=0.0)
+    loss = max(math.log1p(PREDICTED_LOSS), (1 - KEEP) * largest)
+    return {m: min(math.log1p(-margin), keep * gains[m]) if m in gains else loss for m in objectives if m in then}
 
 
 def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], look: int) -> dict[str, State]:
@@ -130,7 +156,8 @@ def verify(
     executor: Executor,
     progress: Progress,
     max_s: float,
-    keep: float = KEEP,
+    keep: float | None = None,
+    predicted: bool = False,
 ) -> Verification:
     """Measure fresh pairs of the default and a study's pick until the verdict is clear or the time is over.
 
@@ -142,13 +169,17 @@ def verify(
         executor: runs the program.
         progress: receives messages for the user.
         max_s: time limit in seconds; the last run may exceed it.
-        keep: share of the claimed gain that must remain, from 0 to 1.
+        keep: share of the claimed gain that must remain, from 0 to 1; None for the usual share.
+        predicted: whether the study is one of recordings.
 
     Raises:
         HeapwrightError: the program does not work by itself, or an objective cannot be measured here.
     """
     began = time.monotonic()
-    bounds = thresholds(pick.confirmed, options.objectives, keep)
+    if predicted:
+        bounds = predicted_thresholds(pick.confirmed, options.objectives, options.margin, keep or 0.0)
+    else:
+        bounds = thresholds(pick.confirmed, options.objectives, KEEP if keep is None else keep)
     then = {m: pick.confirmed[m] for m in bounds}
     states: dict[str, State] = dict.fromkeys(bounds, "undecided")
     now: dict[str, Confirmation] = {}
@@ -179,20 +210,22 @@ def verify(
     state = "lost" if failure else overall(states)
     wall_s = time.monotonic() - began
     pairs = min((c.pairs for c in now.values()), default=0)
-    sentence = _sentence(state, states, then, now, bounds, pairs, wall_s, failure)
-    return Verification(state, states, sentence, then, now, pairs, wall_s, failure)
+    found = Verification(state, states, "", then, now, pairs, wall_s, failure, predicted)
+    return dataclasses.replace(found, sentence=_sentence(found, bounds))
 
 
-def refused(pick: Pick, why: str, objectives: Sequence[str]) -> Verification:
+def refused(pick: Pick, why: str, objectives: Sequence[str], predicted: bool = False) -> Verification:
     """The verdict on a setting that no longer reaches the program: nothing needs to be measured.
 
     Args:
         pick: the pick, with its confirmation in the study.
         why: why the setting does not reach the program.
         objectives: metric keys.
+        predicted: whether the study is one of recordings.
     """
     then = {m: pick.confirmed[m] for m in objectives if m in pick.confirmed}
-    return Verification("lost", {}, _sentence("lost", {}, then, {}, {}, 0, 0.0, why), then, {}, 0, 0.0, why)
+    found = Verification("lost", {}, "", then, {}, 0, 0.0, why, predicted)
+    return dataclasses.replace(found, sentence=_sentence(found, {}))
 
 
 def _check_measured(runs: Sequence[StoredRun], bounds: Mapping[str, float]) -> None:
@@ -216,35 +249,33 @@ def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float
     return [math.fsum(group) / whole for group in logs.values() if len(group) == whole]
 
 
-def _sentence(
-    state: State,
-    states: Mapping[str, State],
-    then: Mapping[str, Confirmation],
-    now: Mapping[str, Confirmation],
-    bounds: Mapping[str, float],
-    pairs: int,
-    wall_s: float,
-    failure: str,
-) -> str:
+def _sentence(found: Verification, bounds: Mapping[str, float]) -> str:
     """The verdict in one sentence, with the intervals of the study and of today."""
+    then, now, states = found.then, found.now, found.states
+    before, today = ("predicted", "on the program") if found.predicted else ("then", "now")
+    lost_text = "The predicted gain is refuted" if found.predicted else "The gain no longer holds"
     both = "; ".join(
-        f"{METRICS[m].label} {_change(then[m])} then, {_change(now[m]) if m in now else 'not measured'} now"
+        f"{METRICS[m].label} {_change(then[m])} {before}, {_change(now[m]) if m in now else 'not measured'} {today}"
         for m in then
     )
-    if failure:
-        return f"The gain no longer holds: the setting cannot be used any more: {failure}."
-    if state == "holds":
-        return f"The gain holds: {both} ({pairs} fresh pairs)."
-    if state == "undecided":
-        return f"Undecided after {pairs} pairs in {show_seconds(wall_s)}: {both}. A longer --max-time may tell."
-    lost = [m for m, found in states.items() if found == "lost"]
+    if found.failure:
+        again = "" if found.predicted else " any more"
+        return f"{lost_text}: the setting cannot be used{again}: {found.failure}."
+    if found.state == "holds":
+        holds = "The gain is proven" if found.predicted else "The gain holds"
+        return f"{holds}: {both} ({found.pairs} fresh pairs)."
+    if found.state == "undecided":
+        after = f"Undecided after {found.pairs} pairs in {show_seconds(found.wall_s)}"
+        return f"{after}: {both}. A longer --max-time may tell."
+    lost = [m for m, state in states.items() if state == "lost"]
+    any_more = "" if found.predicted else " any more"
     why = "; ".join(
-        f"{METRICS[m].label} is not {100 * -math.expm1(bounds[m]):.1f}% lower any more"
+        f"{METRICS[m].label} is not {100 * -math.expm1(bounds[m]):.1f}% lower{any_more}"
         if bounds[m] < 0
         else f"{METRICS[m].label} is more than {100 * math.expm1(bounds[m]):.1f}% higher"
         for m in lost
     )
-    return f"The gain no longer holds: {why}: {both} ({pairs} fresh pairs)."
+    return f"{lost_text}: {why}: {both} ({found.pairs} fresh pairs)."
 
 
 def _change(c: Confirmation) -> str:

@@ -135,12 +135,14 @@ class Workload:
         cwd: the directory the command runs in.
         inputs: all of them; a bare command has one, named 'default'.
         path: the workload file, absolute; empty for a bare command. Not part of the identity.
+        replays: whether its inputs are recordings, whose replays take the place of runs (`trace.recordings`).
     """
 
     file: WorkloadFile
     cwd: Path
     inputs: tuple[Input, ...]
     path: str = ""
+    replays: bool = False
 
     @property
     def train(self) -> tuple[Input, ...]:

@@ -190,7 +190,7 @@ def _named_files(workload: Workload, without: set[Path] | None = None) -> list[F
                 regular = path.is_file()
             except (OSError, ValueError):  # not a valid file name: too long, or with a zero byte
                 continue
-            identity = _identify(path, elf=False) if regular else None
+            identity = _identify(path, whole=workload.replays, elf=False) if regular else None
             if identity is not None:
                 found[path] = identity
     return list(found.values())

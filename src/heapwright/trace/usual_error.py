@@ -1,0 +1,104 @@
+"""States the error that predictions by replays have had, by the kind of the recording and the program's threads.
+
+`USUAL` is the only table. Its figures are those of the pages in docs/results that it names;
+tests/trace/test_usual_error.py compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from heapwright.metrics import METRICS
+from heapwright.trace.recordings import RecordingKind, Recordings
+
+CPU_RANK, CPU_RANK_PAGE = 0.78, "docs/results/fidelity.md"  # of changes above noise
+
+
+@dataclass(frozen=True)
+class UsualError:
+    """The error of one kind of prediction in the published measurements.
+
+    Attributes:
+        kind: the kind of the recording.
+        threads: whether the programs have more than one thread.
+        metric: key of the metric; empty for resident memory of all kinds together.
+        median: median of the absolute errors, in per cent; for complete traces that of the worst program.
+        high: their 95th percentile, in per cent; None if the page has `within` in its place.
+        within: share of the cases that are within 5 %; None if the page has `high`.
+        against: the figures that the prediction was compared with.
+        page: the page that has the figures.
+    """
+
+    kind: RecordingKind
+    threads: bool
+    metric: str
+    median: float
+    high: float | None
+    within: tuple[int, int] | None
+    against: str
+    page: str
+
+    def phrase(self) -> str:
+        """'peak resident memory up to 0.4% (median) and 0.8% (95th percentile)'."""
+        what = METRICS[self.metric].label if self.metric else "memory"
+        if self.within is not None:
+            return f"{what} {self.median:g}% (median), {self.within[0]} of {self.within[1]} cases within 5%"
+        upper = "up to " if self.kind == "complete" else ""
+        return f"{what} {upper}{self.median:g}% (median) and {self.high:g}% (95th percentile)"
+
+
+_FIDELITY, _SAMPLE, _SYNTH = (f"docs/results/{name}.md" for name in ("fidelity", "sample", "synth"))
+_PROGRAM, _RECORDING = "the program", "the replay of the whole recording"
+
+USUAL: tuple[UsualError, ...] = (
+    UsualError("complete", False, "peak_rss_bytes", 0.4, 0.8, None, _PROGRAM, _FIDELITY),
+    UsualError("complete", False, "mean_rss_bytes", 1.2, 17.0, None, _PROGRAM, _FIDELITY),
+    UsualError("complete", True, "peak_rss_bytes", 4.0, 13.3, None, _PROGRAM, _FIDELITY),
+    UsualError("complete", True, "mean_rss_bytes", 2.8, 8.0, None, _PROGRAM, _FIDELITY),
+    UsualError("sample", False, "", 1.3, 5.9, None, _RECORDING, _SAMPLE),
+    UsualError("sample", True, "", 8.9, 22.3, None, _RECORDING, _SAMPLE),
+    UsualError("model", False, "peak_rss_bytes", 0.6, None, (91, 96), _RECORDING, _SYNTH),
+    UsualError("model", True, "peak_rss_bytes", 1.8, None, (19, 24), _RECORDING, _SYNTH),
+)
+_NAMES: dict[RecordingKind, str] = {"complete": "complete traces", "sample": "samples", "model": "models"}
+
+
+def usual_errors(recordings: Recordings, metrics: Collection[str] = ()) -> list[UsualError]:
+    """Returns the rows of `USUAL` that apply to these recordings.
+
+    Args:
+        recordings: the recordings.
+        metrics: the metrics that the rows should be about; rows of others are left out if any is.
+    """
+    rows = [row for row in USUAL if row.kind in recordings.kinds and row.threads == recordings.threads]
+    other = {r.kind for r in rows if r.metric in metrics}
+    return [row for row in rows if row.kind not in other or row.metric in metrics]
+
+
+def error_sentence(recordings: Recordings, metrics: Collection[str] = ()) -> str:
+    """Returns the usual error of these predictions, in one sentence for each kind of recording.
+
+    Args:
+        recordings: the recordings.
+        metrics: see `usual_errors`.
+    """
+    threads = "several threads" if recordings.threads else "one thread"
+    sentences = []
+    for kind in recordings.kinds:
+        rows = [row for row in usual_errors(recordings, metrics) if row.kind == kind]
+        errors = "; ".join(row.phrase() for row in rows)
+        sentences.append(
+            f"Usual error of replays of {_NAMES[kind]} of programs with {threads}, against {rows[0].against}:"
+            f" {errors} ({rows[0].page})."
+        )
+    return " ".join(sentences)
+
+
+def time_sentence() -> str:
+    """Returns a sentence about the times of a replay."""
+    return (
+        "CPU and wall time are those of the replay: calls of malloc and free and the memory they touch, without the"
+        f" program's own work, so the program's time changes by a smaller share; in order they agree with the"
+        f" program's at rank {CPU_RANK:.2f} ({CPU_RANK_PAGE})."
+    )

@@ -1,0 +1,81 @@
+"""Tests the claims of studies of recordings: predicted, then proven or refuted by `verify`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heapwright.study.claim import (
+    PREDICTED,
+    headline,
+    pick_claim,
+    prediction_claim,
+    proven_by,
+    study_claim,
+    with_time_objection,
+    with_verdict,
+)
+from heapwright.study.view import Pick, PickName
+from heapwright.trace.recordings import Recording, Recordings
+
+from .test_claim import OBJECTIVES, cpu, memory, pick
+
+RECORDINGS = Recordings({"a.hwt": Recording("/a.hwt", "sample", 64, 4, 10, 100)})
+
+
+def predicted(name: PickName, of_memory: object, of_cpu: object) -> Pick:
+    made = pick(name, of_memory, of_cpu)  # type: ignore[arg-type]
+    return replace(made, claim=pick_claim(made.confirmed, OBJECTIVES, 1, 0.005, replays=True))
+
+
+GAIN = predicted("memory", memory(0.8, "better"), cpu(1.0, "same"))
+
+
+def test_the_claim_says_predicted_with_error_and_next_step() -> None:
+    assert GAIN.claim.startswith("Predicted by replays, not proven: peak resident memory 20.0% lower")
+    assert "12 fresh interleaved pairs of replays" in GAIN.claim
+    claim = study_claim({"memory": GAIN}, OBJECTIVES, confirmed=True)
+    assert claim.startswith(f"{PREDICTED}: with glibc's mxfast=0: peak resident memory 20.0% lower")
+    whole = prediction_claim(claim, RECORDINGS, "my study", OBJECTIVES, gain=True)
+    assert "samples of programs with several threads" in whole
+    assert "docs/results/sample.md" in whole
+    assert whole.endswith("Prove it with the real load: heapwright verify 'my study' -- CMD, or --workload FILE.")
+    assert "CPU and wall time are those of the replay" in whole
+    assert "CPU" not in prediction_claim("", RECORDINGS, "s", ["peak_rss_bytes"], gain=True)
+    none = prediction_claim(study_claim({}, OBJECTIVES, confirmed=True), RECORDINGS, "s", OBJECTIVES, gain=False)
+    assert none.startswith("No proven improvement: keep the default. Every run was a replay")
+    assert "verify" not in none
+
+
+@pytest.mark.parametrize(
+    ("of_memory", "of_cpu", "objects"),
+    [
+        (memory(1.02, "worse"), cpu(0.6, "better"), True),
+        (memory(1.0, "same"), cpu(0.6, "better"), False),
+        (memory(0.9, "better"), cpu(0.6, "better"), False),
+        (memory(1.02, "worse"), cpu(1.0, "same"), False),
+    ],
+)
+def test_time_of_a_replay_does_not_pay_for_memory(of_memory: object, of_cpu: object, objects: bool) -> None:
+    found = with_time_objection({"time": predicted("time", of_memory, of_cpu)}, OBJECTIVES)["time"]
+    assert bool(found.objection) == objects
+    if objects:
+        assert headline({"time": found}, OBJECTIVES) is None
+
+
+def verdict(state: str, config: int) -> dict[str, object]:
+    return {"config": config, "verdict": state, "sentence": "The verdict: so and so.", "on": "./prog"}
+
+
+def test_verify_proves_or_refutes_the_pick_that_it_ran() -> None:
+    picks: dict[PickName, Pick] = {"memory": GAIN}
+    holds = verdict("holds", GAIN.config.id)
+    proven = with_verdict(picks, holds)["memory"]
+    assert proven.claim == "The verdict: so and so. On the program: ./prog"
+    assert proven_by(proven, holds)
+    lost = with_verdict(picks, verdict("lost", GAIN.config.id))
+    assert study_claim(lost, OBJECTIVES, confirmed=True).startswith("Keep the default: the verdict: so and so")
+    for other in (None, verdict("holds", GAIN.config.id + 1), verdict("undecided", GAIN.config.id)):
+        assert with_verdict(picks, other) == picks
+        assert not proven_by(GAIN, other)

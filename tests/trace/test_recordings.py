@@ -1,0 +1,121 @@
+"""Tests the facts of recordings, the workload made of them, and the reference allocator."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.allocators.registry import find_allocators, library_folder
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.experiment.replays import ReplayExecutor, recorded_replays
+from heapwright.measure.meter import MeterOptions
+from heapwright.trace.model import fit, to_text
+from heapwright.trace.recordings import (
+    Recording,
+    Recordings,
+    as_replayed,
+    read_recording,
+    read_recordings,
+    recorded_workload,
+    reference_allocator,
+)
+from tests.trace.recording import heapwright_record
+
+SECURE = "exgen-secure"
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
+    """A folder with a complete trace, a sample, a model and a trace recorded on another malloc."""
+    folder = tmp_path_factory.mktemp("recordings")
+    tiny = program("tiny_blocks", "-DBLOCKS=50000")
+    for name, options, env in (
+        ("complete.hwt", (), {}),
+        ("sample.hwt", ("--sample", "16"), {}),
+        ("other.hwt", (), {"LD_PRELOAD": str(library_folder() / f"lib{SECURE}.so")}),
+    ):
+        done = heapwright_record("-o", name, "--force", *options, "--", tiny, env=env, folder=folder)
+        assert done.returncode == 0, done.stderr.decode()
+    (folder / "model.json").write_text(to_text(fit(folder / "complete.hwt")[0]))
+    return folder
+
+
+def test_each_kind_is_told_apart(traces: Path) -> None:
+    complete = read_recording(traces / "complete.hwt")
+    assert (complete.kind, complete.rate, complete.threads, complete.held_out) == ("complete", 0, 1, False)
+    assert complete.allocator.startswith("glibc ")
+    assert complete.events > 100_000
+    assert len(complete.sha256) == 64
+    sample = read_recording(traces / "sample.hwt", held_out=True)
+    assert (sample.kind, sample.rate, sample.held_out) == ("sample", 16, True)
+    assert sample.peak_live_bytes == pytest.approx(complete.peak_live_bytes, rel=0.2), "the program's, not the sample's"
+    model = read_recording(traces / "model.json")
+    assert (model.kind, model.allocator, model.threads) == ("model", "", 1)
+    assert model.peak_live_bytes == pytest.approx(complete.peak_live_bytes, rel=0.01)
+
+
+def test_the_reference_is_the_malloc_of_the_recording(traces: Path) -> None:
+    glibc = read_recordings(recorded_workload([traces / "complete.hwt"]))
+    assert (glibc.reference, glibc.own_malloc) == ("glibc", False)
+    assert reference_allocator(glibc).preload == ""
+    other = read_recordings(recorded_workload([traces / "other.hwt"]))
+    assert (other.reference, other.own_malloc) == (SECURE, True)
+    assert SECURE in other.reference_why
+    assert as_replayed(find_allocators()["glibc"], other).preload, "the program would keep its own malloc"
+    mixed = read_recordings(recorded_workload([traces / "other.hwt"], [traces / "complete.hwt"]))
+    assert mixed.reference == "glibc"
+    assert "different mallocs" in mixed.reference_why
+    assert "models do not name" in read_recordings(recorded_workload([traces / "model.json"])).reference_why
+
+
+def test_a_malloc_that_is_not_here_gives_way_to_glibc(traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Recording("/t", "complete", 0, 1, 10, 100, "/opt/none/libstrange.so.1")
+    monkeypatch.setattr("heapwright.trace.recordings.read_recording", lambda *_: gone)
+    found = read_recordings(recorded_workload([traces / "complete.hwt"]))
+    assert (found.reference, found.own_malloc) == ("glibc", True)
+    assert "libstrange.so.1) cannot be loaded here" in found.reference_why
+
+
+@pytest.mark.parametrize("name", ["complete.hwt", "sample.hwt", "model.json", "other.hwt"])
+def test_every_kind_is_replayed_by_the_executor(traces: Path, name: str) -> None:
+    workload = recorded_workload([traces / name])
+    with recorded_replays(workload, MeterOptions()) as replays:
+        executor = ReplayExecutor(replays, MeterOptions(timeout=30), traces / "references")
+        plain = executor.run(workload.inputs[0], {})
+        preloaded = executor.run(workload.inputs[0], {"LD_PRELOAD": str(library_folder() / "libexgen.so")})
+    assert (plain.failure, preloaded.failure) == ("", "")
+    assert preloaded.run.metrics["peak_rss_bytes"] != plain.run.metrics["peak_rss_bytes"]
+    assert plain.digest == "", "replays print nothing that could be compared"
+
+
+def test_inputs_are_split_and_named(traces: Path, tmp_path: Path) -> None:
+    shutil.copy(traces / "complete.hwt", tmp_path)
+    again = tmp_path / "complete.hwt"
+    workload = recorded_workload([traces / "complete.hwt", again], [traces / "sample.hwt"])
+    assert [i.name for i in workload.inputs] == ["complete.hwt", "complete.hwt 2", "sample.hwt"]
+    assert [i.name for i in workload.test] == ["sample.hwt"]
+    assert workload.replays
+    with pytest.raises(UsageError, match="given twice"):
+        recorded_workload([again], [again])
+
+
+def test_files_that_are_no_recordings_are_refused(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.hwt"
+    bad.write_text("nothing\n")
+    with pytest.raises(HeapwrightError, match=r"bad\.hwt"):
+        read_recording(bad)
+    bad.write_text("{}")
+    with pytest.raises(UsageError, match="not a model"):
+        read_recording(bad)
+    with pytest.raises(UsageError, match="no such trace"):
+        recorded_workload([tmp_path / "none"])
+
+
+def test_facts_about_several_recordings() -> None:
+    made = Recordings({k: Recording(k, "complete", 0, n, 1, 1) for k, n in (("/a", 1), ("/b", 3))})
+    assert made.threads
+    assert made.kinds == ["complete"]
+    assert made.command == ["heapwright", "replay", "/a", "/b"]

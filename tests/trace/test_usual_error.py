@@ -1,0 +1,65 @@
+"""Compares the table of usual errors with the pages that it names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from heapwright.trace.recordings import Recording, RecordingKind, Recordings
+from heapwright.trace.usual_error import CPU_RANK, CPU_RANK_PAGE, USUAL, UsualError, error_sentence, time_sentence
+
+ROOT = Path(__file__).parents[2]
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def of_complete_traces(row: UsualError) -> tuple[float, float]:
+    """The largest median and 95th percentile of the programs in the page's first table."""
+    column = {"peak_rss_bytes": 4, "mean_rss_bytes": 5}[row.metric]
+    found = []
+    for line in text_of(row.page).splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 8 and cells[1].isdecimal() and (int(cells[1]) > 1) == row.threads:
+            median, high, *_ = re.findall(r"([\d.]+)%", cells[column])
+            found.append((float(median), float(high)))
+    assert len(found) == (3 if row.threads else 8), "the programs of the page"
+    return max(m for m, _ in found), max(h for _, h in found)
+
+
+@pytest.mark.parametrize("row", USUAL, ids=lambda r: f"{r.kind}-{r.threads}-{r.metric}")
+def test_the_table_has_the_figures_of_its_page(row: UsualError) -> None:
+    flat = " ".join(text_of(row.page).split())
+    if row.kind == "complete":
+        assert (row.median, row.high) == of_complete_traces(row)
+    elif row.kind == "sample":
+        start = "in which several threads share the heap" if row.threads else "The other programs, without cc1plus"
+        assert f"{row.median} %, 95th percentile {row.high} %" in flat.partition(start)[2][:120]
+    else:
+        start = "Programs in which several threads do" if row.threads else "Programs in which one thread allocates"
+        assert row.within is not None
+        assert f"median {row.median} %, {row.within[0]} of {row.within[1]} within" in flat.partition(start)[2][:120]
+
+
+def test_the_rank_of_cpu_time_is_that_of_its_page() -> None:
+    over_all = next(line for line in text_of(CPU_RANK_PAGE).splitlines() if line.startswith("| CPU time |"))
+    assert f"{CPU_RANK:.3f} (" in over_all.split("|")[6]
+    assert f"rank {CPU_RANK:.2f}" in time_sentence()
+
+
+def recorded(*kinds: RecordingKind, threads: int = 1) -> Recordings:
+    return Recordings({k: Recording(f"/{k}", k, 0, threads, 10, 100) for k in kinds})
+
+
+def test_the_sentence_names_error_page_and_kind() -> None:
+    one = error_sentence(recorded("complete"), ["peak_rss_bytes"])
+    assert "complete traces of programs with one thread" in one
+    assert "peak resident memory up to 0.4%" in one
+    assert "mean resident memory" not in one, "not an objective"
+    assert "docs/results/fidelity.md" in one
+    both = error_sentence(recorded("sample", "model", threads=4), ["mean_rss_bytes"])
+    assert "samples of programs with several threads" in both
+    assert "19 of 24 cases within 5% (docs/results/synth.md)" in both
