@@ -75,6 +75,7 @@ LEFT_OUT = {
         ),
         "tests/diagnose has running processes",
     ),
+    "canary --control 4711,4712 --treatment 4713,4714 --for 2h --html canary.html": "tests/system/test_canary.py",
     **dict.fromkeys(
         (
             "record -o shop.hwt -- gunicorn -w 2 --threads 8 shop:app",

@@ -19,6 +19,7 @@ from heapwright.cli import (
     allocators,
     apply,
     bench,
+    canary,
     compare,
     completion,
     diagnose,
@@ -46,7 +47,7 @@ from heapwright.errors import FAILED, INTERRUPTED, USAGE, HeapwrightError
 
 _GROUPS = {
     "main": (tune, apply, run, verify, report, watch, measure, compare, landscape),
-    "services": (diagnose,),
+    "services": (diagnose, canary),
     "traces": (record, info, replay, fit, synth, import_, export),
     "allocators": (allocators, inspect, link, bench),
     "clusters": (plan,),

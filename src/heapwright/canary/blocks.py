@@ -1,0 +1,157 @@
+"""Turns samples into blocks of time: the log ratio of treatment and control in each block, for each number.
+
+Both groups in a block see the same moments, so ups and downs of a load that they share cancel. A gauge (memory, a
+number of the user's) counts by its mean in the block, a counter (CPU time, faults) by its growth over the time covered.
+An instance that has just restarted is left out for a while.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from heapwright.canary.instances import Reading
+from heapwright.canary.samples import Header, Sample
+
+SAMPLES_PER_BLOCK = 12
+_MIN_SHARE = 0.5  # of the samples of a block, below which it does not count
+MEMORY, CPU, FAULTS = "memory_bytes", "cpu_share", "faults_per_s"
+
+
+@dataclass
+class Blocks:
+    """The blocks of one number.
+
+    Attributes:
+        times: the middle of each block, in seconds since the first sample.
+        control, treatment: the mean over a group's instances in each block.
+        instances: for each group, the values of each instance in each block; None where it has none. Empty for numbers
+            that are measured by group.
+    """
+
+    times: list[float] = field(default_factory=list)
+    control: list[float] = field(default_factory=list)
+    treatment: list[float] = field(default_factory=list)
+    instances: tuple[list[list[float | None]], list[list[float | None]]] = field(default_factory=lambda: ([], []))
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """The natural logarithm of treatment over control in each block."""
+        return [math.log(t / c) for c, t in zip(self.control, self.treatment, strict=True)]
+
+
+def all_blocks(header: Header, samples: Sequence[Sample], warm_up_s: float) -> dict[str, Blocks]:
+    """Return the blocks of each number.
+
+    Args:
+        header: of the canary.
+        samples: in the order of time.
+        warm_up_s: seconds after its start in which an instance does not count.
+    """
+    if not samples:
+        return {}
+    length = header.every_s * SAMPLES_PER_BLOCK
+    first = samples[0].time
+    groups: dict[int, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(int((sample.time - first) // length), []).append(sample)
+    warm = _Warm(samples, warm_up_s)
+    found = {name: Blocks() for name in (MEMORY, CPU, FAULTS, *header.numbers)}
+    before: Sample | None = None
+    for number, group in sorted(groups.items()):
+        previous, before = before, group[-1]
+        if len(group) < _MIN_SHARE * SAMPLES_PER_BLOCK:
+            continue
+        # A counter grows from the last sample of the block before, if there is no gap.
+        joined = previous is not None and group[0].time - previous.time < 3 * header.every_s
+        covered = [previous, *group] if joined and previous is not None else group
+        at = (number + 0.5) * length
+        for name in (MEMORY, CPU, FAULTS):
+            counted = group if name == MEMORY else covered
+            times = [sample.time for sample in counted]
+            sides = [
+                [
+                    _in_block(name, [warm.row(sample, side, i) for sample in counted], times)
+                    for i in range(len(getattr(header, side)))
+                ]
+                for side in ("control", "treatment")
+            ]
+            _add(found[name], at, sides)
+        for name in header.numbers:
+            pairs = [s.numbers[name] for s in group if name in s.numbers]
+            values = [_mean([pair[i] for pair in pairs]) for i in (0, 1)]
+            _add(found[name], at, [[values[0]], [values[1]]], by_group=True)
+    return found
+
+
+def restarts(samples: Sequence[Sample]) -> tuple[int, int]:
+    """How often instances of control and of treatment restarted."""
+    counts = []
+    for side in ("control", "treatment"):
+        seen: dict[int, set[float]] = {}
+        for sample in samples:
+            for i, row in enumerate(getattr(sample, side)):
+                if row is not None:
+                    seen.setdefault(i, set()).add(row.started)
+        counts.append(sum(len(starts) - 1 for starts in seen.values()))
+    return counts[0], counts[1]
+
+
+class _Warm:
+    """Leaves out readings of instances that have just started."""
+
+    def __init__(self, samples: Sequence[Sample], warm_up_s: float) -> None:
+        self._warm_up_s = warm_up_s
+        self._first: dict[tuple[str, int, float], float] = {}  # when an instance's start was first seen
+        for sample in samples:
+            for side in ("control", "treatment"):
+                for i, row in enumerate(getattr(sample, side)):
+                    if row is not None:
+                        self._first.setdefault((side, i, row.started), sample.time)
+
+    def row(self, sample: Sample, side: str, instance: int) -> Reading | None:
+        row: Reading | None = getattr(sample, side)[instance]
+        if row is None or sample.time - self._first[side, instance, row.started] < self._warm_up_s:
+            return None
+        return row
+
+
+def _add(blocks: Blocks, at: float, sides: list[list[float | None]], by_group: bool = False) -> None:
+    means = [_mean([value for value in side if value is not None]) for side in sides]
+    if means[0] is None or means[1] is None or means[0] <= 0 or means[1] <= 0:
+        return
+    blocks.times.append(at)
+    blocks.control.append(means[0])
+    blocks.treatment.append(means[1])
+    if not by_group:
+        for kept, side in zip(blocks.instances, sides, strict=True):
+            kept.append(side)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _in_block(name: str, rows: Sequence[Reading | None], times: Sequence[float]) -> float | None:
+    """The value of an instance in a block; None if it was not up.
+
+    A counter's growth per second leaves out the time from a reading to the next where a restart lies between.
+
+    Args:
+        name: the number.
+        rows: the readings of the block.
+        times: their times, in seconds.
+    """
+    if name == MEMORY:
+        return _mean([row.memory_bytes for row in rows if row is not None])
+    grown = span = 0.0
+    for i in range(1, len(rows)):
+        a, b = rows[i - 1], rows[i]
+        if a is None or b is None or a.started != b.started:
+            continue
+        grown += max(0.0, b.cpu_s - a.cpu_s if name == CPU else b.faults - a.faults)
+        span += times[i] - times[i - 1]
+    return grown / span if span > 0 else None

@@ -1,0 +1,136 @@
+"""Reads the memory, CPU time and page faults of live instances from /proc.
+
+An instance is what the user names: a process with its descendants, or all processes of a cgroup, unit or container. A
+unit or cgroup is resolved at every reading, so it may restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from heapwright.diagnose.target import find_target
+from heapwright.errors import HeapwrightError, UsageError
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Reading(msgspec.Struct, array_like=True):
+    """An instance at one moment.
+
+    Attributes:
+        started: when its oldest process started, in seconds since the boot. It changes when the instance restarts.
+        memory_bytes: proportional memory (PSS) of its processes, or resident memory where PSS may not be read.
+        cpu_s: CPU time of its processes and of those that they have waited for.
+        faults: minor page faults, counted likewise.
+        processes: how many there are.
+    """
+
+    started: float
+    memory_bytes: float
+    cpu_s: float
+    faults: float
+    processes: int
+
+
+def check_names(text: str, option: str) -> list[str]:
+    """Return the instances in a list: process ids, cgroup folders, or names of units and containers.
+
+    Args:
+        text: names, separated by commas.
+        option: for messages.
+
+    Raises:
+        UsageError: the list is empty or names one twice.
+        HeapwrightError: an instance has no process.
+    """
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise UsageError(f"{option} names no instance", "give process ids, a cgroup's folder, or units")
+    if len(set(names)) < len(names):
+        raise UsageError(f"{option} names an instance twice")
+    for name in names:
+        if not any(True for _ in processes_of(name)):
+            raise HeapwrightError(f"{option}: {name} has no process")
+    return names
+
+
+def processes_of(name: str) -> Iterator[int]:
+    """Yield the process ids of an instance; none while it is down."""
+    if name.startswith("/"):
+        for folder in [Path(name), *Path(name).rglob("*/")]:
+            with contextlib.suppress(OSError):
+                yield from map(int, (folder / "cgroup.procs").read_text().split())
+    elif name.isdecimal():
+        yield from _tree(int(name))
+    else:
+        with contextlib.suppress(HeapwrightError):
+            yield from find_target(name).pids
+
+
+def read_instance(name: str, proportional: bool) -> Reading | None:
+    """Read an instance; None while it has no process.
+
+    Args:
+        name: the instance.
+        proportional: read PSS; it takes the kernel some 7 ms per GiB.
+    """
+    found = [one for pid in processes_of(name) if (one := _read(pid, proportional)) is not None]
+    if not found:
+        return None
+    return Reading(
+        min(one.started for one in found),
+        sum(one.memory_bytes for one in found),
+        sum(one.cpu_s for one in found),
+        sum(one.faults for one in found),
+        len(found),
+    )
+
+
+def can_read_pss(names: list[str]) -> bool:
+    """Whether the proportional memory of all processes of these instances can be read."""
+    return all(_pss(pid) is not None for name in names for pid in processes_of(name) if _stat(pid))
+
+
+def _tree(root: int) -> Iterator[int]:
+    if not _stat(root):
+        return
+    yield root
+    for task in Path(f"/proc/{root}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in task.read_text().split():
+                yield from _tree(int(child))
+
+
+def _read(pid: int, proportional: bool) -> Reading | None:
+    fields = _stat(pid)
+    if not fields or fields[0] in "ZX":
+        return None
+    memory = _pss(pid) if proportional else None
+    if memory is None:
+        memory = int(fields[21]) * _PAGE
+    cpu = sum(int(fields[i]) for i in range(11, 15)) / _TICKS
+    return Reading(int(fields[19]) / _TICKS, float(memory), cpu, float(int(fields[7]) + int(fields[8])), 1)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name (proc(5) counts from 3); empty if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _pss(pid: int) -> int | None:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return None

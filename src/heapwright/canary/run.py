@@ -1,0 +1,133 @@
+"""Runs a canary: takes samples until there is a claim, the time is over, or the user stops it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from heapwright.canary.blocks import CPU, FAULTS, MEMORY, Blocks, all_blocks, restarts
+from heapwright.canary.instances import read_instance
+from heapwright.canary.judge import Result, judge
+from heapwright.canary.samples import Header, Sample, SampleFile
+from heapwright.canary.sources import Source
+
+CLAIMS = ("lower", "higher", "same")
+LABELS = {MEMORY: "memory", CPU: "CPU", FAULTS: "page faults"}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A canary so far.
+
+    Attributes:
+        header: its instances.
+        results, blocks: by number.
+        samples: how many there are. sampled_s: their time without gaps.
+        restarts: of control and treatment.
+        down: instances that are down at the last sample.
+        began, last: times of the first and the last sample, in seconds since 1970.
+    """
+
+    header: Header
+    results: dict[str, Result]
+    blocks: dict[str, Blocks]
+    samples: int
+    sampled_s: float
+    restarts: tuple[int, int]
+    down: list[str]
+    began: float
+    last: float
+
+    @property
+    def alone(self) -> bool:
+        """Whether a group has one instance only."""
+        return min(len(self.header.control), len(self.header.treatment)) < 2
+
+
+def standing(header: Header, samples: list[Sample], warm_up_s: float, margin: float) -> Standing:
+    """Judge the samples.
+
+    Args:
+        header: of the canary.
+        samples: in the order of time.
+        warm_up_s: seconds after its start in which an instance does not count.
+        margin: the largest difference, as a share, that counts as the same.
+    """
+    blocks = all_blocks(header, samples, warm_up_s)
+    gaps = [b.time - a.time for a, b in itertools.pairwise(samples)]
+    last = samples[-1] if samples else None
+    sides = ((header.control, last.control), (header.treatment, last.treatment)) if last else ()
+    return Standing(
+        header,
+        {name: judge(found, margin) for name, found in blocks.items()},
+        blocks,
+        len(samples),
+        sum(gap for gap in gaps if gap < 3 * header.every_s),
+        restarts(samples),
+        [name for names, rows in sides for name, row in zip(names, rows, strict=True) if row is None],
+        samples[0].time if samples else 0.0,
+        last.time if last else 0.0,
+    )
+
+
+def go(
+    file: SampleFile,
+    header: Header,
+    sources: Mapping[str, Source],
+    until: Callable[[list[Sample]], bool],
+) -> list[Sample]:
+    """Take samples until `until` says that it is enough; return all samples, those of earlier sessions too.
+
+    Ctrl-C ends it as well.
+
+    Args:
+        file: receives the samples.
+        header: of the canary.
+        sources: of the further numbers.
+        until: called after every sample with all samples.
+
+    Raises:
+        HeapwrightError: the file cannot be written.
+    """
+    samples = list(file.before)
+    due = time.monotonic()
+    try:
+        with ThreadPoolExecutor(max(1, len(sources))) as pool:
+            while True:
+                asked = {name: pool.submit(source) for name, source in sources.items()}
+                sample = Sample(
+                    time.time(),
+                    [read_instance(name, header.proportional) for name in header.control],
+                    [read_instance(name, header.proportional) for name in header.treatment],
+                )
+                sample.numbers = {name: answer.result() for name, answer in asked.items()}
+                file.add(sample)
+                samples.append(sample)
+                if until(samples):
+                    break
+                due = max(due + header.every_s, time.monotonic())
+                time.sleep(due - time.monotonic() if due > time.monotonic() else 0)
+    except KeyboardInterrupt:
+        pass
+    return samples
+
+
+def read_only(path: Path, warm_up_s: float, margin: float) -> Standing:
+    """Judge the samples of a file.
+
+    Args:
+        path: the file.
+        warm_up_s: seconds after its start in which an instance does not count.
+        margin: the largest difference, as a share, that counts as the same.
+
+    Raises:
+        HeapwrightError: the file cannot be read.
+    """
+    from heapwright.canary.samples import read_samples
+
+    header, samples = read_samples(path)
+    return standing(header, samples, warm_up_s, margin)

@@ -1,0 +1,129 @@
+"""Keeps the samples of a canary: a file with one JSON object a line, which survives a kill at any moment.
+
+The first line is the header; each further line is one sample. A line that was cut off is dropped when the file is read.
+A canary that goes on appends to its file, so samples and gaps of all its sessions count.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from heapwright.canary.instances import Reading
+from heapwright.errors import HeapwrightError
+
+VERSION = 1
+
+
+class Header(msgspec.Struct):
+    """The facts that must agree when a canary goes on.
+
+    Attributes:
+        control, treatment: the instances.
+        every_s: seconds between two samples.
+        proportional: whether memory is PSS.
+        numbers: further numbers, by name, as the user gave them.
+        version: of the file.
+    """
+
+    control: list[str]
+    treatment: list[str]
+    every_s: float
+    proportional: bool
+    numbers: dict[str, str] = {}
+    version: int = VERSION
+
+
+class Sample(msgspec.Struct):
+    """All instances at one moment.
+
+    Attributes:
+        time: seconds since 1970.
+        control, treatment: a reading for each instance; None while it is down.
+        numbers: name → (control, treatment); None where the source gave no number.
+    """
+
+    time: float
+    control: list[Reading | None]
+    treatment: list[Reading | None]
+    numbers: dict[str, tuple[float | None, float | None]] = {}
+
+
+def read_samples(path: Path) -> tuple[Header, list[Sample]]:
+    """Read a file of samples.
+
+    Raises:
+        HeapwrightError: the file cannot be read, or is not a canary's.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+        header = msgspec.json.decode(lines[0], type=Header)
+    except OSError as error:
+        raise HeapwrightError(f"cannot read {path}: {error.strerror}") from None
+    except msgspec.DecodeError:
+        raise HeapwrightError(f"{path} is not a file of 'heapwright canary'") from None
+    if header.version != VERSION:
+        raise HeapwrightError(f"{path} is of version {header.version} of the format; this heapwright reads {VERSION}")
+    found = []
+    for line in lines[1:]:
+        try:
+            found.append(msgspec.json.decode(line, type=Sample))
+        except msgspec.DecodeError:  # cut off by a kill or a full disk
+            continue
+    return header, found
+
+
+class SampleFile:
+    """Appends samples. Use it as a context manager.
+
+    Args:
+        path: the file; it is made if it does not exist.
+        header: of this canary.
+
+    Raises:
+        HeapwrightError: the file is of another canary, or cannot be written.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self.before: list[Sample] = []
+        try:
+            if path.exists() and path.stat().st_size:
+                found, self.before = read_samples(path)
+                if found != header:
+                    raise HeapwrightError(
+                        f"{path} has the samples of another canary",
+                        "give the same options, or another file with -o",
+                    )
+                self._file = path.open("ab")
+                if path.read_bytes()[-1:] != b"\n":  # the last line was cut off
+                    self._file.write(b"\n")
+            else:
+                self._file = path.open("wb")
+                self._append(header)
+        except OSError as error:
+            raise HeapwrightError(f"cannot write {path}: {error.strerror}") from None
+
+    def __enter__(self) -> SampleFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, sample: Sample) -> None:
+        """Append a sample.
+
+        Raises:
+            HeapwrightError: the disk is full; earlier samples are intact.
+        """
+        try:
+            self._append(sample)
+        except OSError as error:
+            raise HeapwrightError(f"cannot write {self.path}: {error.strerror}; earlier samples are intact") from None
+
+    def _append(self, value: msgspec.Struct) -> None:
+        self._file.write(msgspec.json.encode(value) + b"\n")
+        self._file.flush()
+        os.fdatasync(self._file.fileno())

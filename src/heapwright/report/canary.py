@@ -1,0 +1,132 @@
+"""Says what a canary shows, in words and in a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from heapwright.canary.judge import Result
+from heapwright.canary.run import CLAIMS, LABELS, Standing
+from heapwright.metrics import show_bytes, show_seconds
+from heapwright.report.terminal import paragraph
+from heapwright.terminal_text import visible
+
+
+def show_value(name: str, value: float | None) -> str:
+    """A value of a number as people read it: memory in MiB, CPU as a share of one, faults per second."""
+    if value is None:
+        return "n/a"
+    if name == "memory_bytes":
+        return show_bytes(value)
+    if name == "cpu_share":
+        return f"{100 * value:.3g} %"
+    if name == "faults_per_s":
+        return f"{value:.3g}/s"
+    return f"{value:.4g}"
+
+
+def show_change(result: Result) -> str:
+    """'−5.1 % [−6.0, −4.2]'; n/a before the first look."""
+    if result.ratio is None or result.low is None or result.high is None:
+        return "n/a"
+    change, low, high = (100 * (value - 1) for value in (result.ratio, result.low, result.high))
+    return f"{change:+.1f} % [{low:+.1f}, {high:+.1f}]".replace("-", "−")
+
+
+def sentence(found: Standing) -> str:
+    """The first sentence: the claims, or why there is none yet."""
+    claims, drifts = [], []
+    for name, result in found.results.items():
+        label = visible(LABELS.get(name, name))
+        if result.verdict in ("lower", "higher"):
+            claims.append(f"{label} {result.verdict} in the treatment: {show_change(result)}")
+        elif result.verdict == "same":
+            claims.append(f"{label} the same: {show_change(result)}")
+        elif result.verdict == "drifting" and result.drift is not None:
+            drifts.append(f"{label} ({100 * result.drift:+.1f} % from begin to end)".replace("-", "−"))
+    parts = ["; ".join(claims)] if claims else []
+    if drifts:
+        parts.append(f"the difference still drifts, so there is no claim of its level: {', '.join(drifts)}")
+    if not parts:
+        looks = max((result.looks for result in found.results.values()), default=0)
+        need = "no difference is shown" if looks else "there are too few samples for a first look"
+        parts.append(f"no claim yet: {need}")
+    text = ". ".join(part[:1].upper() + part[1:] for part in parts)
+    return f"{text}."
+
+
+def notes(found: Standing) -> list[str]:
+    """What limits the claims, a line each."""
+    lines = []
+    if found.alone:
+        lines.append(
+            "One group has a single instance: a difference between the instances that does not come from the treatment"
+            " (their share of the load, their age) is part of the result."
+        )
+    control, treatment = found.restarts
+    if control or treatment:
+        lines.append(f"Restarts: {control} of control, {treatment} of treatment; the time after each does not count.")
+    if found.down:
+        lines.append(f"Down at the last sample: {', '.join(map(visible, found.down))}.")
+    gap = found.last - found.began - found.sampled_s
+    if gap > 3 * found.header.every_s:
+        lines.append(f"{show_seconds(gap)} without samples between sessions do not count.")
+    if not found.header.proportional:
+        lines.append("Memory is resident memory (RSS), because proportional memory may not be read here.")
+    return lines
+
+
+def as_json(found: Standing) -> dict[str, Any]:
+    """The canary as `canary --json` writes it."""
+    return {
+        "control": found.header.control,
+        "treatment": found.header.treatment,
+        "samples": found.samples,
+        "sampled_s": found.sampled_s,
+        "restarts": {"control": found.restarts[0], "treatment": found.restarts[1]},
+        "one_instance": found.alone,
+        "memory": "pss" if found.header.proportional else "rss",
+        "claim": sentence(found),
+        "decided": any(result.verdict in CLAIMS for result in found.results.values()),
+        "numbers": {
+            name: {
+                "verdict": r.verdict,
+                "control": r.control,
+                "treatment": r.treatment,
+                "ratio": r.ratio,
+                "low": r.low,
+                "high": r.high,
+                "blocks": r.blocks,
+                "looks": r.looks,
+                "drift": r.drift,
+            }
+            for name, r in found.results.items()
+        },
+    }
+
+
+def show_canary(found: Standing, console: Console) -> None:
+    """Print sentence, table and notes."""
+    console.print(paragraph(sentence(found), console.width, ""), markup=False, soft_wrap=True)
+    table = Table(box=None, header_style="", pad_edge=False)
+    for column in ("number", "control", "treatment", "change, interval", "verdict"):
+        table.add_column(column, justify="left" if column in ("number", "verdict") else "right")
+    for name, result in found.results.items():
+        table.add_row(
+            visible(LABELS.get(name, name)),
+            show_value(name, result.control),
+            show_value(name, result.treatment),
+            show_change(result),
+            result.verdict,
+        )
+    console.print(table)
+    blocks = max((r.blocks for r in found.results.values()), default=0)
+    console.print(
+        f"{found.samples} samples in {show_seconds(found.sampled_s)}; intervals from {blocks} blocks of"
+        f" {show_seconds(found.header.every_s * 12)}, valid at every look together (95 %).",
+        markup=False,
+    )
+    for line in notes(found):
+        console.print(paragraph(line, console.width, ""), markup=False, soft_wrap=True)

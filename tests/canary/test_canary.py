@@ -1,0 +1,236 @@
+"""Tests `heapwright canary`: its statistics by simulation, its file, its sources."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.canary.blocks import CPU, FAULTS, MEMORY, SAMPLES_PER_BLOCK, Blocks, all_blocks, restarts
+from heapwright.canary.instances import Reading, can_read_pss, read_instance
+from heapwright.canary.judge import FIRST_LOOK, judge
+from heapwright.canary.samples import Header, Sample, SampleFile, read_samples
+from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
+from heapwright.errors import HeapwrightError, UsageError
+
+HEADER = Header(["1"], ["2"], 1.0, False)
+MIB = 1 << 20
+
+
+def blocks_of(log_ratios: list[float], load: list[float] | None = None) -> Blocks:
+    found = Blocks()
+    found.control = [math.exp(v) for v in load or [0.0] * len(log_ratios)]
+    found.treatment = [c * math.exp(d) for c, d in zip(found.control, log_ratios, strict=True)]
+    found.times = [60.0 * i for i in range(len(log_ratios))]
+    return found
+
+
+def noise(rng: random.Random, count: int, rho: float, deviation: float) -> list[float]:
+    """An AR(1) series."""
+    value, found = rng.gauss(0, deviation), []
+    for _ in range(count):
+        found.append(value)
+        value = rho * value + rng.gauss(0, deviation * math.sqrt(1 - rho * rho))
+    return found
+
+
+def claims(rho: float, gain: float, series: int, count: int) -> float:
+    """The share of series in which any look claims a difference."""
+    rng = random.Random(f"{rho} {gain}")
+    made = 0
+    for _ in range(series):
+        values = [v + math.log1p(gain) for v in noise(rng, count, rho, 0.02)]
+        looks = [FIRST_LOOK << k for k in range(8) if FIRST_LOOK << k <= count]
+        made += any(judge(blocks_of(values[:n]), 0.01).verdict in ("lower", "higher") for n in looks)
+    return made / series
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6, 0.9])
+def test_without_a_difference_at_most_one_canary_in_twenty_claims_one(rho: float) -> None:
+    assert claims(rho, 0.0, 150, 240) <= 0.05
+
+
+def test_a_gain_is_found_within_an_hour() -> None:
+    assert claims(0.5, -0.05, 60, 60) >= 0.8
+
+
+def test_verdicts() -> None:
+    rng = random.Random(1)
+    assert judge(blocks_of([]), 0.01).verdict == "open"
+    assert judge(blocks_of([0.1] * (FIRST_LOOK - 1)), 0.01).ratio is None, "no look yet"
+    lower = judge(blocks_of(noise(rng, 60, 0, 0.01)[:60]), 0.05)
+    assert lower.verdict == "same"
+    gain = judge(blocks_of([v - 0.1 for v in noise(rng, 60, 0, 0.01)]), 0.01)
+    assert gain.verdict == "lower"
+    assert gain.ratio == pytest.approx(math.exp(-0.1), abs=0.01)
+    assert (gain.low or 0) < (gain.ratio or 0) < (gain.high or 0) < 1
+    climbing = judge(blocks_of([0.005 * i + v for i, v in enumerate(noise(rng, 60, 0, 0.01))]), 0.01)
+    assert climbing.verdict == "drifting"
+    assert climbing.drift == pytest.approx(0.005 * 60 * 7 / 8, rel=0.1)
+
+
+def test_a_load_that_both_share_cancels() -> None:
+    rng = random.Random(2)
+    load = noise(rng, 60, 0.95, 0.5)
+    found = judge(blocks_of([v - 0.05 for v in noise(rng, 60, 0, 0.005)], load), 0.01)
+    assert found.verdict == "lower"
+
+
+def test_differences_between_instances_widen_the_interval() -> None:
+    rng = random.Random(3)
+
+    def two_each(spread: float) -> Blocks:
+        found = blocks_of([v - 0.05 for v in noise(rng, 60, 0, 0.005)])
+        for i, (c, t) in enumerate(zip(found.control, found.treatment, strict=True)):
+            found.instances[0].append([c * (1 - spread), c * (1 + spread)])
+            found.instances[1].append([t * (1 - spread), t * (1 + spread)])
+            assert i >= 0
+        return found
+
+    alike, unlike = judge(two_each(0.0001), 0.01), judge(two_each(0.2), 0.01)
+    assert (alike.verdict, alike.between) == ("lower", True)
+    assert unlike.verdict == "open", "the instances of a group differ by more than the groups"
+
+
+def samples_of(count: int, restart_at: int = -1) -> list[Sample]:
+    """Samples of two instances; the second takes half the memory and a tenth of a CPU, and may restart."""
+    found = []
+    for i in range(count):
+        since = i - restart_at if 0 <= restart_at <= i else i
+        found.append(
+            Sample(
+                1000.0 + i,
+                [Reading(5.0, 100 * MIB, 0.2 * i, 10.0 * i, 1)],
+                [Reading(9.0 if since != i else 6.0, 50 * MIB, 0.1 * since, 5.0 * since, 1)],
+                {"p99": (10.0, 12.0)},
+            )
+        )
+    return found
+
+
+def test_blocks_have_means_of_gauges_and_rates_of_counters() -> None:
+    header = Header(["1"], ["2"], 1.0, False, {"p99": "x"})
+    found = all_blocks(header, samples_of(5 * SAMPLES_PER_BLOCK), 0)
+    assert [len(b.times) for b in found.values()] == [5] * 4
+    assert found[MEMORY].log_ratios == pytest.approx([math.log(0.5)] * 5)
+    assert found[CPU].control == pytest.approx([0.2] * 5)
+    assert found[CPU].treatment == pytest.approx([0.1] * 5)
+    assert found[FAULTS].log_ratios == pytest.approx([math.log(0.5)] * 5)
+    assert found["p99"].log_ratios == pytest.approx([math.log(1.2)] * 5)
+
+
+def test_a_restart_makes_no_jump_and_its_warm_up_does_not_count() -> None:
+    samples = samples_of(6 * SAMPLES_PER_BLOCK, restart_at=30)
+    assert restarts(samples) == (0, 1)
+    found = all_blocks(HEADER, samples, 0)
+    assert found[CPU].treatment == pytest.approx([0.1] * 6)
+    warm = all_blocks(HEADER, samples, 2 * SAMPLES_PER_BLOCK)
+    assert len(warm[MEMORY].times) < 4
+
+
+def test_an_instance_that_is_down_is_left_out() -> None:
+    samples = samples_of(3 * SAMPLES_PER_BLOCK)
+    for sample in samples[SAMPLES_PER_BLOCK : 2 * SAMPLES_PER_BLOCK]:
+        sample.treatment = [None]
+    assert len(all_blocks(HEADER, samples, 0)[MEMORY].times) == 2
+
+
+@given(cut=st.integers(1, 400))
+def test_a_file_that_was_cut_off_anywhere_goes_on(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    path = tmp_path_factory.mktemp("canary") / "canary.jsonl"
+    samples = samples_of(6)
+    with SampleFile(path, HEADER) as file:
+        for sample in samples[:4]:
+            file.add(sample)
+    whole = path.read_bytes()
+    head = whole.index(b"\n") + 1
+    path.write_bytes(whole[: max(head, len(whole) - cut)])
+    kept = path.read_bytes()[head:].count(b"\n")
+    with SampleFile(path, HEADER) as file:
+        assert len(file.before) in (kept, kept + 1), "a line without its end may be whole"
+        before = len(file.before)
+        for sample in samples[4:]:
+            file.add(sample)
+    header, found = read_samples(path)
+    assert header == HEADER
+    assert len(found) == before + 2
+    assert found[-2:] == samples[4:]
+
+
+def test_a_file_of_another_canary_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "canary.jsonl"
+    with SampleFile(path, HEADER):
+        pass
+    with pytest.raises(HeapwrightError, match="samples of another canary"):
+        SampleFile(path, Header(["1"], ["3"], 1.0, False))
+    path.write_text("hello\n")
+    with pytest.raises(HeapwrightError, match="is not a file of"):
+        read_samples(path)
+
+
+def test_numbers_of_commands() -> None:
+    name, _, source = of_command("errors=echo {group} | wc -c")
+    assert (name, source()) == ("errors", (8.0, 10.0))
+    assert of_command("x=echo no {group}")[2]() == (None, None)
+    assert of_command("x=false {group}")[2]() == (None, None)
+    with pytest.raises(UsageError, match=r"no \{group\}"):
+        of_command("x=echo 1")
+    with pytest.raises(UsageError, match="is not NAME=COMMAND"):
+        of_command("x")
+
+
+METRICS = """# HELP requests_total Requests.
+# TYPE requests_total counter
+requests_total{path="/a b",code="200"} 10
+requests_total{path="/",code="500"} 5 1700000000
+requests_total_more 7
+queue NaN
+queue 2.5
+"""
+
+
+def test_series_of_prometheus() -> None:
+    assert sum_of_series(METRICS, "requests_total") == 15
+    assert sum_of_series(METRICS, "queue") == 2.5
+    assert sum_of_series(METRICS, "none") is None
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(METRICS.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        assert of_prometheus(url, "http://127.0.0.1:1/", "queue")() == (2.5, None)
+        rate = of_prometheus(url, url, "requests_total")
+        assert rate() == (None, None), "a counter needs two readings"
+        server.shutdown()
+
+
+def test_an_instance_is_read_with_its_children() -> None:
+    script = "import subprocess, sys; x = 'import time; kept = b\"x\" * (30 << 20); time.sleep(60)'"
+    script += "; subprocess.run([sys.executable, '-c', x])"
+    with subprocess.Popen([sys.executable, "-c", script]) as process:
+        time.sleep(1)
+        name = str(process.pid)
+        found = read_instance(name, can_read_pss([name]))
+        subprocess.run(["pkill", "-P", name], check=True)
+    assert found is not None
+    assert found.processes == 2
+    assert found.memory_bytes > 30 * MIB
+    assert found.cpu_s > 0
+    assert read_instance(name, False) is None, "it has ended"
