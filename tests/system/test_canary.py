@@ -39,7 +39,7 @@ def workers(*mib: float) -> Iterator[list[str]]:
 def test_a_planted_gain_is_found_and_the_page_shows_it(heapwright: Heapwright, tmp_path: Path) -> None:
     with workers(60, 40) as (control, treatment):
         done = heapwright(
-            *("canary", "--control", control, "--treatment", treatment, "--every", "0.05s", "--for", "20s"),
+            *("canary", "--control", control, "--treatment", treatment, "--every", "0.05s", "--for", "90s"),
             *("--json", "canary.json", "--html", "canary.html", "--number", "length=printf {group} | wc -c"),
         )
     assert done.status == 0, done.err

@@ -1,6 +1,6 @@
 """Reads the memory, CPU time and page faults of live instances from /proc.
 
-An instance is what the user names: a process with its descendants, or all processes of a cgroup, unit or container. A
+An instance has a name from the user: a process with its descendants, or all processes of a cgroup, unit or container. A
 unit or cgroup is resolved at every reading, so it may restart.
 """
 

@@ -37,7 +37,7 @@ Verdict = Literal["lower", "higher", "same", "drifting", "open"]
 
 @dataclass(frozen=True)
 class Result:
-    """What a canary shows of one number, at its last look.
+    """The result of a canary for one number, at its last look.
 
     Attributes:
         verdict: 'lower', 'higher': the treatment's value, beyond chance; 'same': within the margin; 'drifting': the

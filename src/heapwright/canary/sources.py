@@ -1,4 +1,4 @@
-"""Further numbers of a canary: what a command prints, or a series of a Prometheus endpoint."""
+"""Further numbers of a canary: the output of a command, or a series of a Prometheus endpoint."""
 
 from __future__ import annotations
 

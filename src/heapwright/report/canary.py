@@ -1,4 +1,4 @@
-"""Says what a canary shows, in words and in a table."""
+"""Prints the result of a canary, in words and in a table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sentence(found: Standing) -> str:
 
 
 def notes(found: Standing) -> list[str]:
-    """What limits the claims, a line each."""
+    """The limits of the claims, a line each."""
     lines = []
     if found.alone:
         lines.append(
