@@ -111,7 +111,7 @@ def test_what_cannot_be_verified_is_one_line(tuned: Heapwright) -> None:
         (["verify", "n.study"], 1, "claims no gain, so there is nothing to verify"),
         (["verify", "none.study"], 1, "no such study"),
         (["verify", "s.study", "--max-time", "soon"], 2, "is not a time above 0"),
-        (["verify", "s.study", "--max-time", "12"], 2, "is not a time"),
+        (["verify", "s.study", "--max-time", "0"], 2, "is not a time above 0"),
         (["verify", "s.study", "--keep", "200"], 2, "percentage from 0 to 100"),
         (["verify", "s.study", "--", "./nowhere"], 2, "command not found"),
     ):

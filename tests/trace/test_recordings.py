@@ -36,9 +36,11 @@ def traces(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path
         ("complete.hwt", (), {}),
         ("sample.hwt", ("--sample", "16"), {}),
         ("other.hwt", (), {"LD_PRELOAD": str(library_folder() / f"lib{SECURE}.so")}),
+        ("gone.hwt", (), {"LD_PRELOAD": str(shutil.copy(library_folder() / "libexgen.so", folder / "libgone.so"))}),
     ):
         done = heapwright_record("-o", name, "--force", *options, "--", tiny, env=env, folder=folder)
         assert done.returncode == 0, done.stderr.decode()
+    (folder / "libgone.so").unlink()
     (folder / "model.json").write_text(to_text(fit(folder / "complete.hwt")[0]))
     return folder
 
@@ -71,12 +73,15 @@ def test_the_reference_is_the_malloc_of_the_recording(traces: Path) -> None:
     assert "models do not name" in read_recordings(recorded_workload([traces / "model.json"])).reference_why
 
 
-def test_a_malloc_that_is_not_here_gives_way_to_glibc(traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Recording("/t", "complete", 0, 1, 10, 100, "/opt/none/libstrange.so.1")
-    monkeypatch.setattr("heapwright.trace.recordings.read_recording", lambda *_: gone)
-    found = read_recordings(recorded_workload([traces / "complete.hwt"]))
+def test_a_malloc_that_is_not_here_gives_way_to_glibc(traces: Path) -> None:
+    workload = recorded_workload([traces / "gone.hwt"])
+    found = read_recordings(workload)
     assert (found.reference, found.own_malloc) == ("glibc", True)
-    assert "libstrange.so.1) cannot be loaded here" in found.reference_why
+    assert "libgone.so) cannot be loaded here" in found.reference_why
+    with recorded_replays(workload, MeterOptions()) as replays:
+        env = reference_allocator(found).environment({})
+        outcome = ReplayExecutor(replays, MeterOptions(timeout=30), traces).run(workload.inputs[0], env)
+    assert outcome.failure == ""
 
 
 @pytest.mark.parametrize("name", ["complete.hwt", "sample.hwt", "model.json", "other.hwt"])

@@ -213,7 +213,7 @@ def _verified(
     if view.recordings is not None and default.allocator == DEFAULT:  # now the program as it is
         default = dataclasses.replace(default, env={})
         if view.recordings.own_malloc:
-            notes.append(f"the default is now the program as it is; the prediction: {view.recordings.reference_why}")
+            notes.append(f"the default is the program as it is. In the study: {view.recordings.reference_why}")
     for config in (default, pick.config):
         env, instead = dict(config.env), ""
         if env:

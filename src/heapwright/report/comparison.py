@@ -80,7 +80,9 @@ def heading(comparison: Comparison, metrics: Sequence[str]) -> list[str]:
     return [
         "Predicted by replays, not proven.",
         *(recording_text(name, r) for name, r in recordings.inputs.items()),
-        recordings.reference_why if first == recordings.reference else f"Reference: {first}, which was named first.",
+        recordings.reference_why
+        if first == Path(recordings.reference).name
+        else f"Reference: {first}, which was named first.",
         error_sentence(recordings, metrics),
         *timed,
     ]

@@ -24,6 +24,8 @@ from heapwright.trace.pack import native_program, need_trace
 from heapwright.trace.replay import Ready, make_ready
 from heapwright.workload.model import Input, Output, Workload, WorkloadFile
 
+_C_LIBRARIES = ("libc.", "ld-musl-")  # of other systems: a program cannot have two
+
 RecordingKind = Literal["complete", "sample", "model"]
 
 
@@ -219,6 +221,8 @@ def _loadable(recorded: str) -> Allocator | None:
     Args:
         recorded: path of the library or program whose malloc was recorded.
     """
+    if Path(recorded).name.startswith(_C_LIBRARIES):
+        return None
     installed = find_allocators()
     here = os.path.realpath(recorded)
     for one in installed.values():
