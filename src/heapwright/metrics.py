@@ -441,7 +441,7 @@ def parse_objectives(text: str, minimised: bool = True) -> list[Metric]:
             raise UsageError(f"'{metric.key}' cannot be minimised", "choose a number, such as peak_rss or cpu")
         if minimised and metric.larger_is_better:
             raise UsageError(
-                f"'{metric.key}' cannot be minimised: more is better", "choose cpu_per_op, p50 or another time"
+                f"'{metric.key}' cannot be minimised: more is better", "choose cpu_per_op or p50, or --require"
             )
         if metric not in found:
             found.append(metric)

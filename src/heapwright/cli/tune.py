@@ -121,6 +121,13 @@ def add_parser(verbs: Any) -> None:
         "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (default 15:40)"
     )
     proof.add_argument(
+        "--require",
+        action="append",
+        metavar="BOUND",
+        help="a bound that a pick must keep, of any metric, for example 'p99_ms <= 1.05x' (times the default's value),"
+        " 'peak_rss <= 64MiB' or 'load_errors <= 0'; repeatable",
+    )
+    proof.add_argument(
         "--limit",
         metavar="M=PCT",
         help="recommend no settings that cost more than this: cpu=+2%% (a metric, memory or time; several with commas)",
@@ -173,6 +180,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
     from heapwright.search.protocol import METHODS
     from heapwright.study.options import parse_budget
     from heapwright.study.policy import parse_limits, parse_prices
+    from heapwright.study.requirement import parse_requirement
 
     given: dict[str, Any] = {"allocator": allocator}
     if args.preset is not None:
@@ -195,6 +203,8 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         given["warm_start"] = tuple(args.warm_start)
     if args.limit is not None:
         given["limits"] = parse_limits(args.limit)
+    if args.require is not None:
+        given["requires"] = tuple(parse_requirement(text).text for text in args.require)
     if args.price is not None:
         given["prices"] = parse_prices(args.price)
     if args.pairs is not None:

@@ -22,12 +22,14 @@ class Candidate:
         failure: why the configuration is infeasible, or empty.
         runs: number of its runs that succeeded.
         logs: metric → input name → paired log ratios to the reference, in the order of the runs.
+        values: metric → values of its runs of the program, in the order of the runs.
     """
 
     config: Config
     failure: str = ""
     runs: int = 0
     logs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    values: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, run: StoredRun, reference: StoredRun, program: Program | None = None) -> None:
         """Take in a run and the reference's run of the same block and input, which together are a pair.
@@ -43,6 +45,8 @@ class Candidate:
         self.runs += 1
         for metric, value in run.metrics.items():
             beside = reference.metrics.get(metric)
+            if program is None and value is not None:
+                self.values.setdefault(metric, []).append(value)
             if program is not None:
                 value, beside = _predicted(value, beside, program.get((run.input, metric)))
             ratio = log_ratio(value, beside)

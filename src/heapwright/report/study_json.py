@@ -37,6 +37,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         name: {
             **config(pick.config),
             "claim": pick.claim,
+            "requirements": {r.text: r.state for r in pick.requirements},
             "objection": pick.objection or None,
             "dropped": {d.key: d.value for d in pick.dropped},
             "search": {"number": pick.searched.number, "ratios": pick.searched.ratios},

@@ -36,9 +36,10 @@ from heapwright.study.evidence import with_evidence
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
 from heapwright.study.options import Options
-from heapwright.study.policy import aims_of
+from heapwright.study.policy import aims_of, requirements_of
 from heapwright.study.prefix import kept_prefix, sentence, with_objection
 from heapwright.study.program import program_of
+from heapwright.study.requirement import with_requirements
 from heapwright.study.stage_times import stages_of
 from heapwright.study.standing import stand
 from heapwright.study.store import Store, read_study, study_errors
@@ -112,6 +113,9 @@ def view_of(store: Store) -> StudyView:
     how = ClaimBasis(_test_inputs(meta.identity), options.margin, part, recordings is not None)
     picks = _picks(store, evaluations, confirmed, options, how)
     usual = _references(store, confirmed, options, how)
+    requires, tested = requirements_of(options), gather(fresh, configs, default.id)
+    picks = with_requirements(picks, requires, confirmed, tested)
+    usual = with_requirements(usual, requires, confirmed, tested)
     dropped: list[str] = []
     if meta.phase == Phase.DONE:
         picks, dropped = stand(picks, usual, aims_of(options))

@@ -52,6 +52,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         axes: of a landscape, KEY:LOW:HIGH:STEP each (`tuning.landscape`); empty for a study of `tune`.
         replicates: how often a landscape measures every place.
         limits, prices: see `study.policy`.
+        requires: texts of requirements (`study.requirement`).
     """
 
     allocator: str = "glibc"
@@ -76,10 +77,11 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replicates: int = 1
     limits: dict[str, float] = {}
     prices: dict[str, float] = {}
+    requires: tuple[str, ...] = ()
 
 
 # These may differ when a study resumes: they change its length and its advice, not its measurements.
-EXTENSIBLE = ("evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices")
+EXTENSIBLE = ("evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices", "requires")
 
 
 def parse_budget(text: str) -> tuple[int, float]:

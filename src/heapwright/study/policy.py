@@ -21,6 +21,7 @@ from heapwright.experiment.candidates import Candidate
 from heapwright.metrics import METRICS, find_metric, show_bytes
 from heapwright.search.pareto import weighed
 from heapwright.study.options import LEAST_GAIN, Options
+from heapwright.study.requirement import Requirement, parse_requirement
 from heapwright.study.view import Confirmation
 
 LEAST_BYTES = 1 << 20
@@ -92,15 +93,19 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Aims(NamedTuple):
-    """The objectives of a study, and the policy on trade-offs."""
+    """The objectives of a study, the policy on trade-offs, and the user's requirements."""
 
     objectives: tuple[str, ...]
     policy: Policy = Policy()
+    requires: tuple[Requirement, ...] = ()
 
     def costs(self, candidate: Candidate) -> tuple[float, ...] | None:
-        """A candidate's costs, worse than measured where a limit is exceeded; None if it cannot be chosen."""
+        """A candidate's costs, worse than measured beyond a limit or a requirement; None if it cannot be chosen."""
         costs = candidate.costs(self.objectives)
-        return None if costs is None else self.policy.steer(costs, self.objectives)
+        if costs is None:
+            return None
+        beyond = sum(required.excess(candidate) for required in self.requires)
+        return tuple(cost + _BEYOND * beyond for cost in self.policy.steer(costs, self.objectives))
 
     def score(self, costs: Sequence[float]) -> float:
         """What these costs amount to; below 0 they gain."""
@@ -109,7 +114,12 @@ class Aims(NamedTuple):
 
 def aims_of(options: Options) -> Aims:
     """The aims of a study."""
-    return Aims(options.objectives, Policy(options.limits, options.prices))
+    return Aims(options.objectives, Policy(options.limits, options.prices), requirements_of(options))
+
+
+def requirements_of(options: Options) -> tuple[Requirement, ...]:
+    """The requirements of a study."""
+    return tuple(parse_requirement(text) for text in options.requires)
 
 
 def _matters(c: Confirmation) -> bool:

@@ -21,6 +21,7 @@ from heapwright.metrics import METRICS
 from heapwright.search.pareto import dominates
 from heapwright.study.claim import effect, is_proven, losses
 from heapwright.study.policy import Aims, Policy
+from heapwright.study.requirement import objection as broken
 from heapwright.study.view import PICK_NAMES, Evaluation, Pick, PickName, Reference
 
 
@@ -36,7 +37,7 @@ def stand(
         references: rows of usual advice, confirmed beside them.
         aims: the objectives, and the policy on trade-offs.
     """
-    objectives, policy = aims
+    objectives, policy, _ = aims
     picks = {name: _assessed(pick, objectives, policy) for name, pick in picks.items()}
     rows = {p.config.id: p for p in picks.values()}
     for r in references.values():
@@ -65,7 +66,9 @@ def _assessed(pick: Pick, objectives: Sequence[str], policy: Policy) -> Pick:
     """The pick with the policy's objection and score."""
     tested = {m: c for m in objectives if (c := pick.confirmed.get(m)) is not None}
     shown = {m: math.log(c.ratio) for m, c in tested.items() if c.verdict in ("better", "worse")}
-    objection = policy.objection(pick.confirmed, objectives) if is_proven(pick, objectives) else ""
+    objection = ""
+    if is_proven(pick, objectives):
+        objection = broken(pick.requirements) or policy.objection(pick.confirmed, objectives)
     return dataclasses.replace(pick, objection=objection, score=policy.score(shown))
 
 
@@ -73,7 +76,15 @@ def _as_pick(reference: Reference) -> Pick:
     """A row of usual advice as a pick; the search has no evaluation of it, so its number is 0."""
     ratios = {metric: c.ratio for metric, c in reference.confirmed.items()}
     searched = Evaluation(0, reference.config, 0, ratios, {}, True, "", False)
-    return Pick("balanced", reference.config, searched, [], dict(reference.confirmed), reference.claim)
+    return Pick(
+        "balanced",
+        reference.config,
+        searched,
+        [],
+        dict(reference.confirmed),
+        reference.claim,
+        requirements=reference.requirements,
+    )
 
 
 def _promoted(proven: Sequence[Pick], objectives: Sequence[str]) -> dict[PickName, Pick]:

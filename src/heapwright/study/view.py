@@ -7,7 +7,7 @@ the same block; below 1 is better. Every number is in the units of `heapwright.m
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.stats import Summary, Verdict
@@ -107,6 +107,24 @@ class Pair:
     pick: dict[str, float]
 
 
+State: TypeAlias = Literal["kept", "broken", "not shown"]
+
+
+@dataclass(frozen=True)
+class RequirementResult:
+    """Whether a pick keeps a requirement (`study.requirement`).
+
+    Attributes:
+        text: the requirement.
+        state: 'kept', 'broken', or 'not shown' if the interval lies on both sides of the bound.
+        shown: the interval.
+    """
+
+    text: str
+    state: State
+    shown: str
+
+
 @dataclass(frozen=True)
 class Pick:
     """The study's recommendation under one name.
@@ -123,6 +141,7 @@ class Pick:
         minified: whether there was time to test whether each setting has an effect.
         objection: why it is not good advice although a gain is proven (`study.policy`), or empty.
         score: balance of its trade-off in fresh runs; below 0 it is a gain.
+        requirements: whether it keeps the user's requirements.
     """
 
     name: PickName
@@ -136,6 +155,7 @@ class Pick:
     minified: bool = True
     objection: str = ""
     score: float = 0.0
+    requirements: list[RequirementResult] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -147,12 +167,14 @@ class Reference:
         config: its settings.
         confirmed: metric key → confirmation, objectives first; empty if it failed or there was no time.
         claim: one sentence, with its interval.
+        requirements: whether it keeps the user's requirements.
     """
 
     name: str
     config: Config
     confirmed: dict[str, Confirmation]
     claim: str
+    requirements: list[RequirementResult] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from heapwright.metrics import METRICS
 from heapwright.study import matters
 from heapwright.study import options as opt
 from heapwright.study.options import Options
+from heapwright.study.policy import requirements_of
 from heapwright.study.store import Store
 from heapwright.trace.recordings import Recordings, as_replayed, reference_allocator
 from heapwright.tuning.config_cache import ConfigCache
@@ -37,13 +38,14 @@ def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
         timeout: seconds until a run is stopped; 0 for no limit.
         series: maximum number of points of memory over time; 0 for none.
     """
+    metrics = (*options.objectives, *(required.metric for required in requirements_of(options)))
     return MeterOptions(
-        backend=least_intrusive_backend(options.meter, options.objectives, options.massif),
+        backend=least_intrusive_backend(options.meter, metrics, options.massif),
         massif=options.massif,
         series=series,
         timeout=timeout,
         callgrind=options.callgrind,
-        pss=needs_pss(options.objectives),
+        pss=needs_pss(metrics),
     )
 
 

@@ -1,0 +1,179 @@
+"""Requirements on a pick: bounds of metrics that it must keep, whether or not they are objectives.
+
+    METRIC <= 1.05x     at most 1.05 times the default's value; also >=
+    METRIC <= 64MiB     at most this value, in the metric's unit; also >=
+
+The search treats a setting as worse that breaks a requirement in the runs so far, so it is not picked. Fresh runs then
+decide: a requirement is kept if the whole 95 % interval lies within the bound, broken if it lies wholly beyond, and
+otherwise not shown. A pick that is shown to break one is not recommended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from heapwright.errors import UsageError
+from heapwright.experiment.candidates import Candidate
+from heapwright.experiment.stats import ALPHA
+from heapwright.metrics import METRICS, find_metric
+from heapwright.study.view import Confirmation, Pick, Reference, RequirementResult, State
+
+_FORM = re.compile(r"\s*([A-Za-z0-9_]+)\s*(<=|>=)\s*(\d+(?:\.\d+)?)\s*(x|[A-Za-zµ/%]*)\s*")
+_UNITS = {
+    "B": {"": 1.0, "B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
+    "s": {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
+    "s/op": {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
+    "ms": {"": 1.0, "ms": 1.0, "s": 1e3},
+    "1/s": {"": 1.0, "/s": 1.0},
+}
+_LEAST_EXCESS = 0.05  # log ratio at which the search sees any break, however small
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """A bound of a metric.
+
+    Attributes:
+        metric: key.
+        bound: a ratio to the default, or a value in the metric's unit.
+        relative: whether it is a ratio.
+        at_least: whether it is a lower bound.
+    """
+
+    metric: str
+    bound: float
+    relative: bool
+    at_least: bool = False
+
+    @property
+    def text(self) -> str:
+        """'p99_ms <= 1.05x', 'peak_rss_bytes <= 67108864': `parse_requirement` reads it again."""
+        bound = f"{self.bound:.12f}".rstrip("0").rstrip(".")  # without an exponent
+        return f"{self.metric} {'>=' if self.at_least else '<='} {bound}{'x' if self.relative else ''}"
+
+    @property
+    def shown(self) -> str:
+        """The requirement for people: 'peak_rss <= 64.0 MiB'."""
+        metric = METRICS[self.metric]
+        bound = f"{self.bound:g}x" if self.relative else metric.show(self.bound)
+        return f"{metric.short} {'>=' if self.at_least else '<='} {bound}"
+
+    def within(self, low: float, high: float) -> bool | None:
+        """Whether an interval keeps the bound; None if it lies on both sides."""
+        if self.at_least:
+            low, high, bound = -high, -low, -self.bound
+        else:
+            bound = self.bound
+        return True if high <= bound else False if low > bound else None
+
+    def excess(self, candidate: Candidate) -> float:
+        """How far a candidate lies beyond the bound, as a log ratio; 0 if it keeps it or was not measured."""
+        if self.relative:
+            cost = candidate.cost(self.metric)
+            value = None if cost is None else math.exp(cost)
+        else:
+            values = candidate.values.get(self.metric)
+            value = statistics.fmean(values) if values else None
+        if value is None or self.within(value, value):
+            return 0.0
+        far = abs(math.log(value / self.bound)) if value > 0 and self.bound > 0 else 1.0
+        return max(far, _LEAST_EXCESS)
+
+    def judge(self, confirmed: Mapping[str, Confirmation], candidate: Candidate | None) -> RequirementResult:
+        """Whether fresh runs show that the requirement is kept.
+
+        Args:
+            confirmed: the confirmation, by metric.
+            candidate: the fresh runs.
+        """
+        interval: tuple[float, float] | None = None
+        if self.relative:
+            found = confirmed.get(self.metric)
+            if found is not None:
+                interval = found.low, found.high
+        else:
+            interval = _mean_interval(candidate.values.get(self.metric, []) if candidate else [])
+        if interval is None:
+            return RequirementResult(self.shown, "not shown", "not measured")
+        kept = self.within(*interval)
+        if self.relative:
+            interval_shown = " to ".join(f"{100 * (value - 1):+.1f}%".replace("-", "−") for value in interval)
+        else:
+            interval_shown = " to ".join(METRICS[self.metric].show(value) for value in interval)
+        state: State = "not shown" if kept is None else "kept" if kept else "broken"
+        return RequirementResult(self.shown, state, interval_shown)
+
+
+def _mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of some values (Student's t); None for fewer than two."""
+    from scipy import stats
+
+    if len(values) < 2:
+        return None
+    middle, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+    half = float(stats.t.ppf(1 - ALPHA / 2, len(values) - 1)) * error
+    return middle - half, middle + half
+
+
+def parse_requirement(text: str) -> Requirement:
+    """'p99_ms <= 1.05x' as a requirement.
+
+    Raises:
+        UsageError: another form, an unknown metric or unit, or a ratio of a metric that is mostly 0.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--require '{text}' is not METRIC <= BOUND", "for example --require 'p99_ms <= 1.05x'")
+    name, sign, number, unit = match.groups()
+    metric = find_metric(name)
+    if metric.kind == "output":
+        raise UsageError(f"--require: '{metric.key}' is no number")
+    relative = unit == "x"
+    if relative and metric.key == "load_errors":
+        raise UsageError("--require: load_errors may be 0, so it has no ratio", "give a number: 'load_errors <= 0'")
+    scale = 1.0 if relative else _UNITS.get(metric.unit, {"": 1.0}).get(unit)
+    if scale is None:
+        known = ", ".join(filter(None, _UNITS.get(metric.unit, {}))) or "none"
+        raise UsageError(f"--require: '{unit}' is no unit of {metric.key}", f"units: {known}; or 1.05x for a ratio")
+    return Requirement(metric.key, float(number) * scale, relative, sign == ">=")
+
+
+Name = TypeVar("Name", bound=str)
+Row = TypeVar("Row", Pick, Reference)
+
+
+def with_requirements(
+    rows: Mapping[Name, Row],
+    requires: Sequence[Requirement],
+    confirmed: Mapping[int, Mapping[str, Confirmation]],
+    fresh: Mapping[int, Candidate],
+) -> dict[Name, Row]:
+    """The rows with the results of the requirements, which their claims state.
+
+    Args:
+        rows: picks or references, by name.
+        requires: the requirements.
+        confirmed: configuration → its confirmation.
+        fresh: configuration → its fresh runs.
+    """
+    found: dict[Name, Row] = {}
+    for name, row in rows.items():
+        seen = confirmed.get(row.config.id)
+        if not seen or not requires:
+            found[name] = row
+            continue
+        results = [r.judge(seen, fresh.get(row.config.id)) for r in requires]
+        said = " ".join(f"Requirement {r.state}: {r.text} ({r.shown})." for r in results)
+        found[name] = dataclasses.replace(row, requirements=results, claim=f"{row.claim} {said}")
+    return found
+
+
+def objection(results: Sequence[RequirementResult]) -> str:
+    """Why a proven setting breaks a requirement, in one clause; empty if none is shown to be broken."""
+    return "; ".join(f"it breaks the requirement {r.text} ({r.shown})" for r in results if r.state == "broken")
