@@ -76,7 +76,7 @@ def test_options_survive_the_store() -> None:
 
 
 def test_only_how_long_it_goes_on_and_what_it_advises_may_change() -> None:
-    assert set(EXTENSIBLE) == {"evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices"}
+    assert set(EXTENSIBLE) == {"evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices", "requires"}
     stored = Options()
     assert conflicts(stored, {"evaluations": 500, "budget_s": 9.0, "pairs_max": 99}) == []
     assert conflicts(stored, {"seed": 2, "objectives": ("wall_s", "cpu_s")}) == [
