@@ -133,13 +133,14 @@ bool set_bound(Session& of, std::uint64_t bytes) {
     return true;
   }
   const std::uint64_t blocks = bytes / kBlockBytes;
-  of.max_blocks = blocks < 2 ? 1 : blocks - 1;
-  void* const memory = mmap(nullptr, of.max_blocks, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const std::uint64_t limit = blocks < 2 ? 1 : blocks - 1;
+  void* const memory =
+      mmap(nullptr, limit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     return false;
   }
-  madvise(memory, of.max_blocks, MADV_DONTFORK);
+  madvise(memory, limit, MADV_DONTFORK);
+  of.max_blocks = limit;
   of.block_states = static_cast<std::atomic<std::uint8_t>*>(memory);
   return true;
 }

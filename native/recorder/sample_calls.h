@@ -79,37 +79,30 @@ template <class F>
   on_free_slow(kind, block, real_call);
 }
 
-// A realloc has made a block larger that was not chosen.
-[[gnu::noinline]] inline void on_growth(ThreadState& self, void* block, std::size_t before,
-                                        std::size_t size) {
-  const int level = choose_grown(sample_self, before, size);
-  if (level >= 0 && self.location == Location::kProgram) {
-    const sys::KeepErrno keep;
-    const InRecorder in_recorder(self);
-    on_chosen(self, Tag::kMalloc, block, size, -1, level);
-  }
-}
-
+// A realloc ends one object and begins another, which draws for itself (sampling.h).
 template <class F>
-[[gnu::noinline]] void* on_realloc_chosen(void* block, std::size_t size, F real_call) {
+[[gnu::noinline]] void* on_sampled_realloc(void* block, std::size_t size, F real_call) {
   ThreadState& self = self_state;
-  ChosenObject object;
-  const bool chosen = may_be_chosen(block) && begin_realloc(self, block, object);
-  const bool may_grow = !chosen && size >= kDrawBytes && real.malloc_usable_size != nullptr;
-  const std::size_t before = may_grow ? real.malloc_usable_size(block) : size;
-  void* const moved = real_call();
-  if (chosen) {
-    end_realloc(self, block, moved, size, object);
+  const bool from_program = self.location == Location::kProgram;
+  const int level = size == 0 ? -1 : choose(sample_self, size);
+  ChosenObject before;
+  const bool was_chosen = may_be_chosen(block) && end_chosen(self, Tag::kFree, block, before);
+  void* moved = nullptr;
+  if (level < 0 || !from_program) {
+    moved = real_call();
+  } else {
+    const InAllocator in_allocator(self);
+    moved = real_call();
   }
-  if (moved == nullptr) {
-    if (size != 0) {
-      count_failure();
+  const sys::KeepErrno keep;
+  const InRecorder in_recorder(self);
+  if (moved == nullptr && size != 0) {
+    count_failure();
+    if (was_chosen) {  // it lives on: its free was written, so it begins again
+      on_chosen(self, before.kind, block, before.size, before.alignment_log2, before.level);
     }
-    return nullptr;
-  }
-  ++sample_self.ticks_at_zero;
-  if (size / kDrawBytes > before / kDrawBytes) {
-    on_growth(self, moved, before, size);
+  } else if (moved != nullptr && level >= 0 && from_program && !in_pool(moved)) {
+    on_chosen(self, Tag::kMalloc, moved, size, -1, level);
   }
   return moved;
 }
@@ -117,16 +110,15 @@ template <class F>
 template <class F>
 [[gnu::always_inline]] inline void* on_realloc(ThreadState& /*self*/, void* block, std::size_t size,
                                                bool /*borrow_writer*/, F real_call) {
-  if (HEAPWRIGHT_UNLIKELY(may_be_chosen(block) || size >= kDrawBytes)) {
-    return on_realloc_chosen(block, size, real_call);
+  if (HEAPWRIGHT_LIKELY(size != 0 && --sample_self.left >= 0 && size < kDrawBytes && !may_be_chosen(block))) {
+    void* const moved = real_call();
+    if (HEAPWRIGHT_UNLIKELY(moved == nullptr)) {
+      const sys::KeepErrno keep;
+      count_failure();
+    }
+    return moved;
   }
-  void* const moved = real_call();
-  if (HEAPWRIGHT_LIKELY(moved != nullptr)) {
-    ++sample_self.ticks_at_zero;
-  } else if (size != 0) {
-    count_failure();
-  }
-  return moved;
+  return on_sampled_realloc(block, size, real_call);
 }
 
 }  // namespace heapwright::recorder

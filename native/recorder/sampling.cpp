@@ -69,20 +69,36 @@ std::int64_t geometric(SampleThread& thread, std::uint64_t rate) {
   return 1 + static_cast<std::int64_t>(logarithm(uniform(thread)) * thread.scale);
 }
 
-std::uint64_t lowest_level() {
-  return recording() ? session->header->min_level.load(std::memory_order_relaxed) : 0;
+std::uint32_t lowest_level() {
+  return recording() ? static_cast<std::uint32_t>(session->header->min_level.load(std::memory_order_relaxed))
+                     : 0;
+}
+
+// Draws the requests until the next chosen one.
+void draw_countdown(SampleThread& thread, std::uint32_t level, std::int64_t counted) {
+  const std::int64_t next = geometric(thread, sampling.rate << level) - counted;
+  thread.left += next;
+  thread.ticks_at_zero += next;
+  thread.left_level = level;
+}
+
+// The countdown has ended. It was drawn at `left_level`; each level that was dropped since then keeps
+// half of the requests that it would have chosen.
+bool survives_drops(SampleThread& thread, std::uint32_t level) {
+  const std::uint32_t dropped = level - thread.left_level;
+  return dropped == 0 || (dropped < 64 && random_bits(thread) >> (64 - dropped) == 0);
 }
 
 // Draws the level of a chosen object: it is part of the samples of a higher rate with the chance that
 // these have.
 //
 // further  draws of the object beyond the first
-// rate     by which it was chosen
-int draw_level(SampleThread& thread, std::uint64_t further, std::uint64_t rate) {
+// level    the lowest of the sample, which it has at least
+int draw_level(SampleThread& thread, std::uint64_t further, std::uint32_t level) {
   if (sampling.max_bytes == 0) {
     return 0;  // nothing is ever dropped
   }
-  auto level = static_cast<std::uint32_t>(lowest_level());
+  const std::uint64_t rate = sampling.rate << level;
   if (further == 0 && rate > 1) {  // each level halves the chance
     level += static_cast<std::uint32_t>(__builtin_clzll(random_bits(thread) | 1));
     return static_cast<int>(level < kTopLevel ? level : kTopLevel);
@@ -123,36 +139,21 @@ int choose(SampleThread& thread, std::size_t size) {
     const auto place = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&thread));
     thread.random = (clock_now<false>() * 0x9e3779b97f4a7c15U ^ place << 16) | 1;  // 0: not begun
     (void)uniform(thread);
-    const std::int64_t first = geometric(thread, sampling.rate << lowest_level());
-    thread.left += first - 1;  // this request, which is the first draw, was counted already
-    thread.ticks_at_zero += first - 1;
+    draw_countdown(thread, lowest_level(), 1);  // this request, which is the first draw, was counted already
   }
   if (is_over()) {
     rest(thread);
     return -1;
   }
-  const std::uint64_t rate = sampling.rate << lowest_level();
+  const std::uint32_t level = lowest_level();
   const std::uint64_t further = size / kDrawBytes;
   bool chosen = thread.left < 0;
   if (chosen) {
-    const std::int64_t next = geometric(thread, rate);
-    thread.left += next;
-    thread.ticks_at_zero += next;
+    chosen = survives_drops(thread, level);
+    draw_countdown(thread, level, 0);
   }
-  chosen = chosen || (further != 0 && uniform(thread) <= chance(further, rate));
-  if (!chosen) {
-    return -1;
-  }
-  return draw_level(thread, further, rate);
-}
-
-int choose_grown(SampleThread& thread, std::size_t before, std::size_t size) {
-  if (thread.random == 0 || is_over()) {
-    return -1;
-  }
-  const std::uint64_t rate = sampling.rate << lowest_level();
-  const bool chosen = uniform(thread) <= chance(size / kDrawBytes - before / kDrawBytes, rate);
-  return chosen ? draw_level(thread, size / kDrawBytes, rate) : -1;
+  chosen = chosen || (further != 0 && uniform(thread) <= chance(further, sampling.rate << level));
+  return chosen ? draw_level(thread, further, level) : -1;
 }
 
 void on_chosen(ThreadState& self, Tag kind, const void* block, std::size_t size, int alignment_log2,
@@ -190,11 +191,10 @@ void on_chosen(ThreadState& self, Tag kind, const void* block, std::size_t size,
                        .ticks = thread.ticks() - 1});
 }
 
-void on_possible_free(ThreadState& self, Tag kind, const void* block) {
+bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& object) {
   const sys::KeepErrno keep;
-  ChosenObject object;
   if (!recording() || !session->chosen.remove(block, object)) {
-    return;
+    return false;
   }
   const InRecorder in_recorder(self);
   Call call{.kind = kind, .block = block, .level = object.level, .ticks = sample_self.ticks()};
@@ -206,51 +206,12 @@ void on_possible_free(ThreadState& self, Tag kind, const void* block) {
     check_window(self);
   }
   record_object(self, call);
-}
-
-bool begin_realloc(ThreadState& self, const void* block, ChosenObject& object) {
-  const sys::KeepErrno keep;
-  if (!recording() || !session->chosen.remove(block, object)) {
-    return false;
-  }
-  if (object.size >= kLarge) {
-    (void)session->large.remove(block);
-  }
-  const InRecorder in_recorder(self);
-  record_object(
-      self,
-      {.kind = Tag::kReallocBegin, .block = block, .level = object.level, .ticks = sample_self.ticks()});
   return true;
 }
 
-void end_realloc(ThreadState& self, const void* block, const void* moved, std::size_t size,
-                 ChosenObject& object) {
-  const sys::KeepErrno keep;
-  const InRecorder in_recorder(self);
-  if (moved == nullptr) {
-    if (window_open()) {
-      record_realloc_failed(self, size == 0, true);
-    }
-    if (size == 0) {
-      return;
-    }
-  }
-  object.size = moved == nullptr ? object.size : size;
-  const void* const now = moved == nullptr ? block : moved;
-  ChosenObject stale;
-  if (may_be_chosen(now)) {
-    (void)session->chosen.remove(now, stale);
-  }
-  if (session->chosen.insert(now, object) && object.size >= kLarge) {
-    session->large.insert(now, object.size);
-  }
-  if (moved != nullptr) {
-    record_object(self, {.kind = Tag::kRealloc,
-                         .block = moved,
-                         .size = size,
-                         .level = object.level,
-                         .ticks = sample_self.ticks()});
-  }
+void on_possible_free(ThreadState& self, Tag kind, const void* block) {
+  ChosenObject object;
+  (void)end_chosen(self, kind, block, object);
 }
 
 void record_thread_end(ThreadState& self) {

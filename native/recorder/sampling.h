@@ -5,7 +5,9 @@
 //
 //     p(size) = 1 - (1 - 1/N)^(1 + size/1024)          1 in N small objects, nearly all large ones
 //
-// where `size` is the largest that it has had: a realloc that makes it larger draws again.
+// A realloc ends the object and begins a new one, which draws by its own size. So a buffer that has
+// grown large is chosen as surely as one that was allocated large, no object is drawn twice, and the
+// reader needs no more than the size of an object when it began. A sample has no reallocs therefore.
 //
 // The countdown is geometric and makes one draw for each object; objects of 1 KiB and more get the
 // further draws on the slow path. A chosen object also draws its level: it is part of the samples of
@@ -39,6 +41,7 @@ struct SampleThread {
   std::int64_t ticks_at_zero = 0;  // the thread's ticks when `left` is 0
   std::uint64_t random = 0;        // state of its generator; 0: not begun
   std::uint32_t top_level = 0;     // the highest level of any of its objects
+  std::uint32_t left_level = 0;    // the lowest level of the sample when `left` was drawn
   std::uint64_t rate = 0;          // that `scale` belongs to
   double scale = 0;                // 1 / log(1 - 1/rate)
   [[nodiscard]] std::uint64_t ticks() const { return static_cast<std::uint64_t>(ticks_at_zero - left); }
@@ -51,14 +54,7 @@ inline constexpr std::size_t kDrawBytes = 1024;
 // Draws whether this request is chosen, after it was counted. Returns its level, or -1.
 int choose(SampleThread& thread, std::size_t size);
 
-// Draws whether an object that was not chosen is chosen as a realloc makes it larger, by its further
-// draws. Returns its level, or -1.
-//
-// before  bytes that it had room for
-// size    bytes requested now; its draws are more than those of `before`
-int choose_grown(SampleThread& thread, std::size_t before, std::size_t size);
-
-// Records a chosen object that was just allocated, or that a realloc has made larger.
+// Records a chosen object that was just allocated.
 //
 // kind            kMalloc or kCalloc
 // block           its address
@@ -71,12 +67,8 @@ void on_chosen(ThreadState& self, Tag kind, const void* block, std::size_t size,
 // Records the free of a block if it is chosen; it has not happened yet.
 void on_possible_free(ThreadState& self, Tag kind, const void* block);
 
-// Begins a realloc: takes a block out of the table and records that. Returns whether it was there.
-bool begin_realloc(ThreadState& self, const void* block, ChosenObject& object);
-// Ends a realloc that begin_realloc began. `moved`: the new address, or nullptr if it failed; with
-// `size` 0 the block is then free.
-void end_realloc(ThreadState& self, const void* block, const void* moved, std::size_t size,
-                 ChosenObject& object);
+// Like on_possible_free; returns whether the block was chosen, and its object as it was.
+bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& object);
 
 // Records that a thread ends, if any of its objects is in the file.
 void record_thread_end(ThreadState& self);

@@ -40,16 +40,32 @@ std::size_t append_settings(char* to, std::size_t room) {
   return bytes;
 }
 
+namespace {
+
+// Of a number of seconds; at most a century, 0 for anything else.
+std::uint64_t nanoseconds(const char* text) {
+  constexpr double kMaxSeconds = 3.2e9;
+  const double seconds = std::strtod(text, nullptr);
+  if (!(seconds > 0)) {
+    return 0;
+  }
+  return static_cast<std::uint64_t>((seconds < kMaxSeconds ? seconds : kMaxSeconds) * 1e9);
+}
+
+}  // namespace
+
 void read_sampling(const char* environment, std::size_t bytes) {
   const auto value = [&](const char* name) {
     const char* const text = variable(environment, bytes, name);
     return text == nullptr ? "" : text;
   };
   const std::uint64_t rate = std::strtoull(value(kSampleVariable), nullptr, 10);
-  sampling.rate = rate == 0 ? 1 : rate;
+  // With more, a rate at the top level would not fit.
+  constexpr std::uint64_t kMaxRate = std::uint64_t{1} << (63 - kTopLevel);
+  sampling.rate = rate == 0 ? 1 : rate < kMaxRate ? rate : kMaxRate;
   sampling.max_bytes = std::strtoull(value(kMaxSizeVariable), nullptr, 10);
-  sampling.after_ns = static_cast<std::uint64_t>(std::strtod(value(kAfterVariable), nullptr) * 1e9);
-  sampling.for_ns = static_cast<std::uint64_t>(std::strtod(value(kForVariable), nullptr) * 1e9);
+  sampling.after_ns = nanoseconds(value(kAfterVariable));
+  sampling.for_ns = nanoseconds(value(kForVariable));
   sampling.window_signal = static_cast<int>(std::strtol(value(kWindowSignalVariable), nullptr, 10));
   sampling.windowed = sampling.after_ns != 0 || sampling.for_ns != 0 || sampling.window_signal != 0;
 }

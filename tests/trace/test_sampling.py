@@ -70,6 +70,53 @@ def test_totals_of_a_sample_are_unbiased(rate: int, program: Build, tmp_path: Pa
     assert abs(sample["mean_live_bytes"] / full["mean_live_bytes"] - 1) < 5 / live**0.5
 
 
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        (("oscillate",), ("--sample", "64")),
+        (("edge",), ("--sample", "64")),
+        (("grow", "8000000"), ("--sample", "2", "--max-size", "4M")),
+    ],
+    ids=["oscillate", "edge", "grow"],
+)
+def test_objects_that_change_their_size_are_estimated_rightly(
+    mode: tuple[str, ...], options: tuple[str, ...], program: Build, tmp_path: Path
+) -> None:
+    """A realloc begins a new object, which draws for itself; so does one that grows while the sample is thinned."""
+    resizes = program("record_resizes")
+    truth = int(subprocess.run([resizes, *mode[:1]], capture_output=True, check=True).stdout)
+    record(tmp_path / "p.hwt", [resizes, *mode], *options)
+    found = info(tmp_path / "p.hwt")
+    error = found["sample"]["peak_live_error"]
+    assert 0 < error < 0.3 * truth
+    assert abs(found["peak_live_bytes"] - truth) < 5 * error
+
+
+def test_threads_that_wait_while_the_sample_is_thinned_do_not_count_too_much(program: Build, tmp_path: Path) -> None:
+    record(
+        tmp_path / "p.hwt", [program("record_resizes"), "countdowns", "8000000"], "--sample", "2", "--max-size", "4M"
+    )
+    found = info(tmp_path / "p.hwt")
+    rate = found["sample"]["rate"]
+    assert rate >= 8, "it was not thinned"
+    count = sum(words[2:3] == ["malloc"] and words[-1] == "777" for words in dump(tmp_path / "p.hwt")) * rate
+    truth = 200 * 200
+    assert abs(count - truth) < 5 * (truth * rate) ** 0.5
+
+
+def test_a_bound_that_cannot_be_kept_in_mind_does_not_end_the_program(program: Build, tmp_path: Path) -> None:
+    env = {
+        **os.environ,
+        "LD_PRELOAD": str(native_program("heapwright-trace").parent / "lib" / LIBRARY),
+        "HEAPWRIGHT_RECORD": str(tmp_path),
+        "HEAPWRIGHT_RECORD_SAMPLE": "64",
+        "HEAPWRIGHT_RECORD_MAX_SIZE": "18000000000000000000",
+    }
+    done = subprocess.run([program("record_resizes"), "edge"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "the file has no bound" in done.stderr
+
+
 def test_large_objects_are_nearly_all_there(tmp_path: Path) -> None:
     code = "blocks = [bytearray(300_000 + i) for i in range(200)]; print(len(blocks))"
     record(tmp_path / "p.hwt", [sys.executable, "-c", code], "--sample", "64")
@@ -217,7 +264,7 @@ def test_folder_that_cannot_be_written_is_one_line(program: Build, tmp_path: Pat
     ("options", "what"),
     [
         (("--max-size", "1M"), "is not a size of at least 4M"),
-        (("--after", "soon"), "is not a duration"),
+        (("--after", "soon"), "is not a time above 0"),
         (("--sample", "0"), "whole number of at least 1"),
         (("--window-signal", "KILL"), "is not a signal that a program can receive"),
     ],

@@ -48,7 +48,6 @@ Header read_header(const FileHeader& raw) {
   const std::uint64_t level = std::min<std::uint64_t>(raw.min_level.load(), raw::kLevels);
   const std::uint64_t rate = raw.sample << level;
   header.sample = rate > 1 ? rate : 0;
-  header.sample_growth = header.sample != 0;
   if (raw.windowed != 0 && raw.window_begin_ns.load() != 0) {
     const auto seconds = [&raw](std::uint64_t ns) {
       return static_cast<double>(ns - std::min(ns, raw.first_ns)) * 1e-9;
