@@ -343,9 +343,11 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     given = given_options(args, ",".join(a.name for a in allocators))
     if recorded is not None:
         from heapwright.study.options import Options
+        from heapwright.study.requirement import parse_requirement
         from heapwright.trace.recordings import as_replayed
 
-        refuse_unreplayable(given.get("objectives", Options().objectives))
+        required = tuple(parse_requirement(text).metric for text in given.get("requires", ()))
+        refuse_unreplayable((*given.get("objectives", Options().objectives), *required))
         allocators = [as_replayed(a, recorded[0]) for a in allocators]
         if len(allocators) == 1:
             only = allocators[0].name
