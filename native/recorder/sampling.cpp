@@ -70,8 +70,8 @@ std::int64_t geometric(SampleThread& thread, std::uint64_t rate) {
 }
 
 std::uint32_t lowest_level() {
-  return recording() ? static_cast<std::uint32_t>(session->header->min_level.load(std::memory_order_relaxed))
-                     : 0;
+  const std::uint64_t level = recording() ? session->header->min_level.load(std::memory_order_relaxed) : 0;
+  return level < kTopLevel ? static_cast<std::uint32_t>(level) : kTopLevel;
 }
 
 // Draws the requests until the next chosen one.
