@@ -52,7 +52,7 @@ static int behave_fork(void) {
   const pid_t child = fork();
   if (child == 0) {
     touched(32 * MIB);
-    wait_ms(200);
+    wait_ms(600); /* a poller that was delayed looks for children after some hundred ms again */
     _exit(0);
   }
   return waited(child);
