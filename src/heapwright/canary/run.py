@@ -110,7 +110,7 @@ def go(
                 if until(samples):
                     break
                 due = max(due + header.every_s, time.monotonic())
-                time.sleep(due - time.monotonic() if due > time.monotonic() else 0)
+                time.sleep(max(0.0, due - time.monotonic()))
     except KeyboardInterrupt:
         pass
     return samples
