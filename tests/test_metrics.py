@@ -45,7 +45,7 @@ def test_every_metric_is_described(metric: object) -> None:
     assert metric.source
     suffixes = {"B": "_bytes", "s": "_s", "J": "_j", "B/s": "_rate", "ms": "_ms", "s/op": "_per_op_s", "1/s": "_per_s"}
     assert metric.key.endswith(suffixes.get(metric.unit, ""))
-    assert metric.objective == (metric.kind != "output" and metric.key != "load_operations")
+    assert metric.objective == (metric.kind != "output" and metric.key not in ("load_operations", "load_errors"))
 
 
 def test_short_names_are_unambiguous() -> None:
@@ -82,6 +82,7 @@ def test_throughput_can_be_shown() -> None:
         (" , ", "--minimize names no metric"),
         ("exit_code", "'exit_code' cannot be minimised"),
         ("cpu,output_sha256", "'output_sha256' cannot be minimised"),
+        ("load_errors", "'load_errors' cannot be minimised"),
         ("cpu,throughput", "'throughput_per_s' cannot be minimised: more is better"),
         ("cpu peak_rss", "unknown metric 'cpu peak_rss'"),
     ],

@@ -389,7 +389,7 @@ _ALL = (
     _of_load(
         ("p99_ms", "ms", "time", "99th percentile latency"), "Time that 99 % of the load's operations do not exceed."
     ),
-    _of_load(("load_errors", "count", "count", "errors of the load"), "Operations of a server's load that failed."),
+    _of_load(("load_errors", "count", "count", "errors of the load"), "Failed operations of a load.", objective=False),
     _of_load(
         ("cpu_per_op_s", "s/op", "time", "CPU time per operation"),
         "CPU time of the server's process tree during the load, divided by the load's operations.",
