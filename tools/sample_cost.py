@@ -23,7 +23,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from scipy.stats import binom
-from tools.record_cost import cpu, programs
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from record_cost import cpu, programs
 
 from heapwright.trace.record import environment
 from heapwright.trace.sampling import Sampling
