@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heapwright import __version__
 from heapwright.canary.blocks import Blocks
 from heapwright.canary.judge import Result
 from heapwright.canary.run import CLAIMS, LABELS, Standing
-from heapwright.errors import HeapwrightError
-from heapwright.files import write_whole
 from heapwright.report.canary import notes, sentence, show_change, show_value
 from heapwright.report.drawing import COLOUR, MUTED, figure_of, picture
-from heapwright.report.html import allow_only
+from heapwright.report.page import render_page, save_page
 from heapwright.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -34,26 +30,13 @@ def write_page(found: Standing, out: Path) -> None:
     Raises:
         HeapwrightError: the file cannot be written.
     """
-    page = render(found)
-    try:
-        write_whole(out, page)
-    except OSError as error:
-        raise HeapwrightError(f"cannot write the page {out}: {error.strerror}") from None
+    save_page(render(found), out)
 
 
 def render(found: Standing) -> str:
     """Return the page as text."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("heapwright.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    css = files("heapwright.report").joinpath("templates", "page.css").read_text()
     numbers = [
         {
             "label": visible(LABELS.get(name, name)),
@@ -68,15 +51,13 @@ def render(found: Standing) -> str:
         }
         for i, (name, result) in enumerate(found.results.items())
     ]
-    return environment.get_template("canary.html.j2").render(
-        version=__version__,
+    return render_page(
+        "canary.html.j2",
         head=visible(f"{', '.join(found.header.treatment)} beside {', '.join(found.header.control)}"),
         kind="" if any(r.verdict in CLAIMS for r in found.results.values()) else "trade",
         sentence=sentence(found),
         numbers=numbers,
         notes=notes(found),
-        policy=allow_only(css, []),
-        css=Markup(css),
     )
 
 

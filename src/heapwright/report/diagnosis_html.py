@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright import __version__
 from heapwright.diagnose.diagnosis import Diagnosis
-from heapwright.errors import HeapwrightError
-from heapwright.files import write_whole
 from heapwright.metrics import show_bytes
 from heapwright.report.diagnosis import PARTS, arena_rows, head, rows_of
 from heapwright.report.drawing import ALLOCATORS, COLOUR, DOMINATED, MUTED, figure_of, picture
-from heapwright.report.html import allow_only
+from heapwright.report.page import render_page, save_page
 from heapwright.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -48,11 +44,7 @@ def write_page(found: Diagnosis, each: Sequence[Diagnosis], label: str, out: Pat
     Raises:
         HeapwrightError: the file cannot be written.
     """
-    page = render(found, each, label)
-    try:
-        write_whole(out, page)
-    except OSError as error:
-        raise HeapwrightError(f"cannot write the page {out}: {error.strerror}") from None
+    save_page(render(found, each, label), out)
 
 
 def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
@@ -63,17 +55,8 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
         each: the single processes if there are several.
         label: how to call the processes.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("heapwright.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    css = files("heapwright.report").joinpath("templates", "page.css").read_text()
     runtime = found.figures.runtime or "runtime"
     names = {key: name.format(runtime=runtime) for key, name in PARTS.items()}
     whole: _Bars = [("", [(key, getattr(found.division, key)) for key in PARTS])]
@@ -94,8 +77,8 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
         if bars and any(value for _, parts in bars for _, value in parts)
     ]
     total = found.division.total
-    return environment.get_template("diagnosis.html.j2").render(
-        version=__version__,
+    return render_page(
+        "diagnosis.html.j2",
         label=visible(label),
         head=visible(head(found, label)),
         kind="trade" if found.advice.kind == "free" else "",
@@ -107,8 +90,6 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
         total=show_bytes(total),
         known=found.figures.known,
         pictures=pictures,
-        policy=allow_only(css, []),
-        css=Markup(css),
     )
 
 

@@ -9,43 +9,21 @@ The live page may ask its own server for news.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from heapwright import SCHEMA_VERSION, __version__
+from heapwright import SCHEMA_VERSION
 from heapwright.errors import HeapwrightError
-from heapwright.files import write_whole
 from heapwright.report.embedded import data_of, unpacked
 from heapwright.report.glossary import TERMS
+from heapwright.report.page import render_page, save_page
 from heapwright.report.sections import comparison_section, study_section
 from heapwright.study.view import StudyView
 
 _DATA = re.compile(r'<script type="application/json" id="heapwright-data">(.*?)</script>', re.DOTALL)
-
-
-def _hashed(text: str) -> str:
-    """Return the source expression of a Content-Security-Policy that allows exactly this text."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def allow_only(css: str, scripts: Sequence[str], live: bool = False) -> str:
-    """Return a Content-Security-Policy that allows one style sheet, some scripts, and nothing else.
-
-    Args:
-        css: the style sheet.
-        scripts: the scripts.
-        live: whether the page may ask its own server for news.
-    """
-    script = f"script-src {' '.join(map(_hashed, scripts))}; " if scripts else ""
-    connect = "connect-src 'self'; " if live else ""
-    styles = f"style-src {_hashed(css)}; img-src data:"
-    return f"default-src 'none'; {script}{styles}; {connect}base-uri 'none'; form-action 'none'"
 
 
 def render_report(views: Sequence[StudyView], live: str = "") -> str:
@@ -56,32 +34,21 @@ def render_report(views: Sequence[StudyView], live: str = "") -> str:
         live: for a page served live, the state of the studies that it shows. The page then has a script that fetches
             the page again when its server names another state.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("heapwright.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    names = ("page.css", "page.js", *(["live.js"] if live else []))
-    css, *scripts = (files("heapwright.report").joinpath("templates", n).read_text() for n in names)
     data = json.dumps(
         {"schema_version": SCHEMA_VERSION, "studies": [data_of(v) for v in views]},
         allow_nan=False,
         separators=(",", ":"),
     )
-    return environment.get_template("report.html.j2").render(
+    return render_page(
+        "report.html.j2",
+        scripts=("page.js", *(["live.js"] if live else [])),
+        live=bool(live),
         studies=[study_section(view, f"s{i}") for i, view in enumerate(views, 1)],
         comparison=comparison_section(views) if len(views) > 1 else None,
         glossary=[{"key": t.key, "name": t.name, "html": _with_code(t.meaning)} for t in TERMS],
-        version=__version__,
-        live=live,
-        policy=allow_only(css, scripts, live=bool(live)),
-        css=Markup(css),
-        scripts=[Markup(script) for script in scripts],
+        state=live,
         data=Markup(data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")),
     )
 
@@ -99,11 +66,7 @@ def write_report(views: Sequence[StudyView], out: Path) -> None:
     Raises:
         HeapwrightError: the file cannot be written.
     """
-    page = render_report(views)
-    try:
-        write_whole(out, page)
-    except OSError as error:
-        raise HeapwrightError(f"cannot write the report {out}: {error.strerror}") from None
+    save_page(render_report(views), out, "report")
 
 
 def _refuse_constant(name: str) -> float:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heapwright import __version__
-from heapwright.errors import HeapwrightError
-from heapwright.files import write_whole
 from heapwright.measure.meter import Run
 from heapwright.metrics import METRICS, NUMERIC, show_bytes, show_seconds
 from heapwright.report.drawing import ALLOCATORS, COLOUR, figure_of, picture
-from heapwright.report.html import allow_only
+from heapwright.report.page import render_page, save_page
 from heapwright.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -34,11 +30,7 @@ def write_page(runs: Mapping[str, Sequence[Run]], commands: Mapping[str, Sequenc
     Raises:
         HeapwrightError: the file cannot be written.
     """
-    page = render({name: found[0] for name, found in runs.items()}, commands)
-    try:
-        write_whole(out, page)
-    except OSError as error:
-        raise HeapwrightError(f"cannot write the page {out}: {error.strerror}") from None
+    save_page(render({name: found[0] for name, found in runs.items()}, commands), out)
 
 
 def render(runs: Mapping[str, Run], commands: Mapping[str, Sequence[str]]) -> str:
@@ -48,17 +40,8 @@ def render(runs: Mapping[str, Run], commands: Mapping[str, Sequence[str]]) -> st
         runs: a run of each input.
         commands: the command of each input.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("heapwright.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    css = files("heapwright.report").joinpath("templates", "page.css").read_text()
     parts = [
         {
             "name": visible(name) if len(runs) > 1 else "",
@@ -74,9 +57,7 @@ def render(runs: Mapping[str, Run], commands: Mapping[str, Sequence[str]]) -> st
         }
         for number, (name, run) in enumerate(runs.items())
     ]
-    return environment.get_template("measurement.html.j2").render(
-        version=__version__, parts=parts, policy=allow_only(css, []), css=Markup(css)
-    )
+    return render_page("measurement.html.j2", parts=parts)
 
 
 def _memory_over_time(run: Run, key: str) -> str:
