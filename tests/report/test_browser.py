@@ -29,12 +29,17 @@ def opened_at(browser: Any, address: str, width: int, dark: bool = False) -> Non
     browser.get(address)
 
 
-def test_it_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
+def opened_alone(browser: Any, page: Path) -> None:
+    """Opens a page, and checks that it logs no error and requests nothing but itself."""
     opened(browser, page, 1280)
     assert [entry["message"] for entry in browser.get_log("browser")] == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
     assert asked == [page.as_uri()]
+
+
+def test_it_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
+    opened_alone(browser, page)
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from heapwright.canary.run import Standing
 from heapwright.canary.samples import Header
 from heapwright.report.canary_html import write_page
 
-from .test_browser import opened
+from .test_browser import opened_alone
 
 pytestmark = pytest.mark.browser
 
@@ -40,11 +39,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_is_small_and_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
     assert page.stat().st_size < 300_000
-    opened(browser, page, 1280)
-    assert [entry["message"] for entry in browser.get_log("browser")] == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    assert asked == [page.as_uri()]
+    opened_alone(browser, page)
     text = browser.find_element("tag name", "body").text
     assert "2 beside <b>1" in text
     assert "Memory lower in the treatment" in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 from heapwright.diagnose.diagnosis import diagnose, together
 from heapwright.report.diagnosis_html import write_page
 
-from .test_browser import CONTRAST, opened
+from .test_browser import CONTRAST, opened, opened_alone
 
 pytestmark = pytest.mark.browser
 
@@ -53,11 +52,7 @@ def diagnosis_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
 
 def test_it_opens_without_errors_or_requests(browser: Any, diagnosis_page: Path) -> None:
-    opened(browser, diagnosis_page, 1280)
-    assert [entry["message"] for entry in browser.get_log("browser")] == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    assert asked == [diagnosis_page.as_uri()]
+    opened_alone(browser, diagnosis_page)
     assert len(browser.find_elements("css selector", "svg.wide")) == 2
 
 

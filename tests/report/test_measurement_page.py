@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from heapwright.measure.meter import SERIES_POINTS, Run
 from heapwright.metrics import NUMERIC
 from heapwright.report.measurement_html import write_page
 
-from .test_browser import opened
+from .test_browser import opened_alone
 
 pytestmark = pytest.mark.browser
 
@@ -34,11 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_is_small_and_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
     assert page.stat().st_size < 200_000
-    opened(browser, page, 1280)
-    assert [entry["message"] for entry in browser.get_log("browser")] == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    assert asked == [page.as_uri()]
+    opened_alone(browser, page)
     text = browser.find_element("tag name", "body").text
     assert "hours since the start" in browser.page_source
     assert "a '<b>'" in text
