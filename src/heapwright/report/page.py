@@ -1,4 +1,4 @@
-"""Renders templates as self-contained HTML pages, and writes them: what the report and the smaller pages share.
+"""Renders templates as self-contained HTML pages, and writes them: the report and the smaller pages.
 
 A page's content security policy allows its own style and scripts by their hashes and nothing else: no other script, no
 style attribute, no request. A page served live may ask its own server for news.
