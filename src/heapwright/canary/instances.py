@@ -15,6 +15,7 @@ import msgspec
 
 from heapwright.diagnose.target import find_target
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.measure.process_tree import stat_fields
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -94,11 +95,11 @@ def read_instance(name: str, proportional: bool) -> Reading | None:
 
 def can_read_pss(names: list[str]) -> bool:
     """Whether the proportional memory of all processes of these instances can be read."""
-    return all(_pss(pid) is not None for name in names for pid in processes_of(name) if _stat(pid))
+    return all(_pss(pid) is not None for name in names for pid in processes_of(name) if stat_fields(pid))
 
 
 def _tree(root: int) -> Iterator[int]:
-    if not _stat(root):
+    if not stat_fields(root):
         return
     yield root
     for task in Path(f"/proc/{root}/task").glob("*/children"):
@@ -108,7 +109,7 @@ def _tree(root: int) -> Iterator[int]:
 
 
 def _read(pid: int, proportional: bool) -> Reading | None:
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     if not fields or fields[0] in "ZX":
         return None
     memory = _pss(pid) if proportional else None
@@ -116,14 +117,6 @@ def _read(pid: int, proportional: bool) -> Reading | None:
         memory = int(fields[21]) * _PAGE
     cpu = sum(int(fields[i]) for i in range(11, 15)) / _TICKS
     return Reading(int(fields[19]) / _TICKS, float(memory), cpu, float(int(fields[7]) + int(fields[8])), 1)
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name (proc(5) counts from 3); empty if the process has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
 
 
 def _pss(pid: int) -> int | None:

@@ -29,7 +29,7 @@ class ProcessTree:
         children: dict[int, list[int]] = {}
         for entry in os.scandir("/proc"):
             if entry.name.isdecimal():
-                fields = _stat(int(entry.name))
+                fields = stat_fields(int(entry.name))
                 if fields:
                     children.setdefault(int(fields[1]), []).append(int(entry.name))
         found: list[int] = []
@@ -58,11 +58,11 @@ class ProcessTree:
 
 def parent_of(pid: int) -> int:
     """Return the parent's process id; 0 if the process has ended."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     return int(fields[1]) if fields else 0
 
 
-def _stat(pid: int) -> list[str]:
+def stat_fields(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat after the name, state first; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -82,13 +82,13 @@ def _own_s(pid: int) -> float:
     try:
         return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)  # what clock_getcpuclockid(3) makes of a process id
     except OSError:
-        fields = _stat(pid)
+        fields = stat_fields(pid)
         return (int(fields[11]) + int(fields[12])) / _TICKS if fields else 0.0
 
 
 def _waited_s(pid: int) -> float:
     """Return the CPU time of the children that a process has waited for, in seconds."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     return (int(fields[13]) + int(fields[14])) / _TICKS if fields else 0.0
 
 
