@@ -1,4 +1,4 @@
-"""Writes docs/settings.md: every setting of every allocator, from the parameter-space files.
+"""Writes docs/settings.md: every setting of every allocator and runtime, from the parameter-space files.
 
 .venv/bin/python tools/settings_table.py >docs/settings.md
 """
@@ -6,20 +6,22 @@
 from __future__ import annotations
 
 from heapwright.allocators.registry import bundled_names, bundled_space
+from heapwright.allocators.runtimes import shipped_runtimes
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile, shares_variable, variable_of
 
 HEAD = """\
 # Every setting that heapwright knows
 
-Made by `tools/settings_table.py` from `src/heapwright/allocators/spaces/*.toml`; the columns are explained in
-[spaces.md](spaces.md). `heapwright allocators` shows what applies to the libraries of one machine.
+Made by `tools/settings_table.py` from `src/heapwright/allocators/spaces/*.toml` and `runtimes/*.toml`; the columns are
+explained in [spaces.md](spaces.md). `heapwright allocators` shows what applies to the libraries of one machine.
 """
 
 
 def _span(spec: ParamSpec) -> str:
     """The values a search tries."""
     if spec.type != "int":
-        return ", ".join(map(str, spec.values or [1, 0]))
+        since = spec.values_since
+        return ", ".join(f"{v} (from {since[v]})" if v in since else v for v in map(str, spec.values or [1, 0]))
     step = {0.5: "half powers of two", 1.0: "powers of two"}.get(spec.step, f"every {spec.step:g}th power of two")
     step = f"steps of {spec.step:g}" if spec.scale == "linear" else "all" if spec.scale == "uniform" else step
     high = f"{spec.high_per_core} x cores" if spec.high_per_core else str(spec.high)
@@ -46,22 +48,29 @@ def _written(file: SpaceFile) -> str:
     return f"In `{file.allocator.env}` as `{pair}`, joined by `{file.allocator.join}`."
 
 
+def _print_file(title: str, file: SpaceFile) -> None:
+    """Prints the section of one file."""
+    print(f"## {title}\n\n{_written(file)}\n")
+    print("| setting | values searched | unset means | when | effect |\n|---|---|---|---|---|")
+    for spec in file.param:
+        if spec.safe != "no":
+            below, above = spec.hazard_below, spec.hazard_above
+            where = f"Below {below}: " if below is not None else f"Above {above}: " if above is not None else ""
+            hazard = f" **{where}{spec.hazard}**" if spec.hazard else ""
+            print(f"| `{spec.key}` | {_span(spec)} | {spec.default} | {_when(spec)} | {spec.explain}{hazard} |")
+    never = [f"`{s.key}` ({s.hazard})" for s in file.param if s.safe == "no"]
+    print(f"\nNever searched: {', '.join(never)}.\n" if never else "")
+
+
 def main() -> None:
     """Prints the page."""
     print(HEAD)
     for name in bundled_names():
-        file = bundled_space(name)
-        print(f"## {name}\n\n{_written(file)}\n")
-        print("| setting | values searched | unset means | when | effect |\n|---|---|---|---|---|")
-        for spec in file.param:
-            if spec.safe != "no":
-                below, above = spec.hazard_below, spec.hazard_above
-                where = f"Below {below}: " if below is not None else f"Above {above}: " if above is not None else ""
-                hazard = f" **{where}{spec.hazard}**" if spec.hazard else ""
-                print(f"| `{spec.key}` | {_span(spec)} | {spec.default} | {_when(spec)} | {spec.explain}{hazard} |")
-        never = [f"`{s.key}` ({s.hazard})" for s in file.param if s.safe == "no"]
-        print(f"\nNever searched: {', '.join(never)}.\n" if never else "")
-    print("snmalloc, rpmalloc, hoard and google-tcmalloc have nothing to set at run time that a search could use.")
+        _print_file(name, bundled_space(name))
+    print("snmalloc, rpmalloc, hoard and google-tcmalloc have nothing to set at run time that a search could use.\n")
+    for file in shipped_runtimes():
+        assert file.runtime is not None
+        _print_file(f"{file.runtime.title} (runtime `{file.runtime.name}`)", file)
 
 
 if __name__ == "__main__":

@@ -199,7 +199,7 @@ def test_words_after_the_dashes_are_never_ours(
     monkeypatch.setattr("heapwright.cli.measure.run", run)
     assert said(capsys, "measure", "--", "prog", "--help", "--", "-n", "3") == (5, "")
     assert seen == [["prog", "--help", "--", "-n", "3"]]
-    assert said(capsys, "doctor", "--", "x")[0] == 2
+    assert said(capsys, "allocators", "--", "x")[0] == 2
     assert said(capsys, "measure", "prog")[0] == 2, "a forgotten -- is no command"
 
 

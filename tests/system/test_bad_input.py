@@ -41,7 +41,7 @@ CASES = {
     "pairs": (["tune", "--pairs", "2", "--", "true"], 2, r"'2' is not MIN or MIN:MAX with MIN at least 6"),
     "timeout": (["tune", "--timeout", "-1", "--", "true"], 2, r"'-1' is not a number of seconds above 0"),
     "runs": (["measure", "-n", "none", "--", "true"], 2, r"'none' is not a whole number"),
-    "command for a verb without": (["doctor", "--", "true"], 2, r"'doctor' takes no command after --"),
+    "command for a verb without": (["allocators", "--", "true"], 2, r"'allocators' takes no command after --"),
     "no such workload": (["tune", "--workload", "no.toml"], 2, r"cannot read no\.toml: No such file"),
     "workload: not TOML": (["tune", "--workload", "broken.toml"], 2, r"broken\.toml:2: not TOML"),
     "workload: wrong type": (["tune", "--workload", "type.toml"], 2, r"type\.toml:2: timeout: "),

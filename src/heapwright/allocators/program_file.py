@@ -13,6 +13,8 @@ import re
 import shutil
 import stat
 import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -171,6 +173,40 @@ def _needed(data: mmap.mmap, headers: list[tuple[int, ...]]) -> tuple[str, ...]:
     return tuple(found)
 
 
+class ElfView:
+    """An open ELF file: what evidence of a runtime can be looked for in it.
+
+    Args:
+        data: the whole file.
+    """
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        header = _HEADER.unpack_from(data, 16)
+        section_at, section_size, sections = header[5], header[10], header[11]
+        self._headers = [_SECTION.unpack_from(data, section_at + i * section_size) for i in range(sections)]
+        self.needed = _needed(data, self._headers)
+
+    def defines(self, symbol: str) -> bool:
+        """Whether the dynamic symbol table defines this name."""
+        return _defines(data=self.data, headers=self._headers, symbol=symbol.encode())
+
+
+@contextmanager
+def elf_view(path: Path) -> Iterator[ElfView | None]:
+    """Open a program of this machine's kind; None if it cannot be read or is none."""
+    with ExitStack() as stack:
+        view = None
+        try:
+            file = stack.enter_context(path.open("rb"))
+            data = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            if data[:4] == b"\x7fELF" and data[4:6] == _own_kind()[0]:
+                view = ElfView(data)
+        except (OSError, ValueError, OverflowError, IndexError, struct.error):
+            view = None
+        yield view
+
+
 def is_privileged(path: Path) -> str:
     """Says how a program runs with more rights than its caller ('set-user-ID'); empty if it does not.
 
@@ -189,6 +225,11 @@ def _capabilities(path: Path) -> bool:
         return bool(os.getxattr(path, "security.capability"))
     except OSError:
         return False
+
+
+def interpreter_of(start: bytes) -> str:
+    """The program of a script's first line, which begins with '#!'; empty if there is none."""
+    return _interpreter(start) if start[:2] == b"#!" else ""
 
 
 def _interpreter(start: bytes) -> str:
@@ -258,13 +299,25 @@ def _defines_malloc(data: mmap.mmap, headers: list[tuple[int, ...]]) -> bool:
 
     A program's own malloc is always in there: the linker exports what a library defines, too, so that all use one.
     """
+    return _defines(data, headers, b"malloc")
+
+
+def _defines(data: mmap.mmap, headers: list[tuple[int, ...]], symbol: bytes) -> bool:
+    """Whether the dynamic symbol table defines a name.
+
+    Args:
+        data: the whole file.
+        headers: of its sections.
+        symbol: the name.
+    """
     for header in headers:
         if header[1] != _SHT_DYNSYM:
             continue
         strings = headers[header[6]]
         names = data[strings[4] : strings[4] + strings[5]]
         places, at = set(), -1
-        while (at := names.find(b"malloc\0", at + 1)) >= 0:  # linkers let one name end another: 'malloc' in 'xmalloc'
+        name_end = symbol + b"\0"
+        while (at := names.find(name_end, at + 1)) >= 0:  # linkers let one name end another: 'malloc' in 'xmalloc'
             places.add(at)
         table = data[header[4] : header[4] + header[5]] if places else b""
         for name, _, _, section, _, _ in _SYMBOL.iter_unpack(table[: len(table) - len(table) % _SYMBOL.size]):

@@ -31,6 +31,7 @@ from heapwright.allocators.space_spec import (
     preloading,
     shares_variable,
     variable_of,
+    version_key,
     version_trouble,
     written,
 )
@@ -135,9 +136,7 @@ class Space:
                 env[name] = written(pair, key, value)
                 continue
             before = env.get(name, base.get(name, ""))
-            own = written(pair, key, "")
-            kept = [part for part in before.split(self.allocator.join) if part and not part.startswith(own)]
-            env[name] = self.allocator.join.join([*kept, own + value])
+            env[name] = _merged(before, written(pair, key, value), own_parts(spec, pair), self.allocator.join)
         return {**env, **preloading(self.allocator.preload, base)}
 
     def restrict(self, keys: Sequence[str]) -> Space:
@@ -156,6 +155,36 @@ class Space:
         params = tuple(p for p in self.params if p.key in keys)
         gates = tuple(g for g in self.gates if any(p.spec.gate == g.key for p in params))
         return Space(self.allocator, gates, params, self.skipped)
+
+
+def own_parts(spec: ParamSpec, pair: str) -> tuple[str, frozenset[str]]:
+    """How a setting is recognised in a variable: by how it begins, and as a whole.
+
+    Args:
+        spec: the setting.
+        pair: how it is written. Without {key}, other settings may begin alike, as all of Java's flags begin with
+            '-XX:+'. Then an enum is recognised by its values.
+    """
+    if spec.type != "int" and "{key}" not in pair:
+        values = [*spec.values, *spec.valid] or [1, 0]
+        return "", frozenset(written(pair, spec.key, str(v)) for v in values)
+    return written(pair, spec.key, ""), frozenset()
+
+
+def _merged(before: str, ours: str, own: tuple[str, frozenset[str]], join: str) -> str:
+    """Put a setting behind the user's in a variable; it replaces the user's value of the same setting.
+
+    Args:
+        before: the variable's value.
+        ours: the setting as it is written.
+        own: how the user's value of this setting is recognised (`own_parts`).
+        join: what stands between settings.
+    """
+    start, whole = own
+    parts = before.split(join)
+    kept = [part for part in parts if part not in whole and not (start and part.startswith(start))]
+    before = join.join(part for part in kept if part or not join.strip())  # several spaces may stand in quotes
+    return f"{before}{join}{ours}" if before else ours
 
 
 def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Space:
@@ -179,21 +208,31 @@ def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Spa
             levels, specials = levels_of(spec, context)
         except RangeError as wrong:
             raise UsageError(f"{origin}: {spec.key}: {wrong.field}: {wrong.what}") from None
+        late = {v: since for v, since in spec.values_since.items() if _older(context.version, since)}
+        if late:
+            skipped += [(f"{spec.key}={v}", f"needs version {s}, here is {context.version}") for v, s in late.items()]
+            levels = tuple(level for level in levels if level not in late)
+            if not levels:
+                continue
         params[spec.key] = Param(spec, levels, specials)
     used = tuple(g for g in file.gate if any(p.spec.gate == g.key for p in params.values()))
     return Space(file.allocator, used, tuple(params.values()), tuple(skipped))
 
 
+def _older(version: str, since: str) -> bool:
+    return bool(version) and version_key(version) < version_key(since)
+
+
 def _inapplicable(spec: ParamSpec, context: Context) -> str:
     if spec.safe == "no":
         return "never searched: " + (spec.hazard or "it does not make programs faster or smaller")
+    trouble = version_trouble(spec, context.version)
+    if trouble:
+        return trouble
     if spec.safe == "expert" and not context.expert:
         return "only with --expert" + (f": {spec.hazard}" if spec.hazard else "")
     if spec.requires.threads and not context.threads:
         return "the program has one thread"
-    trouble = version_trouble(spec, context.version)
-    if trouble:
-        return trouble
     if context.known is not None and spec.key not in context.known:
         return "this build of the library does not know it"
     return ""

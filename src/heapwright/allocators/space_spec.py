@@ -21,11 +21,18 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # a name of an environment var
 
 
 class Requires(msgspec.Struct, forbid_unknown_fields=True):
-    """When a parameter has any effect: library version in [since, before), more than one thread."""
+    """When a parameter has any effect.
+
+    Attributes:
+        since, before: the versions in [since, before).
+        threads: only in a program with more than one thread.
+        allocators: of a runtime's parameter: only under these allocators; empty for all.
+    """
 
     since: str = ""
     before: str = ""
     threads: bool = False
+    allocators: list[str] = []
 
 
 class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,6 +50,8 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         step: half powers of two are 0.5 on a log2 scale; a plain increment on a linear one.
         specials: values outside the range worth a try (0, or 'never' words the allocator knows).
         values: the values of an enum.
+        values_since: value of an enum → the first version that has it.
+        valid: further values of an enum that are valid and not searched, such as those for finding errors.
         default: what 'unset' means to the allocator, for people.
         gate: setting this parameter means something only when this gate is on.
         unless: what makes it mean nothing: key of an earlier parameter → the values it then has.
@@ -51,7 +60,10 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         safe: 'expert' needs --expert; 'no' is listed and never searched.
         hazard: what can go wrong, for the report; `hazard_below`, `hazard_above`: only when set below or above this.
         env, pair: where it is written, if not in the allocator's own variable.
-        replayable: whether a replay shows its effect; not if it runs by a clock that a replay cannot set.
+        replayable: whether a replay shows its effect; not if it runs by a clock that a replay cannot set, and never
+            if the file describes a runtime.
+        changes_calls: whether the program calls malloc otherwise when this is set. Then a replay of a recording made
+            without it says nothing about the allocator's settings either.
     """
 
     key: str
@@ -67,6 +79,8 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     step: float = 1.0
     specials: list[int | str] = []
     values: list[int | str] = []
+    values_since: dict[str, str] = {}
+    valid: list[int | str] = []
     default: str = "unset"
     gate: str = ""
     unless: dict[str, list[int | str]] = {}
@@ -80,6 +94,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     env: str = ""
     pair: str = ""
     replayable: bool = True
+    changes_calls: bool = False
 
     def risks(self, value: str) -> str:
         """What can go wrong with this value; '' if nothing."""
@@ -127,12 +142,54 @@ class AllocatorSpec(msgspec.Struct, forbid_unknown_fields=True):
     program: str = ""
 
 
-class SpaceFile(msgspec.Struct, forbid_unknown_fields=True):
-    """A whole parameter-space file."""
+class RuntimeSpec(msgspec.Struct, forbid_unknown_fields=True):
+    """The `[runtime]` table: how a language's runtime is recognised, and where its settings are written.
 
-    allocator: AllocatorSpec
+    A program is run by it if its file name matches `names` and its file shows evidence: it needs one of `libraries`,
+    or it has all `symbols` and all `texts`.
+
+    Attributes:
+        name: short name; its settings are called NAME.KEY.
+        title: its name for people.
+        env, pair, join: as in an `AllocatorSpec`.
+        names: patterns of the executable's file name; empty for any.
+        libraries: patterns of the names of libraries that it needs (DT_NEEDED).
+        symbols: names that its dynamic symbol table defines.
+        texts: strings in its file.
+        version: patterns with one group, its version. They are looked for in the names of the needed libraries, then
+            in the file's own name, then in the file.
+        version_file: a file beside the executable, such as '../release', in which `version` is looked for next.
+        version_args: the arguments with which the executable (never the user's command) prints its version, if nothing
+            else tells it.
+        source: where its settings are documented.
+    """
+
+    name: str
+    title: str
+    env: str = ""
+    pair: str = "{value}"
+    join: str = " "
+    names: list[str] = []
+    libraries: list[str] = []
+    symbols: list[str] = []
+    texts: list[str] = []
+    version: list[str] = []
+    version_file: str = ""
+    version_args: list[str] = []
+    source: str = ""
+
+
+class SpaceFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A whole parameter-space file: of an allocator, or of a runtime.
+
+    Where it describes a runtime, `allocator` has the runtime's name and says how its settings are written
+    (`space_file.load_space_file`).
+    """
+
+    allocator: AllocatorSpec = msgspec.field(default_factory=lambda: AllocatorSpec(""))
     gate: list[GateSpec] = []
     param: list[ParamSpec] = []
+    runtime: RuntimeSpec | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from heapwright.allocators.registry import (
     glibc_version,
     upstream,
 )
+from heapwright.allocators.runtime_settings import runtime_troubles
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile, variable_of, version_trouble
 from heapwright.errors import UsageError
 
@@ -33,15 +34,16 @@ _JEMALLOC_PAIR = re.compile(r"[A-Za-z0-9_]+:[^,]*")
 def environment_troubles(
     env: Mapping[str, str], allocators: Iterable[Allocator] | None = None, program: str | None = None
 ) -> list[str]:
-    """What will not take effect as it stands in this environment, one line each.
+    """What will not take effect as it stands in this environment, one line each: of malloc and of runtimes.
 
     Args:
         env: the whole environment the target gets.
         allocators: those that will run; default: all found here.
         program: the target, whose loader is asked; default: any.
     """
+    of_runtime = runtime_troubles(env, program)
     if not any(name.startswith(_starts()) or name.endswith("MALLOC_CONF") for name in env):
-        return []  # the usual case, and looking for libraries takes a moment
+        return of_runtime  # the usual case, and looking for libraries takes a moment
     every = find_allocators().values() if allocators is None else allocators
     found = list({a.path: a for a in reversed(list(every))}.values())[::-1]  # each library once, variants aside
     lines = _glibc_troubles(env, program, glibc_version() or "") if glibc_version() else []
@@ -51,7 +53,7 @@ def environment_troubles(
     for allocator in found:
         if allocator.file.allocator.probe == "complaint" and env.get(_env(allocator)):
             lines += ask_library(allocator.file.allocator, env).complaints
-    return list(dict.fromkeys(lines))
+    return list(dict.fromkeys([*lines, *of_runtime]))
 
 
 def check_settings(allocator: Allocator, settings: Mapping[str, str], env: Mapping[str, str]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, write_json
 from heapwright.terminal_text import console, visible, warn
+
+if TYPE_CHECKING:
+    from heapwright.allocators.space_spec import ParamSpec, SpaceFile
 
 _EPILOG = """\
 example:
@@ -18,8 +21,9 @@ def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "allocators",
-        help="list the installed allocators and their settings",
-        description="Lists the allocators on this machine, with every setting that heapwright can search.",
+        help="list allocators, runtimes and their settings",
+        description="Lists the allocators on this machine and the runtimes that heapwright knows, with every setting"
+        " that it can search.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -33,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     import os
 
     from heapwright.allocators.registry import find_allocators
+    from heapwright.allocators.runtimes import shipped_runtimes
     from heapwright.allocators.user_settings import environment_troubles
 
     found = list({a.name: a for a in find_allocators().values()}.values())  # 'mimalloc' is another name for one of them
@@ -68,13 +73,68 @@ def run(args: argparse.Namespace) -> int:
                 "not_searched": skipped,
             }
         )
+    runtimes = [_runtime_row(file) for file in shipped_runtimes()]
     if args.json:
-        write_json(args.json, {"allocators": rows, "environment": troubles})
+        write_json(args.json, {"allocators": rows, "runtimes": runtimes, "environment": troubles})
     if not args.quiet and args.json != "-":
         _print(rows)
+        _print_runtimes(runtimes)
     for trouble in troubles:
         warn(trouble)
     return 0
+
+
+def _runtime_row(file: SpaceFile) -> dict[str, Any]:
+    """A runtime's settings in all its versions, as in JSON."""
+    from heapwright.allocators.space_spec import shares_variable, variable_of
+
+    def row(spec: ParamSpec) -> dict[str, Any]:
+        return {
+            "key": spec.key,
+            "variable": variable_of(file.allocator, spec),
+            "own_variable": not shares_variable(file.allocator, spec),
+            "type": spec.type,
+            "unit": spec.unit,
+            "default": spec.default,
+            "values": [str(v) for v in (*spec.specials, *spec.values)],
+            "low": spec.low,
+            "high": spec.high,
+            "since": {**spec.values_since, **({"": spec.requires.since} if spec.requires.since else {})},
+            "before": spec.requires.before or None,
+            "safe": spec.safe,
+            "explain": spec.explain,
+            "hazard": spec.hazard or None,
+        }
+
+    runtime = file.runtime
+    assert runtime is not None
+    return {
+        "name": runtime.name,
+        "title": runtime.title,
+        "source": runtime.source or None,
+        "parameters": [row(spec) for spec in file.param],
+    }
+
+
+def _print_runtimes(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    for row in rows:
+        out.print(Text.assemble((row["title"], "bold"), "  a runtime; 'heapwright doctor -- COMMAND' recognises it"))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for heading in ("setting", "values", "default", "effect"):
+            table.add_column(heading, overflow="fold")
+        for p in row["parameters"]:
+            since = p["since"]
+            values = [f"{v} (from {since[v]})" if v in since else v for v in p["values"]]
+            span = [*values, *([f"{p['low']} … {p['high']}"] if p["low"] is not None else [])]
+            safe = {"expert": "\nonly with --expert", "no": "\nnever searched"}.get(p["safe"], "")
+            version = f"\nfrom {since['']}" if "" in since else ""
+            name = p["variable"] if p["own_variable"] else f"{p['key']}\nin {p['variable']}"
+            table.add_row(f"{name}{version}{safe}", ", ".join(span), p["default"], p["explain"])
+        out.print(table)
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

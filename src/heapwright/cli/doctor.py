@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
 from heapwright.terminal_text import console, visible
 
 _EPILOG = """\
-example:
+examples:
   heapwright doctor
+  heapwright doctor -- python3 report.py
 """
 
 # tool → its purpose, and how to install it on Debian and Ubuntu
@@ -35,12 +37,12 @@ def add_parser(verbs: Any) -> None:
         help="check what works on this machine",
         description="Lists what works on this machine. For each missing part it says what"
         " does not work without it, and how to"
-        " get it.",
+        " get it. With a command, it also says which runtime the command has; the command is not run.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_output_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, takes_command=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
         count = len(allocator.space(threads=True).params)
         ours = ", comes with heapwright" if allocator.bundled else ""
         check(f"allocator: {allocator.name}", True, f"{allocator.version}{ours}, {count} settings to search")
+    runtimes = _check_runtimes(args.command, check) if args.command else None
     governor = host["governor"]
     steady = governor in (None, "performance")
     check(
@@ -101,17 +104,54 @@ def run(args: argparse.Namespace) -> int:
         f"governor {governor or 'n/a'}",
         "times vary less with the 'performance' governor: sudo cpupower frequency-set -g performance",
     )
-    troubles = environment_troubles(os.environ)
+    troubles = environment_troubles(os.environ, program=args.command[0] if args.command else None)
     for trouble in troubles:
         check("setting", False, trouble)
     if not troubles:
         check("settings in the environment", True, "all malloc settings are understood")
     if args.json:
-        write_json(args.json, {"host": host, "checks": checks})
+        write_json(args.json, {"host": host, "checks": checks, "runtimes": runtimes})
     if not args.quiet and args.json != "-":
         _print(host, checks)
     meters = [c["works"] for c in checks if c["name"].startswith("meter")]
     return 0 if any(meters) else 1
+
+
+def _check_runtimes(command: list[str], check: Callable[..., None]) -> list[dict[str, Any]]:
+    """Say which runtimes a command has, from its files.
+
+    Args:
+        command: its words.
+        check: adds a line: name, whether it works, detail.
+
+    Returns:
+        The runtimes as in JSON; None stands for what cannot be told.
+    """
+    from heapwright.allocators.runtimes import find_executable, find_runtimes
+
+    if find_executable(command, os.environ) is None:
+        check("runtime", False, f"there is no program {command[0]}")
+        return []
+    rows = []
+    for runtime in find_runtimes(command):
+        space = runtime.space(threads=True)
+        searched = [p.key for p in space.params]
+        skipped = "".join(f"; {key} is not searched: {why}" for key, why in space.skipped)
+        text = f"{runtime.title} ({runtime.program}), settings to search: {', '.join(searched) or 'none'}{skipped}"
+        check(f"runtime: {runtime.name}", True, text)
+        rows.append(
+            {
+                "name": runtime.name,
+                "title": runtime.spec.title,
+                "version": runtime.version or None,
+                "program": str(runtime.program),
+                "searched": searched,
+                "not_searched": dict(space.skipped),
+            }
+        )
+    if not rows:
+        check("runtime", True, "none that heapwright knows: malloc's settings are all that it can search")
+    return rows
 
 
 def _print(host: dict[str, Any], checks: list[dict[str, Any]]) -> None:

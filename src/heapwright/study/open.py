@@ -15,7 +15,7 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.allocators.registry import Allocator, upstream
-from heapwright.allocators.space_spec import variable_of, version_trouble
+from heapwright.allocators.space_spec import SpaceFile, variable_of, version_trouble
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.measure.host import describe_host, differences
@@ -213,14 +213,18 @@ def _spaces(allocators: Sequence[Allocator]) -> dict[str, Any]:
 
 
 def _without_text(spaces: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Parameter spaces without their texts for the user: a study may go on when only these have changed."""
+    """Parameter spaces without their texts for the user: a study may go on when only these have changed.
+
+    Keys that the version which began the study did not know have their defaults.
+    """
 
     def plain(value: Any) -> Any:
         if not isinstance(value, list):
             return value
         return [{k: v for k, v in entry.items() if k not in _TEXTS} for entry in value]
 
-    return {name: {key: plain(value) for key, value in space.items()} for name, space in spaces.items()}
+    whole = {name: msgspec.to_builtins(msgspec.convert(space, SpaceFile)) for name, space in spaces.items()}
+    return {name: {key: plain(value) for key, value in space.items()} for name, space in whole.items()}
 
 
 def stored_allocators(path: Path) -> list[str]:

@@ -1,0 +1,101 @@
+"""Checks whether settings of a runtime in the environment (PYTHONMALLOC, NODE_OPTIONS …) take effect as they stand.
+
+A runtime may ignore a bad value, or end at once. Each problem is one line: the setting, its effect, and what to write.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
+from heapwright.allocators.space import own_parts
+from heapwright.allocators.space_spec import ParamSpec, SpaceFile, shares_variable, variable_of, version_key
+
+_ALIKE = 0.9  # of two names: one is probably the other with a typing error
+
+
+def runtime_troubles(env: Mapping[str, str], program: str | None = None) -> list[str]:
+    """What will not take effect as it stands in this environment, one line each.
+
+    Args:
+        env: the whole environment the target gets.
+        program: the target, whose runtime and version count; default: any runtime, of any version.
+    """
+    variables = {variable_of(file.allocator, spec) for file in shipped_runtimes() for spec in file.param}
+    doubtful = [name for name in env if difflib.get_close_matches(name, variables, 1, _ALIKE)]
+    if not doubtful:
+        return []
+    runtimes: Sequence[Runtime | SpaceFile] = find_runtimes([program], env=env) if program else shipped_runtimes()
+    lines: dict[str, None] = {}
+    for runtime in runtimes:
+        file, version = (runtime.file, runtime.version) if isinstance(runtime, Runtime) else (runtime, "")
+        title = runtime.title if isinstance(runtime, Runtime) else runtime.runtime.title if runtime.runtime else ""
+        own = {variable_of(file.allocator, spec) for spec in file.param}
+        for name in doubtful:
+            close = difflib.get_close_matches(name, own, 1, _ALIKE)
+            if name in own:
+                specs = [spec for spec in file.param if variable_of(file.allocator, spec) == name]
+                lines |= dict.fromkeys(_value_troubles(name, env[name], specs, file, version, title))
+            elif close and name not in variables:
+                lines[f"{name} is read by no {title}: it is called {close[0]}"] = None
+    return list(lines)
+
+
+def _value_troubles(
+    name: str, text: str, specs: Sequence[ParamSpec], file: SpaceFile, version: str, title: str
+) -> Iterable[str]:
+    """What is wrong with the value of one variable.
+
+    Args:
+        name: the variable.
+        text: its value.
+        specs: the settings that are written into it.
+        file: the runtime's parameter-space file.
+        version: the runtime's version, or empty.
+        title: the runtime's name and version.
+    """
+    for key in dict.fromkeys(spec.key for spec in specs):
+        variants = [spec for spec in specs if spec.key == key]
+        here = [spec for spec in variants if not _misses(spec, version)]
+        for value in _values_in(text, variants[0], file):
+            if not here:
+                yield f"{name}={text}: {title} has no setting '{key}': {_misses(variants[0], version)}"
+                continue
+            found = [_trouble(value, spec, version, title) for spec in here]
+            if all(found):
+                yield f"{name}={text}: {found[0]}"
+
+
+def _misses(spec: ParamSpec, version: str) -> str:
+    since, before = spec.requires.since, spec.requires.before
+    if version and since and version_key(version) < version_key(since):
+        return f"it needs {since}"
+    return f"it is gone since {before}" if version and before and version_key(version) >= version_key(before) else ""
+
+
+def _values_in(text: str, spec: ParamSpec, file: SpaceFile) -> list[str]:
+    """The values of a setting in its variable."""
+    if not shares_variable(file.allocator, spec):
+        return [text] if text else []
+    start, _ = own_parts(spec, spec.pair or file.allocator.pair)
+    return [part.removeprefix(start) for part in text.split(file.allocator.join) if start and part.startswith(start)]
+
+
+def _trouble(value: str, spec: ParamSpec, version: str, title: str) -> str:
+    """Why a runtime does not take a value, or empty."""
+    since = spec.values_since.get(value, "")
+    if since and version and version_key(version) < version_key(since):
+        return f"{title} does not know '{value}': it needs {since}"
+    known = [str(v) for v in (*spec.values, *spec.valid)]
+    if spec.type == "enum" and value not in known:
+        close = difflib.get_close_matches(value, known, 1)
+        hint = f"did you mean {close[0]}?" if close else f"it knows {', '.join(known)}"
+        return f"{title} does not know '{value}'; {hint}"
+    if spec.type == "int" and spec.accepts and value not in map(str, (*spec.specials, *spec.valid)):
+        if not re.fullmatch(r"-?\d{1,18}", value):
+            return f"{title} takes a plain number here"
+        if not spec.accepts[0] <= int(value) <= spec.accepts[1]:
+            return f"{title} takes {spec.accepts[0]} to {spec.accepts[1]}"
+    return ""

@@ -1,0 +1,229 @@
+"""Recognises the runtime of a language that runs a program (CPython, OpenJDK, …), with its version and its settings.
+
+`runtimes/*.toml` describe the runtimes. The file name of the executable is not enough: the file itself must show
+evidence, so a C program with the name python3 is not taken for Python. Nothing of the user's command runs. Only if no
+file tells the version, the runtime's own executable is asked for it (`version_args`).
+
+    command ──► executable: first line of a script, env, shims of pyenv and the like ──► names and evidence ──► version
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import msgspec
+
+from heapwright.allocators.program_file import ElfView, elf_view, interpreter_of, is_privileged
+from heapwright.allocators.space import Space, build_space
+from heapwright.allocators.space_file import load_space_file
+from heapwright.allocators.space_spec import Context, ParamSpec, RuntimeSpec, SpaceFile
+
+_MAX_STEPS = 8  # from a command to its executable: scripts, env, shims
+_SHIM = re.compile(rb'exec "?([^\s"]*\b(?:pyenv|rbenv|nodenv|goenv|jenv|asdf|mise))"? exec\b')
+_ENV_WITH_VALUE = ("-u", "--unset", "-C", "--chdir")
+_ASK_S = 20.0
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime that runs a program.
+
+    Attributes:
+        file: its parameter-space file.
+        version: its version; empty where that cannot be told.
+        program: the path of the executable.
+    """
+
+    file: SpaceFile
+    version: str
+    program: Path
+
+    @property
+    def spec(self) -> RuntimeSpec:
+        """The `[runtime]` table."""
+        assert self.file.runtime is not None
+        return self.file.runtime
+
+    @property
+    def name(self) -> str:
+        """Its short name."""
+        return self.spec.name
+
+    @property
+    def title(self) -> str:
+        """Its name and version for people: 'CPython 3.11'."""
+        return f"{self.spec.title} {self.version}".strip()
+
+    def space(self, threads: bool, expert: bool = False) -> Space:
+        """Its settings that can be searched, for a program with or without threads on this machine."""
+        context = Context(self.version, os.cpu_count() or 1, threads, expert)
+        if self.version:
+            return build_space(self.file, context, self.name)
+        bound = [spec for spec in self.file.param if _needs_version(spec)]
+        rest = [msgspec.structs.replace(s, values=[v for v in s.values if str(v) not in s.values_since])
+                for s in self.file.param if s not in bound]  # fmt: skip
+        space = build_space(msgspec.structs.replace(self.file, param=rest), context, self.name)
+        why = "whether this version has it cannot be told"
+        return Space(space.allocator, space.gates, space.params, (*space.skipped, *((s.key, why) for s in bound)))
+
+
+def _needs_version(spec: ParamSpec) -> bool:
+    return bool(spec.requires.since or spec.requires.before)
+
+
+@cache
+def shipped_runtimes() -> tuple[SpaceFile, ...]:
+    """The files of the runtimes that heapwright knows, by name."""
+    folder = files("heapwright.allocators") / "runtimes"
+    found = []
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        if entry.name.endswith(".toml"):
+            with as_file(entry) as path:
+                found.append(load_space_file(path))
+    return tuple(found)
+
+
+def find_runtimes(
+    command: Sequence[str], known: Sequence[SpaceFile] | None = None, env: Mapping[str, str] | None = None
+) -> list[Runtime]:
+    """Find the runtimes that run a command.
+
+    Args:
+        command: its words, the program first: a path, or a name on PATH. One word suffices.
+        known: the files of the runtimes to look for; default: those that heapwright brings.
+        env: the command's environment; default: ours.
+    """
+    path = find_executable(command, os.environ if env is None else env)
+    if path is None:
+        return []
+    files_ = shipped_runtimes() if known is None else known
+    with elf_view(path) as view:
+        if view is None:
+            return []
+        specs = [(file, file.runtime) for file in files_ if file.runtime and _matches(file.runtime, path, view)]
+        return [Runtime(file, _version(spec, path, view), path) for file, spec in specs]
+
+
+def find_executable(command: Sequence[str], env: Mapping[str, str]) -> Path | None:
+    """The executable that a command's first program is: of a script its interpreter, of a shim what it stands for.
+
+    Args:
+        command: its words, the program first.
+        env: the command's environment.
+    """
+    words = list(command)
+    for _ in range(_MAX_STEPS):
+        found = shutil.which(words[0], path=env.get("PATH")) if words else None
+        if found is None:
+            return None
+        if Path(found).name == "env":
+            words = _behind_env(words[1:])
+            continue
+        try:
+            with Path(found).open("rb") as file:
+                start = file.read(4096)
+        except OSError:
+            return None
+        if start[:2] != b"#!":
+            return Path(found)
+        shim = _SHIM.search(start)
+        target = _shim_target(os.fsdecode(shim[1]), Path(found).name, env) if shim else ""
+        words = [target or interpreter_of(start)]
+    return None
+
+
+def _behind_env(words: Sequence[str]) -> list[str]:
+    """The words of the command that `env` starts."""
+    rest = list(words)
+    while rest:
+        if rest[0] in _ENV_WITH_VALUE:
+            rest = rest[2:]
+        elif rest[0].startswith("-") or "=" in rest[0]:
+            rest = rest[1:]
+        else:
+            break
+    return rest
+
+
+def _shim_target(tool: str, name: str, env: Mapping[str, str]) -> str:
+    """The program that a shim of pyenv, rbenv … starts, by the word of that tool; empty if it does not know.
+
+    Args:
+        tool: path or name of the tool.
+        name: the shim's name.
+        env: the command's environment.
+    """
+    said = _said([tool, "which", name], env).splitlines()
+    return said[-1].strip() if said and Path(said[-1].strip()).is_file() else ""
+
+
+def _said(words: list[str], env: Mapping[str, str] | None = None) -> str:
+    """What a command prints, on both streams; empty if it fails."""
+    try:
+        done = subprocess.run(
+            words, env=None if env is None else dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=_ASK_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+
+
+def _matches(spec: RuntimeSpec, path: Path, view: ElfView) -> bool:
+    """Whether a file is an executable of this runtime.
+
+    Args:
+        spec: the runtime.
+        path: the executable.
+        view: its file.
+    """
+    names = {path.name, path.resolve().name}
+    if spec.names and not any(re.fullmatch(pattern, name) for pattern in spec.names for name in names):
+        return False
+    if any(re.fullmatch(pattern, library) for pattern in spec.libraries for library in view.needed):
+        return True
+    if not (spec.symbols or spec.texts):
+        return False
+    return all(view.data.find(text.encode()) >= 0 for text in spec.texts) and all(map(view.defines, spec.symbols))
+
+
+def _version(spec: RuntimeSpec, path: Path, view: ElfView) -> str:
+    """The runtime's version; empty where it cannot be told.
+
+    Args:
+        spec: the runtime.
+        path: the executable.
+        view: its file.
+    """
+    for text in (*view.needed, path.resolve().name):
+        for pattern in spec.version:
+            if found := re.search(pattern, text):
+                return found[1]
+    for pattern in spec.version:
+        if match := re.search(pattern.encode(), view.data):
+            return match[1].decode(errors="replace")
+    beside = path.resolve().parent / spec.version_file
+    try:
+        texts = [beside.read_text(errors="replace")[:65536]] if spec.version_file else []
+    except OSError:
+        texts = []
+    if spec.version_args and not is_privileged(path):
+        texts.append(_asked(str(path), tuple(spec.version_args)))
+    for text in texts:
+        for pattern in (*spec.version, r"(\d+\.\d+(?:\.\d+)*)"):
+            if found := re.search(pattern, text):
+                return found[1]
+    return ""
+
+
+@cache
+def _asked(program: str, arguments: tuple[str, ...]) -> str:
+    return _said([program, *arguments])

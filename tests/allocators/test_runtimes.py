@@ -1,0 +1,194 @@
+"""Which runtime runs a command, told by its files; what its settings are, and how they are written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heapwright.allocators.runtime_settings import runtime_troubles
+from heapwright.allocators.runtimes import find_runtimes, shipped_runtimes
+from heapwright.allocators.space import Space, build_space
+from heapwright.allocators.space_file import load_space_file
+from heapwright.allocators.space_spec import Context, SpaceFile
+from heapwright.errors import UsageError
+from tests import needs
+
+OPTIONS = """
+[runtime]
+name = "toy"
+title = "Toy"
+env = "TOY_OPTIONS"
+pair = "--{key}={value}"
+join = " "
+names = ["toy"]
+libraries = ['libtoy\\.so.*']
+version = ['toy-(\\d+)']
+
+[[param]]
+key = "semi-space"
+low = 1
+high = 64
+accepts = [1, 1024]
+explain = "e"
+
+[[param]]
+key = "collector"
+type = "enum"
+pair = "-XX:+{value}"
+values = ["UseSerial", "UseParallel"]
+explain = "e"
+
+[[param]]
+key = "late"
+low = 1
+high = 2
+requires = { since = "9" }
+explain = "e"
+"""
+
+
+def toy(folder: Path) -> SpaceFile:
+    path = folder / "toy.toml"
+    path.write_text(OPTIONS)
+    return load_space_file(path)
+
+
+@pytest.fixture(scope="module")
+def options_space(tmp_path_factory: pytest.TempPathFactory) -> Space:
+    return build_space(toy(tmp_path_factory.mktemp("toy")), Context("10"))
+
+
+def names(*command: str, env: dict[str, str] | None = None) -> list[str]:
+    return [one.name for one in find_runtimes(command, env=env)]
+
+
+def test_a_python_and_what_starts_it(tmp_path: Path) -> None:
+    python = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else needs.command("python3")
+    (found,) = find_runtimes([python, "report.py"])
+    said = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"Python {found.version}.")
+    assert "malloc" in [p.key for p in found.space(threads=True).params]
+    script = tmp_path / "script"
+    script.write_text(f"#!{python} -u\n")
+    script.chmod(0o755)
+    (tmp_path / "python3").symlink_to(python)
+    on_path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    by_env = tmp_path / "by_env"
+    by_env.write_text("#!/usr/bin/env -S A=1 python3 -u\n")
+    by_env.chmod(0o755)
+    for command in ([str(script)], [str(by_env)], ["env", "-u", "B", "A=1", "python3", "x"], ["python3"], ["script"]):
+        assert names(*command, env=on_path) == ["cpython"], command
+
+
+def test_a_shim_is_followed(tmp_path: Path) -> None:
+    python = os.path.realpath(needs.command("/usr/bin/python3"))
+    tool = tmp_path / "pyenv"
+    tool.write_text(f'#!/bin/sh\n[ "$1 $2" = "which python3" ] && echo {python}\n')
+    shim = tmp_path / "shims/python3"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nprogram="${{0##*/}}"\nexec "{tool}" exec "$program" "$@"\n')
+    for path in (tool, shim):
+        path.chmod(0o755)
+    (found,) = find_runtimes([str(shim), "x.py"])
+    assert str(found.program) == python
+
+
+def test_what_is_no_python(program: Callable[..., Path], tmp_path: Path) -> None:
+    shutil.copy(program("mapping_calls"), tmp_path / "python3")  # the name alone is no evidence
+    python = os.path.realpath(needs.command("/usr/bin/python3"))
+    shutil.copy(python, tmp_path / "other")  # and evidence in a program of another name is none either
+    (tmp_path / "loop").write_text(f"#!{tmp_path}/loop\n")
+    (tmp_path / "loop").chmod(0o755)
+    for command in ("python3", "other", "loop", "missing"):
+        assert names(str(tmp_path / command)) == [], command
+    for command in ("sh", "perl", ""):
+        assert names(command) == [], command
+    assert names() == []
+
+
+def test_a_setting_of_another_version_is_told_and_not_searched() -> None:
+    (file,) = [file for file in shipped_runtimes() if file.allocator.name == "cpython"]
+    old, new = (build_space(file, Context(version)) for version in ("3.11", "3.13"))
+    assert [p.levels for p in old.params] == [("malloc",)]
+    assert ("malloc=mimalloc", "needs version 3.13, here is 3.11") in old.skipped
+    assert [p.levels for p in new.params] == [("malloc", "mimalloc")]
+
+
+def test_bad_values_are_told() -> None:
+    python = needs.command("/usr/bin/python3")
+    assert runtime_troubles({"PYTHONMALLOC": "malloc", "PYTHONPATH": "x", "PYTHONMALLOCSTATS": "1"}, python) == []
+    (line,) = runtime_troubles({"PYTHONMALLOC": "mallok"}, python)
+    assert "does not know 'mallok'; did you mean malloc?" in line
+    (line,) = runtime_troubles({"PYTHONMALOC": "malloc"})
+    assert line == "PYTHONMALOC is read by no CPython: it is called PYTHONMALLOC"
+    assert runtime_troubles({"PYTHONMALLOC": "mallok"}, "sh") == []
+
+
+@pytest.mark.parametrize("shipped", shipped_runtimes(), ids=lambda file: file.allocator.name)
+def test_shipped_files(shipped: SpaceFile) -> None:
+    assert shipped.runtime is not None
+    assert shipped.runtime.source.startswith("https://")
+    for spec in shipped.param:
+        assert not spec.replayable, spec.key
+        assert spec.explain.endswith("."), spec.key
+
+
+@given(
+    st.lists(st.sampled_from(["--a", "-XX:+Other", "'x  y'", "--semi-space=3", "-XX:+UseSerial", ""])),
+    st.sampled_from([None, "1", "64"]),
+    st.sampled_from([None, "UseSerial", "UseParallel"]),
+)
+def test_the_users_options_stay(
+    options_space: Space, before: list[str], semi: str | None, collector: str | None
+) -> None:
+    settings = {k: v for k, v in (("semi-space", semi), ("collector", collector)) if v is not None}
+    base = {"TOY_OPTIONS": " ".join(before)} if before else {}
+    env = options_space.environment(settings, base)
+    if not settings:
+        assert env == {}
+        return
+    words = env["TOY_OPTIONS"].split(" ")
+    ours = [f"--semi-space={semi}"] * (semi is not None) + [f"-XX:+{collector}"] * (collector is not None)
+    assert words[-len(ours) :] == ours
+    replaced = {"--semi-space=3"} if semi else set()
+    replaced |= {"-XX:+UseSerial"} if collector else set()
+    wanted = [w for text in before for w in text.split() if w not in replaced]
+    assert [w for w in words[: -len(ours)] if w] == wanted
+    assert options_space.environment(settings, env) == env
+    if not replaced & set(before):
+        assert env["TOY_OPTIONS"].startswith(base.get("TOY_OPTIONS", ""))  # also the spaces within quotes
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('libraries = ', 'names = ["x"]\n#'), "a file name is no evidence"),
+        (("'toy-(\\d+)'", "'toy'"), "must have one group"),
+        (('names = ["toy"]', 'names = ["("]'), "is not a regular expression"),
+        (('name = "toy"', 'name = "to.y"'), "lower-case"),
+        (("[runtime]", '[allocator]\nname = "x"\n[runtime]'), "an allocator or a runtime, not both"),
+        (('values = ["UseSerial"', 'values_since = { b = "1" }\nvalues = ["a"'), "not among its values"),
+    ],
+)  # fmt: skip
+def test_contradictions_are_told(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    text = OPTIONS.replace('names = ["toy"]\n', "") if change[0] == "libraries = " else OPTIONS
+    assert change[0] in text
+    path = tmp_path / "bad.toml"
+    path.write_text(text.replace(*change))
+    with pytest.raises(UsageError, match=message):
+        load_space_file(path)
+
+
+def test_without_a_version_only_what_every_version_has(tmp_path: Path) -> None:
+    from heapwright.allocators.runtimes import Runtime
+
+    space = Runtime(toy(tmp_path), "", Path("/toy")).space(threads=True)
+    assert [p.key for p in space.params] == ["semi-space", "collector"]
+    assert space.skipped == (("late", "whether this version has it cannot be told"),)
