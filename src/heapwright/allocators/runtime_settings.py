@@ -46,7 +46,7 @@ def runtime_troubles(env: Mapping[str, str], program: str | None = None) -> list
 def _value_troubles(
     name: str, text: str, specs: Sequence[ParamSpec], file: SpaceFile, version: str, title: str
 ) -> Iterable[str]:
-    """What is wrong with the value of one variable.
+    """Yield the faults in the value of one variable.
 
     Args:
         name: the variable.

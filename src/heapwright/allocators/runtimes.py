@@ -113,7 +113,7 @@ def find_runtimes(
 
 
 def find_executable(command: Sequence[str], env: Mapping[str, str]) -> Path | None:
-    """The executable that a command's first program is: of a script its interpreter, of a shim what it stands for.
+    """Find the executable of a command: of a script its interpreter, of a shim the program for which it stands.
 
     Args:
         command: its words, the program first.
@@ -166,7 +166,7 @@ def _shim_target(tool: str, name: str, env: Mapping[str, str]) -> str:
 
 
 def _said(words: list[str], env: Mapping[str, str] | None = None) -> str:
-    """What a command prints, on both streams; empty if it fails."""
+    """The output of a command on both streams; empty if it fails."""
     try:
         done = subprocess.run(
             words, env=None if env is None else dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
