@@ -19,6 +19,7 @@ inline constexpr const char* kSignalVariable = "HEAPWRIGHT_RECORD_SIGNAL";
 inline constexpr const char* kSampleVariable = "HEAPWRIGHT_RECORD_SAMPLE";
 // Bytes of a raw file, at most.
 inline constexpr const char* kMaxSizeVariable = "HEAPWRIGHT_RECORD_MAX_SIZE";
+inline constexpr const char* kMaxCostVariable = "HEAPWRIGHT_RECORD_MAX_COST";
 // Seconds from the start of the process to the window, and the window's length in seconds.
 inline constexpr const char* kAfterVariable = "HEAPWRIGHT_RECORD_AFTER";
 inline constexpr const char* kForVariable = "HEAPWRIGHT_RECORD_FOR";

@@ -54,7 +54,8 @@ void drop(std::uint64_t block, std::uint32_t level) {
   session->block_states[block].compare_exchange_strong(state, kDropped, std::memory_order_seq_cst);
 }
 
-// Drops the lowest level. Returns false if there is none left.
+}  // namespace
+
 bool drop_lowest_level() {
   std::uint64_t level = session->header->min_level.load(std::memory_order_seq_cst);
   if (level + 1 >= kLevels) {
@@ -84,6 +85,8 @@ bool drop_lowest_level() {
   return true;
 }
 
+namespace {
+
 // Takes an unused or dropped block of a bounded file.
 Block take_bounded(std::uint32_t level) {
   for (;;) {
@@ -111,15 +114,6 @@ Block take_bounded(std::uint32_t level) {
 }
 
 }  // namespace
-
-std::uint32_t level_of(const Writer& writer) {
-  const auto number = static_cast<std::uint32_t>(&writer - session->writers);
-  return number < kBornWriters ? number / kWritersPerLevel : number - kBornWriters;
-}
-
-bool is_dropped(const Writer& writer) {
-  return level_of(writer) < session->header->min_level.load(std::memory_order_seq_cst);
-}
 
 void drop_block(Writer& writer) {
   const std::uint64_t number = writer.block_number.exchange(0, std::memory_order_seq_cst);

@@ -21,16 +21,23 @@ namespace heapwright::recorder {
 // been dropped.
 bool next_block(Writer& writer);
 
+// Drops the lowest level, and its blocks in a bounded file. Returns false if there is none left.
+bool drop_lowest_level();
+
 // Prepares the bound of a session that begins: `bytes` of the file in all, 0 for none. Returns false
 // if there is no memory for it.
 bool set_bound(Session& of, std::uint64_t bytes);
 
+// The level of a writer's objects, of a recording of a sample.
+inline std::uint32_t level_of(const Writer& writer) {
+  const auto number = static_cast<std::uint32_t>(&writer - session->writers);
+  return number < kBornWriters ? number / kWritersPerLevel : number - kBornWriters;
+}
 // Whether the level that a writer belongs to has been dropped.
-bool is_dropped(const Writer& writer);
+inline bool is_dropped(const Writer& writer) {
+  return level_of(writer) < session->header->min_level.load(std::memory_order_seq_cst);
+}
 // Drops the current block of a writer whose level has been dropped. The caller has the writer.
 void drop_block(Writer& writer);
-
-// The level of a writer's objects, of a recording of a sample.
-std::uint32_t level_of(const Writer& writer);
 
 }  // namespace heapwright::recorder

@@ -37,12 +37,12 @@ void clear_filter() {
   fill_filter_of_pool();
 }
 
-ChosenObjects::Table* ChosenObjects::table_at(std::size_t number) {
-  Table* table = tables_[number].load(std::memory_order_acquire);
+ChosenObjects::Slot* ChosenObjects::table_at(std::size_t number) {
+  Slot* table = tables_[number].load(std::memory_order_acquire);
   if (table != nullptr) {
     return table;
   }
-  const std::size_t bytes = slots(number) * (sizeof(std::uintptr_t) + sizeof(ChosenObject));
+  const std::size_t bytes = slots(number) * sizeof(Slot);
   void* const memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -50,7 +50,7 @@ ChosenObjects::Table* ChosenObjects::table_at(std::size_t number) {
   }
   madvise(memory, bytes, MADV_DONTFORK);
   madvise(memory, bytes, MADV_NOHUGEPAGE);
-  auto* const made = static_cast<Table*>(memory);
+  auto* const made = static_cast<Slot*>(memory);
   if (!tables_[number].compare_exchange_strong(table, made, std::memory_order_acq_rel)) {
     munmap(memory, bytes);
     return table;
@@ -62,18 +62,17 @@ bool ChosenObjects::insert(const void* block, const ChosenObject& object) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   for (;;) {
     std::uint32_t number = newest_.load(std::memory_order_relaxed);
-    Table* const table = table_at(number);
+    Slot* const table = table_at(number);
     if (table == nullptr) {
       return false;
     }
     const std::size_t begin = first(address, number);
     for (std::size_t i = 0; i < kMaxProbes; ++i) {
-      const std::size_t at = (begin + i) % slots(number);
-      std::uintptr_t key = table->keys()[at].load(std::memory_order_relaxed);
-      if (key <= kRemoved &&
-          table->keys()[at].compare_exchange_strong(key, kBusy, std::memory_order_acq_rel)) {
-        table->values(slots(number))[at] = object;
-        table->keys()[at].store(address, std::memory_order_release);
+      Slot& slot = table[(begin + i) & (slots(number) - 1)];
+      std::uintptr_t key = slot.key.load(std::memory_order_relaxed);
+      if (key <= kRemoved && slot.key.compare_exchange_strong(key, kBusy, std::memory_order_acq_rel)) {
+        slot.object = object;
+        slot.key.store(address, std::memory_order_release);
         count(block, 1);
         return true;
       }
@@ -88,17 +87,17 @@ bool ChosenObjects::insert(const void* block, const ChosenObject& object) {
 bool ChosenObjects::remove(const void* block, ChosenObject& object) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   for (std::size_t number = newest_.load(std::memory_order_relaxed) + 1; number-- > 0;) {
-    Table* const table = tables_[number].load(std::memory_order_acquire);
+    Slot* const table = tables_[number].load(std::memory_order_acquire);
     if (table == nullptr) {
       continue;
     }
     const std::size_t begin = first(address, number);
     for (std::size_t i = 0; i < kMaxProbes; ++i) {
-      const std::size_t at = (begin + i) % slots(number);
-      std::uintptr_t key = table->keys()[at].load(std::memory_order_acquire);
+      Slot& slot = table[(begin + i) & (slots(number) - 1)];
+      std::uintptr_t key = slot.key.load(std::memory_order_acquire);
       if (key == address) {
-        object = table->values(slots(number))[at];
-        if (table->keys()[at].compare_exchange_strong(key, kRemoved, std::memory_order_acq_rel)) {
+        object = slot.object;
+        if (slot.key.compare_exchange_strong(key, kRemoved, std::memory_order_acq_rel)) {
           count(block, -1);
           return true;
         }

@@ -6,11 +6,11 @@
 // table then decides.
 //
 // Nothing here waits for a lock, so a signal handler may enter every function again. A table that has no
-// room for an address gets a successor of twice its size; a search visits all of them. The keys are
-// apart from the values, so that a search reads few cache lines:
+// room for an address gets a successor of twice its size; a search visits all of them. A slot is half a
+// cache line, so that adding and removing an object mostly touches one line of the table:
 //
-//     keys     | 0: free | 1: removed | 2: being written | an address | …
-//     values   | what is known of the object at the same index | …
+//     | key, 8 bytes | what is known of the object, 24 bytes | next slot …
+//       0: free, 1: removed, 2: being written, else an address
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ namespace heapwright::recorder {
 
 struct ChosenObject {
   std::uint64_t size = 0;    // requested bytes, now
-  std::uint64_t order = 0;   // rank of its birth among all chosen objects
+  std::uint64_t order = 0;   // rank of its birth among all chosen objects, if there is a window
   std::uint32_t thread = 0;  // that allocated it
   raw::Tag kind = raw::Tag::kMalloc;
   std::uint8_t level = 0;
@@ -55,12 +55,12 @@ class ChosenObjects {
   template <class F>
   void each(F f) const {
     for (std::size_t t = 0; t < kTables; ++t) {
-      const Table* const table = tables_[t].load(std::memory_order_acquire);
+      const Slot* const table = tables_[t].load(std::memory_order_acquire);
       for (std::size_t i = 0; table != nullptr && i < slots(t); ++i) {
-        const std::uintptr_t key = table->keys()[i].load(std::memory_order_acquire);
+        const std::uintptr_t key = table[i].key.load(std::memory_order_acquire);
         if (key > kBusy) {
-          const ChosenObject object = table->values(slots(t))[i];
-          if (table->keys()[i].load(std::memory_order_acquire) == key) {
+          const ChosenObject object = table[i].object;
+          if (table[i].key.load(std::memory_order_acquire) == key) {
             f(key, object);
           }
         }
@@ -76,22 +76,18 @@ class ChosenObjects {
   static constexpr std::uintptr_t kRemoved = 1;
   static constexpr std::uintptr_t kBusy = 2;
 
-  // The memory of one table: the keys, and behind them the values.
-  struct Table {
-    [[nodiscard]] std::atomic<std::uintptr_t>* keys() const {
-      return reinterpret_cast<std::atomic<std::uintptr_t>*>(reinterpret_cast<std::uintptr_t>(this));
-    }
-    [[nodiscard]] ChosenObject* values(std::size_t slots) const {
-      return reinterpret_cast<ChosenObject*>(keys() + slots);
-    }
+  struct Slot {
+    std::atomic<std::uintptr_t> key;
+    ChosenObject object;
   };
+  static_assert(sizeof(Slot) == 32);
   static constexpr std::size_t slots(std::size_t table) { return kFirstSlots << table; }
   static std::size_t first(std::uintptr_t address, std::size_t table) {
-    return ((address >> 4) * 0x9e3779b97f4a7c15U >> 20) % slots(table);
+    return ((address >> 4) * 0x9e3779b97f4a7c15U >> 20) & (slots(table) - 1);
   }
-  Table* table_at(std::size_t number);
+  Slot* table_at(std::size_t number);
 
-  std::atomic<Table*> tables_[kTables];
+  std::atomic<Slot*> tables_[kTables];
   std::atomic<std::uint32_t> newest_;
 };
 

@@ -67,6 +67,21 @@ struct Operator {
   }
 };
 
+// Like call_new, for an operator that is not the runtime's.
+template <class... Arguments>
+[[gnu::noinline]] void* call_other_new(void* (*function)(std::size_t, Arguments...), std::size_t size,
+                                       std::size_t alignment, Arguments... arguments) {
+  ThreadState& self = self_state;
+  self.last_block = nullptr;
+  void* const block = function(size, arguments...);
+  if (block == nullptr || self.last_block == block || self.location == Location::kAllocator) {
+    return block;
+  }
+  const auto as_it_is = [=] { return block; };
+  return alignment == 0 ? on_alloc(Tag::kMalloc, size, as_it_is)
+                        : on_aligned_alloc(alignment, size, as_it_is);
+}
+
 // Calls the next operator new and records the block unless malloc did. The operator may throw:
 // nothing here has to be undone.
 //
@@ -78,26 +93,27 @@ template <class... Arguments>
 [[gnu::always_inline]] inline void* call_new(Operator& next, std::size_t size, std::size_t alignment,
                                              Arguments... arguments) {
   auto* const function = next.get<void*(std::size_t, Arguments...)>();
-  if (HEAPWRIGHT_LIKELY(next.runtime)) {
-    // Sampling must cost next to nothing, so it does what the runtime does: call malloc.
-    if (kSampling && alignment == 0) {
-      const std::size_t bytes = size == 0 ? 1 : size;
-      void* const block = on_alloc(Tag::kMalloc, bytes, [=] { return real.malloc(bytes); });
-      if (HEAPWRIGHT_LIKELY(block != nullptr)) {
-        return block;
-      }
+  if (HEAPWRIGHT_UNLIKELY(!next.runtime)) {
+    return call_other_new<Arguments...>(function, size, alignment, arguments...);
+  }
+  // Sampling must cost next to nothing, so it does what the runtime does: call malloc.
+  if (kSampling && alignment == 0) {
+    const std::size_t bytes = size + (size == 0 ? 1 : 0);
+    void* const block = on_alloc(Tag::kMalloc, bytes, [=] { return real.malloc(bytes); });
+    if (HEAPWRIGHT_LIKELY(block != nullptr)) {
+      return block;
     }
-    return function(size, arguments...);
   }
-  ThreadState& self = self_state;
-  self.last_block = nullptr;
-  void* const block = function(size, arguments...);
-  if (block == nullptr || self.last_block == block || self.location == Location::kAllocator) {
-    return block;
+  return next.get<void*(std::size_t, Arguments...)>()(size, arguments...);
+}
+
+// Like call_delete, for an operator that is not the runtime's.
+template <class... Arguments>
+[[gnu::noinline]] void call_other_delete(void (*function)(void*, Arguments...), Tag kind, void* block,
+                                         Arguments... arguments) {
+  if (block != nullptr) {
+    on_free(kind, block, [&] { function(block, arguments...); });
   }
-  const auto as_it_is = [=] { return block; };
-  return alignment == 0 ? on_alloc(Tag::kMalloc, size, as_it_is)
-                        : on_aligned_alloc(alignment, size, as_it_is);
 }
 
 // Calls the next operator delete, and records the free if that operator does not call free.
@@ -110,26 +126,24 @@ template <class... Arguments>
 [[gnu::always_inline]] inline void call_delete(Operator& next, Tag kind, void* block,
                                                Arguments... arguments) {
   auto* const function = next.get<void(void*, Arguments...)>();
-  if (HEAPWRIGHT_LIKELY(next.runtime)) {
-    if constexpr (kSampling) {
-      if (block != nullptr) {
-        on_free(kind, block, [=] { real.free(block); });
-      }
-      return;
-    }
-    if (kind == Tag::kFreeSized) {
-      ThreadState& self = self_state;
-      self.sized_delete = block;
-      function(block, arguments...);
-      self.sized_delete = nullptr;
-      return;
-    }
-    function(block, arguments...);
+  if (HEAPWRIGHT_UNLIKELY(!next.runtime)) {
+    call_other_delete<Arguments...>(function, kind, block, arguments...);
     return;
   }
-  if (block != nullptr) {
-    on_free(kind, block, [=] { function(block, arguments...); });
+  if constexpr (kSampling) {
+    if (block != nullptr) {
+      on_free(kind, block, [=] { real.free(block); });
+    }
+    return;
   }
+  if (kind == Tag::kFreeSized) {
+    ThreadState& self = self_state;
+    self.sized_delete = block;
+    function(block, arguments...);
+    self.sized_delete = nullptr;
+    return;
+  }
+  function(block, arguments...);
 }
 
 }  // namespace

@@ -55,7 +55,15 @@ void record_call(ThreadState& self, const Call& call) {
 }
 
 void record_borrowed(ThreadState& self, const Call& call) {
-  Writer* const writer = borrow(self, call.level);
+  Writer* const writer = borrow(self);
+  if (writer != nullptr) {
+    put_call(*writer, call);
+    return_writer(*writer);
+  }
+}
+
+void record_at_level(ThreadState& self, const Call& call, std::uint64_t now) {
+  Writer* const writer = borrow_at_level(self, call.level, now);
   if (writer != nullptr) {
     put_call(*writer, call);
     return_writer(*writer);

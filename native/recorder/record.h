@@ -32,6 +32,8 @@ struct Call {
 // borrowed writer.
 void record_call(ThreadState& self, const Call& call);
 void record_borrowed(ThreadState& self, const Call& call);
+// Records a call of a chosen object at the time `now`, in units of the clock.
+void record_at_level(ThreadState& self, const Call& call, std::uint64_t now);
 // Records an object that was live when the window began.
 //
 // thread  that allocated it

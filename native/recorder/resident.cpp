@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "sampling.h"
 #include "system.h"
 
 namespace heapwright::recorder {
@@ -124,8 +125,8 @@ void sample_resident_by_level(ThreadState& self, std::uint64_t now) {
   // Every second reading has level 0, every second one of the others level 1 …: dropped levels thin the
   // readings evenly.
   const std::uint64_t number = session->readings.fetch_add(1, std::memory_order_relaxed) + 1;
-  const auto level = session->max_blocks == 0 ? 0U : static_cast<std::uint32_t>(__builtin_ctzll(number));
-  Writer* const writer = borrow(self, level < kTopLevel ? level : kTopLevel);
+  const auto level = !sampling.may_thin() ? 0U : static_cast<std::uint32_t>(__builtin_ctzll(number));
+  Writer* const writer = borrow_at_level(self, level < kTopLevel ? level : kTopLevel, now);
   if (writer != nullptr) {
     put_resident(*writer, false);
     return_writer(*writer);

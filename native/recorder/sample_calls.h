@@ -111,12 +111,7 @@ template <class F>
 [[gnu::always_inline]] inline void* on_realloc(ThreadState& /*self*/, void* block, std::size_t size,
                                                bool /*borrow_writer*/, F real_call) {
   if (HEAPWRIGHT_LIKELY(size != 0 && --sample_self.left >= 0 && size < kDrawBytes && !may_be_chosen(block))) {
-    void* const moved = real_call();
-    if (HEAPWRIGHT_UNLIKELY(moved == nullptr)) {
-      const sys::KeepErrno keep;
-      count_failure();
-    }
-    return moved;
+    return real_call();
   }
   return on_sampled_realloc(block, size, real_call);
 }

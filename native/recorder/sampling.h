@@ -13,6 +13,9 @@
 // further draws on the slow path. A chosen object also draws its level: it is part of the samples of
 // rate N·2^k for k up to its level (raw_format/format.h says what levels are for).
 //
+// Cost: nearly all of it is that of calls on chosen objects. Their number is compared with the CPU time of
+// the process; if there are too many, the lowest level is dropped, as in a file that is full.
+//
 // A window: chosen objects enter the table from the start of the process on, and nothing is written.
 // When the window opens, the live objects of the table are written first, and events from then on. When
 // it closes, the file is finished.
@@ -28,11 +31,16 @@ namespace heapwright::recorder {
 struct Sampling {
   std::uint64_t rate = 1;       // N
   std::uint64_t max_bytes = 0;  // of the raw file; 0: no bound
+  // That recording may add to the process's CPU time; 0: no bound. A complete recording (rate 1) has none.
+  std::uint64_t max_percent = 0;
   std::uint64_t after_ns = 0;   // the window begins so long after the recording began
   std::uint64_t for_ns = 0;     // and lasts so long; 0: to the end
   int window_signal = 0;        // begins the window, and ends it
   bool windowed = false;
+  // Whether levels are dropped, so that objects and readings must have one.
+  [[nodiscard]] bool may_thin() const { return max_bytes != 0 || (max_percent != 0 && rate > 1); }
 };
+inline constexpr std::uint64_t kDefaultPercent = 3;
 extern Sampling sampling;
 
 // A thread's part of the fast path.
@@ -42,6 +50,7 @@ struct SampleThread {
   std::uint64_t random = 0;        // state of its generator; 0: not begun
   std::uint32_t top_level = 0;     // the highest level of any of its objects
   std::uint32_t left_level = 0;    // the lowest level of the sample when `left` was drawn
+  std::uint32_t uncounted = 0;     // calls on chosen objects that Session::chosen_calls does not have yet
   std::uint64_t rate = 0;          // that `scale` belongs to
   double scale = 0;                // 1 / log(1 - 1/rate)
   [[nodiscard]] std::uint64_t ticks() const { return static_cast<std::uint64_t>(ticks_at_zero - left); }

@@ -96,6 +96,9 @@ Writer* claim_writer(std::uint32_t first, std::uint32_t last) {
     const bool only = used == 0;
     while (used <= i && !session->used.compare_exchange_weak(used, i + 1, std::memory_order_acq_rel)) {
     }
+    if constexpr (kSampling) {
+      return &writer;  // every event of a sample is stamped
+    }
     // Set before the new thread records anything, so that a thread that sees its effects stamps the
     // events that follow.
     writer.stamp_every_event.store(only ? 0 : 1, std::memory_order_relaxed);
@@ -151,7 +154,7 @@ Writer* refill(ThreadState& self) {
   reset_in_new_session(self);
   if (kSampling) {
     ensure_number(self);
-    return nullptr;  // no thread has a writer of its own
+    return nullptr;  // no thread of a sample has a writer of its own
   }
   if (self.writer != &no_writer) {
     return has_room(*self.writer) ? self.writer : nullptr;
@@ -183,7 +186,7 @@ namespace {
 // now     their time, in units of the clock
 Writer* borrow_of(std::uint32_t first, std::uint32_t preferred, std::uint32_t last, std::uint32_t thread,
                   std::uint64_t now) {
-  Writer* writer = nullptr;
+  Writer* writer = claim_writer(preferred, preferred + 1);
   for (int attempt = 0; writer == nullptr; ++attempt) {
     writer = claim_writer(preferred, last);
     writer = writer == nullptr ? claim_writer(first, preferred) : writer;
@@ -214,22 +217,39 @@ Writer* borrow_of(std::uint32_t first, std::uint32_t preferred, std::uint32_t la
 
 }  // namespace
 
-Writer* borrow(ThreadState& self, std::uint32_t level) {
+bool begin_thread(ThreadState& self) {
+  if (recording() && self.session == sessions && self.thread != kNoThread) {
+    return true;
+  }
   const sys::KeepErrno keep;
   if (session == nullptr || !ensure_recording()) {
-    return nullptr;
+    return false;
   }
   reset_in_new_session(self);
   ensure_number(self);
-  if (!kSampling) {
-    return borrow_of(kThreadWriters, kThreadWriters, kWriters, self.thread, clock_now<true>());
+  return true;
+}
+
+Writer* borrow(ThreadState& self) {
+  constexpr std::uint32_t kFirst = kSampling ? kTopLevel * kWritersPerLevel : kThreadWriters;
+  constexpr std::uint32_t kLast = kSampling ? kFirst + kWritersPerLevel : kWriters;
+  return begin_thread(self) ? borrow_of(kFirst, kFirst, kLast, self.thread, clock_now<true>()) : nullptr;
+}
+
+Writer* borrow_at_level(ThreadState& self, std::uint32_t level, std::uint64_t now) {
+  if (!begin_thread(self)) {
+    return nullptr;
   }
-  // Threads prefer different writers of a level, if the file has room for their blocks.
-  const std::uint64_t room = session->max_blocks == 0 ? kWritersPerLevel : session->max_blocks / 512;
-  const auto spread = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(room, 1, kWritersPerLevel));
+  // Threads prefer different writers of a level. Half of the objects have the lowest level, a quarter
+  // the next one …, so a bounded file spends most of its blocks there.
+  const std::uint64_t lowest = session->header->min_level.load(std::memory_order_relaxed);
+  std::uint32_t spread = kWritersPerLevel;
+  if (session->max_blocks != 0) {
+    const std::uint64_t room = session->max_blocks / 32 >> (level - std::min<std::uint64_t>(lowest, level));
+    spread = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(room, 1, kWritersPerLevel));
+  }
   const std::uint32_t first = level * kWritersPerLevel;
-  return borrow_of(first, first + self.thread % spread, first + kWritersPerLevel, self.thread,
-                   clock_now<true>());
+  return borrow_of(first, first + self.thread % spread, first + kWritersPerLevel, self.thread, now);
 }
 
 Writer* borrow_for_born(std::uint32_t level, std::uint32_t thread, std::uint64_t now) {
@@ -322,7 +342,7 @@ void finish_recording(ThreadState& self) {
   }
   const auto put_live = [&self](std::uintptr_t address, std::size_t size, std::uint32_t level) {
     const std::size_t resident = resident_part(address, size);
-    Writer* const writer = borrow(self, level);
+    Writer* const writer = kSampling ? borrow_at_level(self, level, clock_now<true>()) : borrow(self);
     if (writer != nullptr) {
       put_other(*writer, Other::kTouched, resident);
       put_other_address(*writer, Other::kLive, address);

@@ -64,6 +64,8 @@ void read_sampling(const char* environment, std::size_t bytes) {
   constexpr std::uint64_t kMaxRate = std::uint64_t{1} << (63 - kTopLevel);
   sampling.rate = rate == 0 ? 1 : rate < kMaxRate ? rate : kMaxRate;
   sampling.max_bytes = std::strtoull(value(kMaxSizeVariable), nullptr, 10);
+  const char* const cost = value(kMaxCostVariable);
+  sampling.max_percent = *cost == '\0' ? kDefaultPercent : std::strtoull(cost, nullptr, 10);
   sampling.after_ns = nanoseconds(value(kAfterVariable));
   sampling.for_ns = nanoseconds(value(kForVariable));
   sampling.window_signal = static_cast<int>(std::strtol(value(kWindowSignalVariable), nullptr, 10));

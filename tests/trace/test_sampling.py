@@ -23,9 +23,15 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def record(trace: Path, command: Sequence[str | Path], *options: str) -> list[dict[str, Any]]:
-    """Records a command; returns its processes as --json has them."""
+    """Records a command, a sample without a bound of cost by default; returns its processes as --json has them."""
+    unbounded = ("--max-cost", "0") if "--sample" in options and "--max-cost" not in options else ()
     done = heapwright(
-        "record", "-q", "--force", "--json", trace.with_suffix(".json"), "-o", trace, *options, "--", *command
+        "record",
+        *("-q", "--force", "--json", trace.with_suffix(".json"), "-o", trace),
+        *options,
+        *unbounded,
+        "--",
+        *command,
     )
     assert not done.stderr, done.stderr
     found: list[dict[str, Any]] = json.loads(trace.with_suffix(".json").read_text())["processes"]
@@ -68,6 +74,25 @@ def test_totals_of_a_sample_are_unbiased(rate: int, program: Build, tmp_path: Pa
     assert abs(process["allocations"] * rate / full["allocations"] - 1) < 5 * (rate / full["allocations"]) ** 0.5 + 0.01
     live = full["peak_live_objects"] / rate
     assert abs(sample["mean_live_bytes"] / full["mean_live_bytes"] - 1) < 5 / live**0.5
+
+
+def test_a_sample_that_costs_too_much_is_thinned(program: Build, tmp_path: Path) -> None:
+    """The program does little but allocate. All levels that are left have the same rate, from the first object on."""
+    churn = program("record_churn")
+    record(tmp_path / "full.hwt", [churn, "1000000"])
+    (process,) = record(tmp_path / "sample.hwt", [churn, "1000000"], "--sample", "2", "--max-cost", "3")
+    full, sample = info(tmp_path / "full.hwt"), info(tmp_path / "sample.hwt")
+    rate = process["sample"]
+    assert rate >= 8 and rate & (rate - 1) == 0
+    assert abs(sample["allocations"] - full["allocations"]) <= 2 * rate
+    assert abs(process["allocations"] * rate / full["allocations"] - 1) < 5 * (rate / full["allocations"]) ** 0.5 + 0.01
+
+
+def test_max_cost_needs_a_sample(program: Build, tmp_path: Path) -> None:
+    words = ("record", "-o", tmp_path / "x.hwt", "--max-cost")
+    alone = heapwright(*words, "5", "--", "true", status=2)
+    assert "--max-cost bounds the cost of a sample" in alone.stderr and "--sample" in alone.stderr
+    assert "from 2 to 100" in heapwright(*words, "1", "--sample", "8", "--", "true", status=2).stderr
 
 
 @pytest.mark.parametrize(

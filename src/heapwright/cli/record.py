@@ -84,6 +84,12 @@ def add_parser(verbs: Any) -> None:
         metavar="SIZE",
         help="bound of each process's raw file, such as 256M; thins the sample as it fills (implies --sample 64)",
     )
+    parts.add_argument(
+        "--max-cost",
+        type=_percent,
+        metavar="PERCENT",
+        help="bound of the CPU time that a sample adds, from 2 (default: 3; 0: none); thins the sample to keep it",
+    )
     parts.add_argument("--after", type=duration, metavar="T", help="begin so long after the start, such as 30s or 5m")
     parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record so long from then on")
     parts.add_argument("--window-signal", metavar="SIG", help="a signal that begins and ends the recording, as USR2")
@@ -107,11 +113,22 @@ def _size(text: str) -> int:
     return value
 
 
+def _percent(text: str) -> int:
+    from heapwright.trace.sampling import MIN_PERCENT
+
+    if not text.isdecimal() or not (int(text) == 0 or MIN_PERCENT <= int(text) <= 100):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {MIN_PERCENT} to 100, or 0")
+    return int(text)
+
+
 def _sampling(args: argparse.Namespace) -> Sampling:
-    from heapwright.trace.sampling import Sampling, parse_signal
+    from heapwright.trace.sampling import DEFAULT_PERCENT, Sampling, parse_signal
 
     signal = parse_signal(args.window_signal) if args.window_signal else 0
-    return Sampling(args.sample or 0, args.max_size or 0, args.after or 0.0, args.for_ or 0.0, signal)
+    if args.max_cost is not None and not (args.sample or args.max_size):
+        raise UsageError("--max-cost bounds the cost of a sample", "give --sample N too")
+    cost = DEFAULT_PERCENT if args.max_cost is None else args.max_cost
+    return Sampling(args.sample or 0, args.max_size or 0, args.after or 0.0, args.for_ or 0.0, signal, cost)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,6 +16,8 @@ from heapwright.errors import HeapwrightError, UsageError
 LIBRARY = "libheapwright-sample.so"
 SETTINGS = "libheapwright-sample.conf"
 DEFAULT_RATE = 64  # of a recording with a bound and no rate
+DEFAULT_PERCENT = 3  # native/recorder/sampling.h has the same
+MIN_PERCENT = 2  # the fast path takes up to 1
 MIN_BYTES = 4 << 20  # a block of 64 KiB for each level of the sample
 
 
@@ -26,6 +28,7 @@ class Sampling:
     Attributes:
         rate: 1 in so many small objects is recorded; 0: not given.
         max_bytes: bound of the raw file of each process; 0: none.
+        max_percent: bound of what recording a sample adds to a process's CPU time, in per cent; 0: none.
         after_s: seconds from the start of a process to its window.
         for_s: length of the window in seconds; 0: to the end.
         window_signal: number of the signal that begins and ends the window; 0: none.
@@ -36,6 +39,7 @@ class Sampling:
     after_s: float = 0.0
     for_s: float = 0.0
     window_signal: int = 0
+    max_percent: int = DEFAULT_PERCENT
 
     @property
     def complete(self) -> bool:
@@ -52,6 +56,7 @@ class Sampling:
             "MAX_SIZE": str(self.max_bytes) if self.max_bytes else "",
             "AFTER": f"{self.after_s:g}" if self.after_s else "",
             "FOR": f"{self.for_s:g}" if self.for_s else "",
+            "MAX_COST": str(self.max_percent) if self.max_percent != DEFAULT_PERCENT else "",
             "WINDOW_SIGNAL": str(self.window_signal) if self.window_signal else "",
         }
         return {f"HEAPWRIGHT_RECORD_{name}": value for name, value in values.items() if value}
