@@ -1,6 +1,6 @@
 """Measures what recording a sample costs a program: pairs of runs with and without, interleaved.
 
-    .venv/bin/python tools/sample_cost.py [-n PAIRS] [--sample N] > cost.md
+    .venv/bin/python tools/sample_cost.py [-n PAIRS] [--sample N] [--max-cost PERCENT] > cost.md
 
 CPU is the user and system time of the program, from wait4; of redis-server that of its INFO command after a fixed
 load. The runs of a pair follow each other, in alternating order. The median of the ratios has a 95 % interval from
@@ -25,10 +25,10 @@ from pathlib import Path
 from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from record_cost import cpu, programs
+from record_cost import busiest, cpu, programs
 
 from heapwright.trace.record import environment
-from heapwright.trace.sampling import Sampling
+from heapwright.trace.sampling import DEFAULT_PERCENT, Sampling
 
 REQUESTS = 50_000
 LOOP = """
@@ -81,8 +81,9 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=41, metavar="PAIRS")
     parser.add_argument("--sample", type=int, default=64, metavar="N")
     parser.add_argument("--max-size", type=int, default=16 << 20, metavar="BYTES")
+    parser.add_argument("--max-cost", type=int, default=DEFAULT_PERCENT, metavar="PERCENT")
     args = parser.parse_args()
-    sampling = Sampling(rate=args.sample, max_bytes=args.max_size)
+    sampling = Sampling(rate=args.sample, max_bytes=args.max_size, max_percent=args.max_cost)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         runs: dict[str, Callable[[Mapping[str, str]], float]] = {
@@ -91,7 +92,7 @@ def main() -> None:
         }
         if shutil.which("redis-server"):
             runs["redis-server"] = lambda env: redis_cpu(folder, env)
-        print("| program | CPU without | median ratio, 95 % | pairs |\n|---|---|---|---|")
+        print("| program | CPU without | median ratio, 95 % | pairs | sample left |\n|---|---|---|---|---|")
         for title, run in runs.items():
             ratios, seconds = [], []
             for pair in range(args.n):
@@ -102,9 +103,10 @@ def main() -> None:
                 took = {with_it: run(both[with_it]) for with_it in ((False, True) if pair % 2 else (True, False))}
                 ratios.append(took[True] / took[False])
                 seconds.append(took[False])
+            left = busiest(raw)[1].sample
             low, high = interval(ratios)
             each = f"{statistics.median(ratios):.3f} [{low:.3f}, {high:.3f}]"
-            print(f"| {title} | {statistics.median(seconds):.2f} s | {each} | {args.n} |")
+            print(f"| {title} | {statistics.median(seconds):.2f} s | {each} | {args.n} | 1 in {left} |")
             sys.stdout.flush()
         if shutil.which("valgrind"):
             source = folder / "loop.c"

@@ -33,9 +33,9 @@ struct Sampling {
   std::uint64_t max_bytes = 0;  // of the raw file; 0: no bound
   // That recording may add to the process's CPU time; 0: no bound. A complete recording (rate 1) has none.
   std::uint64_t max_percent = 0;
-  std::uint64_t after_ns = 0;   // the window begins so long after the recording began
-  std::uint64_t for_ns = 0;     // and lasts so long; 0: to the end
-  int window_signal = 0;        // begins the window, and ends it
+  std::uint64_t after_ns = 0;  // the window begins so long after the recording began
+  std::uint64_t for_ns = 0;    // and lasts so long; 0: to the end
+  int window_signal = 0;       // begins the window, and ends it
   bool windowed = false;
   // Whether levels are dropped, so that objects and readings must have one.
   [[nodiscard]] bool may_thin() const { return max_bytes != 0 || (max_percent != 0 && rate > 1); }

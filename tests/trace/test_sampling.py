@@ -233,7 +233,7 @@ def test_window_begins_with_what_is_live(program: Build, tmp_path: Path) -> None
     lines = dump(tmp_path / "w.hwt")
     mark = next(number for number, line in enumerate(lines) if line[2] == "phase")
     born = [line for line in lines[:mark] if line[2] == "malloc"]
-    assert len(born) >= 1000
+    assert len(born) >= 999  # the window may open between a free and the malloc that replaces the block
     assert all(line[0] == "0" for line in born)
     sizes = [int(line[4]) for line in born if 100 <= int(line[4]) < 107]
     assert len(sizes) > 500
