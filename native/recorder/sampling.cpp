@@ -136,17 +136,18 @@ void count_chosen_call(SampleThread& thread) {
   // displaces; all other calls together cost about 1.5 % of a program that does little but allocate.
   constexpr std::uint64_t kCallNs = 1200;
   constexpr std::uint64_t kOtherPermille = 15;
-  constexpr std::uint64_t kBeyond = 512;  // so many calls are allowed in any case: 0.6 ms
   const std::uint64_t all = 10 * sampling.max_percent;
   const std::uint64_t permille = all > kOtherPermille ? all - kOtherPermille : 0;
   const std::uint64_t calls = session->chosen_calls.fetch_add(kAtOnce, std::memory_order_relaxed) + kAtOnce;
   std::uint64_t before = session->calls_at_drop.load(std::memory_order_relaxed);
-  if (calls < before + kBeyond) {
+  // So many calls are allowed in any case: 5 ms, so that short programs have a useful sample.
+  const std::uint64_t beyond = before == 0 ? 4096 : 512;
+  if (calls < before + beyond) {
     return;
   }
   const std::uint64_t now = cpu_ns();
   const std::uint64_t used = now - session->cpu_ns_at_drop.load(std::memory_order_relaxed);
-  if (calls - before > kBeyond + used / 1000 * permille / kCallNs &&
+  if (calls - before > beyond + used / 1000 * permille / kCallNs &&
       session->calls_at_drop.compare_exchange_strong(before, calls, std::memory_order_relaxed)) {
     session->cpu_ns_at_drop.store(now, std::memory_order_relaxed);
     (void)drop_lowest_level();

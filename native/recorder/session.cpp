@@ -93,19 +93,18 @@ Writer* claim_writer(std::uint32_t first, std::uint32_t last) {
       continue;
     }
     std::uint32_t used = session->used.load(std::memory_order_relaxed);
-    const bool only = used == 0;
+    [[maybe_unused]] const bool only = used == 0;
     while (used <= i && !session->used.compare_exchange_weak(used, i + 1, std::memory_order_acq_rel)) {
     }
-    if constexpr (kSampling) {
-      return &writer;  // every event of a sample is stamped
+    if constexpr (!kSampling) {  // every event of a sample is stamped
+      // Set before the new thread records anything, so that a thread that sees its effects stamps the
+      // events that follow.
+      writer.stamp_every_event.store(only ? 0 : 1, std::memory_order_relaxed);
+      if (!only) {
+        session->writers[0].stamp_every_event.store(1, std::memory_order_seq_cst);
+      }
+      writer.countdown = 1;
     }
-    // Set before the new thread records anything, so that a thread that sees its effects stamps the
-    // events that follow.
-    writer.stamp_every_event.store(only ? 0 : 1, std::memory_order_relaxed);
-    if (!only) {
-      session->writers[0].stamp_every_event.store(1, std::memory_order_seq_cst);
-    }
-    writer.countdown = 1;
     return &writer;
   }
   return nullptr;

@@ -59,6 +59,7 @@ enum class WindowState : std::uint32_t { kNone, kBefore, kOpening, kOpen, kClosi
 enum class State : std::uint32_t { kNone, kBeginning, kRecording, kStopped };
 
 struct Session {
+  Writer writers[kWriters];
   std::atomic<State> state;
   FileHeader* header;
   std::atomic<int> file;
@@ -74,7 +75,6 @@ struct Session {
   HeapGauge gauge;
   std::atomic<std::uint32_t> used;  // the writers below this number have been taken at least once
   LargeBlocks large;
-  Writer writers[kWriters];
   // Only in recordings of samples and windows.
   ChosenObjects chosen;
   std::atomic<std::uint64_t> births;    // chosen objects so far

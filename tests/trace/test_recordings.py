@@ -34,7 +34,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path
     tiny = program("tiny_blocks", "-DBLOCKS=50000")
     for name, options, env in (
         ("complete.hwt", (), {}),
-        ("sample.hwt", ("--sample", "16"), {}),
+        ("sample.hwt", ("--sample", "16", "--max-cost", "0"), {}),
         ("other.hwt", (), {"LD_PRELOAD": str(library_folder() / f"lib{SECURE}.so")}),
         ("gone.hwt", (), {"LD_PRELOAD": str(shutil.copy(library_folder() / "libexgen.so", folder / "libgone.so"))}),
     ):

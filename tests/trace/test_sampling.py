@@ -215,6 +215,7 @@ def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_pat
             "LD_PRELOAD": str(library),
             "HEAPWRIGHT_RECORD": str(folder),
             "HEAPWRIGHT_RECORD_SAMPLE": "2",
+            "HEAPWRIGHT_RECORD_MAX_COST": "0",
         }
         env |= {"HEAPWRIGHT_RECORD_MAX_SIZE": str(4 * MIB)} if bound else {}
         with subprocess.Popen([churn, "100000000"], env=env, stdout=subprocess.DEVNULL) as process:
