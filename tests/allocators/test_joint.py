@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.allocators.joint import ALLOCATOR, JointSpace, join, restricted
+from heapwright.allocators.joint import (
+    ALLOCATOR,
+    JointSpace,
+    beside_allocators,
+    has_extras,
+    join,
+    replayable,
+    restricted,
+)
 from heapwright.allocators.registry import bundled_names, bundled_space
 from heapwright.allocators.space import Point, Space, build_space
-from heapwright.allocators.space_spec import AllocatorSpec, Context, GateSpec, SpaceFile
+from heapwright.allocators.space_spec import AllocatorSpec, Context, GateSpec, Requires, SpaceFile
+from heapwright.errors import HeapwrightError
 from heapwright.search.nsga2 import Nsga2
 from heapwright.search.protocol import Setup
 
@@ -32,6 +42,23 @@ spaces = st.lists(
     st.sampled_from(bundled_names()).map(bundled) | st.sampled_from(["a", "b"]).map(toy),
     min_size=2, max_size=5, unique_by=lambda s: s.allocator.name,
 ).map(join)  # fmt: skip
+
+
+def beside(name: str) -> Space:
+    """A space without an allocator; one of its settings has an effect under allocator 'a' only."""
+    spec = AllocatorSpec(name, env="A", pair="{key}={value}", join=",")
+    params = [
+        number("free", 1, 4),
+        number("bound", 1, 2, requires=Requires(allocators=["a"]), unless={"free": [4]}),
+        number("behind", 1, 2, gate="g"),
+    ]
+    return build_space(SpaceFile(spec, [GateSpec("g", "e")], params), Context())
+
+
+spaces_with_extras = st.tuples(
+    st.lists(st.sampled_from(["a", "b", "c"]).map(toy), min_size=1, unique_by=lambda s: s.allocator.name),
+    st.lists(st.sampled_from(["x", "y"]).map(beside), min_size=1, unique_by=lambda s: s.allocator.name),
+).map(lambda both: join(*both))
 
 
 def points(space: Space) -> st.SearchStrategy[Point]:
@@ -59,6 +86,34 @@ def test_points_that_differ_when_normal_run_differently(data: st.DataObject) -> 
     space = data.draw(spaces)
     a, b = (space.normalise(data.draw(points(space))) for _ in range(2))
     assert (space.settings(a) == space.settings(b)) == (a == b)
+
+
+@given(st.data())
+def test_settings_beside_the_allocators(data: st.DataObject) -> None:
+    space = data.draw(spaces_with_extras)
+    assert isinstance(space, JointSpace)
+    assert len({p.key for p in space.params}) == len(space.params)
+    point = data.draw(points(space))
+    once = space.normalise(point)
+    settings = space.settings(point)
+    assert (space.normalise(once), space.settings(once), space.point(settings)) == (once, settings, once)
+    own, more = space.split(settings)
+    assert beside_allocators(space, settings).keys() == settings.keys() - own.keys() - {ALLOCATOR}
+    env = space.environment(settings, {"A": "free=9,mine=1"})
+    expected = space.part(settings[ALLOCATOR]).environment(own, {"A": "free=9,mine=1"})
+    for extra, wanted in zip(space.extras, more, strict=True):
+        expected |= extra.environment(wanted, {"A": "free=9,mine=1", **expected})
+        assert settings[ALLOCATOR] == "a" or "bound" not in wanted
+        assert wanted.get("free") != "4" or "bound" not in wanted
+    assert env == expected
+    assert "A" not in env or "mine=1" in env["A"]
+    assert space.environment(space.settings(space.default), {}) == space.parts[0].environment({}, {})
+    assert not has_extras(replayable(space))
+
+
+def test_two_spaces_of_one_name_are_refused() -> None:
+    with pytest.raises(HeapwrightError, match="two parameter spaces have the name 'a'"):
+        join([toy("a")], [beside("a")])
 
 
 @given(st.data())

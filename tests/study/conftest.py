@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from heapwright.allocators.registry import Allocator
+from heapwright.allocators.space_spec import SpaceFile
 from heapwright.experiment.records import StoredRun
 from heapwright.report.progress import Silent
 from heapwright.study.load import load_view
@@ -50,6 +51,7 @@ class Tuning:
     allocator: Allocator = field(default_factory=toy_allocator)
     others: tuple[Allocator, ...] = ()
     inputs: tuple[Input, ...] = (Input("default"),)
+    added: tuple[SpaceFile, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     notes: Notes = field(default_factory=Notes)
 
@@ -68,10 +70,11 @@ class Tuning:
         self.options |= options
         self.notes = Notes()
         store, opts = open_or_begin(
-            self.path, self.workload, self.allocators, {"proxy": "none", **self.options}, ["heapwright"]
-        )
+            self.path, self.workload, self.allocators, {"proxy": "none", **self.options}, ["heapwright"],
+            added=self.added,
+        )  # fmt: skip
         with store:
-            tune(Session(store, self.workload, self.allocators, opts, self.notes))
+            tune(Session(store, self.workload, self.allocators, opts, self.notes, added=self.added))
         return self.view()
 
     def go_until_interrupted(self, runs: int) -> bool:

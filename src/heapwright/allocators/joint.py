@@ -1,7 +1,9 @@
 """The spaces of several allocators as one: which allocator runs is a coordinate, and the others' settings mean nothing.
 
-    dimensions    gates of all  |  allocator  |  settings of the 1st  |  settings of the 2nd  |  …
+    dimensions    gates of all  |  allocator  |  settings of the 1st  |  settings of the 2nd  |  …  |  of a runtime
                                    0: the 1st, k: the (k+1)-th
+
+The settings of a runtime, or of a space that the user adds, stand beside those of every allocator.
 
 A point chooses one allocator; `normalise` puts everything of the others to 0, so points that run the same are one
 point. Strategies see a `Space` like any other. Settings carry the allocator's name under the key `ALLOCATOR`; keys of
@@ -25,44 +27,87 @@ ALLOCATOR = "allocator"
 
 @dataclass(frozen=True)
 class JointSpace(Space):
-    """Several allocators' spaces side by side; made by `join`."""
+    """Several allocators' spaces side by side, and extra spaces beside all of them; made by `join`.
+
+    Attributes:
+        parts: the allocators' spaces; a point means one of them. If there is only one, it has no coordinate.
+        extras: spaces whose settings stand beside those of every allocator: of a runtime, or added by the user.
+    """
 
     parts: tuple[Space, ...] = ()
+    extras: tuple[Space, ...] = ()
+
+    @property
+    def _choices(self) -> int:
+        """Number of coordinates that say which allocator runs: one, or none."""
+        return int(len(self.parts) > 1)
 
     def _own(self, point: Sequence[int]) -> tuple[int, Point]:
         """Which allocator a point means, and its coordinates in that allocator's own space."""
         first = len(self.gates)
-        chosen = point[first] if 0 <= point[first] < len(self.parts) else 0
-        gates, params = self._places(chosen)
-        return chosen, (*point[gates], *point[params])
+        chosen = point[first] if self._choices and 0 <= point[first] < len(self.parts) else 0
+        return chosen, self._coordinates(point, chosen)
 
-    def _places(self, part: int) -> tuple[slice, slice]:
-        """Where the gates and the parameters of a part stand."""
-        gates = sum(len(p.gates) for p in self.parts[:part])
-        params = len(self.gates) + 1 + sum(len(p.params) for p in self.parts[:part])
+    def _coordinates(self, point: Sequence[int], number: int) -> Point:
+        """The coordinates of a point in one space: of the parts, then of the extras."""
+        gates, params = self._places(number)
+        return (*point[gates], *point[params])
+
+    def _places(self, number: int) -> tuple[slice, slice]:
+        """Where the gates and the parameters of a space stand: of the parts, then of the extras."""
+        spaces = (*self.parts, *self.extras)
+        gates = sum(len(s.gates) for s in spaces[:number])
+        params = len(self.gates) + self._choices + sum(len(s.params) for s in spaces[:number])
         return (
-            slice(gates, gates + len(self.parts[part].gates)),
-            slice(params, params + len(self.parts[part].params)),
+            slice(gates, gates + len(spaces[number].gates)),
+            slice(params, params + len(spaces[number].params)),
         )
+
+    def _extra_points(self, point: Sequence[int], allocator: str) -> list[Point]:
+        """The coordinates of a point in each extra space, without those that have no effect under this allocator."""
+        found = []
+        for number, extra in enumerate(self.extras, len(self.parts)):
+            values = list(self._coordinates(point, number))
+            for at, param in enumerate(extra.params, len(extra.gates)):
+                if param.spec.requires.allocators and allocator not in param.spec.requires.allocators:
+                    values[at] = 0
+            found.append(extra.normalise(values))
+        return found
 
     def normalise(self, point: Sequence[int]) -> Point:
         """Return the point with 0 for settings of other allocators and for settings that have no effect."""
         chosen, own = self._own(point)
-        return self._joined(chosen, self.parts[chosen].normalise(own))
+        part = self.parts[chosen]
+        return self._joined(chosen, part.normalise(own), self._extra_points(point, part.allocator.name))
 
-    def _joined(self, chosen: int, own: Point) -> Point:
+    def _joined(self, chosen: int, own: Point, extra: Sequence[Point]) -> Point:
         values = [0] * len(self.sizes)
-        gates, params = self._places(chosen)
-        count = len(self.parts[chosen].gates)
-        values[gates], values[params] = own[:count], own[count:]
-        values[len(self.gates)] = chosen
+        numbered = [(chosen, own), *enumerate(extra, len(self.parts))]
+        for number, coordinates in numbered:
+            gates, params = self._places(number)
+            count = gates.stop - gates.start
+            values[gates], values[params] = coordinates[:count], coordinates[count:]
+        if self._choices:
+            values[len(self.gates)] = chosen
         return tuple(values)
 
     def settings(self, point: Sequence[int]) -> dict[str, str]:
-        """The allocator's name under `ALLOCATOR`, then its settings."""
+        """The allocator's name under `ALLOCATOR`, its settings, and those of the extra spaces as NAME.KEY."""
         chosen, own = self._own(point)
         part = self.parts[chosen]
-        return {ALLOCATOR: part.allocator.name, **part.settings(own)}
+        found = {ALLOCATOR: part.allocator.name, **part.settings(own)}
+        for extra, values in zip(self.extras, self._extra_points(point, part.allocator.name), strict=True):
+            found |= {f"{extra.allocator.name}.{key}": value for key, value in extra.settings(values).items()}
+        return found
+
+    def split(self, settings: Mapping[str, str]) -> tuple[dict[str, str], list[dict[str, str]]]:
+        """Divide settings, as `settings` gives them, into the allocator's own and those of each extra space."""
+        own = {key: value for key, value in settings.items() if key != ALLOCATOR}
+        beside = []
+        for extra in self.extras:
+            start = f"{extra.allocator.name}."
+            beside.append({key.removeprefix(start): own.pop(key) for key in list(own) if key.startswith(start)})
+        return own, beside
 
     def point(self, settings: Mapping[str, str]) -> Point | None:
         """The point with these settings (as `settings` gives them), or None where this space has no such level."""
@@ -70,16 +115,23 @@ class JointSpace(Space):
         name = settings.get(ALLOCATOR, "")
         if name not in names:
             return None
-        part = self.parts[names.index(name)]
-        wanted = {k: v for k, v in settings.items() if k != ALLOCATOR}
-        levels = [_level(p.levels, wanted.get(p.key)) for p in part.params]
-        own = part.normalise([*(1 for _ in part.gates), *levels])
-        return self._joined(names.index(name), own) if part.settings(own) == wanted else None
+        chosen = names.index(name)
+        own, beside = self.split(settings)
+        pairs = zip((self.parts[chosen], *self.extras), (own, *beside), strict=True)
+        points = [
+            space.normalise([*(1 for _ in space.gates), *(_level(p.levels, wanted.get(p.key)) for p in space.params)])
+            for space, wanted in pairs
+        ]
+        found = self.normalise(self._joined(chosen, points[0], points[1:]))
+        return found if self.settings(found) == dict(settings) else None
 
     def environment(self, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
         """The variables that make these settings so, their allocator's preloading among them."""
-        own = {key: value for key, value in settings.items() if key != ALLOCATOR}
-        return self.part(settings[ALLOCATOR]).environment(own, base)
+        own, beside = self.split(settings)
+        env = self.part(settings[ALLOCATOR]).environment(own, base)
+        for extra, wanted in zip(self.extras, beside, strict=True):
+            env |= extra.environment(wanted, {**base, **env})
+        return env
 
     def part(self, name: str) -> Space:
         """The space of the allocator of this name."""
@@ -94,27 +146,36 @@ def _level(levels: Sequence[str], value: str | None) -> int:
     return levels.index(value) + 1 if value is not None and value in levels else 0
 
 
-def join(parts: Sequence[Space]) -> Space:
+def join(parts: Sequence[Space], extras: Sequence[Space] = ()) -> Space:
     """Join several spaces into one; a single space is returned as it is. A point of zeros means the first.
 
+    Args:
+        parts: the allocators' spaces.
+        extras: spaces whose settings stand beside those of every allocator. Those without settings are left out.
+
     Raises:
-        HeapwrightError: there is none.
+        HeapwrightError: there is none, or two have one name.
     """
+    extras = [extra for extra in extras if extra.params]
     if not parts:
         raise HeapwrightError("there is no allocator to search")
-    if len(parts) == 1:
+    if len(parts) == 1 and not extras:
         return parts[0]
-    names = [part.allocator.name for part in parts]
+    every = [space.allocator.name for space in (*parts, *extras)]
+    twice = next((name for name in every if every.count(name) > 1), None)
+    if twice is not None:
+        raise HeapwrightError(f"two parameter spaces have the name '{twice}'", "give one of them another name")
+    names = every[: len(parts)]
     choice = ParamSpec(ALLOCATOR, "Which allocator runs.", type="enum", values=list(names[1:]), default=names[0])
-    params = [Param(choice, tuple(names[1:]), 0)]
+    params = [Param(choice, tuple(names[1:]), 0)] if len(parts) > 1 else []
     gates = []
     skipped: list[tuple[str, str]] = []
-    for name, part in zip(names, parts, strict=True):
-        gates += [msgspec.structs.replace(gate, key=f"{name}.{gate.key}") for gate in part.gates]
-        params += [_named(name, param) for param in part.params]
-        skipped += [(f"{name}.{key}", why) for key, why in part.skipped]
+    for name, space in zip(every, (*parts, *extras), strict=True):
+        gates += [msgspec.structs.replace(gate, key=f"{name}.{gate.key}") for gate in space.gates]
+        params += [_named(name, param) for param in space.params]
+        skipped += [(f"{name}.{key}", why) for key, why in space.skipped]
     spec = AllocatorSpec(",".join(names))
-    return JointSpace(spec, tuple(gates), tuple(params), tuple(skipped), tuple(parts))
+    return JointSpace(spec, tuple(gates), tuple(params), tuple(skipped), tuple(parts), tuple(extras))
 
 
 def _named(name: str, param: Param) -> Param:
@@ -136,7 +197,7 @@ def restricted(space: Space, keys: Sequence[str]) -> Space:
 
 
 def replayable(space: Space) -> Space:
-    """The space without parameters whose effect a replay does not show."""
+    """The space without parameters whose effect a replay does not show; so without the settings of runtimes."""
     if isinstance(space, JointSpace):
         return join([replayable(part) for part in space.parts])
     return dataclasses.replace(space, params=tuple(p for p in space.params if p.spec.replayable))
@@ -152,3 +213,14 @@ def not_replayable(space: Space) -> list[tuple[str, str, str]]:
         if not param.spec.replayable
         for level in param.levels
     ]
+
+
+def has_extras(space: Space) -> bool:
+    """Whether the space has settings beside those of its allocators."""
+    return isinstance(space, JointSpace) and bool(space.extras)
+
+
+def beside_allocators(space: Space, settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of a configuration's settings that are not its allocator's own: NAME.KEY → value."""
+    names = [extra.allocator.name for extra in space.extras] if isinstance(space, JointSpace) else []
+    return {key: value for key, value in settings.items() if any(key.startswith(f"{name}.") for name in names)}

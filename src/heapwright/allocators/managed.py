@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 from heapwright.allocators.embedded import describe, find_embedded
 from heapwright.allocators.program_file import ProgramFile, read_program
 
+NOT_SEARCHED = "; heapwright does not search them yet"  # in a sentence about settings of a runtime
+
 # Which allocators' settings can reach the program itself: all, the one linked into it, glibc's (as it is), none.
 Reach = Literal["all", "embedded", "glibc", "none"]
 
@@ -58,10 +60,7 @@ def find_managed(program: str) -> Managed | None:
 
 
 def _go(found: ProgramFile, name: str) -> Managed:
-    settings = (
-        "Its settings are GOGC (GOGC=50 takes less memory and more CPU time) and GOMEMLIMIT; heapwright does not search"
-        " them yet."
-    )
+    settings = "Its settings are GOGC (GOGC=50 takes less memory and more CPU time) and GOMEMLIMIT" + NOT_SEARCHED + "."
     if found.static:
         return Managed(
             "go", "none", f"{name} is a Go program: the Go runtime manages its memory without malloc. {settings}"
@@ -108,5 +107,5 @@ def _runtime(found: ProgramFile, name: str) -> Managed | None:
         runtime,
         "all",
         f"{who[:1].upper()}{who[1:]} manages the heap of {name}; malloc serves its native part only, and only that is"
-        f" searched. The settings of its heap are {settings}; heapwright does not search them yet.",
+        f" searched. The settings of its heap are {settings}{NOT_SEARCHED}.",
     )

@@ -104,7 +104,10 @@ def bundled_names() -> tuple[str, ...]:
 
 def joined_variables() -> dict[str, str]:
     """The variables that hold several settings, with what stands between these: MALLOC_CONF → ','."""
+    from heapwright.allocators.runtimes import shipped_runtimes
+
     specs = [bundled_space(name).allocator for name in bundled_names()]
+    specs += [file.allocator for file in shipped_runtimes()]
     return {spec.env: spec.join for spec in specs if spec.env and "{" not in spec.env}
 
 

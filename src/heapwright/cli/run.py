@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Replace this process by the command; other settings of the user in the same variables stay."""
     from heapwright.allocators.reach import find_barrier
     from heapwright.study.choose import chosen_config, kept_choice
-    from heapwright.study.local import local_environment
+    from heapwright.study.local import all_spaces, local_environment
     from heapwright.study.program import changed_sentence, program_of
     from heapwright.study.store import read_study, study_errors
     from heapwright.workload.program import command_changes
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
             config = chosen_config(view_of(store), args.pick)
         identity = program_of(store)
-        spaces, recordings, verified = store.meta.spaces, store.meta.recordings, store.meta.verified
+        spaces, recordings, verified = all_spaces(store.meta), store.meta.recordings, store.meta.verified
         measured = str((store.meta.identity.get("command") or command)[0])
         if not config.is_default or config.env:
             added, instead = local_environment(config.env, config.settings, config.allocator, spaces, env)

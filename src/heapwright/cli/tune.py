@@ -34,6 +34,7 @@ from heapwright.terminal_text import console, say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
+    from heapwright.allocators.space_spec import SpaceFile
     from heapwright.experiment.replays import Replays
     from heapwright.study.view import StudyView
     from heapwright.trace.recordings import Recordings
@@ -94,6 +95,20 @@ def add_parser(verbs: Any) -> None:
     search.add_argument("--preset", metavar="NAME", help="repeat the search of a publication: greenmalloc or landscape")
     search.add_argument(
         "--space", type=Path, metavar="FILE", help="search your own parameter-space file (TOML, docs/spaces.md)"
+    )
+    search.add_argument(
+        "--add-space",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="also search this parameter space, beside the allocators' (a runtime's or your own; repeatable)",
+    )
+    search.add_argument(
+        "--no-runtime",
+        action="store_true",
+        default=None,
+        help="do not search the settings of the program's runtime, such as PYTHONMALLOC",
     )
     search.add_argument("--params", metavar="P,Q", help="search only these parameters")
     search.add_argument(
@@ -211,6 +226,8 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         given["pairs_min"], given["pairs_max"] = args.pairs
     if args.instructions is not None:
         given["callgrind"] = args.instructions == "callgrind"
+    if args.no_runtime or args.space is not None:
+        given["runtime"] = False
     for option, name in (
         ("seed", "seed"),
         ("margin", "margin"),
@@ -297,17 +314,57 @@ def _all(path: Path, keys: list[str], embedded: Allocator | None) -> list[Alloca
     return having or every
 
 
-def _check(given: dict[str, Any], allocators: list[Allocator]) -> None:
-    """Report invalid options now, not after the calibration."""
-    from heapwright.allocators.joint import restricted
+def _added(args: argparse.Namespace, given: dict[str, Any]) -> tuple[list[SpaceFile], list[Allocator]]:
+    """Return the spaces of --add-space: those beside the allocators, and the allocators among them.
 
-    keys = given.get("params", ())
+    Args:
+        args: the command line.
+        given: the options that the user gave.
+
+    Raises:
+        UsageError: a file cannot be used, or two have one name.
+    """
+    from heapwright.allocators.registry import allocator_from_file
+    from heapwright.allocators.space_file import load_space_file
+
+    if not args.add_space:
+        return [], []
+    if args.space or args.preset or args.trace or not given.get("runtime", True):
+        other = "--space" if args.space else "--preset" if args.preset else "--trace" if args.trace else "--no-runtime"
+        raise UsageError(f"--add-space cannot be given with {other}", "leave out one of them")
+    files = {path: load_space_file(path) for path in args.add_space}
+    names = [file.allocator.name for file in files.values()]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--add-space: two files have the name '{twice}'", "give one of them another name")
+    allocators = [allocator_from_file(path) for path, file in files.items() if file.allocator.preload]
+    return [file for file in files.values() if not file.allocator.preload], allocators
+
+
+def _check(given: dict[str, Any], allocators: list[Allocator], added: list[SpaceFile]) -> None:
+    """Report invalid options now, not after the calibration.
+
+    Args:
+        given: the options that the user gave.
+        allocators: those to search.
+        added: spaces that the user adds to theirs.
+    """
+    from heapwright.allocators.joint import restricted
+    from heapwright.allocators.runtimes import shipped_runtimes
+
+    names = {a.name for a in allocators}
+    clash = next((file.allocator.name for file in added if file.allocator.name in names), None)
+    if clash is not None:
+        raise UsageError(f"--add-space: an allocator of this study has the name '{clash}'", "give your space another")
+    beside = [*added, *shipped_runtimes()] if given.get("runtime", True) else []
+    known = {f"{file.allocator.name}.{param.key}" for file in beside for param in file.param}
+    keys = [key for key in given.get("params", ()) if key not in known]
     spaces = [a.space(threads=True, expert=True) for a in allocators]
     for key in keys:
         if not any(restricted(space, [key]).params for space in spaces):
             if len(spaces) == 1:
                 spaces[0].restrict([key])
-            raise unknown("parameter", key, {p.key for s in spaces for p in s.params})
+            raise unknown("parameter", key, {p.key for s in spaces for p in s.params} | known)
     if given.get("method") == "grid" and len(allocators) > 1:
         raise UsageError(
             "--method grid can search only one allocator", f"name it, for example --allocators {allocators[0].name}"
@@ -338,8 +395,9 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     program = workload.program(workload.inputs[0])
     embedded = find_embedded(program)
     named = _named(args, embedded)
-    path = args.study or default_path(workload, named)
-    allocators = _serving(named, embedded, program) or _all(path, _names(args.params), embedded)
+    added, more = _added(args, {"runtime": False} if args.no_runtime else {})
+    path = args.study or default_path(workload, named, added)
+    allocators = [*(_serving(named, embedded, program) or _all(path, _names(args.params), embedded)), *more]
     given = given_options(args, ",".join(a.name for a in allocators))
     if recorded is not None:
         from heapwright.study.options import Options
@@ -358,7 +416,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
             "proxy": "none",
             **given,
         }  # a space file may hold the program's own settings; presets repeat papers that ran the program
-    _check(given, allocators)
+    _check(given, allocators, added)
     refuse_uncompared(workload, given.get("objectives", ()))
     if len(allocators) == 1:
         refuse_unreached(workload, allocators[0])
@@ -368,7 +426,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     report = args.report or report_path(path)
     began = process_start() + args.waited_s  # waiting for a pipe does not count as time of the study
     again = with_stdin_named(_reproduce(args), args)
-    store, options = open_or_begin(path, workload, allocators, given, again, args.same_program, say)
+    store, options = open_or_begin(path, workload, allocators, given, again, args.same_program, say, added)
     args.stdin_needed = True
     with store:
         from heapwright.report.progress import make_progress
@@ -380,7 +438,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
                     progress.note(recorded[0].reference_why)
                     store.update(recordings=dataclasses.asdict(recorded[0]))
                 with open_machines(args, workload, allocators, progress, store) as machines:
-                    tune(Session(store, workload, allocators, options, progress, machines, began, recorded))
+                    tune(Session(store, workload, allocators, options, progress, machines, began, recorded, added))
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {path} holds all runs so far, and the same command continues it")

@@ -96,13 +96,14 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb; the exit status is the verdict."""
     from heapwright.study.choose import chosen_pick
     from heapwright.study.load import view_of
+    from heapwright.study.local import all_spaces
     from heapwright.study.program import program_of
     from heapwright.study.store import read_study, study_errors
     from heapwright.workload.model import whole_only, with_prefix
     from heapwright.workload.program import ProgramIdentity, program_changes
 
     with read_study(args.study) as store, study_errors(args.study):
-        view, spaces, identity = view_of(store), store.meta.spaces, program_of(store) or ProgramIdentity()
+        view, spaces, identity = view_of(store), all_spaces(store.meta), program_of(store) or ProgramIdentity()
     pick = chosen_pick(view, args.pick)
     if pick is None:
         says = "claims" if view.recordings is None else "predicts"
@@ -274,7 +275,8 @@ def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base:
     spec = msgspec.convert(spaces[choice.allocator], SpaceFile).allocator
     library = choice.env.get("LD_PRELOAD", "").partition(":")[0]
     spec = msgspec.structs.replace(spec, preload=library)
-    found = effective(spec, workload.program(), choice.settings, {**base, **choice.env})
+    own = {key: value for key, value in choice.settings.items() if key.partition(".")[0] not in spaces}
+    found = effective(spec, workload.program(), own, {**base, **choice.env})
     wrong = [f"{key}={value}" for key, value in choice.settings.items() if found.get(key, value) != value]
     return f"{', '.join(wrong)} does not take effect on this machine" if wrong else ""
 

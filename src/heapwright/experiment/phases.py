@@ -10,6 +10,7 @@ class Phase(StrEnum):
 
     CALIBRATE = "calibrate"  # the default only: does it work, and how noisy is it?
     ALLOCATORS = "allocators"  # every allocator at its default settings
+    RUNTIMES = "runtimes"  # every setting of the program's runtime alone
     RECORD = "record"  # a recording of the program's allocations
     REPLAY = "replay"  # the search on replays
     CHECK = "check"  # replayed settings, run on the program: do both rank the settings alike?

@@ -128,6 +128,7 @@ def facts(view: StudyView) -> list[tuple[str, str]]:
         ("meter", _METERS.get(view.meter, view.meter) or "n/a"),
         *([("memory at the peak", where_text(view.matters))] if view.matters and view.matters.shares else []),
         *([("reason for these objectives", view.objectives_why)] if view.objectives_why else []),
+        *(("settings beside malloc's", extra["sentence"]) for extra in view.runtimes.values()),
         *([("the program's memory manager", view.managed["sentence"])] if view.managed else []),
         *([("program", _program(view))] if view.program.get("path") else []),
         *(_fact(_WORKLOAD, k, view.workload[k]) for k in _WORKLOAD if view.workload.get(k)),

@@ -28,6 +28,7 @@ _OPEN_END = (Phase.MINIFY, Phase.CONFIRM, Phase.VERIFY)
 _TITLES = {
     Phase.CALIBRATE: "measuring the default",
     Phase.ALLOCATORS: "measuring every allocator",
+    Phase.RUNTIMES: "trying the runtime's settings",
     Phase.RECORD: "recording the program's allocations",
     Phase.REPLAY: "searching on replays",
     Phase.CHECK: "checking that replays rank as the program does",

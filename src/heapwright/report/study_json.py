@@ -25,6 +25,23 @@ def _recordings(view: StudyView) -> dict[str, Any]:
     return {**recordings_json(view.recordings, view.objectives), "hidden": view.hidden, "verified": view.verified}
 
 
+def _runtime(view: StudyView) -> dict[str, Any] | None:
+    """The runtime that runs the program: recognised by its file, or at least known to manage the memory itself."""
+    for name, extra in view.runtimes.items():
+        if extra["program"]:
+            keys = [param["key"] for param in extra["space"]["param"]]
+            tried = {k for e in view.evaluations for k in e.config.settings}
+            return {
+                "name": name,
+                "title": extra["title"],
+                "version": extra["version"] or None,
+                "program": extra["program"],
+                "sentence": extra["sentence"],
+                "searched": [key for key in keys if f"{name}.{key}" in tried],
+            }
+    return {"name": view.managed["runtime"]} if view.managed.get("runtime") else None
+
+
 def tune_json(view: StudyView) -> dict[str, Any]:
     """Return a study as `tune --json` writes it."""
 
@@ -66,7 +83,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "references": references,
         "matters": dataclasses.asdict(view.matters) if view.matters else None,
         "program": view.program or None,
-        "runtime": {"name": view.managed["runtime"]} if view.managed.get("runtime") else None,
+        "runtime": _runtime(view),
         "managed": view.managed or None,
         "stages": [dataclasses.asdict(stage) for stage in view.stages],
         "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],

@@ -111,6 +111,8 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
         console.print(wrapped, style=style, markup=False, soft_wrap=True)
 
     console.print()
+    for extra in view.runtimes.values():
+        say(extra["sentence"])
     if view.managed and view.managed["sentence"] != view.claim:
         say(view.managed["sentence"])
     say(view.claim, "bold")

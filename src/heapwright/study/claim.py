@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heapwright.experiment.configuration import Config
+from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, LEAST_GAIN
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
@@ -208,8 +208,10 @@ def prediction_claim(claim: str, recordings: Recordings, study: str, objectives:
 
 def named(config: Config) -> str:
     """'exgen at its defaults', 'glibc's mxfast=0'."""
-    what = ", ".join(f"{k}={v}" for k, v in config.settings.items())
-    return f"{config.allocator}'s {what}" if what else f"{config.allocator} at its defaults"
+    what = ", ".join(f"{k}={v}" for k, v in config.settings.items() if "." not in k)
+    beside = ", ".join(f"{k}={v}" for k, v in config.settings.items() if "." in k)
+    own = f"{config.allocator}'s {what}" if what else f"{config.allocator} at its defaults"
+    return beside if beside and config.allocator == DEFAULT else f"{own} and {beside}" if beside else own
 
 
 def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:

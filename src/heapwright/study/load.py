@@ -60,7 +60,15 @@ from heapwright.workload.model import WorkloadFile
 from heapwright.workload.program import program_json
 from heapwright.workload.work_done import perhaps_fixed_time
 
-_SEARCHED = (Phase.ALLOCATORS, Phase.SEARCH, Phase.CHECK, Phase.RACE, Phase.SHORTLIST, Phase.LANDSCAPE)
+_SEARCHED = (
+    Phase.ALLOCATORS,
+    Phase.RUNTIMES,
+    Phase.SEARCH,
+    Phase.CHECK,
+    Phase.RACE,
+    Phase.SHORTLIST,
+    Phase.LANDSCAPE,
+)
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
 
@@ -103,6 +111,8 @@ def view_of(store: Store) -> StudyView:
     evaluations, front = _evaluations(candidates, only, [*replays, *searched], options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
+    beside = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
+    runtime_params = {f"{name}.{p.key}": p for name, space in beside.items() for p in space.param}
     start = store.phase_start(Phase.CONFIRM)
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
     confirmed = judge(fresh, configs, default.id, options)
@@ -143,7 +153,7 @@ def view_of(store: Store) -> StudyView:
         picks=picks,
         claim=landscape_claim(landscape) if landscape else _claim(store, picks, options, recordings),
         series=_series(runs, default, picks),
-        hazards=_hazards(picks, params, runs, meta.host),
+        hazards=_hazards(picks, params, runtime_params, runs, meta.host),
         warnings=[
             *_warnings(runs, calibrated, options, picks),
             *([doubt] if file and file.server and (doubt := perhaps_fixed_time(metrics_by_input(calibrated))) else []),
@@ -151,7 +161,10 @@ def view_of(store: Store) -> StudyView:
             *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
             *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
         ],
-        explanations={f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
+        explanations={
+            **{f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
+            **{key: _explain(p) for key, p in runtime_params.items()},
+        },
         phase=meta.phase or Phase.CALIBRATE,
         wall_s=sum(r.elapsed_s for r in runs),
         method="sweep" if landscape else meta.method.get("name", options.method),
@@ -174,6 +187,7 @@ def view_of(store: Store) -> StudyView:
         matters=matters.of_study(store, runs) if recordings is None else None,
         program=program_json(known) if (known := program_of(store)) is not None and recordings is None else {},
         managed=meta.managed,
+        runtimes=meta.runtimes or {},
         recordings=recordings,
         hidden=meta.hidden,
         verified=meta.verified,
@@ -183,7 +197,7 @@ def view_of(store: Store) -> StudyView:
 def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recordings: Recordings | None) -> str:
     """The claim of a study that is no landscape, in one sentence; of recordings with the error and the next step."""
     meta = store.meta
-    if meta.managed.get("reach") == "none":
+    if meta.managed.get("reach") == "none" and not meta.runtimes:
         return str(meta.managed["sentence"])
     done = meta.phase == Phase.DONE
     claim = study_claim(picks, options.objectives, done, meta.too_short, _predicted_text(store))
@@ -363,13 +377,17 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
 
 
 def _hazards(
-    picks: dict[PickName, Pick], params: dict[tuple[str, str], ParamSpec], runs: list[StoredRun], host: dict[str, Any]
+    picks: dict[PickName, Pick],
+    params: dict[tuple[str, str], ParamSpec],
+    runtime_params: dict[str, ParamSpec],
+    runs: list[StoredRun],
+    host: dict[str, Any],
 ) -> list[str]:
     found: dict[str, None] = {}
     for pick in picks.values():
         names = " and ".join(p.name for p in picks.values() if p.config.id == pick.config.id)
         for key, value in pick.config.settings.items():
-            spec = params.get((pick.config.allocator, key))
+            spec = params.get((pick.config.allocator, key)) or runtime_params.get(key)
             if spec and (risk := spec.risks(value)):
                 found[f"{key}={value} ({names} pick): {risk}"] = None
         limit = host.get("max_map_count")

@@ -12,6 +12,8 @@ import msgspec
 from heapwright.allocators.space import Param, Space
 from heapwright.allocators.space_spec import SpaceFile, preloading
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.configuration import DEFAULT
+from heapwright.study.meta import StudyMeta
 
 
 def local_environment(
@@ -25,7 +27,7 @@ def local_environment(
 
     Args:
         config_env, settings, allocator: of the configuration, as stored in its study.
-        spaces: the study's parameter spaces by allocator.
+        spaces: the study's parameter spaces, by allocator and by runtime (`all_spaces`).
         base: the environment of the program.
 
     Returns:
@@ -38,12 +40,27 @@ def local_environment(
     instead = ""
     if library and not Path(library).is_file():
         library = instead = _found_here(allocator, library)
-    if allocator in spaces:
-        file = msgspec.convert(spaces[allocator], SpaceFile)
-        spec = msgspec.structs.replace(file.allocator, preload=library)
+    if allocator not in spaces and allocator != DEFAULT:
+        return {**config_env, **preloading(library, base)}, instead
+    own = dict(settings)
+    env: dict[str, str] = {}
+    beside = {name: f"{name}." for name in spaces if any(key.startswith(f"{name}.") for key in own)}
+    wanted = {
+        name: {key.removeprefix(start): own.pop(key) for key in list(own) if key.startswith(start)}
+        for name, start in beside.items()
+    }
+    for name, values in [(allocator, own), *wanted.items()]:
+        file = msgspec.convert(spaces.get(name, {"allocator": {"name": name}}), SpaceFile)
+        preload = library if name == allocator else file.allocator.preload
+        spec = msgspec.structs.replace(file.allocator, preload=preload)
         params = tuple(Param(p, (), 0) for p in file.param)
-        return Space(spec, (), params).environment(settings, base), instead
-    return {**config_env, **preloading(library, base)}, instead
+        env |= Space(spec, (), params).environment(values, {**base, **env})
+    return env, instead
+
+
+def all_spaces(meta: StudyMeta) -> dict[str, Any]:
+    """The parameter spaces of a study: of its allocators, of its program's runtime, and those that the user added."""
+    return {**{name: extra["space"] for name, extra in (meta.runtimes or {}).items()}, **meta.spaces}
 
 
 def _found_here(allocator: str, library: str) -> str:

@@ -300,7 +300,13 @@ def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters |
         for name, made in by_input.items()
         if (default := default_of(made, tree, own)) is not None
     ]
-    return judge(found) if len(found) == len(by_input) else None
+    judged = judge(found) if len(found) == len(by_input) else None
+    if store.meta.runtimes and store.meta.managed.get("reach") == "none":
+        return None  # only the runtime's settings are searched, which these bounds do not limit
+    if judged is not None and store.meta.runtimes:  # a runtime's own settings may win more
+        text = judged.sentence
+        return dataclasses.replace(judged, sentence=f"Malloc's settings alone: {text[:1].lower()}{text[1:]}")
+    return judged
 
 
 def _is_malloc(name: str) -> bool:

@@ -30,6 +30,9 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         fixed_time: what shows that the load runs for a fixed time, if times are not the objectives because of it.
         tree: largest number of live processes, where the objectives are proportional memory because of it; else 0.
         managed: who manages the program's memory, where that is not plain malloc (`tuning.managed`).
+        seeks_runtimes: whether the study searches the settings of a runtime if it finds one; not in older studies.
+        runtimes: runtime, or space added by the user → `tuning.runtimes.Extra`; None before the program was looked at.
+        added: space that the user added → its file as a JSON-like dict.
         takeover: allocator → whether it takes over, and how long the test took (`tuning.reach`).
         not_searched: allocator → why it is not searched.
         recordings: the recordings of a study of recordings (`trace.recordings.Recordings`); None for a program.
@@ -69,6 +72,9 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     fixed_time: str = ""
     tree: int = 0
     managed: dict[str, str] = {}
+    seeks_runtimes: bool = False
+    runtimes: dict[str, dict[str, Any]] | None = None
+    added: dict[str, dict[str, Any]] = {}
     takeover: dict[str, dict[str, Any]] = {}
     not_searched: dict[str, str] = {}
     recordings: dict[str, Any] | None = None

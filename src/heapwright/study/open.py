@@ -15,6 +15,7 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.allocators.registry import Allocator, upstream
+from heapwright.allocators.runtimes import shipped_runtimes
 from heapwright.allocators.space_spec import SpaceFile, variable_of, version_trouble
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
@@ -30,14 +31,15 @@ from heapwright.workload.work_done import stand_ins
 _TEXTS = ("explain", "hazard")  # of a parameter or a gate, for the report
 
 
-def default_path(workload: Workload, named: Sequence[Allocator]) -> Path:
+def default_path(workload: Workload, named: Sequence[Allocator], added: Sequence[SpaceFile] = ()) -> Path:
     """The default path, `heapwright-PROGRAM-HASH.study` in the current folder: the same command finds its study again.
 
     Args:
         workload: the program and its inputs.
         named: the allocators that the user named; empty to search all that are found.
+        added: spaces that the user adds to those of the allocators.
     """
-    identity = [workload.identity(), *_without_text(_spaces(named)).values()]
+    identity = [workload.identity(), *_without_text({**_added(added), **_spaces(named)}).values()]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
     first = workload.inputs[0].args[0] if workload.replays else workload.file.command[0]
     name = Path(first).name.removesuffix(".hwt") if workload.replays else Path(first).name
@@ -53,6 +55,7 @@ def open_or_begin(
     reproduce: list[str],
     same_program: bool = False,
     tell: Callable[[str], None] = lambda _: None,
+    added: Sequence[SpaceFile] = (),
 ) -> tuple[Store, Options]:
     """Open the study at this path. Begin it if it is new, or if its program was another build.
 
@@ -64,6 +67,7 @@ def open_or_begin(
         reproduce: the command line that makes the study again.
         same_program: whether to go on with a study although its program has changed.
         tell: receives the message that a study of another build was renamed.
+        added: spaces that the user adds to those of the allocators.
 
     Raises:
         HeapwrightError: the file holds a study of another command, setting space, machine or environment, or
@@ -83,8 +87,10 @@ def open_or_begin(
                 identity=workload.identity(),
                 workload_file=workload.path,
                 spaces=_spaces(allocators),
+                seeks_runtimes=options.runtime and not (options.axes or options.preset),
+                added=_added(added),
                 host=describe_host(),
-                environment=_environment(allocators),
+                environment=_environment(allocators, added, options.runtime and not (options.axes or options.preset)),
                 options=msgspec.to_builtins(options),
                 objectives_given="objectives" in given,
                 program=msgspec.to_builtins(identity),
@@ -94,7 +100,7 @@ def open_or_begin(
             return store, options
         with study_errors(path):
             before = msgspec.convert(stored, Options, strict=False)
-            options = _resume(store, path, workload, allocators, before, given)
+            options = _resume(store, path, workload, allocators, before, given, added)
         return store, options
     except BaseException:
         store.close()
@@ -149,6 +155,7 @@ def _resume(
     allocators: Sequence[Allocator],
     stored: Options,
     given: dict[str, Any],
+    added: Sequence[SpaceFile],
 ) -> Options:
     other = "name another file with --study for a new one"
     identity = json.loads(json.dumps(workload.identity()))
@@ -170,14 +177,15 @@ def _resume(
     clash = conflicts(stored, given)
     if clash:
         raise HeapwrightError(f"{path} was begun with {'; '.join(clash)}", f"leave that option out, or {other}")
-    then, now = (_without_text(s) for s in (store.meta.spaces, json.loads(json.dumps(_spaces(allocators)))))
+    spaces = json.loads(json.dumps({**_added(added), **_spaces(allocators)}))
+    then, now = (_without_text(s) for s in ({**store.meta.added, **store.meta.spaces}, spaces))
     if then != now:
         name = next(n for n in {**then, **now} if then.get(n) != now.get(n))
         raise HeapwrightError(f"{path} searches another parameter space than {name}'s is now", other)
     changed = differences(store.meta.host, describe_host())
     if changed:
         raise HeapwrightError(f"{path} was measured on another machine ({'; '.join(changed)})", other)
-    environment = _environment(allocators)
+    environment = _environment(allocators, added, store.meta.seeks_runtimes)
     if store.meta.environment != environment:
         raise HeapwrightError(
             f"{path} was measured with {_short(store.meta.environment)} in the environment,"
@@ -237,9 +245,21 @@ def stored_allocators(path: Path) -> list[str]:
         return [name for name in store.meta.options.get("allocator", "").split(",") if name]
 
 
-def _environment(allocators: Sequence[Allocator]) -> dict[str, str]:
-    """The values that the user has set in the variables that hold settings."""
-    names = {variable_of(a.file.allocator, p) for a in allocators for p in a.file.param}
+def _added(files: Sequence[SpaceFile]) -> dict[str, Any]:
+    """The spaces that the user adds, by name, as stored."""
+    return {file.allocator.name: msgspec.to_builtins(file) for file in files}
+
+
+def _environment(allocators: Sequence[Allocator], added: Sequence[SpaceFile], runtimes: bool) -> dict[str, str]:
+    """The values that the user has set in the variables that hold settings.
+
+    Args:
+        allocators: those of the study.
+        added: the spaces that the user adds.
+        runtimes: whether the study searches the settings of a runtime.
+    """
+    files = [*(a.file for a in allocators), *added, *(shipped_runtimes() if runtimes else ())]
+    names = {variable_of(file.allocator, p) for file in files for p in file.param}
     names |= {"LD_PRELOAD", *(n for n in os.environ if n.startswith("MALLOC_"))}
     return {n: os.environ[n] for n in sorted(names - {""}) if n in os.environ}
 

@@ -10,10 +10,19 @@ import msgspec
 from heapwright.errors import UsageError
 from heapwright.experiment.phases import Phase
 
-STAGES = (Phase.CALIBRATE, Phase.ALLOCATORS, Phase.SEARCH, Phase.SHORTLIST, Phase.MINIFY, Phase.CONFIRM)
+STAGES = (
+    Phase.CALIBRATE,
+    Phase.ALLOCATORS,
+    Phase.RUNTIMES,
+    Phase.SEARCH,
+    Phase.SHORTLIST,
+    Phase.MINIFY,
+    Phase.CONFIRM,
+)
 # Calibration: the first run warms caches and is not counted.
 CALIBRATE_RUNS = 6
 BLOCK = 5  # candidates beside one default
+RUNTIME_ROUNDS = 2  # of the screening of a runtime's settings
 SHORTLIST = 6  # at most so many candidates are measured again in a round, before the picks are chosen
 SHORTLIST_LEAST = 2  # and at least so many
 SHORTLIST_ROUNDS, SHORTLIST_MOST = 4, 8  # rounds, and how many where the front goes on changing
@@ -24,6 +33,7 @@ CONFIRM_LOOK = 5  # look at the intervals after every so many further pairs
 CALIBRATE_SHARE = 0.1  # of a time budget: a long program's default is run less often
 REPORT_SHARE, REPORT_STARTS = 0.1, 3.0  # the report's part of a time budget, at most; in times that it took to begin
 REPLAY_SHARE = 0.7  # of the search's time, for replays; the rest is for their best on the program
+REPLAY_SHARE_BESIDE = 0.35  # likewise if settings of a runtime are searched, which replays do not show
 REFERENCES = 3  # at most so many rows of usual advice stand beside the picks
 RACE, RACE_ROUNDS = 10, 2  # members of a front of replays that run on the program, and how often
 
@@ -45,6 +55,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             in five falls into in 3.5 % of studies, 10 pairs in 11 %.
         params: only these parameters; empty for all.
         warm_start: studies whose good settings are the first to be tried.
+        runtime: search the settings of the program's runtime too.
         expert: also search settings that can bite.
         meter: forced meter back end, or auto.
         callgrind, massif: see MeterOptions.
@@ -68,6 +79,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pairs_max: int = 40
     params: tuple[str, ...] = ()
     warm_start: tuple[str, ...] = ()
+    runtime: bool = True
     expert: bool = False
     meter: str = "auto"
     callgrind: bool = False

@@ -324,6 +324,7 @@ class StudyView:
         prefix: the prefix of a run that was measured; None for whole runs.
         program: its `path`, `build_id` and `sha256`; None if unknown; empty in older studies.
         workload_file: the absolute path of the workload file; empty for a bare command.
+        runtimes: runtime, or space that the user added → `space`, `title`, `version`, `program` and `sentence`.
         managed: the manager of the program's memory, if it is not plain malloc: `runtime`, `reach` and `sentence` of
             `allocators.managed.Managed`; else empty.
         matters: upper bounds of the possible gain; None if unknown.
@@ -369,6 +370,7 @@ class StudyView:
     program: dict[str, str | None] = field(default_factory=dict)
     workload_file: str = ""
     managed: dict[str, str] = field(default_factory=dict)
+    runtimes: dict[str, dict[str, Any]] = field(default_factory=dict)
     matters: Matters | None = None
     prefix: Prefix | None = None
     recordings: Recordings | None = None

@@ -26,6 +26,7 @@ from heapwright.study.options import Options
 from heapwright.study.prefix import kept_prefix, missed
 from heapwright.tuning.managed import reachable
 from heapwright.tuning.reach import check_reach
+from heapwright.tuning.runtimes import as_it_is, find_extras
 from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
 from heapwright.workload.program import ProgramIdentity, settle
@@ -159,6 +160,8 @@ def _check_reach(session: Session) -> None:
 def _keep_reachable(session: Session, first: Sequence[StoredRun]) -> bool:
     """Leave out allocators that cannot reach the program and tell who manages its memory; whether any is left."""
     busiest = next(filter(None, map(matters.busiest, first)), "")
+    if session.recordings is None:
+        find_extras(session, busiest)
     session.allocators, managed = reachable(
         session.store,
         session.executor,
@@ -167,7 +170,10 @@ def _keep_reachable(session: Session, first: Sequence[StoredRun]) -> bool:
         session.workload,
         session.budget,
         busiest,
+        bool(session.extra_levels),
     )
+    if not session.allocators and session.extra_levels:
+        session.allocators = (as_it_is(),)
     if managed is not None and session.allocators:  # without allocators the study's claim says it
         session.progress.note(managed.sentence)
     return bool(session.allocators)

@@ -10,6 +10,7 @@ from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.tuning import allocator_screening
 from heapwright.tuning.reach import take_over
+from heapwright.tuning.runtimes import screened_extras
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import Session
 
@@ -23,7 +24,7 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
         HeapwrightError: nothing can be searched, or nothing can be measured.
     """
     if len(session.allocators) == 1:
-        return _only_space(session), []
+        return screened_extras(session, _only_space(session))
     begin(session, Phase.ALLOCATORS)
     entered = allocator_screening.enter(
         session.store,
@@ -45,7 +46,8 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
         raise HeapwrightError(*_NONE)
     session.progress.note(f"searched together, best at its defaults first: {', '.join(order)}")
     failed_configs = {entrants[name].id for name in failed}
-    return join([spaces[name] for name in order]), [r for r in entered.runs if r.config not in failed_configs]
+    space, more = screened_extras(session, join([spaces[name] for name in order]))
+    return space, [*(r for r in entered.runs if r.config not in failed_configs), *more]
 
 
 def loaded_space(session: Session) -> Space:
@@ -73,11 +75,17 @@ def _only_space(session: Session) -> Space:
     allocator = session.allocators[0]
     space = allocator.space(session.threads, session.options.expert)
     if session.options.params:
-        space = space.restrict(session.options.params)
+        keys = [key for key in session.options.params if not _beside(session, key)]
+        space = space.restrict(keys) if keys or not session.extras else restricted(space, [])
     space = _shown(session, space)
-    if not space.params:
+    if not space.params and not session.extra_levels:
         raise HeapwrightError(f"{allocator.name} has no setting that applies to this program")
     return space
+
+
+def _beside(session: Session, key: str) -> bool:
+    """Whether a key is of a space beside the allocators': NAME.KEY."""
+    return key.partition(".")[0] in {extra.space.allocator.name for extra in session.extras}
 
 
 def _space_of(session: Session, allocator: Allocator) -> Space:

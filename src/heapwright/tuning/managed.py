@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from heapwright.allocators.managed import Managed, find_managed
+from heapwright.allocators.managed import NOT_SEARCHED, Managed, find_managed
 from heapwright.allocators.reach import GLIBC
 from heapwright.allocators.registry import Allocator
 from heapwright.experiment.budget import Budget
@@ -35,6 +35,7 @@ def reachable(
     workload: Workload,
     budget: Budget,
     busiest: str,
+    runtime_searched: bool = False,
 ) -> tuple[tuple[Allocator, ...], Managed | None]:
     """Find the allocators that can reach the study's program, and store who manages its memory.
 
@@ -46,6 +47,7 @@ def reachable(
         workload: the program and its inputs.
         budget: the study's time.
         busiest: path of the program that used most of the memory, if that is not the command itself; else empty.
+        runtime_searched: whether the study searches the settings of the program's runtime.
 
     Returns:
         The allocators that can reach it; if empty, nothing can be searched. And who manages the memory; None for plain
@@ -73,6 +75,8 @@ def reachable(
             if why == NO_TIME:
                 return everyone, None
         able = tuple(a for a in everyone if found.reach == GLIBC and not a.preload)
+    if runtime_searched:
+        found = found._replace(sentence=found.sentence.replace(NOT_SEARCHED, ""))
     store.update(managed=found._asdict())
     return able, found
 

@@ -7,8 +7,10 @@ configuration. The *claim* is the sentence that a pick is better than the defaul
     calibrate    runs the default alone: does it work, how long does it take, how noisy is it? Then plans the study:
                  whole runs, prefixes of runs if whole ones take too long, or only a prediction
     allocators   runs each allocator at its default settings, drops those that fail, and sorts the rest, best first
+    runtimes     tries each setting of the program's runtime alone, if it has one, and drops those without effect
     search       tries settings: on replays of the program's recorded calls of malloc and free, if replays are cheaper
-                 and rank settings as the program does (`tuning.replay_search`), else on the program itself
+                 and rank settings as the program does (`tuning.replay_search`), else on the program itself. Settings
+                 of a runtime are always tried on the program, together with the best settings of the replays
     shortlist    measures the best candidates again on the program, and chooses the picks
     minify       drops settings from each pick whose removal shows no cost
     confirm      measures new pairs of the default and each pick, on the test inputs if there are any
@@ -34,7 +36,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from heapwright.allocators.joint import ALLOCATOR, JointSpace
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
@@ -53,6 +55,7 @@ from heapwright.tuning.minify import minify_each
 from heapwright.tuning.reach import take_over
 from heapwright.tuning.references import references
 from heapwright.tuning.replay_search import ReplaySearch
+from heapwright.tuning.runtimes import combinations
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.search_loop import Evaluator
 from heapwright.tuning.session import Session
@@ -120,13 +123,15 @@ def _search(session: Session, space: Space, screened: list[StoredRun]) -> list[S
     measured = screened
     if session.recordings is None:  # otherwise every run is a replay
         on_replays = ReplaySearch(session, space, screened)
-        if on_replays.run():
-            return on_replays.measured
+        done = on_replays.run()
         measured = on_replays.measured
+        if done and not has_extras(space):
+            return measured
         session.phase(Phase.SEARCH)  # after phases of the replay search
     evaluator = Evaluator(Phase.SEARCH, session.blocks, noise=session.noise)
     search = search_of(session, space, evaluator, measured)
-    search.go(warm_points(session, space), lambda setup: strategy_of(session, setup))
+    first = [*warm_points(session, space), *combinations(session, space, measured)]
+    search.go(first, lambda setup: strategy_of(session, setup))
     return search.runs
 
 

@@ -36,6 +36,7 @@ _ROUND = (
 _STAGES: dict[str, str] = {
     Phase.CALIBRATE: "of the program as it is",
     Phase.ALLOCATORS: "to compare allocators",
+    Phase.RUNTIMES: "to try the runtime's settings",
     Phase.SEARCH: "to search settings",
     Phase.SHORTLIST: "to measure the best again",
     Phase.MINIFY: "to drop settings that do nothing",

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from heapwright.allocators.embedded import describe
-from heapwright.allocators.joint import ALLOCATOR, JointSpace, not_replayable, replayable
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, beside_allocators, has_extras, not_replayable, replayable
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.blocks import Blocks
@@ -99,7 +99,8 @@ class ReplaySearch:
             return False
         budget = session.budget
         end_s = budget.limit_s
-        budget.limit_s = budget.spent_s + (1.0 if self._recording_only else opt.REPLAY_SHARE) * (end_s - budget.spent_s)
+        share = opt.REPLAY_SHARE_BESIDE if has_extras(self._whole_space) else opt.REPLAY_SHARE
+        budget.limit_s = budget.spent_s + (1.0 if self._recording_only else share) * (end_s - budget.spent_s)
         program = agreement.program_values(session.calibrated)
 
         def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
@@ -165,7 +166,9 @@ class ReplaySearch:
             self._check(search)
 
     def _on_program(self) -> dict[int, Candidate]:
-        return gather(self.measured, self.session.config_cache.configs, self.session.default.id)
+        """Runs of the program that replays can stand in for: not those under a runtime's setting."""
+        found = gather(self.measured, self.session.config_cache.configs, self.session.default.id)
+        return {id_: c for id_, c in found.items() if not beside_allocators(self._whole_space, c.config.settings)}
 
     def _replay_s(self, search: Search) -> float | None:
         took = [r.elapsed_s for r in search.runs if r.config == self.session.default.id]

@@ -43,7 +43,15 @@ def _needs(session: Session, stage: str, settings: Collection[int] = ()) -> dict
     workload = session.workload
     counts = (len(workload.train), len(workload.test), len(session.allocators))
     runs_left = session.left_s / session.run_s if session.run_s else math.inf
-    needs = needs_from(stage, session.options, *counts, session.threads, tuple(settings) or SETTINGS, runs_left)
+    needs = needs_from(
+        stage,
+        session.options,
+        *counts,
+        session.threads,
+        tuple(settings) or SETTINGS,
+        runs_left,
+        session.extra_levels if session.recordings is None else 0,
+    )
     return needs if session.proof else {name: need for name, need in needs.items() if name == Phase.SEARCH}
 
 

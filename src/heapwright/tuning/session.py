@@ -10,6 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from heapwright.allocators.registry import Allocator
+from heapwright.allocators.space_spec import SpaceFile
 from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.budget import Budget
 from heapwright.experiment.configuration import DEFAULT, Config
@@ -49,6 +50,24 @@ def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
     )
 
 
+class Extra(msgspec.Struct):
+    """A space beside those of the allocators, as stored in the study.
+
+    Attributes:
+        space: its parameter-space file.
+        title: its name for people, without the version.
+        version: of the runtime; empty if it cannot be told.
+        program: path of the runtime's executable; empty for a space that is no runtime's.
+        sentence: what the user is told about it.
+    """
+
+    space: SpaceFile
+    title: str
+    version: str = ""
+    program: str = ""
+    sentence: str = ""
+
+
 class Session:
     """One session of a study: what its stages read and change.
 
@@ -65,12 +84,15 @@ class Session:
             study. None: now.
         recorded: the recordings and their replays, if the workload is recordings: no program runs. With several
             allocators, the reference of the recordings takes the place of the program as it is.
+        added: spaces that the user adds to those of the allocators.
 
     Attributes:
         threads: whether the program has more than one thread; known after calibration.
         proof: whether the budget holds a confirmation. predicts: if not, whether replays can predict.
         noise: standard deviation of the log ratio of two runs, by objective.
         calibrated: runs of the default that count.
+        extras: spaces beside those of the allocators (`tuning.runtimes.Extra`): of the program's runtime, and `added`.
+            Known after the program's first run. extra_levels: how many levels of their settings are screened.
         whole_s: seconds kept for one whole run at the end of a study of prefixes.
     """
 
@@ -84,10 +106,14 @@ class Session:
         machines: Machines | None = None,
         began: float | None = None,
         recorded: tuple[Recordings, Replays] | None = None,
+        added: Sequence[SpaceFile] = (),
     ) -> None:
         self.store = store
         self.workload = workload
         self.allocators = tuple(allocators)
+        self.added = tuple(added)
+        self.extras: tuple[Extra, ...] = ()
+        self.extra_levels = 0
         self.options = options
         self.progress = progress
         self.recordings = recorded[0] if recorded else None

@@ -27,6 +27,7 @@ def needs_from(
     threads: bool,
     settings: Sequence[int] = SETTINGS,
     left_runs: float = math.inf,
+    runtime_levels: int = 0,
 ) -> dict[str, Need]:
     """The needs of a stage and of all that come after it, the most important stage first.
 
@@ -39,6 +40,7 @@ def needs_from(
         settings: number of settings of each pick.
         left_runs: number of runs for which there is time. If these do not hold a row of usual advice beside a pick,
             the confirmation needs only the pick.
+        runtime_levels: number of levels of the runtime's settings that are screened; 0 without a runtime.
     """
     several = allocators > 1
     beside = 0 if not several else opt.REFERENCES if threads else 1
@@ -85,5 +87,8 @@ def needs_from(
             usual=(options.evaluations or math.inf) * in_blocks * (1.0 if options.proxy == "none" else _ON_PROGRAM),
         ),
     }
+    if runtime_levels:
+        screening = runtime_levels * opt.RUNTIME_ROUNDS * in_blocks
+        needs[Phase.RUNTIMES] = Need(0.0, screening, share=0.1, usual=screening)
     to_come = opt.STAGES[opt.STAGES.index(stage) :]
     return {name: need for name, need in needs.items() if name in to_come}

@@ -1,0 +1,249 @@
+"""Finds the runtime that runs a study's program, and screens its settings before the search.
+
+    look       the file of the program, or of the process with the most memory, tells the runtime (allocators.runtimes)
+    screen     each setting alone, at its lowest, middle and highest level, in blocks with the program as it is
+    keep       settings that change an objective by more than the noise; the others are not searched
+
+What was found is stored in the study, so a resumed study searches the same settings. Spaces that the user adds
+(`--add-space`) are treated alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, beside_allocators, has_extras, join
+from heapwright.allocators.registry import Allocator
+from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
+from heapwright.allocators.space import Param, Point, Space, build_space
+from heapwright.allocators.space_spec import AllocatorSpec, Context, SpaceFile
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import DEFAULT, Config
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
+from heapwright.study.options import BLOCK, RUNTIME_ROUNDS
+from heapwright.tuning.schedule import begin
+from heapwright.tuning.session import Extra, Session
+
+_CLEAR = 2.0  # a mean is clear if it exceeds the margin by so many standard errors
+
+
+def find_extras(session: Session, busiest: str) -> None:
+    """Look for the program's runtime, unless an earlier session did, and tell the user about it.
+
+    Args:
+        session: the study's session; `extras` is set.
+        busiest: path of the program with the most memory, if that is not the command itself; else empty.
+    """
+    if not session.store.meta.seeks_runtimes:
+        return
+    stored = session.store.meta.runtimes
+    if stored is None:
+        found = {extra.space.allocator.name: extra for extra in _look(session, busiest)}
+        for extra in found.values():
+            extra.sentence = extra_sentence(extra, extra_space(extra, session))
+        stored = {name: msgspec.to_builtins(extra) for name, extra in found.items()}
+        session.store.update(runtimes=stored)
+    extras = [msgspec.convert(extra, Extra) for extra in stored.values()]
+    session.extras = tuple(extras)
+    spaces = [extra_space(extra, session) for extra in extras]
+    session.extra_levels = sum(len(_tried(param)) for space in spaces for param in space.params)
+    for extra in extras:
+        session.progress.note(extra.sentence)
+
+
+def as_it_is() -> Allocator:
+    """The program as it is, as an allocator without settings: where only a runtime's settings can be searched."""
+    return Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT)))
+
+
+def extra_sentence(extra: Extra, space: Space) -> str:
+    """'CPython 3.11 runs this program: its settings are searched too (malloc).'"""
+    who = f"{extra.title} {extra.version}".strip()
+    runs = f"{who} runs this program" if extra.program else f"The space {who} is added"
+    skipped = [f"{key} ({why})" for key, why in space.skipped if not why.startswith("only with --expert")]
+    without = f" Not searched: {', '.join(skipped)}." if skipped else ""
+    if not space.params:
+        return f"{runs}; it has no setting that applies.{without}"
+    keys = ", ".join(p.key for p in space.params)
+    return f"{runs}: its settings are searched too ({keys}).{without}"
+
+
+def extra_space(extra: Extra, session: Session) -> Space:
+    """The settings of an extra space that this study may search."""
+    options = session.options
+    if extra.program:
+        found = Runtime(extra.space, extra.version, Path(extra.program)).space(session.threads, options.expert)
+    else:
+        context = Context("", os.cpu_count() or 1, session.threads, options.expert)
+        found = build_space(extra.space, context, extra.title)
+    if not options.params:
+        return found
+    wanted = {f"{found.allocator.name}.{p.key}": p for p in found.params}
+    return _with_params(found, [param for key, param in wanted.items() if key in options.params])
+
+
+def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredRun]]:
+    """Add the extra spaces to the allocators', with those settings only that matter.
+
+    Args:
+        session: the study's session.
+        space: the space of the allocators, the best first.
+
+    Returns:
+        The whole space, and the runs of the screening.
+    """
+    extras = [extra_space(extra, session) for extra in session.extras]
+    whole = _beside(space, extras)
+    if not isinstance(whole, JointSpace) or not any(extra.params for extra in extras):
+        return whole, []
+    begin(session, Phase.RUNTIMES)
+    base, tried = _design(session, whole)
+    runs = _measure(session, base, [config for _, config in tried])
+    configs = {c.id: c for c in (session.default, base, *(c for _, c in tried))}
+    candidates = gather(runs, configs, base.id)
+    left_out: dict[str, str] = {}
+    for key in dict.fromkeys(key for key, _ in tried):
+        levels = [candidates.get(config.id) for name, config in tried if name == key]
+        known = [c for c in levels if c is not None]
+        if len(known) < len(levels) or any(_clear(session, c) for c in known):
+            continue
+        failure = next((c.failure for c in known if c.failure), "")
+        left_out[key] = f"it fails ({failure})" if all(c.failure for c in known) else _UNCLEAR
+    kept = [
+        _with_params(e, [p for p in e.params if f"{e.allocator.name}.{p.key}" not in left_out]) for e in whole.extras
+    ]
+    for key, why in left_out.items():
+        session.progress.note(f"{key} is not searched: {why}")
+    session.store.update(not_searched={**session.store.meta.not_searched, **left_out})
+    return _beside(space, kept), runs
+
+
+_COMBINED = 3  # so many settings of allocators with so many of the runtime are tried first
+_UNCLEAR = "alone it changed no objective by more than the noise"
+
+
+def combinations(session: Session, space: Space, measured: Sequence[StoredRun]) -> list[Point]:
+    """Points that join the best settings of allocators with the best of the runtime, each measured without the other.
+
+    Args:
+        session: the study's session.
+        space: the whole space.
+        measured: the runs of the program so far.
+    """
+    if not isinstance(space, JointSpace) or not has_extras(space):
+        return []
+    objectives = session.options.objectives
+    costed = [
+        (sum(costs), candidate.config)
+        for candidate in gather(measured, session.config_cache.configs, session.default.id).values()
+        if (costs := candidate.costs(objectives)) is not None
+    ]
+    beside = {c.id: beside_allocators(space, c.settings) for _, c in costed}
+    order = sorted(costed, key=lambda found: found[0])
+    plain = [c for _, c in order if not beside[c.id]][:_COMBINED]
+    settings = [beside[c.id] for _, c in order if beside[c.id]][:_COMBINED]
+    found = [space.point({ALLOCATOR: c.allocator, **c.settings, **more}) for more in settings for c in plain]
+    return list(dict.fromkeys(point for point in found if point is not None))
+
+
+def _look(session: Session, busiest: str) -> list[Extra]:
+    """The extra spaces of a new study: its program's runtimes, and those that the user added."""
+    added = {file.allocator.name: file for file in session.added}
+    known = [
+        *(f for f in shipped_runtimes() if f.allocator.name not in added),
+        *(f for f in added.values() if f.runtime),
+    ]
+    workload = session.workload
+    command = workload.command(workload.train[0])
+    command = [workload.program(workload.train[0]), *command[1:]]
+    found = find_runtimes(command, known, session.config_cache.base)
+    if not found and busiest:
+        found = find_runtimes([busiest], known, session.config_cache.base)
+    for name, file in added.items():
+        if file.runtime is not None and name not in {one.name for one in found}:
+            title = file.runtime.title
+            session.progress.note(f"{title} does not run this program, so the settings of --add-space are not searched")
+    return [
+        *(Extra(one.file, one.spec.title, one.version, str(one.program)) for one in found),
+        *(Extra(file, name) for name, file in added.items() if file.runtime is None),
+    ]
+
+
+def _beside(space: Space, extras: Sequence[Space]) -> Space:
+    """The space of the allocators with these beside it."""
+    parts = space.parts if isinstance(space, JointSpace) else (space,)
+    return join(parts, extras)
+
+
+def _with_params(space: Space, params: Sequence[Param]) -> Space:
+    used = {p.spec.gate for p in params}
+    return dataclasses.replace(space, gates=tuple(g for g in space.gates if g.key in used), params=tuple(params))
+
+
+def _tried(param: Param) -> list[str]:
+    """The levels of a setting for the screening: all of a switch; of a range the lowest, the middle and the highest."""
+    last = len(param.levels) - 1
+    chosen = range(last + 1) if param.spec.type != "int" else dict.fromkeys((0, last // 2, last))
+    return [param.levels[at] for at in chosen]
+
+
+def _design(session: Session, whole: JointSpace) -> tuple[Config, list[tuple[str, Config]]]:
+    """Choose what to measure.
+
+    Returns:
+        The program as it is, or else the best allocator at its defaults; and NAME.KEY and configuration of each level
+        to try alone under it: all values of a switch, a spread of a range.
+    """
+    default = session.default
+    names = [part.allocator.name for part in whole.parts]
+    as_it_is = (name for name in names if session.config_cache.config(whole, {ALLOCATOR: name}).id == default.id)
+    base: Mapping[str, str] = {ALLOCATOR: next(as_it_is, names[0])}
+    found: list[tuple[str, Config]] = []
+    for extra in whole.extras:
+        for param in extra.params:
+            if param.spec.requires.allocators and base[ALLOCATOR] not in param.spec.requires.allocators:
+                continue  # it shows only under another allocator; the search tries it there
+            key = f"{extra.allocator.name}.{param.key}"
+            found += [(key, session.config_cache.config(whole, {**base, key: level})) for level in _tried(param)]
+    return session.config_cache.config(whole, base), found
+
+
+def _measure(session: Session, base: Config, configs: Sequence[Config]) -> list[StoredRun]:
+    """Run configurations in blocks with the default, round by round, as far as the stage's time allows.
+
+    Args:
+        session: the study's session.
+        base: the configuration that they are compared with; it runs in each block too.
+        configs: the configurations.
+    """
+    blocks, inputs = session.blocks, session.workload.train
+    head = [session.default] if base.is_default else [session.default, base]
+    groups = [[*head, *configs[at : at + BLOCK]] for at in range(0, len(configs), BLOCK)]
+    blocks.phase(Phase.RUNTIMES, RUNTIME_ROUNDS * sum(map(len, groups)) * len(inputs))
+    runs: list[StoredRun] = []
+    for number in range(RUNTIME_ROUNDS):
+        for at, group in enumerate(groups):
+            if session.budget.over(len(group) * len(inputs) * session.run_s):
+                return runs
+            runs += blocks.measure(Phase.RUNTIMES, number * len(groups) + at, group, inputs)
+    return runs
+
+
+def _clear(session: Session, candidate: Candidate) -> bool:
+    """Whether a setting alone changed an objective by more than the margin and the noise. A failure says nothing."""
+    if candidate.failure:
+        return False
+    costs = candidate.costs(session.options.objectives)
+    if costs is None:
+        return False
+    rounds = max(1.0, candidate.runs / len(session.workload.train))
+    margin = math.log1p(session.options.margin)
+    errors = (noise / math.sqrt(rounds) for noise in session.noise or (0.0,) * len(costs))
+    return any(abs(cost) > margin + _CLEAR * error for cost, error in zip(costs, errors, strict=True))

@@ -1,0 +1,110 @@
+"""Settings beside those of the allocators: screened alone, searched together, and kept when a study resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec, SpaceFile
+from heapwright.errors import HeapwrightError
+from heapwright.study.local import all_spaces, local_environment
+from heapwright.study.store import read_study
+
+from ..allocators.spaces import number
+from .conftest import Tuning
+from .fakes import Settings, World
+from .test_allocator_screening import allocator
+
+SHORT: dict[str, Any] = {"method": "nsga2", "evaluations": 40, "pairs_min": 8, "pairs_max": 8}
+SMALL = ("1", "2", "4")
+
+
+def beside(name: str = "gc") -> SpaceFile:
+    """A space whose settings go into TOY too: one that matters, one that does nothing, and one that always fails."""
+    params = [
+        ParamSpec("frugal", "explained", type="enum", values=["yes", "no"], hazard="It may end the program."),
+        number("idle", 1, 64),
+        ParamSpec("wrong", "explained", type="enum", values=["x"]),
+    ]
+    return SpaceFile(AllocatorSpec(name, env="TOY", pair="toy.{key}={value}", join=":"), [], params)
+
+
+def effect(settings: Settings, _input: str) -> dict[str, float]:
+    """'frugal' saves memory, and more together with the small cache of 'lean', which alone does nothing."""
+    if settings.get("frugal") != "yes":
+        return {"peak_rss_bytes": 0.99} if settings.get("is") == "lean" else {}
+    small = settings.get("is") == "lean" and settings.get("cache", "64") in SMALL
+    return {"peak_rss_bytes": 0.5 if small else 0.8}
+
+
+def world() -> World:
+    return World(effect=effect, fails=lambda s: "exit status 1" if "wrong" in s else "", noise=0.0005)
+
+
+def both(tuning: Callable[..., Tuning]) -> Tuning:
+    options = {**SHORT, "objectives": ("peak_rss_bytes",)}
+    return tuning(world(), allocator=allocator("plain", "size"), others=(allocator("lean", "cache"),),
+                  added=(beside(),), options=options)  # fmt: skip
+
+
+def test_both_halves_are_searched_together(tuning: Callable[..., Tuning]) -> None:
+    study = both(tuning)
+    view = study.go()
+    pick = view.picks["memory"]
+    assert pick.config.allocator == "lean"
+    cache = pick.config.settings.pop("cache")
+    assert cache in SMALL
+    assert pick.config.settings == {"gc.frugal": "yes"}
+    assert pick.config.env == {"TOY": f"toy.is=lean:toy.cache={cache}:toy.frugal=yes"}
+    assert "50.0% lower" in pick.claim
+    assert view.explain(pick.config, "gc.frugal").startswith("explained")
+    assert any(text.startswith("gc.frugal=yes (memory") for text in view.hazards)
+
+
+def test_settings_without_effect_alone_are_not_searched(tuning: Callable[..., Tuning]) -> None:
+    study = both(tuning)
+    view = study.go()
+    tried = {r.config for r in study.runs("runtimes")}
+    alone = {tuple(e.config.settings.items()) for e in view.evaluations if e.config.id in tried}
+    assert {(("gc.idle", level),) for level in ("1", "8", "64")} < alone
+    after = {r.config for r in study.runs("search")}
+    keys = {key for e in view.evaluations if e.config.id in after for key in e.config.settings}
+    assert "gc.frugal" in keys
+    assert not {"gc.idle", "gc.wrong"} & keys
+    assert any(text.startswith("gc.idle was not searched: alone it changed") for text in view.warnings)
+    assert any(text.startswith("gc.wrong was not searched: it fails (exit status 1") for text in view.warnings)
+
+
+def test_a_study_resumes_with_the_same_settings(tuning: Callable[..., Tuning]) -> None:
+    study = both(tuning)
+    assert study.go_until_interrupted(30)
+    study.go()
+    course, made = study.course(), len(study.world.made)
+    study.go()
+    assert study.course() == course
+    assert len(study.world.made) == made
+    study.added = (beside("other"),)
+    with pytest.raises(HeapwrightError, match="searches another parameter space"):
+        study.go()
+
+
+def test_one_allocator_with_a_space_beside_it(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(world(), added=(beside(),), options={**SHORT, "objectives": ("peak_rss_bytes",)})
+    pick = study.go().picks["memory"]
+    assert pick.config.settings == {"gc.frugal": "yes"}
+    assert pick.config.allocator == "toy"
+    with read_study(study.path) as store:
+        env, _ = local_environment(pick.config.env, pick.config.settings, "toy", all_spaces(store.meta), {"TOY": "a"})
+    assert env == {"TOY": "a:toy.frugal=yes"}
+
+
+def test_a_study_of_an_older_version_goes_on_without(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(world(), options=dict(SHORT))
+    assert study.go_until_interrupted(20)
+    from heapwright.study.store import open_study
+
+    with open_study(study.path) as store:
+        store.update(seeks_runtimes=False, runtimes=None)
+    assert study.go().runtimes == {}

@@ -1,0 +1,79 @@
+"""Settings beside malloc's in one study: those of the program's runtime, and those of --add-space."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from tests import needs
+
+from .conftest import Heapwright
+from .test_tune import MOODS, result, rows
+
+SCRIPT = "rows = [{'id': i, 'name': str(i)} for i in range(20000)]\nprint(len(rows))\n"
+SHORT = ["--budget", "8", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
+
+
+def test_a_python_script(heapwright: Heapwright) -> None:
+    (heapwright.folder / "script.py").write_text(SCRIPT)
+    python = needs.command("/usr/bin/python3")
+    done = heapwright("tune", "--allocators", "glibc,exgen", *SHORT, "--", python, "script.py")
+    found = result(done)
+    runtime = found["runtime"]
+    assert (runtime["name"], runtime["program"]) == ("cpython", python)
+    assert runtime["version"].startswith("3.")
+    assert "malloc" in runtime["searched"]
+    assert f"CPython {runtime['version']} runs this program: its settings are searched too (malloc)." in done.err
+    assert {"name": "runtimes", "runs": 4}.items() <= next(
+        s for s in found["stages"] if s["name"] == "runtimes"
+    ).items()
+    study = heapwright.folder / "s.study"
+    tried = rows(study, "SELECT DISTINCT allocator, env FROM run JOIN config ON config.id = run.config")
+    under_malloc = {name for name, env in tried if json.loads(env).get("PYTHONMALLOC") == "malloc"}
+    assert "glibc" in under_malloc
+    replayed = rows(study, "SELECT settings FROM run JOIN config ON config.id = run.config WHERE phase = 'replay'")
+    assert not any("cpython" in settings for (settings,) in replayed), "a replay does not show this setting"
+    assert runtime["sentence"] in (heapwright.folder / "s.html").read_text().replace("&#39;", "'")
+    again = heapwright("tune", "--allocators", "glibc,exgen", *SHORT, "--", python, "script.py")
+    assert result(again)["runtime"] == runtime
+
+
+def test_a_space_of_the_user_beside_the_allocators(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    (heapwright.folder / "moods.toml").write_text(MOODS.replace('"hang", ', ""))
+    path = str(program("moody"))
+    words = ["--add-space", "moods.toml", "--allocators", "glibc,exgen", "--minimize", "peak_rss"]
+    found = result(heapwright("tune", *words, *SHORT, "--", path))
+    assert found["runtime"] is None
+    pick = found["picks"]["memory"]
+    assert pick["settings"]["moods.mood"] == "lean"
+    assert pick["env"]["MOOD"] == "lean"
+    assert pick["confirmed"]["peak_rss_bytes"]["verdict"] == "better"
+    assert "MOOD=lean" in heapwright("apply", "s.study").out
+    assert heapwright("run", "s.study", "--", "sh", "-c", "echo $MOOD").out == "lean\n"
+
+
+def test_what_cannot_be_added(heapwright: Heapwright) -> None:
+    (heapwright.folder / "moods.toml").write_text(MOODS)
+    (heapwright.folder / "copy.toml").write_text(MOODS)
+    (heapwright.folder / "glibc.toml").write_text(MOODS.replace('"moods"', '"glibc"'))
+    for words, message in (
+        (["--add-space", "moods.toml", "--space", "moods.toml"], "--add-space cannot be given with --space"),
+        (["--add-space", "moods.toml", "--no-runtime"], "--add-space cannot be given with --no-runtime"),
+        (["--add-space", "moods.toml", "--add-space", "copy.toml"], "have the name 'moods'"),
+        (["--add-space", "glibc.toml", "--allocators", "glibc"], "an allocator of this study has the name 'glibc'"),
+        (["--add-space", "missing.toml"], "cannot read missing.toml"),
+    ):
+        done = heapwright("tune", *words, "--", "true")
+        assert (done.status, done.out) == (2, ""), words
+        assert message in done.err
+
+
+def test_a_name_is_no_runtime(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    shutil.copy(program("moody"), heapwright.folder / "python3")
+    found = json.loads(heapwright("doctor", "--json", "-", "--", "./python3", "x.py").out)
+    assert found["runtimes"] == []
+    (one,) = json.loads(heapwright("doctor", "--json", "-", "--", "/usr/bin/python3").out)["runtimes"]
+    assert (one["name"], one["searched"][0]) == ("cpython", "malloc")
+    assert not (heapwright.folder / "x.py").exists()
