@@ -226,7 +226,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         given["pairs_min"], given["pairs_max"] = args.pairs
     if args.instructions is not None:
         given["callgrind"] = args.instructions == "callgrind"
-    if args.no_runtime or args.space is not None:
+    if args.no_runtime:
         given["runtime"] = False
     for option, name in (
         ("seed", "seed"),
@@ -414,6 +414,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     if (args.space or args.preset) and not path.exists():
         given = {
             "proxy": "none",
+            "runtime": False,
             **given,
         }  # a space file may hold the program's own settings; presets repeat papers that ran the program
     _check(given, allocators, added)
