@@ -4,7 +4,7 @@
     screen     each setting alone, at its lowest, middle and highest level, in blocks with the program as it is
     keep       settings that change an objective by more than the noise; the others are not searched
 
-What was found is stored in the study, so a resumed study searches the same settings. Spaces that the user adds
+The study stores the runtime, so a resumed study searches the same settings. Spaces that the user adds
 (`--add-space`) are treated alike.
 """
 

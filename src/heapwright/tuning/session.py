@@ -58,7 +58,7 @@ class Extra(msgspec.Struct):
         title: its name for people, without the version.
         version: of the runtime; empty if it cannot be told.
         program: path of the runtime's executable; empty for a space that is no runtime's.
-        sentence: what the user is told about it.
+        sentence: the message about it for the user.
     """
 
     space: SpaceFile
