@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.cli import main as cli
+from heapwright.cli.chosen_spaces import named_allocators
 from heapwright.cli.common import _statuses, open_workload, positive, read_workload, seconds, with_stdin_named
-from heapwright.cli.tune import _named, _pairs, _percent, given_options
+from heapwright.cli.tune import _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
 
 
@@ -132,13 +133,13 @@ def test_which_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_which_allocator(tmp_path: Path) -> None:
     space = tmp_path / "s.toml"
     space.write_text('[allocator]\nname = "mine"\nenv = "M"\n[[param]]\nkey = "k"\nexplain = "e"\ntype = "bool"\n')
-    assert [a.name for a in _named(parsed(f"--space {space}"))] == ["mine"]
+    assert [a.name for a in named_allocators(parsed(f"--space {space}"))] == ["mine"]
     for other in ("--allocators glibc", "--preset landscape"):
         with pytest.raises(UsageError, match="--space cannot be given with --allocators or --preset"):
-            _named(parsed(f"--space {space} {other}"))
+            named_allocators(parsed(f"--space {space} {other}"))
     with pytest.raises(HeapwrightError, match=r"unknown allocator 'glibk'|not glibc"):
-        _named(parsed("--allocators glibk"))
-    assert _named(parsed()) == [], "all that are found are searched"
+        named_allocators(parsed("--allocators glibk"))
+    assert named_allocators(parsed()) == [], "all that are found are searched"
 
 
 # main

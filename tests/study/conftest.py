@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,19 @@ import pytest
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import SpaceFile
 from heapwright.experiment.records import StoredRun
+from heapwright.measure.meter import MeterOptions
 from heapwright.report.progress import Silent
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study
 from heapwright.study.view import StudyView
+from heapwright.tuning import proxy, recorded_setting, replay_search
 from heapwright.tuning.pipeline import tune
 from heapwright.tuning.session import Session
+from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
-from .fakes import World, install, toy_allocator
+from .fakes import Settings, World, install, read_settings, toy_allocator
 
 
 class Notes(Silent):
@@ -115,3 +118,44 @@ def tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tun
         return Tuning(tmp_path / "s.study", world, **more)
 
     return make
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], None]:
+    """Replace the replays of a trace by a simulated world."""
+
+    def put(world: World) -> None:
+        class FakeReplays:
+            def __init__(self, _workload: Workload, _traces: Mapping[str, Path], _options: MeterOptions) -> None:
+                pass
+
+            def __enter__(self) -> FakeReplays:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def run(self, input_: Input, env: Mapping[str, str], pad: int, _stop: object) -> Outcome:
+                return world.run(input_, read_settings(env), pad)
+
+        def record_inputs(*_: object) -> tuple[dict[str, Path], dict[str, Any]]:
+            return {}, {"default": {"elapsed_s": 2.0, "events": 1000}}
+
+        monkeypatch.setattr(replay_search, "Replays", FakeReplays)
+        monkeypatch.setattr(recorded_setting, "Replays", FakeReplays)
+        monkeypatch.setattr(proxy, "record_inputs", record_inputs)
+
+    return put
+
+
+def quick(world: World, of: World) -> World:
+    """A world whose runs take a tenth of the program's time on its clock."""
+    run = world.run
+
+    def run_quickly(input_: Input, settings: Settings, pad: int) -> Outcome:
+        outcome = run(input_, settings, pad)
+        of.clock += of.seconds / 10
+        return outcome
+
+    world.run = run_quickly  # type: ignore[method-assign]
+    return world

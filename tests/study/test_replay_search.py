@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,17 @@ from heapwright.allocators.space_spec import ParamSpec
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.candidates import Candidate
 from heapwright.experiment.configuration import Config
-from heapwright.measure.meter import MeterOptions
 from heapwright.study import agreement
 from heapwright.study.agreement import check
-from heapwright.tuning import proxy, replay_search
+from heapwright.tuning import proxy
 from heapwright.workload.execute import Outcome
-from heapwright.workload.model import Input, Workload
+from heapwright.workload.model import Input
 from tests.trace.test_pack import parse
 
 from ..allocators.spaces import number
 from . import fakes
-from .conftest import Tuning
-from .fakes import Settings, World, read_settings, toy_allocator
+from .conftest import Tuning, quick
+from .fakes import Settings, World, toy_allocator
 
 SHORT: dict[str, Any] = {"method": "sobol", "evaluations": 30, "pairs_min": 10, "pairs_max": 10, "proxy": "auto"}
 
@@ -38,46 +37,6 @@ def effect(settings: Settings, _input: str) -> dict[str, float]:
 def upside_down(settings: Settings, input_: str) -> dict[str, float]:
     """A replay that ranks settings in the opposite order."""
     return {key: 1 / value for key, value in effect(settings, input_).items()}
-
-
-@pytest.fixture
-def replays(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], None]:
-    """Replace the replays of a trace by a simulated world."""
-
-    def put(world: World) -> None:
-        class FakeReplays:
-            def __init__(self, _workload: Workload, _traces: Mapping[str, Path], _options: MeterOptions) -> None:
-                pass
-
-            def __enter__(self) -> FakeReplays:
-                return self
-
-            def __exit__(self, *_: object) -> None:
-                pass
-
-            def run(self, input_: Input, env: Mapping[str, str], pad: int, _stop: object) -> Outcome:
-                return world.run(input_, read_settings(env), pad)
-
-        def record_inputs(*_: object) -> tuple[dict[str, Path], dict[str, Any]]:
-            return {}, {"default": {"elapsed_s": 2.0, "events": 1000}}
-
-        monkeypatch.setattr(replay_search, "Replays", FakeReplays)
-        monkeypatch.setattr(proxy, "record_inputs", record_inputs)
-
-    return put
-
-
-def quick(world: World, of: World) -> World:
-    """A world whose runs take a tenth of the program's time on its clock."""
-    run = world.run
-
-    def run_quickly(input_: Input, settings: Settings, pad: int) -> Outcome:
-        outcome = run(input_, settings, pad)
-        of.clock += of.seconds / 10
-        return outcome
-
-    world.run = run_quickly  # type: ignore[method-assign]
-    return world
 
 
 def test_a_recording_must_account_for_the_programs_heap(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from heapwright.study.local import all_spaces, local_environment
 from heapwright.study.store import read_study
 
 from ..allocators.spaces import number
-from .conftest import Tuning
+from .conftest import Tuning, quick
 from .fakes import Settings, World
 from .test_allocator_screening import allocator
 
@@ -24,7 +24,14 @@ SMALL = ("1", "2", "4")
 def beside(name: str = "gc") -> SpaceFile:
     """A space whose settings go into TOY too: one that matters, one that does nothing, and one that always fails."""
     params = [
-        ParamSpec("frugal", "explained", type="enum", values=["yes", "no"], hazard="It may end the program."),
+        ParamSpec(
+            "frugal",
+            "explained",
+            type="enum",
+            values=["yes", "no"],
+            hazard="It may end the program.",
+            changes_calls=True,
+        ),
         number("idle", 1, 64),
         ParamSpec("wrong", "explained", type="enum", values=["x"]),
     ]
@@ -108,3 +115,23 @@ def test_a_study_of_an_older_version_goes_on_without(tuning: Callable[..., Tunin
     with open_study(study.path) as store:
         store.update(seeks_runtimes=False, runtimes=None)
     assert study.go().runtimes == {}
+
+
+def test_replays_stand_in_only_under_the_setting_of_their_recording(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None]
+) -> None:
+    study = both(tuning)
+    replays(quick(World(effect=effect), study.world))
+    view = study.go(proxy="auto", budget_s=400.0)
+    by_id = {e.config.id: e.config.settings for e in view.evaluations}
+    with read_study(study.path) as store:
+        plain = [store.config_by_id(run.config).settings for run in store.runs("replay")]
+        under = [store.config_by_id(run.config).settings for run in store.runs("replay beside")]
+    assert plain
+    assert not any("gc.frugal" in settings for settings in plain)
+    assert under
+    assert all(settings.get("gc.frugal") == "yes" for settings in under)
+    measured = [by_id[run.config] for run in study.runs("search") if run.config in by_id]
+    assert any({"gc.frugal", "cache"} <= settings.keys() for settings in measured), "their best runs on the program"
+    assert view.picks["memory"].config.settings["gc.frugal"] == "yes"
+    assert "50.0% lower" in view.picks["memory"].claim

@@ -38,7 +38,8 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         recordings: the recordings of a study of recordings (`trace.recordings.Recordings`); None for a program.
         hidden: allocator → settings that are not searched, because a replay does not show their effect.
         verified: the verdict of `verify` on the program, in a study of recordings; None before.
-        recorded: input → facts about its recording. proxy: facts about the replays; None before they were tried.
+        recorded: input → facts about its recording. recorded_beside: the same under a setting of the runtime, by
+            'KEY=VALUE/INPUT'. proxy: facts about the replays; None before they were tried.
         method: name of the search method, and why it was chosen.
         warm: good settings of other studies; None before they were looked up.
         searched: pick → configuration found by the search. picks: pick → configuration after minify.
@@ -81,6 +82,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     hidden: dict[str, list[str]] = {}
     verified: dict[str, Any] | None = None
     recorded: dict[str, dict[str, Any]] = {}
+    recorded_beside: dict[str, dict[str, Any]] = {}
     proxy: dict[str, Any] | None = None
     method: dict[str, str] = {}
     warm: list[dict[str, str]] | None = None

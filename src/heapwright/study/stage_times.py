@@ -13,7 +13,12 @@ from heapwright.study.prefix import kept_prefix
 from heapwright.study.store import Store
 from heapwright.study.view import Stage
 
-_STAGE_OF: dict[str, str] = {Phase.REPLAY: Phase.SEARCH, Phase.CHECK: Phase.SEARCH, Phase.RACE: Phase.SEARCH}
+_STAGE_OF: dict[str, str] = {
+    Phase.REPLAY: Phase.SEARCH,
+    Phase.REPLAY_BESIDE: Phase.SEARCH,
+    Phase.CHECK: Phase.SEARCH,
+    Phase.RACE: Phase.SEARCH,
+}
 
 
 def stages_of(store: Store, runs: list[StoredRun]) -> list[Stage]:
@@ -29,7 +34,7 @@ def stages_of(store: Store, runs: list[StoredRun]) -> list[Stage]:
             add(Phase.CALIBRATE, 1, run.charged_s())
     for kept in store.meta.takeover.values():
         add(Phase.ALLOCATORS, 1, _seconds(kept))
-    for kept in store.meta.recorded.values():
+    for kept in (*store.meta.recorded.values(), *store.meta.recorded_beside.values()):
         add(Phase.SEARCH, 1, _seconds(kept))
     for run in runs:
         stage = run.phase.partition(".")[0]

@@ -53,6 +53,7 @@ from heapwright.tuning.choose_space import loaded_space, screened_space
 from heapwright.tuning.confirm import confirm, fitting_rows, pairs_needed
 from heapwright.tuning.minify import minify_each
 from heapwright.tuning.reach import take_over
+from heapwright.tuning.recorded_setting import proposed
 from heapwright.tuning.references import references
 from heapwright.tuning.replay_search import ReplaySearch
 from heapwright.tuning.runtimes import combinations
@@ -130,7 +131,7 @@ def _search(session: Session, space: Space, screened: list[StoredRun]) -> list[S
         session.phase(Phase.SEARCH)  # after phases of the replay search
     evaluator = Evaluator(Phase.SEARCH, session.blocks, noise=session.noise)
     search = search_of(session, space, evaluator, measured)
-    first = [*warm_points(session, space), *combinations(session, space, measured)]
+    first = [*warm_points(session, space), *combinations(session, space, measured), *proposed(session, space, measured)]
     search.go(first, lambda setup: strategy_of(session, setup))
     return search.runs
 

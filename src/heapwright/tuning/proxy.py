@@ -39,7 +39,7 @@ _OPERATION_BYTES = 8
 
 
 def record_inputs(
-    store: Store, workload: Workload, executor: Executor, inputs: Sequence[Input], budget: Budget
+    store: Store, workload: Workload, executor: Executor, inputs: Sequence[Input], budget: Budget, beside: str = ""
 ) -> tuple[dict[str, Path], dict[str, Any]]:
     """Record the allocations of each input, unless the study has its trace already.
 
@@ -49,6 +49,7 @@ def record_inputs(
         executor: runs the program.
         inputs: the inputs to record.
         budget: the study's time; recordings are charged to it.
+        beside: settings of a runtime, KEY=VALUE, that the workload's environment holds; empty for the program as it is.
 
     Returns:
         The trace of each input by name, and the facts about each recording (`record_input`).
@@ -57,19 +58,22 @@ def record_inputs(
         HeapwrightError: an input cannot be recorded; the message says why.
     """
     traces: dict[str, Path] = {}
-    facts: dict[str, Any] = dict(store.meta.recorded)
+    facts: dict[str, Any] = {}
+    field = "recorded_beside" if beside else "recorded"
+    every: dict[str, Any] = dict(getattr(store.meta, field))
     store.traces.mkdir(exist_ok=True)
     for unfinished in store.traces.glob(f".*{record.SUFFIX}"):  # left by a killed session; we hold the lock
         shutil.rmtree(unfinished, ignore_errors=True)
     for input_ in inputs:
-        trace = store.traces / f"{hashlib.sha256(input_.name.encode()).hexdigest()[:12]}.hwt"
-        if not trace.is_file() or input_.name not in facts:
-            facts[input_.name] = record_input(workload, executor, input_, trace)
-            facts[input_.name]["charged_s"] = budget.charge()
-            store.update(recorded=facts)
+        key = f"{beside}/{input_.name}" if beside else input_.name
+        trace = store.traces / f"{hashlib.sha256(key.encode()).hexdigest()[:12]}.hwt"
+        if not trace.is_file() or key not in every:
+            every[key] = record_input(workload, executor, input_, trace)
+            every[key]["charged_s"] = budget.charge()
+            store.update(**{field: every})
         else:
-            budget.recall(float(facts[input_.name].get("charged_s", facts[input_.name]["elapsed_s"])))
-        traces[input_.name] = trace
+            budget.recall(float(every[key].get("charged_s", every[key]["elapsed_s"])))
+        traces[input_.name], facts[input_.name] = trace, every[key]
     return traces, facts
 
 

@@ -184,9 +184,9 @@ def _replayed(
         search.take([config for config in anchors if config.id != configs.default.id] or [configs.default])
         if worth():
             search.go([], lambda setup: strategy_of(session, setup), worth)
-    if not worth():
-        raise HeapwrightError(f"a replay takes {replay_s():.2g} s, the program {session.run_s:.2g} s")
     feasible = search.feasible()
+    if not worth() and not feasible:
+        raise HeapwrightError(f"a replay takes {replay_s():.2g} s, the program {session.run_s:.2g} s")
     costs = [c.costs(session.options.objectives) or () for c in feasible]
     front = [feasible[i].config for i in pareto.thin_front(costs, pareto.front(costs), _PROPOSED)]
     points = [space.point({ALLOCATOR: config.allocator, **config.settings}) for config in front]
