@@ -40,7 +40,8 @@ SUFFIX = ".recording"
 COMPLETE = Sampling()
 # Of an outer recording; its other variables hold for an inner one too.
 _OWN_VARIABLES = {
-    f"HEAPWRIGHT_RECORD_{name}" for name in ("PARENT", "SAMPLE", "MAX_SIZE", "MAX_COST", "AFTER", "FOR", "WINDOW_SIGNAL")
+    f"HEAPWRIGHT_RECORD_{name}"
+    for name in ("PARENT", "SAMPLE", "MAX_SIZE", "MAX_COST", "AFTER", "FOR", "WINDOW_SIGNAL")
 }
 _OF_PROCESS = re.compile(r"\d+(-\d+)?\.hwt")  # a trace in `others_folder`
 # native/raw_format/format.h: magic, version, block_bytes, clock, page_size, pid, parent …;
