@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "sampling.h"
 #include "system.h"
 
 namespace heapwright::recorder {
@@ -122,10 +121,12 @@ void sample_resident_by_level(ThreadState& self, std::uint64_t now) {
   const std::uint64_t max_interval = units(kSampleEvery);
   session->sample_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
                                  std::memory_order_relaxed);
-  // Every second reading has level 0, every second one of the others level 1 …: dropped levels thin the
-  // readings evenly.
+  // In a bounded file, every second reading has the lowest level, every second one of the others the next
+  // one …: levels that are dropped because the file is full thin the readings evenly. Else none is dropped.
   const std::uint64_t number = session->readings.fetch_add(1, std::memory_order_relaxed) + 1;
-  const auto level = !sampling.may_thin() ? 0U : static_cast<std::uint32_t>(__builtin_ctzll(number));
+  const auto lowest = static_cast<std::uint32_t>(session->header->min_level.load(std::memory_order_relaxed));
+  const std::uint32_t level =
+      session->max_blocks == 0 ? kTopLevel : lowest + static_cast<std::uint32_t>(__builtin_ctzll(number));
   Writer* const writer = borrow_at_level(self, level < kTopLevel ? level : kTopLevel, now);
   if (writer != nullptr) {
     put_resident(*writer, false);

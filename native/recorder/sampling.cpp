@@ -140,8 +140,8 @@ void count_chosen_call(SampleThread& thread) {
   const std::uint64_t permille = all > kOtherPermille ? all - kOtherPermille : 0;
   const std::uint64_t calls = session->chosen_calls.fetch_add(kAtOnce, std::memory_order_relaxed) + kAtOnce;
   std::uint64_t before = session->calls_at_drop.load(std::memory_order_relaxed);
-  // So many calls are allowed in any case: 5 ms, so that short programs have a useful sample.
-  const std::uint64_t beyond = before == 0 ? 4096 : 512;
+  // So many calls are allowed in any case: some 15 ms, so that short programs have a useful sample.
+  const std::uint64_t beyond = before == 0 ? 16384 : 2048;
   if (calls < before + beyond) {
     return;
   }

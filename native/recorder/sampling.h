@@ -37,7 +37,7 @@ struct Sampling {
   std::uint64_t for_ns = 0;    // and lasts so long; 0: to the end
   int window_signal = 0;       // begins the window, and ends it
   bool windowed = false;
-  // Whether levels are dropped, so that objects and readings must have one.
+  // Whether levels are dropped, so that objects must have one.
   [[nodiscard]] bool may_thin() const { return max_bytes != 0 || (max_percent != 0 && rate > 1); }
 };
 inline constexpr std::uint64_t kDefaultPercent = 3;

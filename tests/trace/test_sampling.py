@@ -89,6 +89,15 @@ def test_a_sample_that_costs_too_much_is_thinned(program: Build, tmp_path: Path)
     assert abs(process["allocations"] * rate / full["allocations"] - 1) < 5 * (rate / full["allocations"]) ** 0.5 + 0.01
 
 
+def test_a_thinned_sample_is_said_and_keeps_its_readings(program: Build, tmp_path: Path) -> None:
+    trace, churn = tmp_path / "s.hwt", program("record_churn")
+    done = heapwright("record", "--sample", "2", "-o", trace, "--", churn, "1000000")
+    assert "the sample was thinned from 1 in 2 to 1 in" in done.stderr
+    assert "--max-cost 0" in done.stderr
+    assert sum(line[2] == "resident" for line in dump(trace)) > 5
+    assert "thinned" not in heapwright("record", "--sample", "2", "-o", tmp_path / "t.hwt", "--", churn, "1000").stderr
+
+
 def test_max_cost_needs_a_sample(tmp_path: Path) -> None:
     words = ("record", "-o", tmp_path / "x.hwt", "--max-cost")
     alone = heapwright(*words, "5", "--", "true", status=2)

@@ -22,6 +22,8 @@ from heapwright.errors import UsageError
 from heapwright.terminal_text import say, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from heapwright.trace.record import Recorded, Recording
     from heapwright.trace.sampling import Sampling
 
@@ -141,6 +143,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         for process in recording.processes[:_MAX_SHOWN]:
             say(_line(process))
+        _say_thinned(args, recording.processes)
         others = recording.processes[1:]
         if others:
             each = f"{len(others)} other process{'es' if len(others) > 1 else ''}"
@@ -151,6 +154,18 @@ def run(args: argparse.Namespace) -> int:
         if process.warning and (process.packed.lost_events or process.packed.lost_bytes):
             warn(f"{process.trace}: {process.warning}")
     return recording.status
+
+
+def _say_thinned(args: argparse.Namespace, processes: Sequence[Recorded]) -> None:
+    """Say if the sample of the first process holds fewer objects than asked for."""
+    asked = 0 if args.recover is not None else _sampling(args).small_rate
+    left = processes[0].packed.sample if processes else 0
+    if asked > 1 and left > asked:
+        bounds = "--max-cost and --max-size" if args.max_size else "--max-cost"
+        say(
+            f"the sample was thinned from 1 in {asked:,} to 1 in {left:,}, to keep {bounds}; "
+            "its figures vary more. --max-cost 0 sets no bound of CPU time"
+        )
 
 
 def _export(args: argparse.Namespace) -> int:

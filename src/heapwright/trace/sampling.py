@@ -46,13 +46,17 @@ class Sampling:
         """Whether all objects and the whole time are recorded, without a bound."""
         return self == Sampling()
 
+    @property
+    def small_rate(self) -> int:
+        """1 in so many small objects is recorded at the beginning."""
+        return self.rate or (DEFAULT_RATE if self.max_bytes else 1)
+
     def variables(self) -> dict[str, str]:
         """Returns the recorder's environment variables."""
         if self.complete:
             return {}
-        rate = self.rate or (DEFAULT_RATE if self.max_bytes else 1)
         values = {
-            "SAMPLE": str(rate),
+            "SAMPLE": str(self.small_rate),
             "MAX_SIZE": str(self.max_bytes) if self.max_bytes else "",
             "AFTER": f"{self.after_s:g}" if self.after_s else "",
             "FOR": f"{self.for_s:g}" if self.for_s else "",
