@@ -135,3 +135,15 @@ def test_replays_stand_in_only_under_the_setting_of_their_recording(
     assert any({"gc.frugal", "cache"} <= settings.keys() for settings in measured), "their best runs on the program"
     assert view.picks["memory"].config.settings["gc.frugal"] == "yes"
     assert "50.0% lower" in view.picks["memory"].claim
+
+
+def test_a_value_that_the_user_has_set_already_is_the_default(
+    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = SpaceFile(
+        AllocatorSpec("gc", env="TOY"), [], [ParamSpec("all", "e", type="enum", values=["toy.frugal=yes"])]
+    )
+    monkeypatch.setenv("TOY", "toy.frugal=yes")
+    study = tuning(world(), added=(file,), options={**SHORT, "evaluations": 5})
+    study.go()
+    assert study.runs("runtimes") == []

@@ -38,7 +38,7 @@ class ConfigCache:
         env = space.environment(settings, self.base)
         own = {key: value for key, value in settings.items() if key != ALLOCATOR}
         part = space.part(settings[ALLOCATOR]) if isinstance(space, JointSpace) else space
-        if not own and env == self.default.env:
+        if (not own and env == self.default.env) or self._changes_nothing(env):
             return self.default
         config = self.store.config(part.allocator.name, own, env)
         if config.settings and not config.effective:
@@ -56,3 +56,7 @@ class ConfigCache:
             self.unusable[config.id] = f"did not take effect: {', '.join(refused)}"
         self.configs[config.id] = config
         return config
+
+    def _changes_nothing(self, env: Mapping[str, str]) -> bool:
+        """Whether the program gets the environment that it has by default: the user has set the same values already."""
+        return bool(env) and {**self.base, **env} == {**self.base, **self.default.env}

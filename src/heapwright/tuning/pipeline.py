@@ -187,9 +187,10 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
     needed = pairs_needed(len(inputs), len(options.objectives))
     # What a confirmation of one pick would need: pairs of each input, and seconds for all of them.
     needs = {"pairs": needed, "seconds": 2 * needed * len(inputs) * session.run_s, "run_s": session.run_s}
+    method = session.store.meta.method.get("name", options.method)  # 'auto' may have chosen a grid
     # Nothing can be claimed if picks could not be confirmed, or if too few settings ran (a grid may be that small).
     too_short = session.budget.limited and ((rows is None and bool(final)) or not searched)
-    few = rows is None and 0 < searched < opt.ENOUGH_EVALUATIONS and options.method != "grid"
+    few = rows is None and 0 < searched < opt.ENOUGH_EVALUATIONS and method != "grid"
     session.store.update(too_short={**needs, "searched": float(searched)} if too_short or few else None)
     if rows is not None:
         confirm(session.default, rows, session.blocks, inputs, options)

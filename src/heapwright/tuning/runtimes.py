@@ -212,7 +212,7 @@ def _design(session: Session, whole: JointSpace) -> tuple[Config, list[tuple[str
                 continue  # it shows only under another allocator; the search tries it there
             key = f"{extra.allocator.name}.{param.key}"
             found += [(key, session.config_cache.config(whole, {**base, key: level})) for level in _tried(param)]
-    return session.config_cache.config(whole, base), found
+    return session.config_cache.config(whole, base), [(key, c) for key, c in found if c.id != default.id]
 
 
 def _measure(session: Session, base: Config, configs: Sequence[Config]) -> list[StoredRun]:
