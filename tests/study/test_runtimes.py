@@ -143,7 +143,7 @@ def test_a_value_that_the_user_has_set_already_is_the_default(
     file = SpaceFile(
         AllocatorSpec("gc", env="TOY"), [], [ParamSpec("all", "e", type="enum", values=["toy.frugal=yes"])]
     )
-    monkeypatch.setenv("TOY", "toy.frugal=yes")
     study = tuning(world(), added=(file,), options={**SHORT, "evaluations": 5})
+    monkeypatch.setenv("TOY", "toy.frugal=yes")
     study.go()
     assert study.runs("runtimes") == []
