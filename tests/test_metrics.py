@@ -14,20 +14,20 @@ from heapwright.metrics import (
     METRICS,
     NUMERIC,
     find_metric,
-    parse_objectives,
     show_bytes,
     show_count,
     show_latency,
     show_rate,
     show_seconds,
 )
+from heapwright.objectives import parse_metrics, parse_objectives
 
 CONTRACT = {
     "wall_s", "user_s", "sys_s", "cpu_s", "peak_rss_bytes", "mean_rss_bytes", "peak_heap_bytes", "mean_heap_bytes",
     "peak_vm_bytes", "returned_bytes", "returned_lazily_bytes", "release_rate", "massif_peak_bytes", "minor_faults",
     "major_faults", "mapping_calls", "instructions", "energy_j", "exit_code", "output_sha256", "peak_pss_bytes",
     "mean_pss_bytes", "cgroup_peak_bytes", "idle_rss_bytes", "throughput_per_s", "p50_ms", "p95_ms", "p99_ms",
-    "load_errors", "load_operations", "cpu_per_op_s", "final_rss_bytes", "p95_rss_bytes",
+    "load_errors", "load_operations", "cpu_per_op_s", "time_per_op_s", "final_rss_bytes", "p95_rss_bytes",
 }  # fmt: skip
 
 
@@ -69,10 +69,20 @@ def test_objectives_in_order_each_once() -> None:
 
 
 def test_throughput_can_be_shown() -> None:
-    found = parse_objectives("throughput,p99,load_operations", minimised=False)
+    found = parse_metrics("throughput,p99,load_operations")
     assert [m.key for m in found] == ["throughput_per_s", "p99_ms", "load_operations"]
-    with pytest.raises(UsageError, match="'exit_code' cannot be minimised"):
-        parse_objectives("exit_code", minimised=False)
+    with pytest.raises(UsageError, match="'exit_code' is not a number"):
+        parse_metrics("exit_code")
+
+
+def test_throughput_is_maximised_by_its_inverse() -> None:
+    assert [m.key for m in parse_objectives("p99", "throughput")] == ["p99_ms", "time_per_op_s"]
+    assert [m.key for m in parse_objectives("time_per_op", "throughput")] == ["time_per_op_s"]
+    with pytest.raises(UsageError, match="'p99_ms' cannot be maximised") as caught:
+        parse_objectives(None, "p99")
+    assert "throughput" in caught.value.hint
+    with pytest.raises(UsageError, match="--maximize names no metric"):
+        parse_objectives(None, " ")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ class Metric:
         series: the column of memory over time that shows it: rss, heap or vm; empty for none.
         bench_key: the name of the meter's figure in the results of `bench`; empty where `bench` does not report it.
         of_load: whether only a server's load measures it. Tables leave it out where no load did.
-        larger_is_better: whether an objective means the largest value instead of the smallest.
+        larger_is_better: whether more is better.
+        minimised_as: for such a metric, the one that is minimised in its place; empty for none.
     """
 
     key: str
@@ -55,6 +56,7 @@ class Metric:
     bench_key: str = ""
     of_load: bool = False
     larger_is_better: bool = False
+    minimised_as: str = ""
 
     @property
     def short(self) -> str:
@@ -150,11 +152,21 @@ def _of_load(
     name: tuple[str, Unit, Kind, str],
     meaning: str,
     source: str = _LOAD,
-    larger_is_better: bool = False,
     objective: bool = True,
+    larger_is_better: bool = False,
+    minimised_as: str = "",
 ) -> Metric:
     """Return a metric of a server's load; `name` is its key, unit, kind and label."""
-    return Metric(*name, meaning, source, objective, needs_stops=False, of_load=True, larger_is_better=larger_is_better)
+    return Metric(
+        *name,
+        meaning,
+        source,
+        objective,
+        needs_stops=False,
+        of_load=True,
+        larger_is_better=larger_is_better,
+        minimised_as=minimised_as,
+    )
 
 
 _ALL = (
@@ -381,6 +393,12 @@ _ALL = (
         "Operations of a server's load per second; a larger value is better.",
         _LOAD + ", or operations over wall time",
         larger_is_better=True,
+        minimised_as="time_per_op_s",
+    ),
+    _of_load(
+        ("time_per_op_s", "s/op", "time", "time per operation"),
+        "Time of a server's load per operation: the inverse of its throughput.",
+        _LOAD + ", or wall time over operations",
     ),
     _of_load(("p50_ms", "ms", "time", "median latency"), "Time that half of the load's operations do not exceed."),
     _of_load(
@@ -422,29 +440,3 @@ def find_metric(name: str) -> Metric:
         if name in (metric.key, metric.short):
             return metric
     raise unknown("metric", name, [m.short for m in _ALL if m.objective])
-
-
-def parse_objectives(text: str, minimised: bool = True) -> list[Metric]:
-    """`peak_rss,cpu` as metrics, in order, each once.
-
-    Args:
-        text: their keys or short forms, separated by commas.
-        minimised: whether less must be better; otherwise they are only shown.
-
-    Raises:
-        UsageError: an unknown name, or one that is not a number to minimise.
-    """
-    found: list[Metric] = []
-    for name in filter(None, (part.strip() for part in text.split(","))):
-        metric = find_metric(name)
-        if metric.kind == "output" or (minimised and not metric.objective):
-            raise UsageError(f"'{metric.key}' cannot be minimised", "choose a number, such as peak_rss or cpu")
-        if minimised and metric.larger_is_better:
-            raise UsageError(
-                f"'{metric.key}' cannot be minimised: more is better", "choose cpu_per_op or p50, or --require"
-            )
-        if metric not in found:
-            found.append(metric)
-    if not found:
-        raise UsageError("--minimize names no metric", "for example: --minimize peak_rss,cpu")
-    return found

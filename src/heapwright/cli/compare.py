@@ -108,7 +108,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     from heapwright.allocators.embedded import find_embedded
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss
-    from heapwright.metrics import parse_objectives
+    from heapwright.objectives import parse_metrics
     from heapwright.report.comparison import comparison_json, csv_text, failures, heading, markdown, plot, table
     from heapwright.report.progress import make_progress
     from heapwright.report.terminal import paragraph
@@ -116,7 +116,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
 
     timed = workload.file.prefix is None or workload.file.prefix.compares("wall_s")
     usual = "peak_rss,mean_rss,cpu" if recorded else "wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"
-    metrics = [m.key for m in parse_objectives(args.metrics or usual, minimised=False)]
+    metrics = [m.key for m in parse_metrics(args.metrics or usual)]
     refuse_uncompared(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, embedded=embedded)

@@ -169,7 +169,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.allocators.embedded import find_embedded
-    from heapwright.metrics import parse_objectives
+    from heapwright.objectives import parse_objectives
     from heapwright.report.landscape import check_plot
     from heapwright.study.landscape_judge import landscape_result_of
     from heapwright.study.open import open_or_begin

@@ -74,6 +74,7 @@ def add_parser(verbs: Any) -> None:
     add_trace_options(parser, held_out=True)
     add_command_options(parser)
     parser.add_argument("--minimize", metavar="M1,M2", help="metrics to minimise (default peak_rss,cpu)")
+    parser.add_argument("--maximize", metavar="M", help="a metric to maximise: throughput of a server's load")
     parser.add_argument(
         "--budget",
         metavar="N|TIME",
@@ -196,7 +197,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         args: the command line.
         allocator: the names of the allocators, separated by commas.
     """
-    from heapwright.metrics import parse_objectives
+    from heapwright.objectives import parse_objectives
     from heapwright.search.protocol import METHODS
     from heapwright.study.options import parse_budget
     from heapwright.study.policy import parse_limits, parse_prices
@@ -209,8 +210,8 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         chosen = load_preset(args.preset).options
         given |= {k: tuple(v) if isinstance(v, list) else v for k, v in chosen.items()}
         given |= {"preset": args.preset}
-    if args.minimize is not None:
-        given["objectives"] = tuple(m.key for m in parse_objectives(args.minimize))
+    if args.minimize is not None or args.maximize is not None:
+        given["objectives"] = tuple(m.key for m in parse_objectives(args.minimize, args.maximize))
     if args.budget is not None:
         given["evaluations"], given["budget_s"] = parse_budget(args.budget)
     if args.method is not None:

@@ -246,6 +246,8 @@ def _with_load(run: Run, load: _Load, server: Server) -> Run:
             warnings.append(f"[server.load_metrics] found no number for {', '.join(unread)} in {where}")
         metrics |= {name: value for name, value in dataclasses.asdict(found).items() if name in metrics}
         metrics["load_operations"] = found.operations
+        if found.throughput_per_s:
+            metrics["time_per_op_s"] = 1 / found.throughput_per_s
         if load.cpu_s is not None and found.operations:
             metrics["cpu_per_op_s"] = load.cpu_s / found.operations
     return dataclasses.replace(run, metrics=metrics, warnings=warnings)

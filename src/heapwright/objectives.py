@@ -1,0 +1,55 @@
+"""Reads the metrics that a person names on the command line: to show, to minimise, to maximise."""
+
+from __future__ import annotations
+
+from heapwright.errors import UsageError
+from heapwright.metrics import METRICS, Metric, find_metric
+
+
+def parse_metrics(text: str) -> list[Metric]:
+    """`peak_rss,cpu` as metrics to show, in order, each once.
+
+    Raises:
+        UsageError: an unknown name, no name, or a metric that is not a number.
+    """
+    found: list[Metric] = []
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        metric = find_metric(name)
+        if metric.kind == "output":
+            raise UsageError(f"'{metric.key}' is not a number", "choose a number, such as peak_rss or cpu")
+        if metric not in found:
+            found.append(metric)
+    if not found:
+        raise UsageError("no metric is named", "for example: peak_rss,cpu")
+    return found
+
+
+def parse_objectives(minimise: str | None, maximise: str | None = None) -> list[Metric]:
+    """Returns the metrics to minimise; those to maximise come last, each as the one that is minimised in its place.
+
+    Args:
+        minimise: keys or short forms of metrics, separated by commas; None if the option is not given.
+        maximise: likewise.
+
+    Raises:
+        UsageError: an unknown name, no name, or a metric that cannot be minimised or maximised.
+    """
+    found: list[Metric] = []
+    for metric in [] if minimise is None else _parse(minimise, "--minimize"):
+        if not metric.objective:
+            raise UsageError(f"'{metric.key}' cannot be minimised", "choose a number, such as peak_rss or cpu")
+        if metric.larger_is_better:
+            raise UsageError(f"'{metric.key}' cannot be minimised: more is better", f"--maximize {metric.short}")
+        found.append(metric)
+    for metric in [] if maximise is None else _parse(maximise, "--maximize"):
+        if not metric.minimised_as:
+            known = ", ".join(m.short for m in METRICS.values() if m.minimised_as)
+            raise UsageError(f"'{metric.key}' cannot be maximised", f"what can is {known}; --minimize takes the others")
+        found.append(METRICS[metric.minimised_as])
+    return list(dict.fromkeys(found))
+
+
+def _parse(text: str, option: str) -> list[Metric]:
+    if not text.replace(",", "").strip():
+        raise UsageError(f"{option} names no metric", "for example: --minimize peak_rss,cpu")
+    return [find_metric(name) for part in text.split(",") if (name := part.strip())]
