@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from heapwright.errors import UsageError, unknown
+from heapwright.errors import unknown
 
 Kind = Literal["memory", "time", "count", "output"]
 Unit = Literal["s", "ms", "s/op", "1/s", "B", "B/s", "count", "J", ""]
