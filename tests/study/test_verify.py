@@ -11,12 +11,23 @@ import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
+from heapwright.experiment.records import StoredRun
 from heapwright.experiment.stats import Verdict
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.progress import Silent
 from heapwright.study.options import Options
+from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
-from heapwright.tuning.verify import Verification, decide, overall, predicted_thresholds, refused, thresholds, verify
+from heapwright.tuning.verify import (
+    Verification,
+    all_zero,
+    decide,
+    overall,
+    predicted_thresholds,
+    refused,
+    thresholds,
+    verify,
+)
 
 from .conftest import Tuning
 from .fakes import Settings, World
@@ -83,14 +94,14 @@ Verify = Callable[..., Verification]
 def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
     """Verify a claim (memory unchanged, CPU time −20 %) in a simulated world."""
 
-    def go(world: World, max_s: float = 0.0, cpu: float = 0.8) -> Verification:
+    def go(world: World, max_s: float = 0.0, cpu: float = 0.8, requires: tuple[str, ...] = ()) -> Verification:
         study = tuning(world)
         config = Config(7, "toy", {"cache": "0"}, {"TOY": "toy.cache=0"})
         found = then((1.0, "same"), (cpu, "better"))
         pick = Pick("time", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], found, "")
         executor = sys.modules["heapwright.tuning.session"].Executor(study.workload, MeterOptions(), tmp_path)
         default = Config(1, "toy", {}, {})
-        return verify(pick, (default, config), study.workload, Options(), executor, Silent(), max_s)
+        return verify(pick, (default, config), study.workload, Options(requires=requires), executor, Silent(), max_s)
 
     return go
 
@@ -118,6 +129,30 @@ def test_a_new_loss_is_a_loss(check: Verify) -> None:
     found = check(World(effect=lambda s, _i: {"cpu_s": 0.8, "peak_rss_bytes": 1.5} if s else {}, noise=0.01))
     assert (found.state, found.states["cpu_s"]) == ("lost", "holds")
     assert "peak resident memory is more than 12.9% higher" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("requires", "states"),
+    [
+        (("mean_rss_bytes <= 1.05x", "mean_rss_bytes >= 0.5x"), ("kept", "kept")),
+        (("mean_rss_bytes <= 0.9x",), ("broken",)),
+        (("wall_s <= 3600s", "cpu_s <= 0.001"), ("kept", "broken")),
+    ],
+)
+def test_requirements_are_judged_too(check: Verify, requires: tuple[str, ...], states: tuple[str, ...]) -> None:
+    found = check(World(effect=cpu(0.82), noise=0.01), requires=requires)
+    assert tuple(r.state for r in found.requirements) == states
+    assert found.state == ("lost" if "broken" in states else "holds")
+    assert found.sentence.count("Requirement ") == len(requires)
+
+
+@pytest.mark.parametrize(("errors", "state"), [((0, 0, 0), "holds"), ((0, 2, 0), "lost")])
+def test_a_bound_of_zero_is_broken_by_one_value(errors: tuple[int, ...], state: str) -> None:
+    runs = [
+        StoredRun("verify", block, "default", 2, 1.0, "", "", {"load_errors": float(count)}, {})
+        for block, count in enumerate(errors)
+    ]
+    assert all_zero([parse_requirement("load_errors <= 0")], runs, 2) == {"load_errors <= 0": state}
 
 
 def test_noise_leaves_it_undecided_within_the_time(check: Verify) -> None:

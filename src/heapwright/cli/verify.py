@@ -296,6 +296,7 @@ def _as_json(view: StudyView, pick: Pick, found: Verification, notes: list[str])
         "sentence": found.sentence,
         "then": then,
         "now": now,
+        "requirements": {r.text: r.state for r in found.requirements},
         "pairs": found.pairs,
         "wall_s": found.wall_s,
         "failure": found.failure or None,
@@ -304,7 +305,7 @@ def _as_json(view: StudyView, pick: Pick, found: Verification, notes: list[str])
 
 
 def _junit(view: StudyView, found: Verification) -> str:
-    """Return JUnit XML with a test case per objective: failed if the gain is lost, skipped if undecided."""
+    """Return JUnit XML with a test case per objective and requirement: failed if lost, skipped if undecided."""
     from xml.etree import ElementTree
 
     from heapwright.metrics import METRICS
@@ -320,8 +321,9 @@ def _junit(view: StudyView, found: Verification) -> str:
         time=f"{found.wall_s:.3f}",
     )
     for metric, state in cases.items():
+        label = METRICS[metric].label if metric in METRICS else metric
         case = ElementTree.SubElement(
-            suite, "testcase", classname=visible(view.path), name=METRICS[metric].label, time=f"{found.wall_s:.3f}"
+            suite, "testcase", classname=visible(view.path), name=label, time=f"{found.wall_s:.3f}"
         )
         if state != "holds":
             kind = "failure" if state == "lost" else "skipped"

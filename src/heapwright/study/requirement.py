@@ -64,6 +64,11 @@ class Requirement(msgspec.Struct, frozen=True):
         bound = f"{self.bound:g}x" if self.relative else metric.show(self.bound)
         return f"{metric.short} {'>=' if self.at_least else '<='} {bound}"
 
+    @property
+    def log_bound(self) -> float:
+        """What the log of the ratio or of the value, negated for a lower bound, may reach; the bound is not 0."""
+        return -math.log(self.bound) if self.at_least else math.log(self.bound)
+
     def within(self, low: float, high: float) -> bool | None:
         """Whether an interval keeps the bound; None if it lies on both sides."""
         if self.at_least:

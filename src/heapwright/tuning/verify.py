@@ -9,6 +9,8 @@ A study of recordings predicted its gain. It is proven if memory is lower by mor
 no lower memory was predicted), whatever its share of the prediction: the recording has no memory or time besides
 malloc's. Any other objective may cost half of the predicted gain of memory, and `PREDICTED_LOSS` in any case.
 
+    a requirement of the study           its bound
+
 The gain holds if every interval lies below its threshold. It is lost if one interval lies above. Otherwise more pairs
 run until the time is over. Repeated looks at the data would find something by chance. So each look has its own error
 rate, and all looks together stay below `ALPHA` (alpha spending: the share 6/π²k² of it at look k). The intervals are
@@ -30,6 +32,7 @@ from typing import Literal
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.budget import Budget
+from heapwright.experiment.candidates import gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import StoredRun
@@ -38,8 +41,11 @@ from heapwright.experiment.stats import log_ratio, mean_errors
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.confirmation import judge
 from heapwright.study.options import Options
+from heapwright.study.policy import requirements_of
+from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_study
-from heapwright.study.view import Confirmation, Pick
+from heapwright.study.view import Confirmation, Pick, RequirementResult
+from heapwright.study.view import State as RequirementState
 from heapwright.tuning.reach import not_loaded
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
@@ -51,6 +57,7 @@ PHASE, _WARM_UP = "verify", "verify.warm-up"
 _LOOKS = (8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200)
 
 State = Literal["holds", "lost", "undecided"]
+_OF_REQUIREMENT: dict[State, RequirementState] = {"holds": "kept", "lost": "broken", "undecided": "not shown"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Verification:
 
     Attributes:
         state: the verdict over all objectives.
-        states: the verdict on each objective.
+        states: the verdict on each objective, and on each requirement by its text.
         sentence: the verdict in words, with the intervals of the study and of today.
         then, now: objective → confirmation in the study and in the fresh pairs (95 % intervals).
         pairs: number of fresh pairs of each input.
@@ -77,6 +84,7 @@ class Verification:
     wall_s: float
     failure: str = ""
     predicted: bool = False
+    requirements: tuple[RequirementResult, ...] = ()
 
 
 def thresholds(then: Mapping[str, Confirmation], objectives: Sequence[str], keep: float) -> dict[str, float]:
@@ -181,8 +189,12 @@ def verify(
     else:
         bounds = thresholds(pick.confirmed, options.objectives, KEEP if keep is None else keep)
     then = {m: pick.confirmed[m] for m in bounds}
-    states: dict[str, State] = dict.fromkeys(bounds, "undecided")
+    requires = requirements_of(options)
+    objectives = list(bounds)
+    bounds |= {r.text: r.log_bound for r in requires if r.bound > 0}
+    states: dict[str, State] = dict.fromkeys([*objectives, *(r.text for r in requires)], "undecided")
     now: dict[str, Confirmation] = {}
+    results: list[RequirementResult] = []
     with (
         tempfile.TemporaryDirectory(prefix="heapwright-") as folder,
         open_study(Path(folder) / "verify.study") as store,
@@ -200,17 +212,22 @@ def verify(
             failure = next((run.failure for run in runs if run.failure), "")
             if failure:
                 break
-            _check_measured(runs, bounds)
-            logs = {metric: _by_block(runs, choice.id, metric) for metric in bounds}
-            states = decide(logs, bounds, look)
+            _check_measured(runs, [*objectives, *(r.metric for r in requires)])
+            logs = {metric: _by_block(runs, choice.id, metric) for metric in objectives}
+            logs |= {r.text: _of_requirement(r, runs, choice.id) for r in requires if r.bound > 0}
+            states = decide(logs, bounds, look) | all_zero(requires, runs, choice.id)
             now = judge(runs, by_id, default.id, options).get(choice.id, {})
+            candidate = gather(runs, by_id, default.id).get(choice.id)
+            results = [
+                dataclasses.replace(r.judge(now, candidate), state=_OF_REQUIREMENT[states[r.text]]) for r in requires
+            ]
             if overall(states) != "undecided" or blocks.budget.stopped:
                 break
-    now = {m: now[m] for m in bounds if m in now}
+    now = {m: now[m] for m in objectives if m in now}
     state = "lost" if failure else overall(states)
     wall_s = time.monotonic() - began
     pairs = min((c.pairs for c in now.values()), default=0)
-    found = Verification(state, states, "", then, now, pairs, wall_s, failure, predicted)
+    found = Verification(state, states, "", then, now, pairs, wall_s, failure, predicted, tuple(results))
     return dataclasses.replace(found, sentence=_sentence(found, bounds))
 
 
@@ -228,8 +245,8 @@ def refused(pick: Pick, why: str, objectives: Sequence[str], predicted: bool = F
     return dataclasses.replace(found, sentence=_sentence(found, {}))
 
 
-def _check_measured(runs: Sequence[StoredRun], bounds: Mapping[str, float]) -> None:
-    for metric in bounds:
+def _check_measured(runs: Sequence[StoredRun], metrics: Sequence[str]) -> None:
+    for metric in metrics:
         if runs and all(run.metrics.get(metric) is None for run in runs):
             raise HeapwrightError(
                 f"{METRICS[metric].label} ({metric}) cannot be measured here", "see 'heapwright doctor'"
@@ -249,8 +266,38 @@ def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float
     return [math.fsum(group) / whole for group in logs.values() if len(group) == whole]
 
 
+def _of_requirement(required: Requirement, runs: Sequence[StoredRun], choice: int) -> list[float]:
+    """The logs that a requirement bounds from above, one for each block: of ratios to the default, or of values."""
+    if required.relative:
+        logs = _by_block(runs, choice, required.metric)
+    else:
+        values: dict[int, list[float]] = {}
+        for run in runs:
+            value = run.metrics.get(required.metric) if run.config == choice else None
+            if value is not None and value > 0:
+                values.setdefault(run.block, []).append(math.log(value))
+        logs = [math.fsum(group) / len(group) for group in values.values()]
+    return [-log for log in logs] if required.at_least else logs
+
+
+def all_zero(requires: Sequence[Requirement], runs: Sequence[StoredRun], choice: int) -> dict[str, State]:
+    """The verdict on requirements of bound 0, such as load_errors <= 0: one other value breaks them."""
+    found: dict[str, State] = {}
+    for required in requires:
+        if required.bound == 0:
+            values = [run.metrics.get(required.metric) for run in runs if run.config == choice]
+            kept = required.at_least or not any(values)
+            found[required.text] = "holds" if kept else "lost"
+    return found
+
+
 def _sentence(found: Verification, bounds: Mapping[str, float]) -> str:
-    """The verdict in one sentence, with the intervals of the study and of today."""
+    """The verdict in one sentence, with the intervals of the study and of today; then the requirements."""
+    said = "".join(f" Requirement {r.state}: {r.text} ({r.shown})." for r in found.requirements)
+    return _verdict(found, bounds) + said
+
+
+def _verdict(found: Verification, bounds: Mapping[str, float]) -> str:
     then, now, states = found.then, found.now, found.states
     before, today = ("predicted", "on the program") if found.predicted else ("then", "now")
     lost_text = "The predicted gain is refuted" if found.predicted else "The gain no longer holds"
@@ -267,7 +314,7 @@ def _sentence(found: Verification, bounds: Mapping[str, float]) -> str:
     if found.state == "undecided":
         after = f"Undecided after {found.pairs} pairs in {show_seconds(found.wall_s)}"
         return f"{after}: {both}. A longer --max-time may tell."
-    lost = [m for m, state in states.items() if state == "lost"]
+    lost = [m for m, state in states.items() if state == "lost" and m in METRICS]
     any_more = "" if found.predicted else " any more"
     why = "; ".join(
         f"{METRICS[m].label} is not {100 * -math.expm1(bounds[m]):.1f}% lower{any_more}"
@@ -275,6 +322,7 @@ def _sentence(found: Verification, bounds: Mapping[str, float]) -> str:
         else f"{METRICS[m].label} is more than {100 * math.expm1(bounds[m]):.1f}% higher"
         for m in lost
     )
+    why = why or "a requirement is broken"
     return f"{lost_text}: {why}: {both} ({found.pairs} fresh pairs)."
 
 
