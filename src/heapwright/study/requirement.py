@@ -66,7 +66,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
     @property
     def log_bound(self) -> float:
-        """What the log of the ratio or of the value, negated for a lower bound, may reach; the bound is not 0."""
+        """The largest log of the ratio or value, both negated for a lower bound; the bound is not 0."""
         return -math.log(self.bound) if self.at_least else math.log(self.bound)
 
     def within(self, low: float, high: float) -> bool | None:

@@ -267,7 +267,7 @@ def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float
 
 
 def _of_requirement(required: Requirement, runs: Sequence[StoredRun], choice: int) -> list[float]:
-    """The logs that a requirement bounds from above, one for each block: of ratios to the default, or of values."""
+    """The logs of each block that a requirement bounds from above: of ratios to the default, or of values."""
     if required.relative:
         logs = _by_block(runs, choice, required.metric)
     else:
@@ -281,7 +281,13 @@ def _of_requirement(required: Requirement, runs: Sequence[StoredRun], choice: in
 
 
 def all_zero(requires: Sequence[Requirement], runs: Sequence[StoredRun], choice: int) -> dict[str, State]:
-    """The verdict on requirements of bound 0, such as load_errors <= 0: one other value breaks them."""
+    """The verdict on requirements of bound 0, such as load_errors <= 0: one other value breaks them.
+
+    Args:
+        requires: the requirements; those with another bound are left out.
+        runs: runs of the default and of the setting.
+        choice: configuration of the setting.
+    """
     found: dict[str, State] = {}
     for required in requires:
         if required.bound == 0:
