@@ -163,10 +163,13 @@ bool is_over() {
 }
 
 void record_object(ThreadState& self, const Call& call) {
-  if (!window_open()) {
+  if (call.level < lowest_level()) {
     return;
   }
   count_chosen_call(sample_self);
+  if (!window_open()) {
+    return;
+  }
   const std::uint64_t now = clock_now<true>();
   record_at_level(self, call, now);
   if (HEAPWRIGHT_UNLIKELY(now >= session->next_sample.load(std::memory_order_relaxed))) {

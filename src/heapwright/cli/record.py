@@ -161,7 +161,7 @@ def _say_thinned(args: argparse.Namespace, processes: Sequence[Recorded]) -> Non
     asked = 0 if args.recover is not None else _sampling(args).small_rate
     left = processes[0].packed.sample if processes else 0
     if asked > 1 and left > asked:
-        bounds = "--max-cost and --max-size" if args.max_size else "--max-cost"
+        bounds = "--max-cost or --max-size" if args.max_size else "--max-cost"
         say(
             f"the sample was thinned from 1 in {asked:,} to 1 in {left:,}, to keep {bounds}; "
             "its figures vary more. --max-cost 0 sets no bound of CPU time"
