@@ -3,10 +3,12 @@
     http_server.py PORT
 
 Each request for /report/N makes a table of N rows, keeps it as JSON in the cache for a while, and answers with it.
+/trim calls glibc's malloc_trim.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import random
 import sys
@@ -35,9 +37,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request."""
         number = self.path.removeprefix("/report/")
-        body = report(100 + int(number) % 400, int(number)) if number.isdecimal() else b"no such page"
-        cache.append(body)
-        self.send_response(200 if number.isdecimal() else 404)
+        known = number.isdecimal() or self.path == "/trim"
+        if self.path == "/trim":
+            body = b"%d\n" % ctypes.CDLL(None).malloc_trim(0)
+        else:
+            body = report(100 + int(number) % 400, int(number)) if number.isdecimal() else b"no such page"
+            cache.append(body)
+        self.send_response(200 if known else 404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

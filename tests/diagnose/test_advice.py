@@ -42,6 +42,14 @@ def test_free_pages_are_trimmed_first() -> None:
     assert advise(trimmable._replace(top=200 * MIB)).steps[0].startswith("MALLOC_TRIM_THRESHOLD_")
 
 
+def test_python_is_trimmed_without_a_debugger() -> None:
+    """A call by a debugger can end a system call of the service with an error."""
+    trimmable = SERVICE._replace(free=400 * MIB, free_pages=300 * MIB, trimmable=300 * MIB)
+    assert "an instance that may fail: gdb" in advise(trimmable).steps[0]
+    python = advise(trimmable._replace(runtime="CPython 3.11", runtime_resident=9 * MIB))
+    assert python.steps[0] == "malloc_trim(0) at idle times (in Python: ctypes.CDLL(None).malloc_trim(0))"
+
+
 def test_arenas_of_threads_are_bounded() -> None:
     many = SERVICE._replace(free=400 * MIB, arenas=MANY_ARENAS, in_arenas=round(MOST * 400 * MIB))
     assert advise(many).steps[0].startswith("MALLOC_ARENA_MAX=2")

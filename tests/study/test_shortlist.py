@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.candidates import Candidate
 from heapwright.experiment.configuration import Config
+from heapwright.experiment.records import StoredRun
 from heapwright.study.policy import Aims
-from heapwright.tuning.shortlist import choose_picks
+from heapwright.tuning.shortlist import choose_picks, measure_again
+from heapwright.workload.model import Input
 
 from .conftest import Tuning
 from .fakes import Settings, World
@@ -56,6 +60,44 @@ def test_two_candidates_at_least_are_measured_again(tuning: Callable[..., Tuning
     study = tuning(World(effect=effect), options={**SHORT, "params": ("cache",)})
     study.go()
     assert len({r.config for r in study.runs("shortlist")} - {1}) >= 2
+
+
+class OneRound:
+    """Blocks that measure what `truth` says, and whose time ends with the first round."""
+
+    typical = SimpleNamespace(seconds=1.0)
+
+    def __init__(self, truth: Mapping[int, tuple[float, float]]) -> None:
+        self.truth = truth
+        self.rounds = 0
+        self.budget = SimpleNamespace(over=lambda _seconds: self.rounds > 0)
+
+    def first_block(self, *_of: object) -> int:
+        return 0
+
+    def phase(self, *_of: object) -> None:
+        pass
+
+    def measure_all(self, phase: str, block: int, groups: list[list[Config]], _inputs: object) -> list[StoredRun]:
+        self.rounds += 1
+        return [stored(phase, block, c.id, self.truth[c.id]) for c in groups[0]]
+
+
+def stored(phase: str, block: int, config: int, found: tuple[float, float]) -> StoredRun:
+    return StoredRun(phase, block, "default", config, 1.0, "", "", {"peak_rss_bytes": found[0], "cpu_s": found[1]}, {})
+
+
+def test_a_single_run_does_not_exclude_candidates_that_were_measured_again() -> None:
+    """Candidates 2 and 4 are alike. Candidate 2 was luckier in the search, falls back, and no time is left for 4."""
+    search = {1: (1.0, 1.0), 2: (0.70, 1.0), 3: (1.0, 0.70), 4: (0.72, 1.0)}
+    configs = {number: Config(number, "toy", {}, {}) for number in search}
+    blocks = OneRound({1: (1.0, 1.0), 2: (0.80, 1.0), 3: (1.0, 0.70)})
+    runs = [stored("search", 0, number, found) for number, found in search.items()]
+    aims = Aims(("peak_rss_bytes", "cpu_s"))
+    found = measure_again(runs, cast("Blocks", blocks), configs, configs[1], [Input("default")], aims)
+    assert blocks.rounds == 1
+    assert {c.config.id for c in found} == {2, 3}
+    assert choose_picks(found, aims)["memory"].config.id == 2
 
 
 def candidate(number: int, memory: float, cpu: float) -> Candidate:

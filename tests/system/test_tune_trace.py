@@ -204,9 +204,10 @@ def test_a_setting_that_no_replay_shows_is_left_out_and_named(recorded: Heapwrig
     words = ("--allocators", "jemalloc", "--expert", "--budget", "2", "--pairs", "6", "--json", "j.json")
     done = recorded("tune", "--trace", "a.hwt", *words)
     assert done.status == 0, done.err
-    assert "jemalloc: not searched, because a replay does not show the effect: background_thread" in done.err
+    assert "background_thread not searched, because a replay does not show the effect" in done.err
     found = json_of(recorded, "j.json")
-    assert found["hidden"] == {"jemalloc": ["background_thread"]}
+    # percpu_arena stands before it if the program is taken to have threads.
+    assert found["hidden"]["jemalloc"][-1] == "background_thread"
     assert found["recorded_on"]["reference"] == "jemalloc", "its own defaults, because only it is searched"
     assert Path(found["study"]).name.startswith("heapwright-a-"), "named after the recording"
     assert not any("background_thread" in c.settings for c in configs_of(recorded.folder / found["study"]))

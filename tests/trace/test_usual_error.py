@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from heapwright.trace.recordings import Recording, RecordingKind, Recordings
-from heapwright.trace.usual_error import CPU_RANK, CPU_RANK_PAGE, USUAL, UsualError, error_sentence, time_sentence
+from heapwright.trace.usual_error import (
+    CPU_RANK,
+    CPU_RANK_PAGE,
+    MEASURED_RATE,
+    USUAL,
+    UsualError,
+    error_sentence,
+    time_sentence,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,3 +72,11 @@ def test_the_sentence_names_error_page_and_kind() -> None:
     both = error_sentence(recorded("sample", "model", threads=4), ["mean_rss_bytes"])
     assert "samples of programs with several threads" in both
     assert "19 of 24 cases within 5% (docs/results/synth.md)" in both
+
+
+def test_a_sample_thinner_than_those_that_were_measured_is_named() -> None:
+    recordings = recorded("sample", threads=4)
+    for rate in (MEASURED_RATE, 1024):
+        recordings.inputs["sample"] = dataclasses.replace(recordings.inputs["sample"], rate=rate)
+        named = "of 1 in 1,024 expect larger errors (record --max-cost 0" in error_sentence(recordings)
+        assert named == (rate > MEASURED_RATE)

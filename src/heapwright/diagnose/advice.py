@@ -76,7 +76,12 @@ class Advice(NamedTuple):
 
 
 _TUNE = "`heapwright tune` with a load, or `heapwright compare`, which tries other mallocs"
-_TRIM = "malloc_trim(0) at idle times (to try it: gdb -p PID -batch -ex 'call (int)malloc_trim(0)')"
+# A debugger can end a system call that the program waits in with an error, and so the program.
+_TRIM = (
+    "malloc_trim(0) at idle times (to try it on an instance that may fail:"
+    " gdb -p PID -batch -ex 'call (int)malloc_trim(0)')"
+)
+_TRIM_IN_PYTHON = "malloc_trim(0) at idle times (in Python: ctypes.CDLL(None).malloc_trim(0))"
 _THRESHOLD = "MALLOC_TRIM_THRESHOLD_=131072, which makes free() trim the top of the heap"
 _ARENAS = "MALLOC_ARENA_MAX=2, which lets threads share arenas"
 # How to ask a malloc for its own figures, which cannot be read from outside, and a setting that can
@@ -150,7 +155,8 @@ def _free(found: Figures, of: str) -> Advice:
     steps = []
     # What malloc_trim gives back is known, and needs no restart. What fewer arenas save depends on the load.
     if glibc and found.trimmable >= MOST * found.free:
-        steps.append(_THRESHOLD if found.top >= MOST * found.free else _TRIM)
+        trim_now = _TRIM_IN_PYTHON if found.runtime.startswith("CPython") else _TRIM
+        steps.append(_THRESHOLD if found.top >= MOST * found.free else trim_now)
     if glibc and found.arenas >= MANY_ARENAS and found.in_arenas >= MOST * found.free:
         steps.append(_ARENAS)
     steps.append(_TUNE)

@@ -64,6 +64,9 @@ USUAL: tuple[UsualError, ...] = (
 _NAMES: dict[RecordingKind, str] = {"complete": "complete traces", "sample": "samples", "model": "models"}
 
 
+MEASURED_RATE = 64  # docs/results/sample.md measures samples of 1 object in so many
+
+
 def usual_errors(recordings: Recordings, metrics: Collection[str] = ()) -> list[UsualError]:
     """Returns the rows of `USUAL` that apply to these recordings.
 
@@ -91,6 +94,12 @@ def error_sentence(recordings: Recordings, metrics: Collection[str] = ()) -> str
         sentences.append(
             f"Usual error of replays of {_NAMES[kind]} of programs with {threads}, against {rows[0].against}:"
             f" {errors} ({rows[0].page})."
+        )
+    thinnest = max((r.rate for r in recordings.inputs.values() if r.kind == "sample"), default=0)
+    if thinnest > MEASURED_RATE:
+        sentences.append(
+            f"That was measured with samples of 1 object in {MEASURED_RATE}; of 1 in {thinnest:,} expect larger errors"
+            " (record --max-cost 0 keeps the rate)."
         )
     return " ".join(sentences)
 

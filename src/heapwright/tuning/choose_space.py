@@ -102,7 +102,7 @@ def _shown(session: Session, space: Space) -> Space:
     hidden = [p.key for p in space.params if p not in found.params]
     if hidden:
         session.progress.note(
-            f"{space.allocator.name}: not searched, because a replay does not show the effect: {', '.join(hidden)}"
+            f"{space.allocator.name}: {', '.join(hidden)} not searched, because a replay does not show the effect"
         )
         session.store.update(hidden={**session.store.meta.hidden, space.allocator.name: hidden})
     return found

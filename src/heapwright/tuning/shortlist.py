@@ -43,7 +43,7 @@ def measure_again(
         aims: the objectives, and which trade-offs are good advice.
 
     Returns:
-        The candidates that may be chosen: measured again, and dominated by none.
+        The candidates that may be chosen: measured again, and dominated by none of those.
     """
     again: list[StoredRun] = []
     costs_of = _costs(gather(runs, configs, default.id), aims)
@@ -65,9 +65,10 @@ def measure_again(
         again += blocks.measure_all(Phase.SHORTLIST, first + number, [group], inputs)
         fresh = gather(again, configs, default.id)
         costs_of = _costs(gather(runs, configs, default.id) | fresh, aims)
+    # If time ran out, a candidate with only its search run may look better than all that were measured again. It must
+    # not exclude them: it was selected for its luck.
     sure = [(c, costs) for c, costs in costs_of if _rounds_of(c, again, inputs)]
-    front = _front(costs_of)
-    return [c for c, _ in sure if c in front] or _front(sure) or front
+    return _front(sure) or _front(costs_of)
 
 
 Costed = list[tuple[Candidate, tuple[float, ...]]]
