@@ -46,6 +46,7 @@ PACKAGES = {
     "gfortran": "gfortran",
     "git": "git",
     "gm": "graphicsmagick",
+    "go": "golang-go",
     "heaptrack": "heaptrack",
     "ip": "iproute2",
     "java": "default-jre-headless",

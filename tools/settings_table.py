@@ -42,7 +42,7 @@ def _when(spec: ParamSpec) -> str:
 
 def _written(file: SpaceFile) -> str:
     spec = file.param[0]
-    if not shares_variable(file.allocator, spec):
+    if not any(shares_variable(file.allocator, one) for one in file.param):
         return f"A variable for each, such as `{variable_of(file.allocator, spec)}`."
     pair = file.allocator.pair.format(key="KEY", value="VALUE")
     return f"In `{file.allocator.env}` as `{pair}`, joined by `{file.allocator.join}`."

@@ -87,6 +87,72 @@ def test_a_python_and_what_starts_it(tmp_path: Path) -> None:
         assert names(*command, env=on_path) == ["cpython"], command
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "wanted"),
+    [
+        ("ruby", ["--version"], {"heap_growth_factor", "malloc_limit", "oldmalloc_limit"}),
+        ("node", ["--version"], {"max-semi-space-size", "max-old-space-size", "uv_threadpool_size"}),
+        ("java", ["-version"], {"collector", "max_heap", "thread_stack", "MaxHeapFreeRatio"}),
+    ],
+)
+def test_other_runtimes(command: str, words: list[str], wanted: set[str]) -> None:
+    (found,) = find_runtimes([needs.command(command), "x"])
+    done = subprocess.run([command, *words], capture_output=True, text=True, check=True)
+    assert found.version in done.stdout + done.stderr
+    assert found.version.count(".") >= 1
+    space = found.space(threads=True)
+    assert wanted <= {p.key for p in space.params}
+    assert not wanted & {key for key, _ in space.skipped}
+    assert "uv_threadpool_size" not in {p.key for p in found.space(threads=False).params}
+
+
+def test_each_setting_of_a_runtime_is_one_that_it_takes() -> None:
+    (found,) = find_runtimes([needs.command("java")])
+    space = found.space(threads=True)
+    for param in space.params:
+        for level in {param.levels[0], param.levels[-1]}:
+            base = {**os.environ, "JAVA_TOOL_OPTIONS": "-Dx=y"}
+            env = space.environment({param.key: level}, base)
+            assert env["JAVA_TOOL_OPTIONS"].startswith("-Dx=y -X")
+            done = subprocess.run(
+                ["java", "-version"], env={**base, **env}, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, (env, done.stdout + done.stderr)
+    (found,) = find_runtimes([needs.command("node")])
+    space = found.space(threads=True)
+    env = space.environment({p.key: p.levels[0] for p in space.params}, {"NODE_OPTIONS": "--no-warnings"})
+    assert env["NODE_OPTIONS"].split()[0] == "--no-warnings"
+    words = ["node", "-p", "v8.getHeapStatistics().heap_size_limit"]
+    plain, limited = (
+        int(subprocess.run(words, env={**os.environ, **more}, capture_output=True, text=True, check=True).stdout)
+        for more in ({}, env)
+    )
+    assert limited < plain
+
+
+def test_a_go_program() -> None:
+    go = "/usr/local/go/bin/go" if os.access("/usr/local/go/bin/go", os.X_OK) else needs.command("go")
+    (found,) = find_runtimes([go, "version"])  # the tool is a Go program itself
+    said = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
+    assert (found.name, f"go{found.version} " in said) == ("go", True)
+    space = found.space(threads=True)
+    assert {"gogc", "gomemlimit"} <= {p.key for p in space.params}
+    base = {"GODEBUG": "gctrace=1,madvdontneed=1"}
+    env = space.environment({"gogc": "50", "madvdontneed": "0"}, base)
+    assert env == {"GOGC": "50", "GODEBUG": "gctrace=1,madvdontneed=0"}
+
+
+def test_openmp(tmp_path: Path) -> None:
+    source = tmp_path / "sum.c"
+    source.write_text("#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n")
+    built = [needs.command("gcc"), "-fopenmp", str(source), "-o", str(tmp_path / "sum")]
+    subprocess.run(built, check=True)
+    (found,) = find_runtimes([str(tmp_path / "sum")])
+    assert found.name == "openmp"
+    assert [p.key for p in found.space(threads=True).params] == ["stacksize", "wait_policy"]
+    assert found.space(threads=False).params == ()
+
+
 def test_a_shim_is_followed(tmp_path: Path) -> None:
     python = os.path.realpath(needs.command("/usr/bin/python3"))
     tool = tmp_path / "pyenv"
@@ -101,12 +167,13 @@ def test_a_shim_is_followed(tmp_path: Path) -> None:
 
 
 def test_what_is_no_python(program: Callable[..., Path], tmp_path: Path) -> None:
-    shutil.copy(program("mapping_calls"), tmp_path / "python3")  # the name alone is no evidence
+    for name in ("python3", "ruby", "node", "java"):  # the name alone is no evidence
+        shutil.copy(program("mapping_calls"), tmp_path / name)
     python = os.path.realpath(needs.command("/usr/bin/python3"))
     shutil.copy(python, tmp_path / "other")  # and evidence in a program of another name is none either
     (tmp_path / "loop").write_text(f"#!{tmp_path}/loop\n")
     (tmp_path / "loop").chmod(0o755)
-    for command in ("python3", "other", "loop", "missing"):
+    for command in ("python3", "ruby", "node", "java", "other", "loop", "missing"):
         assert names(str(tmp_path / command)) == [], command
     for command in ("sh", "perl", ""):
         assert names(command) == [], command

@@ -14,7 +14,9 @@ from typing import Literal, NamedTuple
 from heapwright.allocators.embedded import describe, find_embedded
 from heapwright.allocators.program_file import ProgramFile, read_program
 
-NOT_SEARCHED = "; heapwright does not search them yet"  # in a sentence about settings of a runtime
+# Ends a sentence about settings of a runtime; the first is left out if the study does search them.
+SEARCHED = "; tune searches them too, unless --no-runtime is given"
+_NOT_SEARCHED = "; heapwright does not search them"
 
 # Which allocators' settings can reach the program itself: all, the one linked into it, glibc's (as it is), none.
 Reach = Literal["all", "embedded", "glibc", "none"]
@@ -60,7 +62,7 @@ def find_managed(program: str) -> Managed | None:
 
 
 def _go(found: ProgramFile, name: str) -> Managed:
-    settings = "Its settings are GOGC (GOGC=50 takes less memory and more CPU time) and GOMEMLIMIT" + NOT_SEARCHED + "."
+    settings = "Its settings are GOGC (GOGC=50 takes less memory and more CPU time) and GOMEMLIMIT" + SEARCHED + "."
     if found.static:
         return Managed(
             "go", "none", f"{name} is a Go program: the Go runtime manages its memory without malloc. {settings}"
@@ -93,19 +95,20 @@ def _runtime(found: ProgramFile, name: str) -> Managed | None:
     """The runtime that a dynamically linked program is, or starts."""
     with found.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data.find(b"\0libjli.so\0") >= 0 or data.find(b"\0libjvm.so\0") >= 0:
-            who, settings = "the Java virtual machine", "-Xmx and the -XX options (in JAVA_TOOL_OPTIONS)"
+            who, settings = "the Java virtual machine", "-Xmx and the -XX options (in JAVA_TOOL_OPTIONS)" + SEARCHED
             runtime = "jvm"
         elif data.find(b"libhostfxr.so\0") >= 0 or data.find(b"libcoreclr.so\0") >= 0:
-            who, settings = "the .NET runtime", "DOTNET_GCConserveMemory, DOTNET_gcServer and DOTNET_GCHeapHardLimit"
+            who = "the .NET runtime"
+            settings = "DOTNET_GCConserveMemory, DOTNET_gcServer and DOTNET_GCHeapHardLimit" + _NOT_SEARCHED
             runtime = "dotnet"
         elif data.find(b"NODE_OPTIONS\0") >= 0 or data.find(b"\0libnode.so.") >= 0:  # Debian's is a library
-            who, settings = "V8", "--max-semi-space-size and --max-old-space-size (in NODE_OPTIONS)"
+            who, settings = "V8", "--max-semi-space-size and --max-old-space-size (in NODE_OPTIONS)" + SEARCHED
             runtime = "v8"
         else:
             return None
     return Managed(
         runtime,
         "all",
-        f"{who[:1].upper()}{who[1:]} manages the heap of {name}; malloc serves its native part only, and only that is"
-        f" searched. The settings of its heap are {settings}{NOT_SEARCHED}.",
+        f"{who[:1].upper()}{who[1:]} manages the heap of {name}; malloc serves its native part only."
+        f" The settings of its heap are {settings}.",
     )

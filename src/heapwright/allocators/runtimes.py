@@ -9,6 +9,7 @@ file tells the version, the runtime's own executable is asked for it (`version_a
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -66,7 +67,9 @@ class Runtime:
         """Its settings that can be searched, for a program with or without threads on this machine."""
         context = Context(self.version, os.cpu_count() or 1, threads, expert)
         if self.version:
-            return build_space(self.file, context, self.name)
+            space = build_space(self.file, context, self.name)
+            have = {param.key for param in space.params}  # skipped, too, if another version has another range
+            return dataclasses.replace(space, skipped=tuple(one for one in space.skipped if one[0] not in have))
         bound = [spec for spec in self.file.param if _needs_version(spec)]
         rest = [msgspec.structs.replace(s, values=[v for v in s.values if str(v) not in s.values_since])
                 for s in self.file.param if s not in bound]  # fmt: skip

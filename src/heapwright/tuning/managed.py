@@ -2,7 +2,7 @@
 
     malloc embedded in the program, or nothing special    all allocators of the study
     static, with glibc's tunables                         glibc alone
-    static without tunables, Go                           none: the study ends
+    static without tunables, Go                           none: the study ends, unless a runtime is searched
     Java, V8, .NET                                        all, for native memory
 
 A static program may start other programs that can be reached. So one run with a preloaded allocator decides; the study
@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from heapwright.allocators.managed import NOT_SEARCHED, Managed, find_managed
+from heapwright.allocators.managed import SEARCHED, Managed, find_managed
 from heapwright.allocators.reach import GLIBC
 from heapwright.allocators.registry import Allocator
 from heapwright.experiment.budget import Budget
@@ -76,7 +76,7 @@ def reachable(
                 return everyone, None
         able = tuple(a for a in everyone if found.reach == GLIBC and not a.preload)
     if runtime_searched:
-        found = found._replace(sentence=found.sentence.replace(NOT_SEARCHED, ""))
+        found = found._replace(sentence=found.sentence.replace(SEARCHED, ""))
     store.update(managed=found._asdict())
     return able, found
 
