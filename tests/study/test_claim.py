@@ -275,3 +275,20 @@ def test_a_study_that_does_not_know_its_workload_file_has_no_line(tuning: Callab
     view = tuning(World(), options=SHORT).go()
     for key in ("input", "env", "setup", "cleanup", "server"):
         assert measure_command(CONFIG, replace(view, workload={"cwd": "/d", key: ["x"]})) == ""
+
+
+def test_a_claim_names_what_grows_beside_its_objectives() -> None:
+    found = {
+        "mean_rss_bytes": Confirmation("mean_rss_bytes", 0.9, 0.88, 0.92, 0.001, 10, "better", 1.0, 0.9),
+        "p99_ms": Confirmation("p99_ms", 4.0, 3.0, 5.0, None, 10, "unproven", 1.0, 4.0),
+        "wall_s": Confirmation("wall_s", 2.0, 1.9, 2.1, None, 10, "unproven", 1.0, 2.0),
+        "time_per_op_s": Confirmation("time_per_op_s", 2.0, 1.9, 2.1, None, 10, "unproven", 1.0, 2.0),
+        "cpu_s": Confirmation("cpu_s", 1.1, 0.9, 1.3, None, 10, "unproven", 1.0, 1.1),
+    }
+    claim = pick_claim(found, ["mean_rss_bytes"], 1, 0.005)
+    assert claim.endswith(
+        " Not an objective, but dearer: 99th percentile latency 300.0% higher [200.0, 400.0];"
+        " time per operation 100.0% higher [90.0, 110.0]."
+    )
+    assert "dearer" not in pick_claim(found, list(found), 1, 0.005)
+    assert "dearer" not in pick_claim(found, ["mean_rss_bytes"], 1, 0.005, replays=True)

@@ -16,6 +16,10 @@ from heapwright.trace.usual_error import error_sentence, time_sentence
 
 PREDICTED = "Predicted by replays, not proven"
 NOTHING = "No proven improvement: keep the default."
+# Metrics that a claim names although they are no objectives, and those that stand for another one of a load.
+_ELSEWHERE = ("peak_rss_bytes", "mean_rss_bytes", "p99_ms", "time_per_op_s", "wall_s", "cpu_per_op_s", "cpu_s")
+_MORE_EXACT = {"wall_s": "time_per_op_s", "cpu_s": "cpu_per_op_s"}
+_DEAR = 1.05  # ratio that the whole interval exceeds
 _WORTH_SAYING = 1.0  # per cent: the sentence mentions larger possible losses; smaller ones are in the interval
 
 
@@ -54,7 +58,8 @@ def pick_claim(
         replays: whether the pairs are replays of recordings: then the sentence is a prediction.
     """
     if replays:
-        text = pick_claim(confirmed, objectives, inputs, margin, "replays" if inputs == 1 else "recordings, replayed")
+        shown = {m: confirmed[m] for m in objectives if m in confirmed}
+        text = pick_claim(shown, objectives, inputs, margin, "replays" if inputs == 1 else "recordings, replayed")
         return f"{PREDICTED}: {text[:1].lower() if not text.startswith('CPU') else text[:1]}{text[1:]}"
     tested = [confirmed[m] for m in objectives if m in confirmed]
     if not tested:
@@ -63,7 +68,18 @@ def pick_claim(
         return f"No proven improvement: {'; '.join(effect(c) for c in tested)}; {_basis(tested, inputs, margin, part)}."
     order = sorted(tested, key=lambda c: ("better", "worse", "same", "unproven").index(c.verdict))
     text = "; ".join(effect(c) for c in order)
-    return f"{text[:1].upper()}{text[1:]}; {_basis(tested, inputs, margin, part)}."
+    basis, costs = _basis(tested, inputs, margin, part), _costs_elsewhere(confirmed, objectives)
+    return f"{text[:1].upper()}{text[1:]}; {basis}.{costs}"
+
+
+def _costs_elsewhere(confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
+    """A sentence about metrics that are no objectives and clearly grow: a gain of memory may double a latency."""
+    known = [m for m in _ELSEWHERE if m in confirmed and m not in objectives]
+    dear = [m for m in known if confirmed[m].low >= _DEAR and _MORE_EXACT.get(m) not in known]
+    if not dear:
+        return ""
+    costs = "; ".join(effect(dataclasses.replace(confirmed[m], verdict="worse")) for m in dear)
+    return f" Not an objective, but dearer: {costs}."
 
 
 def _basis(tested: Sequence[Confirmation], inputs: int, margin: float, part: str) -> str:
