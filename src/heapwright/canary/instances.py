@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -74,13 +74,53 @@ def processes_of(name: str) -> Iterator[int]:
             yield from find_target(name).pids
 
 
-def read_instance(name: str, proportional: bool) -> Reading | None:
+def check_identity(names: list[str], started: dict[str, float], option: str) -> None:
+    """Check that no process id has been taken over by another process since the canary began.
+
+    Args:
+        names: the instances.
+        started: when they started as the canary began, by name, in seconds since the boot.
+        option: for messages.
+
+    Raises:
+        HeapwrightError: another process has the id of an instance.
+    """
+    for name in names:
+        if name in started and read_instance(name, False, started[name]) is None:
+            raise HeapwrightError(
+                f"{option}: process {name} has ended since the canary began; its id is now another process's",
+                "name units or cgroups, which may restart, or begin another canary with -o",
+            )
+
+
+def first_starts(names: list[str], rows: Iterable[list[Reading | None]]) -> dict[str, float]:
+    """When each instance that is named by a process id was first seen to have started, in seconds since the boot.
+
+    Args:
+        names: the instances of a group.
+        rows: their readings, in the order of time.
+    """
+    found: dict[str, float] = {}
+    for row in rows:
+        for name, reading in zip(names, row, strict=True):
+            if reading is not None and name.isdecimal():
+                found.setdefault(name, reading.started)
+    return found
+
+
+def read_instance(name: str, proportional: bool, started: float | None = None) -> Reading | None:
     """Read an instance; None while it has no process.
 
     Args:
         name: the instance.
         proportional: read PSS; it takes the kernel some 7 ms per GiB.
+        started: of an instance that is a process id, when its process started, in seconds since the boot. A process
+            that started at another time is another one, which has taken over the id.
     """
+    if name.isdecimal():
+        root = _read(int(name), False)
+        if root is None or (started is not None and root.started != started):
+            return None
     found = [one for pid in processes_of(name) if (one := _read(pid, proportional)) is not None]
     if not found:
         return None

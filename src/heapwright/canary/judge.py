@@ -1,36 +1,47 @@
 """Judges the blocks of a canary: an interval for the ratio of treatment and control that may be looked at repeatedly.
 
-1. Samples a second apart are not independent, and neither are blocks. The interval is the wider of two. One comes from
-   the correlation r of neighbouring blocks, as for an AR(1) series: the variance of the mean times (1 + r)/(1 - r), and
-   as many independent values as that leaves. r is corrected for its bias in short series (Kendall, Biometrika 1954:
-   -(1 + 4r)/n), and one standard error is added. The other one comes from the spread of eight long batches of blocks
-   (batch means; Law, Simulation Modeling and Analysis, 5th ed., 9.5.3), which other kinds of correlation widen too.
-2. Who stops as soon as a result looks good finds one by chance. So there are looks at 15, 30, 60 … blocks only, and the
-   looks share the probability of an error: `_SPENT` for the first three, then 0.02/(j (j + 1)) for the j-th look after
-   them. All together these are 5 %, however many looks there are (Bonferroni).
-3. Instances differ without any treatment. With two or more instances on both sides, the interval is also at least that
-   of Welch's test between the instances' means. With one, the difference between the instances is part of the result,
-   and the result says so.
-4. A difference that drifts has no level. If the batches show a trend larger than the margin (t test of the slope at
-   5 %), there is no claim.
+1. Both sides of a block see the same moments, so a load that they share cancels in the ratio. What remains is noise of
+   the instances, and is correlated. `level.py` fits a level, a drift and the correlation, and gives an interval that
+   allows for an unknown correlation.
+2. The difference may drift. A claim needs three bounds on one side of 1: of the mean (two-sided), of the fitted line at
+   its begin (one-sided), and, at `_END`, of the line at its end. Two equal instances that drift apart are equal at the
+   begin, so whatever the drift, the second bound errs at most as often as its probability. The third one keeps a
+   difference from being claimed that goes away, as of an instance that still fills up. The interval covers all three.
+3. Who stops as soon as a result looks good finds one by chance. So there are looks at 15, 30, 60 … blocks only. They
+   share the probability of an error: `_SPENT` for the first three, then `_LATER`/(j (j + 1)) for the j-th look after
+   them. All together these are 5 % of each bound, however many looks there are (Bonferroni).
+4. Instances differ without any treatment. With two or more instances on both sides, the interval is also at least that
+   of Welch's test between the instances' means. With one, nothing in the data tells this difference from the
+   treatment's; the bound of the mean allows for one of the standard deviation `_ALLOWED`, and the result says so.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from heapwright.canary.blocks import Blocks
+from heapwright.canary.level import fit_level
 
-_SPENT, _LATER = (0.005, 0.01, 0.015), 0.02  # early looks have too few blocks to know their correlation well
 FIRST_LOOK = 15  # blocks
-_BATCHES = 8
-_MIN_INDEPENDENT = 4  # values; the correlation of fewer is not known
+_ALLOWED = 0.006  # of the log ratio of two equal instances that hold their level; seen on pairs of equal services
 _TREND_ALPHA = 0.05
+_END = 0.1
+
+
+class _Spent(NamedTuple):
+    """The probability of an error that a look spends: two-sided of the mean, one-sided of the level at the begin."""
+
+    mean: float
+    begin: float
+
+
+# Most is spent at sixty blocks, an hour by default. The looks before it are for large differences.
+_SPENT = (_Spent(0.002, 0.002), _Spent(0.004, 0.003), _Spent(0.034, 0.04))
+_LATER = _Spent(0.01, 0.005)  # all later looks together
 
 Verdict = Literal["lower", "higher", "same", "drifting", "open"]
 
@@ -43,10 +54,9 @@ class Result:
         verdict: 'lower', 'higher': the treatment's value, beyond chance; 'same': within the margin; 'drifting': the
             difference has a trend; 'open': none of these yet.
         control, treatment: means over the blocks; None before the first block.
-        ratio, low, high: treatment over control, and its interval; None before the first look. The interval is None too
-            while the blocks are so correlated that there is none.
+        ratio, low, high: treatment over control, and its interval; None before the first look.
         blocks: that the interval is from. looks: how many looks there were.
-        drift: change of the log ratio from the first to the last batch, if the verdict is 'drifting'.
+        drift: change of the log ratio from the first to the last block, if the verdict is 'drifting'.
         between: whether the differences between instances are in the interval.
     """
 
@@ -79,31 +89,29 @@ def judge(blocks: Blocks, margin: float) -> Result:
     if not looks:
         return Result("open", control, treatment, blocks=len(every))
     count = FIRST_LOOK << (looks - 1)
-    later = looks - len(_SPENT)
-    alpha = _SPENT[looks - 1] if later <= 0 else _LATER / (later * (later + 1))
-    middle, half, batches = _interval(every[:count], alpha)
-    between = _between(blocks, count, alpha)
-    half = max(half, between or 0.0)
-    low, high = middle - half, middle + half
+    spent = _spent_at(looks)
+    between = _between(blocks, count, spent.mean)
+    allowed = _ALLOWED if between is None and blocks.instances[0] else 0.0
+    middle, low, high, drift = _bounds(every[:count], spent, allowed)
+    if between is not None:
+        low, high = min(low, middle - between), max(high, middle + between)
     near = math.log1p(margin)
-    drift = _trend(batches)
     verdict: Verdict = "open"
-    if drift is not None and abs(drift) > near:
-        verdict = "drifting"
-    elif -near < low and high < near:
+    if -near < low and high < near:
         verdict = "same"
     elif high < 0:
         verdict = "lower"
     elif low > 0:
         verdict = "higher"
-    wide = math.isinf(half)
+    elif drift is not None and abs(drift) > near:
+        verdict = "drifting"
     return Result(
         verdict,
         control,
         treatment,
         math.exp(middle),
-        None if wide else math.exp(low),
-        None if wide else math.exp(high),
+        math.exp(low),
+        math.exp(high),
         blocks=count,
         looks=looks,
         drift=drift if verdict == "drifting" else None,
@@ -111,29 +119,33 @@ def judge(blocks: Blocks, margin: float) -> Result:
     )
 
 
-def _interval(values: Sequence[float], alpha: float) -> tuple[float, float, list[float]]:
-    """The mean of the values, half the width of its interval, and the batch means."""
-    from scipy import stats
+def _bounds(values: Sequence[float], spent: _Spent, allowed: float) -> tuple[float, float, float, float | None]:
+    """The middle, the interval, and the drift if it is not chance.
 
-    def width(variance: float, independent: float) -> float:
-        """Half the width for a variance of single values and how many of them are independent."""
-        quantile = float(stats.t.ppf(1 - alpha / 2, independent - 1))
-        return quantile * math.sqrt(variance / independent)
+    Args:
+        values: log ratios of the blocks.
+        spent: the probabilities of an error of this look.
+        allowed: standard deviation of a difference between instances that the values do not show.
+    """
+    import numpy as np
 
-    count, middle = len(values), statistics.fmean(values)
-    cuts = [round(i * count / _BATCHES) for i in range(_BATCHES + 1)]
-    batches = [statistics.fmean(values[a:b]) for a, b in itertools.pairwise(cuts)]
-    squares = sum((v - middle) ** 2 for v in values)
-    if squares == 0:
-        return middle, 0.0, batches
-    r = sum((a - middle) * (b - middle) for a, b in itertools.pairwise(values)) / squares
-    r += (1 + 4 * r) / count + math.sqrt(max(0.0, 1 - r * r) / count)
-    r = min(1.0, max(0.0, r))
-    independent = count * (1 - r) / (1 + r)
-    if independent < _MIN_INDEPENDENT:
-        return middle, math.inf, batches
-    of_blocks = width(squares / (count - 1), independent)
-    return middle, max(of_blocks, width(statistics.variance(batches), _BATCHES)), batches
+    if max(values) - min(values) < 1e-12:
+        return values[0], values[0], values[0], None
+    fit = fit_level(np.array(values))
+    ends = [(spent.begin, -0.5), (_END, 0.5)]
+    low = min(fit.quantile(spent.mean / 2, 1, 0, allowed), *(fit.quantile(p, 1, at) for p, at in ends))
+    high = max(fit.quantile(1 - spent.mean / 2, 1, 0, allowed), *(fit.quantile(1 - p, 1, at) for p, at in ends))
+    drifts = [fit.quantile(p, 0, 1) for p in (_TREND_ALPHA / 2, 1 - _TREND_ALPHA / 2)]
+    drift = float(fit.weights @ fit.drift) if drifts[0] > 0 or drifts[1] < 0 else None
+    return fit.middle(), low, high, drift
+
+
+def _spent_at(look: int) -> _Spent:
+    """The probabilities of an error of the look-th look, from 1."""
+    later = look - len(_SPENT)
+    if later <= 0:
+        return _SPENT[look - 1]
+    return _Spent(_LATER.mean / (later * (later + 1)), _LATER.begin / (later * (later + 1)))
 
 
 def _between(blocks: Blocks, count: int, alpha: float) -> float | None:
@@ -156,13 +168,3 @@ def _between(blocks: Blocks, count: int, alpha: float) -> float | None:
         return 0.0
     free = variance**2 / sum(part**2 / degrees for part, degrees in parts)  # Welch 1947
     return float(stats.t.ppf(1 - alpha / 2, free)) * math.sqrt(variance)
-
-
-def _trend(batches: Sequence[float]) -> float | None:
-    """The change from the first batch to the last, if the slope is not chance; else None."""
-    from scipy import stats
-
-    if max(batches) == min(batches):
-        return None
-    found = stats.linregress(range(len(batches)), batches)
-    return float(found.slope) * (len(batches) - 1) if found.pvalue < _TREND_ALPHA else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heapwright.canary.blocks import CPU, FAULTS, MEMORY, Blocks, all_blocks, restarts
-from heapwright.canary.instances import read_instance
+from heapwright.canary.instances import Reading, first_starts, read_instance
 from heapwright.canary.judge import Result, judge
 from heapwright.canary.samples import Header, Sample, SampleFile
 from heapwright.canary.sources import Source
@@ -74,6 +74,14 @@ def standing(header: Header, samples: list[Sample], warm_up_s: float, margin: fl
     )
 
 
+def starts_of(header: Header, samples: list[Sample]) -> dict[str, float]:
+    """When the instances that are process ids were first seen to have started, in seconds since the boot."""
+    return {
+        **first_starts(header.control, (sample.control for sample in samples)),
+        **first_starts(header.treatment, (sample.treatment for sample in samples)),
+    }
+
+
 def go(
     file: SampleFile,
     header: Header,
@@ -94,6 +102,14 @@ def go(
         HeapwrightError: the file cannot be written.
     """
     samples = list(file.before)
+    started = starts_of(header, samples)
+
+    def read(name: str) -> Reading | None:
+        found = read_instance(name, header.proportional, started.get(name))
+        if found is not None and name.isdecimal():
+            started.setdefault(name, found.started)
+        return found
+
     due = time.monotonic()
     try:
         with ThreadPoolExecutor(max(1, len(sources))) as pool:
@@ -101,8 +117,8 @@ def go(
                 asked = {name: pool.submit(source) for name, source in sources.items()}
                 sample = Sample(
                     time.time(),
-                    [read_instance(name, header.proportional) for name in header.control],
-                    [read_instance(name, header.proportional) for name in header.treatment],
+                    [read(name) for name in header.control],
+                    [read(name) for name in header.treatment],
                 )
                 sample.numbers = {name: answer.result() for name, answer in asked.items()}
                 file.add(sample)

@@ -90,8 +90,8 @@ def _share(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.canary.blocks import MEMORY, SAMPLES_PER_BLOCK
-    from heapwright.canary.instances import can_read_pss, check_names
-    from heapwright.canary.run import CLAIMS, go, standing
+    from heapwright.canary.instances import can_read_pss, check_identity, check_names
+    from heapwright.canary.run import CLAIMS, go, standing, starts_of
     from heapwright.canary.samples import Header, SampleFile
 
     sources, definitions = _sources(args)
@@ -115,6 +115,9 @@ def run(args: argparse.Namespace) -> int:
         return end is not None and time.monotonic() + args.every > end
 
     with SampleFile(args.output, header) as file:
+        started = starts_of(header, file.before)
+        check_identity(control, started, "--control")
+        check_identity(treatment, started, "--treatment")
         samples = go(file, header, sources, enough)
     found = standing(header, samples, warm_up, args.margin)
     _show(args, found, final=True)
