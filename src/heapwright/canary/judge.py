@@ -40,8 +40,8 @@ class _Spent(NamedTuple):
 
 
 # Most is spent at sixty blocks, an hour by default. The looks before it are for large differences.
-_SPENT = (_Spent(0.002, 0.002), _Spent(0.004, 0.003), _Spent(0.034, 0.04))
-_LATER = _Spent(0.01, 0.005)  # all later looks together
+_SPENT = (_Spent(0.002, 0.002), _Spent(0.004, 0.003), _Spent(0.034, 0.03))
+_LATER = _Spent(0.01, 0.015)  # all later looks together
 
 Verdict = Literal["lower", "higher", "same", "drifting", "open"]
 

@@ -7,9 +7,10 @@ The model of the log ratio y of treatment and control in n blocks is a straight 
 The noise is an AR(1) process whose correlation falls by e in `time` blocks, plus a share of white noise. Neither is
 known, and the data of an hour say little about `time`. So each pair of a grid is fitted by generalised least squares
 and weighted by its restricted likelihood (Harville, Biometrika 1974; Zellner and Tiao, JASA 1964, for the mixture): a
-quantile is that of the mixture of Student's t. The prior of `time` goes up to fifteen blocks, or a quarter of a longer
-series; it is uniform in 1/time, so that the long times count where the data ask for them. A longer limit would make
-every interval of an hour useless: nobody can tell noise that keeps its value for an hour from a difference.
+quantile is that of the mixture of Student's t. `time` goes up to 18 blocks, or 0.3 of a longer series. Its prior is
+that of Jeffreys for the rate 1/time of an Ornstein-Uhlenbeck process, (1/time)^-1/2.
+For short series it is log-uniform, which counts long times more. A longer limit would make every interval of an hour
+useless: nobody can tell noise that keeps its value for an hour from a difference.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_POINTS = 120  # longer series are averaged to so many, because the work grows with the square
 _TIMES = 16  # points of the grid
-_SHORTEST, _LONGEST, _LONGEST_SHARE = 0.3, 15.0, 0.25  # in blocks, in blocks, and in lengths of the series
+_SHORTEST, _LONGEST, _LONGEST_SHARE = 0.3, 18.0, 0.3  # in blocks, in blocks, and in lengths of the series
 _WHITE = (0.0, 0.3)  # shares of the variance
 _SHORT = 60  # blocks; shorter series hardly know their correlation, so their prior counts long times more
 
@@ -121,7 +122,7 @@ def _models(count: int, longest: float, short: bool) -> tuple[Array, Array, Arra
             information = design.T @ weighted
             covariance = np.linalg.inv(information)
             log_det = np.linalg.slogdet(noise)[1] + np.linalg.slogdet(information)[1]
-            log_det += 0 if short else 2 * np.log(time)  # the prior; the grid is even in log(time)
+            log_det += 0 if short else np.log(time)  # the prior; the grid is even in log(time)
             parts.append((inverse - weighted @ covariance @ weighted.T, covariance @ weighted.T, covariance, log_det))
     residual, estimate, covariances, log_dets = (np.array(part) for part in zip(*parts, strict=True))
     return residual, estimate, covariances, log_dets
