@@ -3,9 +3,9 @@
 1. Both sides of a block see the same moments, so a load that they share cancels in the ratio. What remains is noise of
    the instances, and is correlated. `level.py` fits a level, a drift and the correlation, and gives an interval that
    allows for an unknown correlation.
-2. The difference may drift. A claim needs three bounds on one side of 1: of the mean (two-sided), of the fitted line at
-   its begin (one-sided), and, at `_END`, of the line at its end. Two equal instances that drift apart are equal at the
-   begin, so whatever the drift, the second bound errs at most as often as its probability. The third one keeps a
+2. The difference may drift. A claim needs three bounds on one side of 1: of the mean (two-sided), of the fitted line
+   at its begin (one-sided), and, at `_END`, of the line at its end. Two equal instances that drift apart are equal at
+   the begin, so the second bound errs at most as often as its probability under any drift. The third one keeps a
    difference from being claimed that goes away, as of an instance that still fills up. The interval covers all three.
 3. Who stops as soon as a result looks good finds one by chance. So there are looks at 15, 30, 60 … blocks only. They
    share the probability of an error: `_SPENT` for the first three, then `_LATER`/(j (j + 1)) for the j-th look after
