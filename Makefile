@@ -101,7 +101,7 @@ native: build/.system-test
 	cmake --build $(NATIVE) -j 2 -- --quiet 2>/dev/null || cmake --build $(NATIVE) -j 2
 
 native-test: native sanitize
-	ctest --test-dir $(NATIVE) --output-on-failure
+	ctest --test-dir $(NATIVE) -j 2 --output-on-failure
 
 # Runs the unit tests of the allocators with sanitizers, in build/sanitize-*.
 sanitize: $(addprefix sanitize-,$(SANITIZERS))
@@ -141,7 +141,7 @@ analyze: native
 	  --suppressions-list=native/cppcheck.txt --suppress='*:/usr/*' --project=$(NATIVE)/compile_commands.json -i tests
 
 unit-test: build native
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: build native
 	$(BIN)/ruff check src tests tools tools/peers examples
@@ -163,12 +163,14 @@ test:
 test-bare:
 	@tools/bare
 
-# Runs all of tests/torture and every command in the docs: two to three hours. `make test` runs its
-# short form.
+# Runs all of tests/torture, every command in the docs, and every test that `make test` leaves out: two to three
+# hours.
 torture: build native peers
 	@tools/setup torture
 	$(MAKE) sanitize-all analyze
 	$(BIN)/python -m pytest -n 2 --dist worksteal --long tests/torture tests/docs/test_running.py tests/allocators
+	$(BIN)/python -m pytest -n 2 --dist worksteal --long -m long tests --ignore tests/torture \
+	  --ignore tests/docs/test_running.py --ignore tests/allocators
 
 format: build
 	$(BIN)/ruff format src tests tools examples
