@@ -57,6 +57,15 @@ FILES = {
 }
 # Commands that do not end by themselves, or that need resources that a test does not have.
 LEFT_OUT = {
+    **dict.fromkeys(
+        (
+            "tune --workload render.toml --allocators jemalloc --minimize mean_rss --budget 300s --study memory.study",
+            "tune --workload render.toml --allocators jemalloc --minimize mean_rss --require p99<=1.1x --budget 240s"
+            " --study both.study",
+            "tune --workload glibc.toml --minimize p99 --budget 200s --study p99.study",
+        ),
+        "minutes of load; tests/system tunes a server",
+    ),
     "bench": "the whole suite; its verb is run by other lines",
     "bench --quick": "tests/system/test_bench.py runs all programs",
     "record --recover .prog.hwt.abc123.recording -o prog.hwt": "tests/trace kills recorders and recovers",
