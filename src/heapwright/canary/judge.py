@@ -5,8 +5,9 @@
    allows for an unknown correlation.
 2. The difference may drift. A claim needs three bounds on one side of 1: of the mean (two-sided), of the fitted line
    at its begin (one-sided), and, at `_END`, of the line at its end. Two equal instances that drift apart are equal at
-   the begin, so the second bound errs at most as often as its probability under any drift. The third one keeps a
-   difference from being claimed that goes away, as of an instance that still fills up. The interval covers all three.
+   the begin, so the second bound errs at most as often as its probability under a steady drift with short noise. The
+   third one keeps a difference from being claimed that goes away, as of an instance that still fills up. The interval
+   covers all three.
 3. Who stops as soon as a result looks good finds one by chance. So there are looks at 15, 30, 60 … blocks only. They
    share the probability of an error: `_SPENT` for the first three, then `_LATER`/(j (j + 1)) for the j-th look after
    them. All together these are 5 % of each bound, however many looks there are (Bonferroni).
