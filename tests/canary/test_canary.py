@@ -23,6 +23,7 @@ from heapwright.canary.run import go
 from heapwright.canary.samples import Header, Sample, SampleFile, read_samples
 from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
 from heapwright.errors import HeapwrightError, UsageError
+from tests import needs
 
 HEADER = Header(["1"], ["2"], 1.0, False)
 MIB = 1 << 20
@@ -251,7 +252,7 @@ def test_a_process_that_takes_over_an_id_is_another_instance(tmp_path: Path) -> 
     time.sleep(0.05)  # start times have a resolution of 10 ms
     last = Path("/proc/sys/kernel/ns_last_pid")
     if not os.access(last, os.W_OK):
-        pytest.skip("needs root: a process cannot be started with a chosen id")
+        needs.machine_cannot("start a process with a chosen id")
     for _ in range(50):  # another process of the machine may get the id first
         last.write_text(str(int(name) - 1))
         with sleeper() as other:
@@ -275,4 +276,4 @@ def test_a_process_that_takes_over_an_id_is_another_instance(tmp_path: Path) -> 
                 return
             finally:
                 other.kill()
-    pytest.skip("the id went to other processes")
+    needs.machine_cannot("keep an id free for a moment")
