@@ -87,6 +87,20 @@ def test_a_python_and_what_starts_it(tmp_path: Path) -> None:
         assert names(*command, env=on_path) == ["cpython"], command
 
 
+def test_a_newer_python_takes_each_value() -> None:
+    pyenv = sorted(Path.home().glob(".pyenv/versions/3.1[3-9]*/bin/python3.1[3-9]"))
+    python = next(map(str, pyenv), "") or shutil.which("python3.13")  # a shim of pyenv may start nothing
+    if not python:
+        needs.machine_cannot("run CPython 3.13 or newer: none is installed")
+    (found,) = find_runtimes([python, "x.py"])
+    (malloc,) = found.space(threads=True).params
+    assert (found.name, set(malloc.levels)) == ("cpython", {"malloc", "mimalloc"})
+    for value in (*malloc.levels, "mallok"):  # Python refuses an unknown value
+        env = {**os.environ, "PYTHONMALLOC": value}
+        done = subprocess.run([str(found.program), "-c", "1"], env=env, capture_output=True, check=False)
+        assert (done.returncode == 0) == (value != "mallok"), value
+
+
 @pytest.mark.parametrize(
     ("command", "words", "wanted"),
     [
