@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests import needs
 
 from .conftest import Heapwright
 from .workloads import free_port, log_of, write_inputs, write_server
@@ -226,3 +230,38 @@ def test_run_keeps_what_the_file_sets_beside_the_setting(study: str, heapwright:
     )
     out = heapwright("run", study, "--workload", "w.toml").out
     assert out.startswith("glibc.malloc.arena_max=1:glibc.malloc.top_pad=")
+
+
+@needs.with_command("redis-server")
+def test_another_server_on_the_same_port(heapwright: Heapwright) -> None:
+    """Regression: a redis that already listened answered the ready command and took the load of the one started."""
+    port = free_port()
+    client = ["redis-cli", "-p", str(port)]
+    other = subprocess.Popen(
+        ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""], stdout=subprocess.DEVNULL
+    )
+    (heapwright.folder / "redis.toml").write_text(
+        f'command = ["redis-server", "--port", "{port}", "--bind", "127.0.0.1", "--save", ""]\n'
+        f'[output]\ncompare = "none"\n[server]\nready = {json.dumps([*client, "ping"])}\n'
+        f'load = ["redis-benchmark", "-p", "{port}", "-q", "-n", "2000", "-t", "set"]\n'
+    )
+    try:
+        while subprocess.run([*client, "ping"], capture_output=True).returncode:
+            assert other.poll() is None
+            time.sleep(0.02)
+        for words in (["record", "-o", "r.hwt"], ["measure"], ["tune", "--study", "s.study", "--budget", "1"]):
+            done = heapwright(*words, "--workload", "redis.toml")
+            assert done.status == 1
+            assert (
+                f"heapwright: port {port} already answers before the server is started (stop the other server"
+                in done.err
+            )
+            assert done.err.count("already answers") == 1
+            assert not (heapwright.folder / "r.hwt").exists()
+        count = subprocess.run([*client, "dbsize"], capture_output=True, text=True, check=True).stdout
+        assert count == "0\n", "the other server got no load"
+    finally:
+        other.terminate()
+        other.wait()
+    done = heapwright("measure", "--workload", "redis.toml")
+    assert done.status == 0, done.err

@@ -360,6 +360,32 @@ def test_a_port_in_use_is_said_before_anything_starts(make: Make, tmp_path: Path
     assert not (tmp_path / "started").exists()
 
 
+def test_a_ready_command_that_another_server_answers(make: Make, tmp_path: Path) -> None:
+    """A port counts only if the ready command names it and succeeds; an address is no port."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        asks = ["bash", "-c", f"[ -e other ] && : < /dev/tcp/127.0.0.1/{port}"]
+        (tmp_path / "other").touch()
+        with pytest.raises(HeapwrightError, match=f"port {port} already answers before the server is started"):
+            run(make("touch started", server=Server(["true"], ready=asks)))
+        assert not (tmp_path / "started").exists()
+        (tmp_path / "other").unlink()
+        serve = make("touch other; exec sleep 60", server=Server(["true"], ready=asks), output=Output("none"))
+        assert run(serve).failure == "", "the ready command failed before the start"
+    (tmp_path / "other").unlink()
+    assert run(make("exit 3", server=Server(["true"], ready=asks))).failure == "ended before it was ready"
+
+
+def test_a_server_that_ends_while_its_ready_command_succeeds(make: Make) -> None:
+    """The port is not in the command's words, as with the default port of redis-cli."""
+    failure = run(make("sleep 0.2; exit 3", server=Server(["sleep", "0.5"], ready=["true"], idle=0.1))).failure
+    assert failure == (
+        "exit status 3, and the ready command succeeds without the server: another server may use its port"
+    )
+
+
 # prefixes
 
 

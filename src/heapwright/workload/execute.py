@@ -18,9 +18,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Input, Workload
-from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, Metered, run_server
-
-_NOT_STARTED = 126  # exit statuses from here on mean that a shell could not start the command, or signals
+from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, NOT_STARTED, Metered, run_server
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ class Executor:
     def _hint(self, input_: Input, run: Run, failure: str) -> str:
         """Return what to do about an exit status that the program may intend; see `Outcome`."""
         file, status = self.workload.file, run.exit_code
-        if not failure.startswith(ending(status)) or file.server is not None or status >= _NOT_STARTED:
+        if not failure.startswith(ending(status)) or file.server is not None or status >= NOT_STARTED:
             return ""
         of_file = f"success = {[*file.success, status]} in a workload file"
         option = f"--success {','.join(map(str, [*file.success, status]))}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import signal
 import socket
 import stat
@@ -31,6 +32,9 @@ from heapwright.workload.model import Server
 ENDED_EARLY = "ended before it was ready"
 ENDED_UNDER_LOAD = "ended during the load"
 LOAD_TIMED_OUT = "the load command timed out"
+ANOTHER = "another server may use its port"
+NOT_STARTED = 126  # exit statuses from here on mean that a shell could not start the command, or signals
+_NUMBER = re.compile(r"(?<![\d.])\d{2,5}(?![\d.])")  # in a word: a port, but no part of an address
 _GRACE_S = 0.3
 _MAX_OUTPUT = 8 << 20  # bytes of a load's output that are read, from its end
 
@@ -78,10 +82,10 @@ def run_server(
     Returns:
         The run, and what went wrong, or empty.
     """
-    if server.ready_port and _listening(server.ready_port):
+    if taken := _port_in_use(server, how["cwd"], plain):
         raise HeapwrightError(
-            f"port {server.ready_port} already answers before the server is started",
-            "stop what listens there, or choose another port",
+            f"port {taken} already answers before the server is started",
+            "stop the other server ('ss -ltnp' names it), or choose another port",
         )
     result: list[Run | BaseException] = []
 
@@ -106,12 +110,15 @@ def run_server(
                 _run_load(load, server, thread, how["cwd"], plain, options.timeout, tree)
         else:
             load.trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else ENDED_EARLY
+        ended_by_itself = not thread.is_alive()
     finally:
         _stop_server(pid_file.name, server, thread)
         pid_file.close()
     if not result or isinstance(result[0], BaseException):
         raise result[0] if result else HeapwrightError("the server cannot be stopped")  # type: ignore[misc]
     run = result[0]
+    if ended_by_itself and 0 < run.exit_code < NOT_STARTED and _answers(server.ready, how["cwd"], plain):
+        load.trouble = f"exit status {run.exit_code}, and the ready command succeeds without the server: {ANOTHER}"
     return (_with_load(run, load, server) if load.wall_s else run), load.trouble
 
 
@@ -293,30 +300,58 @@ def _listening(port: int) -> bool:
         return False
 
 
+def _port_in_use(server: Server, cwd: Path, plain: Mapping[str, str]) -> int:
+    """Return a port at which another server already answers the ready check; 0 if there is none.
+
+    A ready command that succeeds may check no server at all (`sleep`). So the port is one that the command names.
+    """
+    if server.ready_port and _listening(server.ready_port):
+        return server.ready_port
+    named = [int(number) for word in server.ready for number in _NUMBER.findall(word)]
+    taken = next((port for port in named if port in _listening_ports()), 0)
+    return taken if taken and _answers(server.ready, cwd, plain) else 0
+
+
+def _listening_ports() -> set[int]:
+    """Return the TCP ports of this network namespace at which something listens, at any address."""
+    ports: set[int] = set()
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+                _, address, _, state, *_ = line.split()
+                if state == "0A":  # TCP_LISTEN
+                    ports.add(int(address.rpartition(":")[2], 16))
+    return ports
+
+
+def _answers(words: list[str], cwd: Path, plain: Mapping[str, str]) -> bool:
+    """Run the ready command once; return whether it succeeds. An empty one does not."""
+    if not words:
+        return False
+    try:
+        done = subprocess.run(
+            words,
+            cwd=cwd,
+            env=dict(plain),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=5,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    except OSError as error:
+        raise HeapwrightError(f"the ready command does not start: {error}") from None
+    return done.returncode == 0
+
+
 def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapping[str, str]) -> bool:
     deadline = time.monotonic() + server.ready_timeout
     while time.monotonic() < deadline and thread.is_alive():
         if server.ready_port and _listening(server.ready_port):
             return True
-        if server.ready:
-            try:
-                done = subprocess.run(
-                    server.ready,
-                    cwd=cwd,
-                    env=dict(plain),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    timeout=5,
-                    check=False,
-                )
-                if done.returncode == 0:
-                    return True
-            except subprocess.TimeoutExpired:
-                pass
-            except OSError as error:
-                raise HeapwrightError(f"the ready command does not start: {error}") from None
-        elif not server.ready_port:
+        if _answers(server.ready, cwd, plain) or not (server.ready or server.ready_port):
             return True
         time.sleep(0.02)
     return False
