@@ -167,6 +167,17 @@ def test_openmp(tmp_path: Path) -> None:
     assert found.space(threads=False).params == ()
 
 
+def test_a_language_comes_before_a_library(tmp_path: Path) -> None:
+    source = tmp_path / "ruby.c"
+    source.write_text(
+        "#include <omp.h>\nint ruby_run_node(void) { return 1; }\n"
+        'int main(void) { return ruby_run_node() + "RUBY_GC_HEAP_GROWTH_FACTOR"[omp_get_max_threads()]; }\n'
+    )
+    built = [needs.command("gcc"), "-fopenmp", "-rdynamic", str(source), "-o", str(tmp_path / "ruby")]
+    subprocess.run(built, check=True)
+    assert names(str(tmp_path / "ruby")) == ["ruby", "openmp"]
+
+
 def test_a_shim_is_followed(tmp_path: Path) -> None:
     python = os.path.realpath(needs.command("/usr/bin/python3"))
     tool = tmp_path / "pyenv"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from heapwright.experiment.budget import Need
 from heapwright.study.options import Options
 from heapwright.tuning.plan import make_plan
 from heapwright.tuning.stages import needs_from
@@ -49,6 +50,23 @@ def test_a_long_program_gets_a_prediction_and_the_budget_for_a_proof() -> None:
 
 def test_where_not_even_a_recording_fits() -> None:
     assert plan_for(400.0)[:2] == (False, False)
+
+
+def test_a_short_budget_is_for_the_search_before_settings_are_dropped() -> None:
+    needs = needs_from("allocators", Options(), 1, 1, 1, False, left_runs=30.0, runtime_levels=11)
+    stages = make_plan(needs, 1.0, 30.0, 31.0).stages
+    assert stages["search"] >= 6
+    assert stages["shortlist"] >= 6
+    assert stages["confirm"] >= 18
+    assert "1 run to" in make_plan({"minify": Need(1, 1, 1.0, 1.0)}, 1.0, math.inf, math.inf).sentence()
+
+
+def test_a_study_with_few_runs_searches_in_a_smaller_block(tuning: Callable[..., Tuning]) -> None:
+    """The first block shrinks to the time of the search: 24 of 30 runs are the confirmation's and the default's."""
+    world = World(seconds=1.0, effect=lambda s, _: {"cpu_s": 0.5} if s else {})
+    view = tuning(world, options={"budget_s": 24.0, "proxy": "none"}).go()
+    assert 0 < len(view.evaluations) < 5
+    assert view.claim.startswith("With ")
 
 
 def test_a_count_without_a_time_is_foreseen_too() -> None:

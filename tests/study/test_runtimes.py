@@ -9,6 +9,7 @@ import pytest
 
 from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec, SpaceFile
 from heapwright.errors import HeapwrightError
+from heapwright.study.beside import with_tried
 from heapwright.study.local import all_spaces, local_environment
 from heapwright.study.store import read_study
 
@@ -82,6 +83,24 @@ def test_settings_without_effect_alone_are_not_searched(tuning: Callable[..., Tu
     assert not {"gc.idle", "gc.wrong"} & keys
     assert any(text.startswith("gc.idle was not searched: alone it changed") for text in view.warnings)
     assert any(text.startswith("gc.wrong was not searched: it fails (exit status 1") for text in view.warnings)
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "said"),
+    [
+        (1, "The space gc is added: the budget left no room to try its settings (frugal, idle, wrong)."),
+        (40, "The space gc is added: its settings are searched too (frugal, idle, wrong)."),
+    ],
+)
+def test_the_sentence_says_what_was_tried(tuning: Callable[..., Tuning], evaluations: int, said: str) -> None:
+    study = both(tuning)
+    study.options["evaluations"] = evaluations
+    if evaluations == 1:  # the first of two allocators is all that 12 runs reach
+        study.options |= {"budget_s": 12.0, "proxy": "none"}
+    view = study.go()
+    assert view.runtimes["gc"]["sentence"] == said
+    some = with_tried(view.runtimes, {"gc.frugal"})["gc"]["sentence"]
+    assert evaluations == 1 or some == f"{said} Not tried in this study: idle, wrong."
 
 
 def test_a_study_resumes_with_the_same_settings(tuning: Callable[..., Tuning]) -> None:

@@ -24,6 +24,7 @@ def test_a_python_script(heapwright: Heapwright) -> None:
     runtime = found["runtime"]
     assert (runtime["name"], runtime["program"]) == ("cpython", python)
     assert runtime["version"].startswith("3.")
+    assert found["runtimes"] == [runtime]
     assert "malloc" in runtime["searched"]
     assert f"CPython {runtime['version']} runs this program: its settings are searched too (malloc)." in done.err
     assert {"name": "runtimes", "runs": 4}.items() <= next(

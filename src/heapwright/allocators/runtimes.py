@@ -97,7 +97,7 @@ def shipped_runtimes() -> tuple[SpaceFile, ...]:
 def find_runtimes(
     command: Sequence[str], known: Sequence[SpaceFile] | None = None, env: Mapping[str, str] | None = None
 ) -> list[Runtime]:
-    """Find the runtimes that run a command.
+    """Find the runtimes that run a command, a language's before a library's.
 
     Args:
         command: its words, the program first: a path, or a name on PATH. One word suffices.
@@ -112,6 +112,7 @@ def find_runtimes(
         if view is None:
             return []
         specs = [(file, file.runtime) for file in files_ if file.runtime and _matches(file.runtime, path, view)]
+        specs.sort(key=lambda found: found[1].library)
         return [Runtime(file, _version(spec, path, view), path) for file, spec in specs]
 
 

@@ -162,6 +162,7 @@ class RuntimeSpec(msgspec.Struct, forbid_unknown_fields=True):
         version_args: the arguments with which the executable (never the user's command) prints its version, if nothing
             else tells it.
         source: where its settings are documented.
+        library: it is a library that programs of any language may need; a language's runtime comes before it.
     """
 
     name: str
@@ -177,6 +178,7 @@ class RuntimeSpec(msgspec.Struct, forbid_unknown_fields=True):
     version_file: str = ""
     version_args: list[str] = []
     source: str = ""
+    library: bool = False
 
 
 class SpaceFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -25,21 +25,29 @@ def _recordings(view: StudyView) -> dict[str, Any]:
     return {**recordings_json(view.recordings, view.objectives), "hidden": view.hidden, "verified": view.verified}
 
 
+def _runtimes(view: StudyView) -> list[dict[str, Any]]:
+    """The runtimes recognised by the program's file: a language's first, then libraries such as OpenMP."""
+    tried = {key for e in view.evaluations for key in e.config.settings}
+    return [
+        {
+            "name": name,
+            "title": extra["title"],
+            "version": extra["version"] or None,
+            "program": extra["program"],
+            "sentence": extra["sentence"],
+            "searched": [
+                key for key in dict.fromkeys(p["key"] for p in extra["space"]["param"]) if f"{name}.{key}" in tried
+            ],
+        }
+        for name, extra in view.runtimes.items()
+        if extra["program"]
+    ]
+
+
 def _runtime(view: StudyView) -> dict[str, Any] | None:
     """The runtime that runs the program: recognised by its file, or at least known to manage the memory itself."""
-    for name, extra in view.runtimes.items():
-        if extra["program"]:
-            keys = [param["key"] for param in extra["space"]["param"]]
-            tried = {k for e in view.evaluations for k in e.config.settings}
-            return {
-                "name": name,
-                "title": extra["title"],
-                "version": extra["version"] or None,
-                "program": extra["program"],
-                "sentence": extra["sentence"],
-                "searched": [key for key in keys if f"{name}.{key}" in tried],
-            }
-    return {"name": view.managed["runtime"]} if view.managed.get("runtime") else None
+    known = [{"name": view.managed["runtime"]}] if view.managed.get("runtime") else []
+    return next(iter([*_runtimes(view), *known]), None)
 
 
 def tune_json(view: StudyView) -> dict[str, Any]:
@@ -84,6 +92,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "matters": dataclasses.asdict(view.matters) if view.matters else None,
         "program": view.program or None,
         "runtime": _runtime(view),
+        "runtimes": _runtimes(view),
         "managed": view.managed or None,
         "stages": [dataclasses.asdict(stage) for stage in view.stages],
         "front": [{"number": n, **config(by_number[n].config), "ratios": by_number[n].ratios} for n in view.front],

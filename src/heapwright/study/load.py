@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +20,7 @@ from heapwright.metrics import METRICS, NUMERIC
 from heapwright.search import pareto
 from heapwright.search.quality import FrontQuality, front_quality
 from heapwright.study import agreement, matters
+from heapwright.study.beside import with_tried
 from heapwright.study.claim import (
     headline,
     pick_claim,
@@ -187,11 +188,19 @@ def view_of(store: Store) -> StudyView:
         matters=matters.of_study(store, runs) if recordings is None else None,
         program=program_json(known) if (known := program_of(store)) is not None and recordings is None else {},
         managed=meta.managed,
-        runtimes=meta.runtimes or {},
+        runtimes=_beside(store, evaluations),
         recordings=recordings,
         hidden=meta.hidden,
         verified=meta.verified,
     )
+
+
+def _beside(store: Store, evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
+    """The spaces beside the allocators'; of a finished study with the settings that were not tried."""
+    stored = store.meta.runtimes or {}
+    if store.meta.phase != Phase.DONE:
+        return stored
+    return with_tried(stored, {key for e in evaluations for key in e.config.settings})
 
 
 def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recordings: Recordings | None) -> str:

@@ -87,7 +87,7 @@ class Plan:
             )
         if self.proof:
             runs = ", ".join(
-                f"{max(1, round(seconds / self.run_s))} runs {_STAGES[name]}"
+                f"{(count := max(1, round(seconds / self.run_s)))} run{'s' if count > 1 else ''} {_STAGES[name]}"
                 for name, seconds in self.stages.items()
                 if seconds >= self.run_s / 2
             )

@@ -27,6 +27,7 @@ from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
+from heapwright.study.beside import searched_too
 from heapwright.study.options import BLOCK, RUNTIME_ROUNDS
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import Extra, Session
@@ -71,8 +72,7 @@ def extra_sentence(extra: Extra, space: Space) -> str:
     without = f" Not searched: {', '.join(skipped)}." if skipped else ""
     if not space.params:
         return f"{runs}; it has no setting that applies.{without}"
-    keys = ", ".join(p.key for p in space.params)
-    return f"{runs}: its settings are searched too ({keys}).{without}"
+    return f"{runs}: {searched_too([p.key for p in space.params])}{without}"
 
 
 def extra_space(extra: Extra, session: Session) -> Space:

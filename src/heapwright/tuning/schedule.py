@@ -68,10 +68,11 @@ def plan_study(session: Session, first: Sequence[StoredRun]) -> None:
         first: the first run of each input.
     """
     plan = _expected(session, _needs(session, Phase.ALLOCATORS))
-    if session.recordings is not None:
-        plan = replace(plan, predicts=False)  # a prediction takes the whole study
-    elif not plan.proof:
+    if session.recordings is None and not plan.proof:
         plan = _plan_with_prefixes(session, first, plan)
+    # A prediction of recordings takes the whole study; where malloc is not searched, there is nothing to replay.
+    if session.recordings is not None or session.store.meta.managed.get("reach") == "none":
+        plan = replace(plan, predicts=False)
     session.proof, session.predicts = plan.proof, plan.predicts
     session.progress.note(plan.sentence())
     session.store.update(

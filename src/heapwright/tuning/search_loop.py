@@ -139,10 +139,19 @@ class Search:
         for start in range(0, len(groups), slots):
             now = groups[start : start + slots]
             if self._no_time_for(sum(map(len, now))):
+                now = [] if self.known else self._first_that_fit(now[0])
+            if not now:
                 break
             self.runs += self.evaluator.blocks.measure_all(self.evaluator.phase, self._block, now, self.inputs)
             self._block += len(now)
             self._gather()
+
+    def _first_that_fit(self, group: Sequence[Config]) -> list[list[Config]]:
+        """A first block of fewer candidates, so that a short budget searches at least something."""
+        size = len(group)
+        while size > 1 and self._no_time_for(size):
+            size -= 1
+        return [list(group[:size])] if size > 1 else []
 
     def feasible(self) -> list[Candidate]:
         """The candidates that did not fail and have all objectives."""

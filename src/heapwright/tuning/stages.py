@@ -31,6 +31,8 @@ def needs_from(
 ) -> dict[str, Need]:
     """The needs of a stage and of all that come after it, the most important stage first.
 
+    Without a search there is nothing to confirm; a pick that was not minified only has settings without effect.
+
     Args:
         stage: one of `options.STAGES`.
         options: the study's options.
@@ -68,11 +70,11 @@ def needs_from(
             share=0.15,
             usual=asked * ROUNDS * in_blocks,
         ),
-        Phase.MINIFY: Need(
-            sum(n + 1 + 2 * opt.MINIFY_LEAST_ROUNDS for n in settings if n) * train,
-            sum(3 * n for n in settings) * opt.MINIFY_ROUNDS * train,
-            share=0.15,
-            usual=sum(n + 3 for n in settings if n) * opt.MINIFY_ROUNDS * train,
+        Phase.SEARCH: Need(
+            (1 + opt.BLOCK) * train,
+            math.inf,
+            share=0.5,
+            usual=(options.evaluations or math.inf) * in_blocks * (1.0 if options.proxy == "none" else _ON_PROGRAM),
         ),
         Phase.SHORTLIST: Need(
             2 * (1 + opt.SHORTLIST_LEAST) * train,
@@ -80,11 +82,11 @@ def needs_from(
             share=0.1,
             usual=opt.SHORTLIST_ROUNDS * opt.SHORTLIST * train,
         ),
-        Phase.SEARCH: Need(
-            (1 + opt.BLOCK) * train,
-            math.inf,
-            share=0.5,
-            usual=(options.evaluations or math.inf) * in_blocks * (1.0 if options.proxy == "none" else _ON_PROGRAM),
+        Phase.MINIFY: Need(
+            sum(n + 1 + 2 * opt.MINIFY_LEAST_ROUNDS for n in settings if n) * train,
+            sum(3 * n for n in settings) * opt.MINIFY_ROUNDS * train,
+            share=0.15,
+            usual=sum(n + 3 for n in settings if n) * opt.MINIFY_ROUNDS * train,
         ),
     }
     if runtime_levels:

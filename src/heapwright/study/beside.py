@@ -1,0 +1,39 @@
+"""Says which settings beside malloc's, such as a runtime's, a study searches, and at its end which ones it tried.
+
+The study stores its sentence before the search, when it does not know yet what the budget holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+_SEARCHED = "its settings are searched too ({}).".format
+_LISTED = re.compile(re.escape(_SEARCHED("LIST")).replace("LIST", r"([^()]*)"))
+
+
+def searched_too(keys: Sequence[str]) -> str:
+    """'its settings are searched too (malloc).'"""
+    return _SEARCHED(", ".join(keys))
+
+
+def with_tried(stored: Mapping[str, dict[str, Any]], tried: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The spaces beside the allocators' after the end of a study: their sentences tell what was not tried.
+
+    Args:
+        stored: name of a space → `tuning.runtimes.Extra` as a JSON-like dict.
+        tried: NAME.KEY of each setting that a configuration of the study has.
+    """
+    return {name: {**extra, "sentence": _said(name, extra["sentence"], tried)} for name, extra in stored.items()}
+
+
+def _said(name: str, sentence: str, tried: Collection[str]) -> str:
+    listed = _LISTED.search(sentence)
+    keys = listed[1].split(", ") if listed else []
+    missed = [key for key in keys if f"{name}.{key}" not in tried]
+    if listed is None or not missed:
+        return sentence
+    if len(missed) == len(keys):
+        return sentence.replace(listed[0], f"the budget left no room to try its settings ({listed[1]}).")
+    return f"{sentence} Not tried in this study: {', '.join(missed)}."
