@@ -1,6 +1,6 @@
-"""Says which settings beside malloc's, such as a runtime's, a study searches, and at its end which ones it tried.
+"""Names the settings beside malloc's, such as a runtime's, in a study's sentence; at the end also untried ones.
 
-The study stores its sentence before the search, when it does not know yet what the budget holds.
+The study stores its sentence before the search, so the sentence cannot know how far the budget goes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def searched_too(keys: Sequence[str]) -> str:
 
 
 def with_tried(stored: Mapping[str, dict[str, Any]], tried: Collection[str]) -> dict[str, dict[str, Any]]:
-    """The spaces beside the allocators' after the end of a study: their sentences tell what was not tried.
+    """The spaces beside the allocators' after the end of a study: their sentences name untried settings.
 
     Args:
         stored: name of a space → `tuning.runtimes.Extra` as a JSON-like dict.
