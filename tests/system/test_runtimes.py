@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests import needs
 
@@ -78,3 +81,54 @@ def test_a_name_is_no_runtime(heapwright: Heapwright, program: Callable[..., Pat
     (one,) = json.loads(heapwright("doctor", "--json", "-", "--", "/usr/bin/python3").out)["runtimes"]
     assert (one["name"], one["searched"][0]) == ("cpython", "malloc")
     assert not (heapwright.folder / "x.py").exists()
+
+
+RUBY = "rows = (0...20_000).map { |i| [i.to_s, i.to_s * 3] }\nputs rows.to_h.size\n"
+NODE = "const rows = Array.from({length: 20000}, (_, i) => ({id: i}));\nconsole.log(JSON.stringify(rows).length);\n"
+JAVA = """public class Rows {
+    public static void main(String[] words) {
+        var rows = new java.util.HashMap<String, byte[]>();
+        for (int i = 0; i < 20000; i++) rows.put("n" + i, new byte[200]);
+        System.out.println(rows.size());
+    }
+}
+"""
+GO = "package rows\n\nvar rows = []string{\n" + '"a" ,\n' * 4000 + "}\n"
+
+
+PROGRAMS = {
+    "ruby": (["ruby", "rows.rb"], RUBY, ["malloc_limit"]),
+    "node": (["node", "rows.js"], NODE, ["max-semi-space-size"]),
+    "openjdk": (["java", "-cp", ".", "Rows"], JAVA, ["collector"]),
+    "go": (["gofmt", "rows.go"], GO, ["gogc", "madvdontneed"]),
+}
+
+
+@pytest.mark.parametrize("name", ["ruby", needs.long("node"), needs.long("openjdk"), "go"])
+def test_both_halves_of_each_runtime(heapwright: Heapwright, name: str) -> None:
+    command, source, keys = PROGRAMS[name]
+    file = "Rows.java" if name == "openjdk" else command[-1]
+    needs.command(command[0])
+    (heapwright.folder / file).write_text(source)
+    if file.endswith(".java"):
+        subprocess.run([needs.command("javac"), file], cwd=heapwright.folder, check=True)
+    malloc = [] if name == "go" else ["tcache_count"]  # a Go program has no malloc
+    allocators = ["--allocators", "glibc"] if malloc else []
+    words = [*allocators, "--params", ",".join([*malloc, *(f"{name}.{key}" for key in keys)])]
+    words += ["--budget", "4", "--pairs", "6:6", "--margin", "5", "--study", "s.study", "--json", "-"]
+    done = heapwright("tune", *words, "--", *command)
+    found = result(done)
+    runtime = found["runtime"]
+    assert (runtime["name"], runtime["searched"]) == (name, keys)
+    assert f"{runtime['title']} {runtime['version']} runs this program: its settings are searched too" in done.err
+    assert found["claim"]
+    assert "Nothing is proven" not in found["claim"]
+    stages = {stage["name"]: stage["runs"] for stage in found["stages"]}
+    assert stages["runtimes"] >= 2
+    if found["picks"]:
+        assert stages["confirm"] >= 12
+    study = heapwright.folder / "s.study"
+    tried = rows(study, "SELECT DISTINCT settings FROM run JOIN config ON config.id = run.config WHERE failure = ''")
+    settings = [json.loads(text) for (text,) in tried]
+    assert any(f"{name}.{key}" in one for one in settings for key in keys)
+    assert bool(malloc) == any("tcache_count" in one for one in settings)
