@@ -21,26 +21,34 @@ from typing import Any
 
 from comparing import HEAPWRIGHT
 
+PYENV = Path.home() / ".pyenv/versions"  # its shims are no programs
 SOURCES = Path(__file__).resolve().parent.parent / "examples" / "runtimes"
 PROGRAMS = {
     "python": ["/usr/bin/python3", "orders.py"],
-    "python3.13": ["python3.13", "orders.py"],
+    "python3.13": [str(next(PYENV.glob("3.13*/bin/python3.13"), "python3.13")), "orders.py"],
     "ruby": ["ruby", "orders.rb"],
     "node": ["node", "orders.js"],
     "java": ["java", "-cp", ".", "Orders"],
     "go": ["./orders-go"],
+    "openmp": ["./orders-openmp"],
 }
-BUILDS = {"java": ["javac", "Orders.java"], "go": ["go", "build", "-o", "orders-go", "orders.go"]}
+# Program → the file that building it makes, and the command. A study of an older build would not continue.
+BUILDS = {
+    "java": ("Orders.class", ["javac", "Orders.java"]),
+    "go": ("orders-go", ["go", "build", "-o", "orders-go", "orders.go"]),
+    "openmp": ("orders-openmp", ["gcc", "-O2", "-fopenmp", "-o", "orders-openmp", "orders.c"]),
+}
 
 
 def _prepare(name: str, folder: Path) -> bool:
     """Builds a program in the folder; returns whether it can run."""
-    build = BUILDS.get(name)
-    if build:
+    made, build = BUILDS.get(name, ("", []))
+    if build and not (folder / made).exists():
         if not shutil.which(build[0]):
             return False
         subprocess.run(build, cwd=folder, check=True)
-    return shutil.which(PROGRAMS[name][0], path=f"{folder}:{os.environ['PATH']}") is not None
+    program = PROGRAMS[name][0]
+    return shutil.which(folder / program if made and program.startswith("./") else program) is not None
 
 
 def _runtime(name: str, folder: Path) -> dict[str, Any]:
@@ -82,7 +90,8 @@ def _tune(name: str, half: str, folder: Path, options: list[str]) -> dict[str, A
     done = subprocess.run([*words, *PROGRAMS[name]], cwd=folder, env={**os.environ, "LC_ALL": "C"}, check=False)
     if done.returncode:
         raise SystemExit(f"{file}: status {done.returncode}")
-    sys.stderr.write(f"{file}: {time.monotonic() - began:.0f} s\n")
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    sys.stderr.write(f"{file}: {time.monotonic() - began:.0f} s; load averages at its end {load}\n")
     found: dict[str, Any] = json.loads((folder / f"{file}.json").read_text())
     return found
 
@@ -120,6 +129,7 @@ def main() -> None:
     """Tunes all programs and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="only these, separated by commas")
+    parser.add_argument("--halves", default="malloc,runtime,both", help="only these, separated by commas")
     parser.add_argument("--folder", type=Path, default=Path("out/runtimes"))
     parser.add_argument("--budget", help="budget of each study (default: tune's own)")
     args = parser.parse_args()
@@ -132,8 +142,10 @@ def main() -> None:
             continue
         runtime = _runtime(name, args.folder)
         for half, options in _halves(runtime).items():
+            if half not in args.halves.split(","):
+                continue
             study = _tune(name, half, args.folder, [*budget, *options])
-            title = f"{runtime['title']} {runtime['version']}"
+            title = f"{runtime['title']} {runtime['version'] or ''}".strip()
             sys.stdout.write("\n".join(_rows(title, half, study)) + "\n")
             sys.stdout.flush()
 

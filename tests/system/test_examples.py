@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
+
+import pytest
 
 from tests import needs
 from tests.conftest import ROOT
@@ -20,9 +23,11 @@ def example(heapwright: Heapwright, name: str, port: str, *shorter: tuple[str, s
     shutil.copytree(ROOT / "examples", heapwright.folder / "examples")
     file = heapwright.folder / "examples" / name
     text = file.read_text().replace(port, str(free_port())).replace("pause = 1", "pause = 0.1")
-    for old, new in (*shorter, ("idle = 2", "idle = 0.1")):
+    for old, new in shorter:
         assert old in text, old
         text = text.replace(old, new)
+    text, changed = re.subn(r"idle = [12] ", "idle = 0.1 ", text)
+    assert changed == 1
     file.write_text(text)
     return f"examples/{name}"
 
@@ -44,6 +49,17 @@ def test_the_http_server(heapwright: Heapwright) -> None:
     file = example(heapwright, "http-server.toml", "18765", ('"600"', '"60"'), ('"300"', '"30"'))
     run = measured(heapwright, file)
     assert (run["load_operations"], run["load_errors"]) == (90, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "port", "operations"), [("python-server.toml", "18771", "300"), ("java-server.toml", "18772", "600")]
+)
+def test_a_server_of_a_runtime(heapwright: Heapwright, name: str, port: str, operations: str) -> None:
+    if name.startswith("java"):
+        needs.command("javac")
+    run = measured(heapwright, example(heapwright, f"runtimes/{name}", port, (f'"{operations}", "16"', '"30", "4"')))
+    rest = 150 if name.startswith("python") else 300
+    assert (run["load_operations"], run["load_errors"]) == (30 + rest, 0)
 
 
 @needs.with_command("redis-server")
