@@ -161,7 +161,8 @@ struct FileHeader {
 };
 static_assert(sizeof(FileHeader) <= kBlockBytes && kBornWriters + kLevels <= kThreadWriters);
 // src/heapwright/trace/record.py reads these.
-static_assert(offsetof(FileHeader, pid) == 24 && offsetof(FileHeader, executable) == 640);
+static_assert(offsetof(FileHeader, pid) == 24 && offsetof(FileHeader, executable) == 640 &&
+              offsetof(FileHeader, command) == 1668);
 
 struct BlockHeader {
   std::uint32_t magic;  // stored last

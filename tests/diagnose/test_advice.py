@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from heapwright.diagnose.advice import FREE_SHARE, MANY_ARENAS, MIB, MOST, SMALL_BYTES, Figures, advise
+from heapwright.diagnose.diagnosis import own_figures
 
 WHOLE = 1000 * MIB
 SERVICE = Figures("glibc 2.36", resident=WHOLE, files=50 * MIB, private=950 * MIB, known=True, arenas=1)
@@ -96,3 +99,29 @@ def test_a_runtime_that_manages_its_heap_without_malloc() -> None:
     node = SERVICE._replace(managed="v8", managed_resident=600 * MIB, free=200 * MIB)
     assert advise(node).kind == "free"
     assert advise(node._replace(free=0)).steps == ("--max-old-space-size (in NODE_OPTIONS)",)
+
+
+def test_redis_is_asked_for_its_own_figures() -> None:
+    jemalloc = SERVICE._replace(allocator="jemalloc", known=False)
+    assert advise(jemalloc).steps[0].startswith("its own figures: MALLOC_CONF=stats_print:true")
+    redis = advise(jemalloc._replace(own_figures="redis-cli -p 7777 info memory"))
+    assert "start with its own figures: `redis-cli -p 7777 info memory`, where allocator_resident" in redis.sentence
+    assert redis.steps[1:] == advise(jemalloc).steps[1:]
+
+
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [
+        (["redis-server 127.0.0.1:7777", "", ""], "redis-cli -p 7777 info memory"),
+        (["/usr/bin/redis-server *:6379 [cluster]"], "redis-cli info memory"),
+        (["redis-server unixsocket:/run/redis.sock"], "redis-cli -s /run/redis.sock info memory"),
+        (["/opt/redis-server", "--save", "", "--port", "7001"], "redis-cli -p 7001 info memory"),
+        (["valkey-server", "[::1]:7001"], "valkey-cli -p 7001 info memory"),
+        (["redis-server"], "redis-cli info memory"),
+        (["redis-server-exporter", "--port", "7001"], ""),
+        (["grep", "redis-server"], ""),
+        ([], ""),
+    ],
+)
+def test_how_a_redis_server_is_asked(command: list[str], how: str) -> None:
+    assert own_figures(command) == how

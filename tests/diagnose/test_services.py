@@ -128,6 +128,8 @@ def test_a_redis_server_says_itself_what_diagnose_cannot_see(tmp_path: Path) -> 
         process.terminate()
     assert found["allocator"] == "jemalloc"
     assert found["finding"] == "unknown"
-    assert "MALLOC_CONF=stats_print:true" in found["steps"][0]
+    assert f"`redis-cli -s {socket} info memory`" in found["steps"][0]
+    assert "allocator_resident − allocator_active is free pages" in found["advice"]
+    assert {"allocator_allocated", "allocator_active"} <= figures.keys()
     private = found["parts"]["heap"] + found["parts"]["other"]
     assert abs(private - int(figures["allocator_resident"])) < 0.15 * private

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.allocators.registry import find_allocators
+from heapwright.trace.record import program_name
 from tests.trace.recording import Event, Trace, dump, heapwright_record, record_told, recorded
 
 PLAIN = ("-fno-builtin",)  # or the compiler takes away what we want to see
@@ -87,6 +88,17 @@ def test_exec_gives_a_trace_each(cases: Path, tmp_path: Path) -> None:
     assert sorted(t.calls() for t in traces) == sorted([CALLS, CALLS, ["malloc 40009", "free 40009"]])
     assert len({t.told["pid"] for t in traces}) == 2
     assert not any(t.told["cut_short"] for t in traces)
+
+
+def test_a_program_has_the_name_under_which_it_was_started(cases: Path, tmp_path: Path) -> None:
+    """On Debian redis-server is a link to redis-check-rdb. The identity of the file stays."""
+    (tmp_path / "server").symlink_to(cases)
+    told = record_told(tmp_path, "./server", "forks")
+    assert {(p["name"], Path(p["executable"]).name) for p in told} == {("server", cases.name)}
+    done = heapwright_record("-o", "t.hwt", "--force", "--", "./server", "forks", folder=tmp_path)
+    assert b"t.hwt: server, " in done.stderr + done.stdout
+    assert program_name("/usr/bin/dash", "-sh") == program_name("/usr/bin/dash", "sh: a title") == "dash"
+    assert program_name("/usr/bin/dash", "") == "dash"
 
 
 def test_all_processes_but_the_busiest_are_in_one_folder(tmp_path: Path) -> None:

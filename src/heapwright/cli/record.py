@@ -225,6 +225,7 @@ def _as_json(process: Recorded) -> dict[str, Any]:
         "pid": process.pid,
         "parent": process.parent,
         "executable": process.executable,
+        "name": process.name,
         "events": packed.events,
         "allocations": packed.allocations,
         "threads": packed.threads,
@@ -247,10 +248,10 @@ def _line(process: Recorded) -> str:
     note = f" ({process.warning})" if process.warning else ""
     if packed.sample:
         return (
-            f"{process.trace}: {Path(process.executable).name or process.pid}, a sample of 1 in {packed.sample}: "
+            f"{process.trace}: {process.name or process.pid}, a sample of 1 in {packed.sample}: "
             f"{packed.allocations:,} objects with {packed.events:,} events, {threads}{note}"
         )
     return (
-        f"{process.trace}: {Path(process.executable).name or process.pid}, {packed.events:,} events, {threads}, "
+        f"{process.trace}: {process.name or process.pid}, {packed.events:,} events, {threads}, "
         f"peak live {packed.peak_live_bytes / 2**20:.1f} MiB{each}{note}"
     )

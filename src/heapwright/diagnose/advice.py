@@ -41,6 +41,7 @@ class Figures(NamedTuple):
         runtime_free: free memory in the runtime's arenas.
         managed: the runtime that takes its heap from the kernel itself ('go', 'jvm', 'v8', 'dotnet'), or empty.
         managed_resident: private memory that is neither malloc's nor in the arenas of `runtime`.
+        own_figures: the command that asks the program itself for malloc's figures, or empty.
     """
 
     allocator: str
@@ -59,6 +60,7 @@ class Figures(NamedTuple):
     runtime_free: int = 0
     managed: str = ""
     managed_resident: int = 0
+    own_figures: str = ""
 
 
 class Advice(NamedTuple):
@@ -91,7 +93,11 @@ _ASK = {
     "mimalloc": ("MIMALLOC_SHOW_STATS=1, which prints them at exit", "MIMALLOC_PURGE_DELAY=0"),
     "tcmalloc": ("MALLOCSTATS=1, which prints them at exit", "TCMALLOC_RELEASE_RATE=10"),
 }
-
+# The free memory in redis's own figures of jemalloc.
+_OF_REDIS = (
+    "where allocator_resident − allocator_active is free pages, and allocator_active − allocator_allocated is free"
+    " memory on pages with live blocks"
+)
 
 # Runtimes that manage their heaps without malloc: their names, and the setting that bounds the heap.
 _MANAGED = {
@@ -175,6 +181,8 @@ def _unknown(found: Figures, of: str) -> Advice:
     name = found.allocator
     how, setting = next((ask for family, ask in _ASK.items() if family in name), ("", ""))
     what = f"{name} does not show from outside how much of it is free" if name != "unknown" else "its malloc is unknown"
+    if found.own_figures and "jemalloc" in name:
+        how = f"`{found.own_figures}`, {_OF_REDIS}"
     steps = [f"its own figures: {how}", f"{setting}, if they show free pages"] if how else []
     steps.append(_TUNE)
     sentence = f"{of}, {show_bytes(found.private)} is private memory, but {what}; start with {steps[0]}"

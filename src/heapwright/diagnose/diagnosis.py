@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from heapwright.diagnose.which_malloc import WhichMalloc, which_malloc
 from heapwright.errors import HeapwrightError
 from heapwright.trace.pack import native_program
 
+# Words of a redis server, or of its fork valkey: the name, a socket, a port.
+_REDIS = re.compile(r"(?:\S*/)?(redis|valkey)-server(?= |$)(?: (?:unixsocket:(\S+)|(?:\S*:|.*--port )(\d+)(?= |$)))?")
 PARTS = ("program", "files", "stacks", "heap", "other")
 
 
@@ -92,7 +95,9 @@ def diagnose(pid: int) -> Diagnosis:
         "runtime": runtime,
     }
     division = divide(raw["parts"], heap, runtime)
-    figures = figures_of(malloc.name, division, heap, runtime)._replace(managed=_managed(pid, found["executable"]))
+    figures = figures_of(malloc.name, division, heap, runtime)._replace(
+        managed=_managed(pid, found["executable"]), own_figures=own_figures(found["command"] or [])
+    )
     advice = advise(figures)
     found |= {**_words(advice), "pss_parts": raw.get("pss_parts")}
     return Diagnosis(found, division, figures, advice)
@@ -108,7 +113,7 @@ def together(found: Sequence[Diagnosis]) -> Diagnosis:
     sums = {
         name: sum(getattr(figures, name) for _, figures in scaled)
         for name in Figures._fields
-        if name not in ("allocator", "known", "runtime", "arenas", "managed")
+        if name not in ("allocator", "known", "runtime", "arenas", "managed", "own_figures")
     }
     figures = Figures(
         allocator=mallocs.pop() if len(mallocs) == 1 else "unknown",
@@ -204,6 +209,20 @@ def _managed(pid: int, executable: str | None) -> str:
     path = f"/proc/{pid}/root{executable}"  # a replaced program has no file of that name any more
     managed = find_managed(path) if os.access(path, os.R_OK | os.X_OK) else None
     return managed.runtime if managed else ""
+
+
+def own_figures(command: Sequence[str]) -> str:
+    """Return the command that asks a redis server for its malloc's figures; empty for other programs.
+
+    Args:
+        command: the words of the process; a running server replaces them by 'redis-server 127.0.0.1:6379'.
+    """
+    match = _REDIS.match(" ".join(command))
+    if match is None:
+        return ""
+    kind, socket, port = match.groups()
+    where = f" -s {socket}" if socket else f" -p {port}" if port and port != "6379" else ""
+    return f"{kind}-cli{where} info memory"
 
 
 def _of(found: dict[str, Any] | None, key: str) -> int:

@@ -61,9 +61,8 @@ def _trace(name: str, recording: dict[str, Any]) -> str:
     ]
     if recording.get("processes", 1) > 1:
         share = f"{100 * recording.get('share', 1.0):.0f}% of the calls"
-        parts.append(
-            f"the busiest of {recording['processes']} processes, with {share} ({recording.get('executable', '')})"
-        )
+        program = recording.get("program") or recording.get("executable", "")  # older studies have no name
+        parts.append(f"the busiest of {recording['processes']} processes, with {share} ({program})")
     if recording.get("warning"):
         parts.append(str(recording["warning"]))
     return ("" if name == "default" else f"{name}: ") + "; ".join(parts)

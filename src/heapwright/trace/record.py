@@ -45,9 +45,11 @@ _OWN_VARIABLES = {
 }
 _OF_PROCESS = re.compile(r"\d+(-\d+)?\.hwt")  # a trace in `others_folder`
 # native/raw_format/format.h: magic, version, block_bytes, clock, page_size, pid, parent …;
-# allocator at 128, executable at 640.
+# allocator at 128, executable at 640, the words of the command from 1668 on.
 _RAW_START = struct.Struct("<QIIIIQQ")
 _RAW_EXECUTABLE = slice(640, 640 + 1024)
+_RAW_COMMAND = slice(1668, 1668 + 4096)  # enough for the first word
+_TITLE = re.compile(r"-|.*[\s:]")  # of a login shell, or a title that the process has given itself
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Recorded:
         trace: its packed trace.
         raw_bytes: size of the file that the recorder wrote.
         pid, parent: process ids.
-        executable: the program, or empty if unknown.
+        executable: the file of the program, or empty if unknown.
+        name: the program as the user calls it, which may be a link to the file; empty if unknown.
         packed: counts of the trace.
         warning: one line about lost events, or empty.
     """
@@ -68,6 +71,7 @@ class Recorded:
     pid: int
     parent: int
     executable: str
+    name: str
     packed: Packed
     warning: str
 
@@ -368,11 +372,26 @@ def _run(command: Sequence[str], env: Mapping[str, str], stdin: IO[bytes] | None
 
 def _start(raw: Path) -> bytes:
     with raw.open("rb") as file:
-        return file.read(_RAW_EXECUTABLE.stop)
+        return file.read(_RAW_COMMAND.stop)
 
 
 def _executable(raw: Path) -> str:
-    return _start(raw)[_RAW_EXECUTABLE].split(b"\0", 1)[0].decode(errors="replace")
+    return _text(_start(raw)[_RAW_EXECUTABLE])
+
+
+def _text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode(errors="replace")
+
+
+def program_name(executable: str, word: str) -> str:
+    """Returns the name under which a program was started: 'redis-server', though that is a link to redis-check-rdb.
+
+    Args:
+        executable: the path of its file.
+        word: the first word of its command line.
+    """
+    name = Path(word).name
+    return Path(executable).name if not name or _TITLE.match(name) else name
 
 
 def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[Recorded]:
@@ -396,5 +415,6 @@ def _place(raw: Path, packed: Packed, warning: str, name: Path) -> Recorded:
     """Renames a packed trace and returns its process."""
     pid, parent = _RAW_START.unpack_from(_start(raw))[5:7]
     raw_bytes, executable = raw.stat().st_size, _executable(raw)
+    program = program_name(executable, _text(_start(raw)[_RAW_COMMAND]))
     raw.with_suffix(".hwt").replace(name)
-    return Recorded(name, raw_bytes, pid, parent, executable, packed, warning.removeprefix(f"{raw}: "))
+    return Recorded(name, raw_bytes, pid, parent, executable, program, packed, warning.removeprefix(f"{raw}: "))

@@ -118,6 +118,7 @@ def record_input(workload: Workload, executor: Executor, input_: Input, trace: P
         "share": busiest.packed.events / max(1, events),
         "peak_live_bytes": sum(p.packed.peak_live_bytes for p in processes),
         "executable": busiest.executable,
+        "program": busiest.name,
         "processes": len(processes),
         "warning": busiest.warning,
         "heap": _heap(trace) | {"alike": sum(p.executable == busiest.executable for p in processes)},
