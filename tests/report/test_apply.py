@@ -304,3 +304,16 @@ def test_the_status_says_whether_a_gain_is_proven(
     assert err.count("\n") == (1 if said else 0)
     ships = status == 0 or bool(words)
     assert ("glibc.malloc.mxfast=0" in out) == ships
+
+
+def test_requirements_that_were_not_confirmed_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = views.with_requirements()
+    monkeypatch.setattr("heapwright.study.load.load_view", lambda _: made)
+    monkeypatch.setattr("heapwright.cli.apply.warn_of_changes", lambda _: None)
+    assert main(["apply", "s.study", "--pick", "memory"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "heapwright: warning: requirement not met: p99 <= 1.05x (measured: +9.0% to +12.0%)",
+        "heapwright: warning: requirement not known: load_errors <= 0 (measured: not measured)",
+    ]

@@ -23,7 +23,7 @@ from heapwright.workload.load_metrics import LoadMetrics
 from heapwright.workload.model import Phase, Server
 
 from .conftest import ALL, written_once
-from .views import STATES, config, view
+from .views import STATES, config, view, with_requirements
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "col", "path", "use", "rect", "line", "circle"}
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028{{ 7*7 }}"
@@ -388,3 +388,11 @@ def test_what_there_was_no_time_for_is_said(tmp_path: Path) -> None:
     text = said(written(tmp_path, dataclasses.replace(found, picks=hasty)))
     assert "There was no time to test whether each setting has an effect" in text
     assert "No setting could be removed" not in text
+
+
+def test_each_requirement_has_a_row(tmp_path: Path) -> None:
+    text = re.sub(r"<[^>]+>", " ", written_once(tmp_path / "r.html", with_requirements()))
+    rows = " ".join(text.split())
+    assert "throughput &gt;= 0.98x −1.0% to +0.5% met" in rows
+    assert "99th percentile latency &lt;= 1.05x +9.0% to +12.0% not met" in rows
+    assert "errors of the load &lt;= 0 not measured not known" in rows

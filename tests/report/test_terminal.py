@@ -15,7 +15,7 @@ from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.terminal import interval, measure_table, percent, print_summary
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, StudyView
 
-from .views import STATES, confirmation, view
+from .views import STATES, confirmation, view, with_requirements
 
 
 def shown(found: StudyView, width: int = 80, **console: object) -> str:
@@ -173,3 +173,13 @@ def test_several_runs_show_their_spread() -> None:
     assert re.search(r"^peak resident memory +117\.7 MiB +106\.0 MiB … 129\.5 MiB +2\.4 MiB$", text, re.M)
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
     assert len(text.splitlines()) == 1 + len(NUMERIC), "no row is folded"
+
+
+def test_requirements_are_a_table() -> None:
+    lines = [" ".join(line.split()) for line in shown(with_requirements()).splitlines()]
+    at = lines.index("requirement bound measured, 95% interval")
+    assert lines[at + 1 : at + 4] == [
+        "throughput >= 0.98x −1.0% to +0.5% met",
+        "p99 <= 1.05x +9.0% to +12.0% not met",
+        "load_errors <= 0 not measured not known",
+    ]

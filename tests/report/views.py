@@ -23,6 +23,7 @@ from heapwright.study.view import (
     PickName,
     Proxy,
     Removal,
+    RequirementResult,
     Series,
     StudyView,
 )
@@ -128,6 +129,17 @@ def unfinished() -> StudyView:
 def without_gain() -> StudyView:
     """Searched and confirmed without a gain."""
     return view(picks={}, claim=study_claim({}, OBJECTIVES, True), hazards=[])
+
+
+def with_requirements() -> StudyView:
+    """A pick with a requirement in each state."""
+    memory = view().picks["memory"]
+    results = [
+        RequirementResult("throughput >= 0.98x", "kept", "−1.0% to +0.5%", "throughput_per_s", ">= 0.98x"),
+        RequirementResult("p99 <= 1.05x", "broken", "+9.0% to +12.0%", "p99_ms", "<= 1.05x"),
+        RequirementResult("load_errors <= 0", "not shown", "not measured", "load_errors", "<= 0"),
+    ]
+    return view(picks={"memory": dataclasses.replace(memory, requirements=results)})
 
 
 def single_objective() -> StudyView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -16,7 +16,7 @@ from heapwright.study.claim import (
     with_time_objection,
     with_verdict,
 )
-from heapwright.study.view import Pick, PickName
+from heapwright.study.view import Pick, PickName, RequirementResult
 from heapwright.trace.recordings import Recording, Recordings
 
 from .test_claim import OBJECTIVES, cpu, memory, pick
@@ -74,6 +74,9 @@ def test_verify_proves_or_refutes_the_pick_that_it_ran() -> None:
     proven = with_verdict(picks, holds)["memory"]
     assert proven.claim == "The verdict: so and so. On the program: ./prog"
     assert proven_by(proven, holds)
+    judged = RequirementResult("p99 <= 1.05x", "kept", "−1.0% to +0.5%", "p99_ms", "<= 1.05x")
+    on_program = {**holds, "requirements": [asdict(judged)]}
+    assert with_verdict(picks, on_program)["memory"].requirements == [judged], "no longer those of replays"
     lost = with_verdict(picks, verdict("lost", GAIN.config.id))
     assert study_claim(lost, OBJECTIVES, confirmed=True).startswith("Keep the default: the verdict: so and so")
     for other in (None, verdict("holds", GAIN.config.id + 1), verdict("undecided", GAIN.config.id)):

@@ -10,7 +10,7 @@ from typing import Any
 
 from heapwright.cli.common import warn_of_changes
 from heapwright.errors import NO_GAIN, UNDECIDED
-from heapwright.terminal_text import say, visible
+from heapwright.terminal_text import say, visible, warn
 
 _EPILOG = """\
 examples:
@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.choose import chosen_pick
     from heapwright.study.claim import is_proven, proven_by
     from heapwright.study.load import load_view
+    from heapwright.study.view import MET
 
     warn_of_changes(args.study)
     view = load_view(args.study)
@@ -66,6 +67,9 @@ def run(args: argparse.Namespace) -> int:
         cwd = visible(cwd)
     text = render(config, args.fmt, command, claim, cwd)
     print(visible(text, "\n") if sys.stdout.isatty() else text, flush=True)
+    for r in pick.requirements if pick else []:
+        if r.state != "kept":
+            warn(f"requirement {MET[r.state]}: {r.text} (measured: {r.shown})")
     if pick is not None and view.recordings is not None and not proven_by(pick, view.verified):
         say(f"predicted, not proven: 'heapwright verify {args.study} -- CMD' proves it with the real load")
         return UNDECIDED

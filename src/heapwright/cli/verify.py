@@ -135,6 +135,11 @@ def run(args: argparse.Namespace) -> int:
         for note in notes:
             out.print(visible(f"note: {note}"), style="yellow", soft_wrap=True)
         out.print(visible(found.sentence), style="bold", soft_wrap=True)
+        if found.requirements:
+            from heapwright.report.terminal import requirements_table
+
+            out.print()
+            out.print(requirements_table(found.requirements))
     return _STATUS[found.state]
 
 
@@ -253,6 +258,7 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
         "on": on,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "pairs": found.pairs,
+        "requirements": [dataclasses.asdict(result) for result in found.requirements],
     }
     try:
         with open_study(study) as store:

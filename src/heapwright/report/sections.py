@@ -26,7 +26,7 @@ from heapwright.report.terminal import failures, interval, ordered_picks, percen
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline, proven_by
 from heapwright.study.commands import measure_command
-from heapwright.study.view import Confirmation, Evaluation, Pick, Reference, StudyView, Worker
+from heapwright.study.view import MET, Confirmation, Evaluation, Pick, Reference, StudyView, Worker
 from heapwright.terminal_text import visible
 
 
@@ -245,6 +245,10 @@ def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
         "claim": _unbroken(pick.claim),
         "objection": pick.objection and f"Not recommended: {pick.objection}.",
         "rows": rows,
+        "requirements": [
+            {"label": METRICS[r.metric].label, "bound": r.bound, "shown": r.shown, "state": MET[r.state]}
+            for r in pick.requirements
+        ],
         "objectives": sum(r["objective"] for r in rows),
         "allocator": pick.config.allocator,
         "settings": _settings(view, pick.config),

@@ -15,7 +15,7 @@ from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.recordings import recordings_lines
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline
-from heapwright.study.view import Confirmation, Evaluation, Pick, StudyView
+from heapwright.study.view import MET, Confirmation, Evaluation, Pick, RequirementResult, StudyView
 from heapwright.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -118,7 +118,14 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
     say(view.claim, "bold")
     if view.picks:
         console.print()
-        console.print(_confirmation(view, [(label, pick.confirmed) for label, pick in ordered_picks(view)], "pick"))
+        picks = ordered_picks(view)
+        console.print(_confirmation(view, [(label, pick.confirmed) for label, pick in picks], "pick"))
+        for label, each in picks:
+            if each.requirements:
+                console.print()
+                if len(picks) > 1:
+                    say(f"{label} pick:")
+                console.print(requirements_table(each.requirements))
     usual = [(name, row.confirmed) for name, row in view.references.items() if row.confirmed]
     if usual:
         console.print()
@@ -151,6 +158,14 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
         say(f"time: {stages_text(view)}", indent="  ")
     console.print(visible(f"study:  {view.path}"), markup=False, soft_wrap=True)
     console.print(visible(f"report: {report}"), markup=False, soft_wrap=True)
+
+
+def requirements_table(results: Sequence[RequirementResult]) -> Table:
+    """Return a table of requirements: metric, bound, measured interval, and whether each is met."""
+    table = _table("requirement", "bound", "measured, 95% interval", "")
+    for r in results:
+        table.add_row(METRICS[r.metric].short, r.bound, r.shown, MET[r.state])
+    return table
 
 
 def failures(view: StudyView) -> list[str]:

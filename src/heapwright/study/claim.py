@@ -10,7 +10,7 @@ from typing import Any
 from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, LEAST_GAIN
-from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName
+from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
 from heapwright.trace.recordings import Recordings
 from heapwright.trace.usual_error import error_sentence, time_sentence
 
@@ -107,7 +107,12 @@ def with_verdict(picks: Mapping[PickName, Pick], verified: Mapping[str, Any] | N
         if verified is None or verified["config"] != pick.config.id:
             continue
         if verified["verdict"] == "holds":
-            found[name] = dataclasses.replace(pick, claim=f"{verified['sentence']} On the program: {verified['on']}")
+            judged = [RequirementResult(**result) for result in verified.get("requirements", [])]
+            found[name] = dataclasses.replace(
+                pick,
+                claim=f"{verified['sentence']} On the program: {verified['on']}",
+                requirements=judged or pick.requirements,
+            )
         elif verified["verdict"] == "lost":
             why = verified["sentence"].rstrip(".")
             found[name] = dataclasses.replace(pick, objection=f"{why[:1].lower()}{why[1:]} (on {verified['on']})")

@@ -60,9 +60,13 @@ class Requirement(msgspec.Struct, frozen=True):
     @property
     def shown(self) -> str:
         """The requirement for people: 'peak_rss <= 64.0 MiB'."""
-        metric = METRICS[self.metric]
-        bound = f"{self.bound:g}x" if self.relative else metric.show(self.bound)
-        return f"{metric.short} {'>=' if self.at_least else '<='} {bound}"
+        return f"{METRICS[self.metric].short} {self.bound_shown}"
+
+    @property
+    def bound_shown(self) -> str:
+        """The bound for people: '<= 64.0 MiB'."""
+        bound = f"{self.bound:g}x" if self.relative else METRICS[self.metric].show(self.bound)
+        return f"{'>=' if self.at_least else '<='} {bound}"
 
     @property
     def log_bound(self) -> float:
@@ -105,14 +109,14 @@ class Requirement(msgspec.Struct, frozen=True):
         else:
             interval = _mean_interval(candidate.values.get(self.metric, []) if candidate else [])
         if interval is None:
-            return RequirementResult(self.shown, "not shown", "not measured")
+            return RequirementResult(self.shown, "not shown", "not measured", self.metric, self.bound_shown)
         kept = self.within(*interval)
         if self.relative:
             interval_shown = " to ".join(f"{100 * (value - 1):+.1f}%".replace("-", "−") for value in interval)
         else:
             interval_shown = " to ".join(METRICS[self.metric].show(value) for value in interval)
         state: State = "not shown" if kept is None else "kept" if kept else "broken"
-        return RequirementResult(self.shown, state, interval_shown)
+        return RequirementResult(self.shown, state, interval_shown, self.metric, self.bound_shown)
 
 
 def _mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -170,12 +174,9 @@ def with_requirements(
     found: dict[Name, Row] = {}
     for name, row in rows.items():
         seen = confirmed.get(row.config.id)
-        if not seen or not requires:
-            found[name] = row
-            continue
-        results = [r.judge(seen, fresh.get(row.config.id)) for r in requires]
-        said = " ".join(f"Requirement {r.state}: {r.text} ({r.shown})." for r in results)
-        found[name] = dataclasses.replace(row, requirements=results, claim=f"{row.claim} {said}")
+        results = [r.judge(seen or {}, fresh.get(row.config.id)) for r in requires]
+        said = "".join(f" Requirement {r.state}: {r.text} ({r.shown})." for r in results) if seen else ""
+        found[name] = dataclasses.replace(row, requirements=results, claim=f"{row.claim}{said}")
     return found
 
 

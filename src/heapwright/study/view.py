@@ -108,6 +108,7 @@ class Pair:
 
 
 State: TypeAlias = Literal["kept", "broken", "not shown"]
+MET: dict[State, str] = {"kept": "met", "broken": "not met", "not shown": "not known"}  # in tables
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,16 @@ class RequirementResult:
     Attributes:
         text: the requirement.
         state: 'kept', 'broken', or 'not shown' if the interval lies on both sides of the bound.
-        shown: the interval.
+        shown: the interval, or 'not measured'.
+        metric: key.
+        bound: '<= 1.05x'.
     """
 
     text: str
     state: State
     shown: str
+    metric: str = ""
+    bound: str = ""
 
 
 @dataclass(frozen=True)
