@@ -60,6 +60,7 @@ LEFT_OUT = {
     **dict.fromkeys(
         (
             "tune --workload render.toml --allocators jemalloc --minimize mean_rss --budget 300s --study memory.study",
+            "tune --workload render.toml --allocators jemalloc --minimize cpu_per_op --budget 240s --study cpu.study",
             "tune --workload render.toml --allocators jemalloc --minimize mean_rss --require p99<=1.1x --budget 240s"
             " --study both.study",
             "tune --workload glibc.toml --minimize p99 --budget 200s --study p99.study",
@@ -111,10 +112,10 @@ LEFT_OUT = {
             "tune --trace web.hwt --minimize peak_rss,mean_rss --budget 2m --study web.study",
             "verify web.study --max-time 4m --workload examples/http-server.toml",
             "apply web.study",
-            "diagnose 27574",
+            "diagnose 29773",
             "record --sample 16 -o redis.hwt --workload examples/redis.toml",
             "tune --trace redis.hwt --minimize peak_rss,mean_rss --budget 2m --study redis.study",
-            "verify redis.study --max-time 6m --workload examples/redis.toml",
+            "verify redis.study --max-time 16m --workload examples/redis.toml",
             "apply redis.study",
             "record --sample 16 -o paused.hwt -- ./paused_service pool 4 1500 8",
             "record --sample 16 --max-cost 0 -o pausedfull.hwt -- ./paused_service pool 4 1500 8",
