@@ -58,6 +58,9 @@ def test_a_short_budget_is_for_the_search_before_settings_are_dropped() -> None:
     assert stages["search"] >= 6
     assert stages["shortlist"] >= 6
     assert stages["confirm"] >= 18
+    assert stages["runtimes"] <= 2
+    needs = needs_from("allocators", Options(), 1, 1, 7, False, left_runs=60.0, runtime_levels=27)
+    assert make_plan(needs, 1.0, 60.0, 61.0).stages["runtimes"] >= 12
     assert "1 run to" in make_plan({"minify": Need(1, 1, 1.0, 1.0)}, 1.0, math.inf, math.inf).sentence()
 
 

@@ -85,6 +85,15 @@ def test_settings_without_effect_alone_are_not_searched(tuning: Callable[..., Tu
     assert any(text.startswith("gc.wrong was not searched: it fails (exit status 1") for text in view.warnings)
 
 
+def test_every_setting_is_tried_before_a_second_level(tuning: Callable[..., Tuning]) -> None:
+    study = both(tuning)
+    view = study.go(budget_s=64.0, proxy="none")
+    of = {e.config.id: next(iter(e.config.settings), "") for e in view.evaluations}
+    first = [of.get(run.config, "") for run in study.runs("runtimes") if run.block == 0]
+    assert {"gc.frugal", "gc.idle", "gc.wrong"} <= set(first)
+    assert view.picks["memory"].config.settings["gc.frugal"] == "yes"
+
+
 @pytest.mark.parametrize(
     ("evaluations", "said"),
     [

@@ -127,7 +127,8 @@ def _static(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrie
     if found.linked or (allocator == GLIBC and not preload and found.tunables):
         return None
     if found.go:
-        return Barrier(f"{it} is a Go program, which does not use malloc", "set GOGC and GOMEMLIMIT", certain=False)
+        instead = "set GOGC and GOMEMLIMIT, which 'tune' searches without --allocators"
+        return Barrier(f"{it} is a Go program, which does not use malloc", instead, certain=False)
     instead = "link it dynamically" + (", or with 'heapwright link'" if allocator else "")
     return Barrier(f"{it} is linked statically", instead, certain=False)
 

@@ -23,6 +23,7 @@ STAGES = (
 CALIBRATE_RUNS = 6
 BLOCK = 5  # candidates beside one default
 RUNTIME_ROUNDS = 2  # of the screening of a runtime's settings
+RUNTIME_LEAST = 10  # levels of these settings that a short budget tries too
 SHORTLIST = 6  # at most so many candidates are measured again in a round, before the picks are chosen
 SHORTLIST_LEAST = 2  # and at least so many
 SHORTLIST_ROUNDS, SHORTLIST_MOST = 4, 8  # rounds, and how many where the front goes on changing

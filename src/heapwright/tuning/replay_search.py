@@ -34,6 +34,7 @@ from heapwright.tuning.shortlist import choose_picks
 from heapwright.tuning.strategy import search_of, strategy_of, warm_points
 
 _LEAST_RUNS = 3  # if the search has time for fewer runs of the program, a recording is not worth its time
+_RUNS_BESIDE = 24  # further runs of the program for settings of a runtime, which replays do not show
 
 
 class ReplaySearch:
@@ -133,7 +134,8 @@ class ReplaySearch:
         """Why replays cannot replace the program; empty: the user does not want them; None: they can."""
         if self.options.proxy == "none":
             return ""
-        needed_s = _LEAST_RUNS * len(self.session.workload.train) * self.session.run_s
+        least = _LEAST_RUNS + (_RUNS_BESIDE if has_extras(self._whole_space) else 0)
+        needed_s = least * len(self.session.workload.train) * self.session.run_s
         if not self._forced and not self._recording_only and self.session.budget.over(needed_s):
             return "there is no time to record it"
         unreplayable = [m for m in self.options.objectives if m not in REPLAYABLE]

@@ -11,9 +11,10 @@ The study stores the runtime, so a resumed study searches the same settings. Spa
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -194,6 +195,21 @@ def _tried(param: Param) -> list[str]:
     return [param.levels[at] for at in chosen]
 
 
+def _in_turn(extras: Sequence[Space]) -> Iterator[tuple[Space, Param, str]]:
+    """The levels to try: a first one of each setting, then a second one …, so that a short time reaches all settings.
+
+    Of a range the lowest comes first, or the middle one if a hazard is known: the lowest limit may end the program.
+    """
+    turns: list[list[tuple[Space, Param, str]]] = []
+    for extra in extras:
+        for param in extra.params:
+            levels = _tried(param)
+            if param.spec.hazard and param.spec.type == "int" and len(levels) > 1:
+                levels[0], levels[1] = levels[1], levels[0]
+            turns.append([(extra, param, level) for level in levels])
+    return (one for turn in itertools.zip_longest(*turns) for one in turn if one is not None)
+
+
 def _design(session: Session, whole: JointSpace) -> tuple[Config, list[tuple[str, Config]]]:
     """Choose what to measure.
 
@@ -206,12 +222,11 @@ def _design(session: Session, whole: JointSpace) -> tuple[Config, list[tuple[str
     as_it_is = (name for name in names if session.config_cache.config(whole, {ALLOCATOR: name}).id == default.id)
     base: Mapping[str, str] = {ALLOCATOR: next(as_it_is, names[0])}
     found: list[tuple[str, Config]] = []
-    for extra in whole.extras:
-        for param in extra.params:
-            if param.spec.requires.allocators and base[ALLOCATOR] not in param.spec.requires.allocators:
-                continue  # it shows only under another allocator; the search tries it there
-            key = f"{extra.allocator.name}.{param.key}"
-            found += [(key, session.config_cache.config(whole, {**base, key: level})) for level in _tried(param)]
+    for extra, param, level in _in_turn(whole.extras):
+        if param.spec.requires.allocators and base[ALLOCATOR] not in param.spec.requires.allocators:
+            continue  # it shows only under another allocator; the search tries it there
+        key = f"{extra.allocator.name}.{param.key}"
+        found.append((key, session.config_cache.config(whole, {**base, key: level})))
     return session.config_cache.config(whole, base), [(key, c) for key, c in found if c.id != default.id]
 
 

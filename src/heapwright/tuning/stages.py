@@ -91,6 +91,14 @@ def needs_from(
     }
     if runtime_levels:
         screening = runtime_levels * opt.RUNTIME_ROUNDS * in_blocks
-        needs[Phase.RUNTIMES] = Need(0.0, screening, share=0.1, usual=screening)
+        # Beside several allocators, settings that were never tried alone are hardly found. A single allocator's search
+        # tries them itself.
+        least_screening = min(runtime_levels, opt.RUNTIME_LEAST) * in_blocks if several else 0.0
+        needs = {
+            Phase.CONFIRM: needs.pop(Phase.CONFIRM),
+            Phase.ALLOCATORS: needs.pop(Phase.ALLOCATORS),
+            Phase.RUNTIMES: Need(least_screening, screening, share=0.1, usual=screening),
+            **needs,
+        }
     to_come = opt.STAGES[opt.STAGES.index(stage) :]
     return {name: need for name, need in needs.items() if name in to_come}
