@@ -151,12 +151,14 @@ lint: build native
 	$(BIN)/python tools/includes.py
 	$(BIN)/python tools/text_rules.py
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
-	git ls-files 'native/*.cpp' | xargs -n 8 -P 2 $(BIN)/clang-tidy --quiet -p $(NATIVE)
+	$(BIN)/python tools/tidy.py $(NATIVE) $$(git ls-files 'native/*.cpp')
 
-# Runs all linters and tests, and prints the time of each part.
+# Runs all linters and tests, and prints the time of each part and which takes longest.
 test:
-	@at=$$(date +%s); took=; for part in lint native-test unit-test; do $(MAKE) --no-print-directory $$part || exit; \
-	  now=$$(date +%s); took="$$took$${took:+, }$$part $$(((now - at + 30) / 60)) min"; at=$$now; done; echo "make test passed: $$took"
+	@at=$$(date +%s); took=; most=-1; longest=; for part in build native lint native-test unit-test; do \
+	  $(MAKE) --no-print-directory $$part || exit; now=$$(date +%s); spent=$$((now - at)); at=$$now; \
+	  took="$$took$${took:+, }$$part $$spent s"; [ $$spent -le $$most ] || { most=$$spent; longest=$$part; }; done; \
+	  echo "make test passed: $$took; longest: $$longest"
 
 # Runs `make test` on HEAD in a new Debian 12 with only g++, make and python3: half an hour. Needs
 # root.

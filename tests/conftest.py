@@ -1,11 +1,11 @@
-"""Provides all tests with the native meter, test programs built once, and a summary of skipped tests."""
+"""Provides all tests with the native meter, test programs built once, and a summary of skips and times."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 from heapwright.files import NATIVE
-from tests import needs
+from tests import needs, times
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "tests/programs"
@@ -62,9 +62,25 @@ def pytest_testnodedown(node: Any) -> None:
     node.config.stash[LONG] = getattr(node, "workeroutput", {}).get("long", node.config.stash[LONG])
 
 
+BUSY = pytest.StashKey[float]()  # the processor time in seconds before the test
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds to each phase's report the processor time that it took."""
+    report = yield
+    now = times.processor_time()
+    report.user_properties = [(times.CPU, now - item.config.stash.get(BUSY, now))]
+    item.config.stash[BUSY] = now
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints one line that counts the skipped tests by reason."""
-    skipped = terminalreporter.stats.get("skipped", [])
+    """Prints where the time went, and one line that counts the skipped tests by reason."""
+    stats = terminalreporter.stats
+    for line in times.summary(one for kind in stats.values() for one in kind if isinstance(one, pytest.TestReport)):
+        terminalreporter.write_line(line)
+    skipped = stats.get("skipped", [])
     reasons = [report.longrepr[2] if isinstance(report.longrepr, tuple) else "" for report in skipped]
     terminalreporter.write_line(needs.summary(reasons, terminalreporter.config.stash[LONG]))
 
