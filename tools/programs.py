@@ -108,7 +108,7 @@ def make_inputs(folder: Path) -> None:
     calls = "+".join(f"f{i}({i},2)" for i in range(0, 6000, 7))
     (folder / "big.c").write_text("".join(structs) + f"int main(){{return {calls};}}")
     meter = Path(__file__).resolve().parent.parent / "native/meter"
-    for name in ("ledger.cpp", "ledger.h"):
+    for name in ("ledger.cpp", "ledger.h", "size_durations.h"):
         shutil.copy(meter / name, folder / name)
 
 
