@@ -86,6 +86,10 @@ def _iterations(count: int, quick: bool) -> Benchmark:
     return Benchmark(name, "openmp", "bench-scalability", words, scope="most", iterations=count, quick=quick)
 
 
+def _burst(name: str, *words: str, scope: Scope = "all", least: int = 1) -> Benchmark:
+    return Benchmark(f"burst-{name}", "burst", "bench-burst", words, scope=scope, least=least, time="cpu_s")
+
+
 _SMALLER = ("mib=256", "steps=1000000")
 
 BENCHMARKS: tuple[Benchmark, ...] = (
@@ -104,6 +108,19 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("1-to-n", "producer-consumer", "bench-producer-consumer", ("producers=1",), least=3),
     Benchmark("unbounded", "producer-consumer", "bench-producer-consumer", ("bounded=0",)),
     Benchmark("batch", "batch", "bench-batch"),
+    *(_burst(str(count), f"blocks={count}") for count in (32, 1000, 10_000, 100_000)),
+    _burst("reverse", "order=1"),
+    _burst("random", "order=2"),
+    _burst("random-100000", "blocks=100000", "order=2"),
+    _burst("keep", "keep=8"),
+    _burst("1000-bytes", "size=1000"),
+    *(_burst(f"ladder-{count}", f"blocks={count}", "ladder=1") for count in (1000, 10_000)),
+    _burst("ladder-random", "ladder=1", "order=2"),
+    _burst("ladder-keep", "ladder=1", "keep=8"),
+    *(_burst(f"ring-{count}", f"blocks={count}", "ring=1", "ladder=1") for count in (1000, 10_000)),
+    _burst("handover", "handover=1", least=2),
+    _burst("handover-1000", "handover=1", "blocks=1000", least=2),
+    _burst("spread", "handover=2", least=2),
     Benchmark("phases", "phases", "bench-phases", scope="one", memory="fall_idle_rss_bytes"),
     Benchmark("realloc-growth", "realloc-growth", "bench-realloc-growth", scope="one"),
     Benchmark("large", "large", "bench-large"),
