@@ -115,6 +115,66 @@ BlockChain split_free_list(const Pool& pool, Superblock* superblock, std::size_t
   return {first, count};
 }
 
+// Shortens a list to at most `max_count` blocks, and returns the rest of it.
+template <Configuration C>
+BlockChain split_list(const Pool& pool, BlockChain& list, std::size_t max_count) {
+  Block* last = list.first;
+  std::size_t count = 1;
+  for (Block* next = next_of<C>(pool, last); count < max_count && next != nullptr;
+       next = next_of<C>(pool, last)) {
+    last = next;
+    ++count;
+  }
+  const BlockChain rest{next_of<C>(pool, last), list.count - count};
+  set_next<C>(pool, last, nullptr);
+  list.count = count;
+  return rest;
+}
+
+// Returns the first block that a list with a cycle reaches a second time.
+template <Configuration C>
+const Block* first_repeated(const Pool& pool, const Block* first) {
+  std::size_t before = 0;
+  for (const Block* block = first;; block = next_of<C>(pool, block), ++before) {
+    const Block* earlier = first;
+    for (std::size_t i = 0; i < before; ++i, earlier = next_of<C>(pool, earlier)) {
+      if (earlier == block) {
+        return block;
+      }
+    }
+  }
+}
+
+// Checks the blocks of a list: takes addresses inside blocks out, and drops a list with a cycle (a
+// double free). It reports both. Returns the list, now with its exact length.
+template <Configuration C>
+BlockChain check_list(const Pool& pool, BlockChain list) {
+  BlockChain checked{};
+  Block* last = nullptr;
+  for (Block* block = list.first; block != nullptr; block = next_of<C>(pool, block)) {
+    if (checked.count == list.count) [[unlikely]] {
+      pool.report(first_repeated<C>(pool, list.first), Fault::kDoubleFree);
+      return {};
+    }
+    if (!begins_block(superblock_of(block)->reciprocal, block)) [[unlikely]] {
+      pool.report(block, Fault::kInterior);
+      --list.count;
+      continue;
+    }
+    if (last == nullptr) {
+      checked.first = block;
+    } else if (last->next != block) {
+      set_next<C>(pool, last, block);
+    }
+    last = block;
+    ++checked.count;
+  }
+  if (last != nullptr) {
+    set_next<C>(pool, last, nullptr);
+  }
+  return checked;
+}
+
 // Puts linked blocks in front of a superblock's free list.
 template <Configuration C>
 void prepend_blocks(const Pool& pool, Superblock* superblock, Block* first) {

@@ -26,8 +26,7 @@ namespace heapwright::alloc {
 struct FreeList {
   Block* head;
   std::int32_t frees_left;  // so many frees until the list is checked
-  std::int32_t
-      flush_all_above;  // at that check: a longer list means that the program allocated nothing meanwhile
+  std::int32_t max_length;  // an upper bound of its length at that check
 };
 
 inline constexpr unsigned kOwnerShift = 16;

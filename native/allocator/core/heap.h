@@ -1,6 +1,7 @@
 // A heap: one thread allocates from it and frees to it. It consists of
 //
 //   a thread cache           one free list for each size class (thread_cache.h)
+//   a depot                  whole free lists in reserve, for each size class a stack (depot.h)
 //   owned superblocks        aligned chunks of 64 KiB, each with blocks of one size class
 //                            (owned_superblocks.h); those with a block to hand out wait in one queue
 //                            for each class, and its first is the current superblock
@@ -13,8 +14,9 @@
 //
 // One malloc of at most 32 KiB:
 //   1. allocate() looks up the size's list in the thread cache and takes its first block. Done.
-//   2. If the list is empty, allocate_slow() finds the size class, and refill() asks
-//      OwnedSuperblocks for half as many blocks as the list may hold.
+//   2. If the list is empty, allocate_slow() finds the size class, and refill() takes the latest
+//      list of the depot. If there is none, it asks OwnedSuperblocks for half as many blocks as the
+//      list may hold.
 //   3. These blocks come from the current superblock of the class: from its free list; else from a
 //      purged page, whose memory the kernel has and whose blocks are linked again; else from its
 //      remote queue; else they are carved from memory that was never used.
@@ -27,10 +29,13 @@
 //   1. free() checks that the address is in the region, and reads the tag: owner and list.
 //   2. The block goes to the front of the list. Done. (Hardened builds: into quarantine first, see
 //      quarantine.h.)
-//   3. Each list is checked after as many frees as it may hold blocks. If it then holds too many,
-//      flush_full_list() keeps a quarter, the most recently freed blocks, and returns the others:
-//      to superblocks of this heap, or, if a superblock was disowned meanwhile, to a batch.
-//   4. A superblock all of whose blocks are free returns to the region. page_purger.h purges wholly
+//   3. Each list is checked after as many frees as it may hold blocks. If it is not short then,
+//      flush_full_list() moves it to the depot, whole and uncounted.
+//   4. If the depot holds more than its share of the memory that free superblocks may hold, half of
+//      its lists return to superblocks of this heap, or, where a superblock was disowned meanwhile,
+//      to a batch. The same happens before the heap obtains new memory while the depot is large,
+//      and at once to lists of small blocks in random order, once they fill the processor's cache.
+//   5. A superblock all of whose blocks are free returns to the region. page_purger.h purges wholly
 //      free pages of the others.
 //
 // One remote free, of a block whose superblock's tag names another heap:
@@ -48,7 +53,7 @@
 //      allocate_slow() calls now and then.
 //
 // One thread exit (ThreadHeaps calls on_thread_exit()):
-//   1. The cache is flushed: all its blocks return to their superblocks, or to batches.
+//   1. The cache and the depot are flushed: all their blocks return to their superblocks, or to batches.
 //   2. Current superblocks become ordinary ones, so that other threads may reclaim blocks into
 //      them.
 //   3. drain_remote() sends all batches and collects all remote frees.
@@ -62,7 +67,7 @@
 //   - At most one thread uses a heap. Other threads may only send to its superblocks' remote queues,
 //     and reclaim for it under its lock.
 //   - Each block of a size class is in exactly one place: with the program, in a thread cache, in a
-//     batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its superblock's free
+//     depot, in a batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its superblock's free
 //     list, on a purged page, or not carved yet.
 //   - Locks are taken in this order: a heap's, then the pool's. No thread holds the locks of two
 //     heaps, except during a fork.
@@ -71,11 +76,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "big_blocks.h"
+#include "depot.h"
 #include "quarantine.h"
 #include "remote_frees.h"
 #include "statistics.h"
@@ -247,10 +254,35 @@ class Heap {
   void* allocate_class(std::size_t class_number, std::size_t bytes);
   void* allocate_span(std::size_t bytes);
   void* allocate_large(std::size_t bytes, std::size_t alignment, bool zero = false);
-  void return_blocks(Block* block);
+  void store_list(std::size_t class_number, BlockChain list);
+  void shrink_depot();
+  void empty_depot();
+  void empty_depot(std::size_t class_number);
+  bool depot_is_large();
+  void return_list(BlockChain list);
+  // How many blocks a list counts as in `obtained_`: half of the bound, which may be too high by half.
+  static std::int64_t charge(BlockChain list) { return static_cast<std::int64_t>(list.count / 2); }
   void quarantine_block(void* address, FreedAs freed_as);
   void reuse_block(Block* block);
 
+  static constexpr std::size_t kMinDepotBytes = 128 * 1024;  // the depot may always hold this much
+  // A list is checked when it moves to the depot: the first so many, then one in so many. A double
+  // free makes a cycle, which stays in the list of the class until a check finds it.
+  static constexpr std::uint32_t kListsChecked = 64;
+  static constexpr std::uint32_t kListsPerCheck = 16;
+  // Small blocks in random order must not stay in random order for ever, once they fill the
+  // processor's second-level cache: then they return to their superblocks, which hand out
+  // neighbours again.
+  static constexpr std::size_t kMaxScatteredDepot = 1024 * 1024;
+  static constexpr std::size_t kMaxScatteredBytes = 256;
+  // Blocks of a class that this heap has taken to allocate, less those in the depot: only so many and
+  // two lists may go there. A thread that only frees blocks of others has no use for a depot, and
+  // would keep the superblocks of its blocks from becoming empty.
+  std::array<std::int64_t, Classes::kCount> obtained_{};
+  std::uint32_t stored_lists_ = 0;
+  std::array<bool, Classes::kCount> scattered_{};  // whether the lists of a class now do so
+  Depot<C> depot_;
+  std::size_t depot_limit_ = kMinDepotBytes;  // when the depot holds more, shrink_depot() decides
   OwnedSuperblocks<C> owned_;
   RemoteFrees<C> remote_frees_;
   BigBlocks<C> big_;

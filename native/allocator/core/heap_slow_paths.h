@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "heap.h"
+#include "return_blocks.h"
 
 namespace heapwright::alloc {
 
@@ -67,6 +68,21 @@ void* Heap<C>::allocate_class(std::size_t class_number, std::size_t bytes) {
 template <Configuration C>
 bool Heap<C>::refill(std::size_t class_number) {
   const auto max = static_cast<std::size_t>(cache_.max_blocks(class_number));
+  if (BlockChain list = depot_.pop(class_number); list.first != nullptr) {
+    obtained_[class_number] += charge(list);
+    if (list.count > 2 * max) {
+      const BlockChain rest = split_list<C>(*pool_, list, max);
+      if (rest.first != nullptr) {
+        obtained_[class_number] -= charge(rest);
+        depot_.push(class_number, rest);
+      }
+    }
+    cache_.fill(class_number, list.first, list.count);
+    return true;
+  }
+  if (depot_.bytes() > kMinDepotBytes && owned_.must_start(class_number) && depot_is_large()) {
+    empty_depot();
+  }
   const auto [blocks, started] = owned_.refill(class_number, max, cache_.batch_blocks(class_number));
   if (started) {
     cache_.update_region_bounds();
@@ -74,6 +90,7 @@ bool Heap<C>::refill(std::size_t class_number) {
   if (blocks.first == nullptr) {
     return false;
   }
+  obtained_[class_number] += static_cast<std::int64_t>(blocks.count);
   cache_.fill(class_number, blocks.first, blocks.count);
   return true;
 }
@@ -144,7 +161,7 @@ void Heap<C>::flush_full_list(void* address) {
     }
     return;
   }
-  return_blocks(cache_.take_excess(class_number));
+  store_list(class_number, cache_.take_full(class_number));
 }
 
 template <Configuration C>
@@ -153,13 +170,106 @@ void Heap<C>::flush_cache() {
     quarantine_.evict_all(0, [this](Block* old) { reuse_block(old); });
   }
   for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
-    return_blocks(cache_.take_excess(class_number, 0));
+    return_list(cache_.take_all(class_number));
+  }
+  empty_depot();
+}
+
+// Returns whether the first blocks of a list lie in many superblocks: they were freed in random
+// order.
+inline bool is_scattered(BlockChain list) {
+  std::size_t changes = 0;
+  const Block* block = list.first;
+  for (int i = 0; i < 8 && block->next != nullptr; ++i, block = block->next) {
+    changes += (reinterpret_cast<std::uintptr_t>(block) ^ reinterpret_cast<std::uintptr_t>(block->next)) >>
+                           kSuperblockShift !=
+                       0
+                   ? 1
+                   : 0;
+  }
+  return changes >= 4;
+}
+
+// Puts a list that has left the thread cache into the depot.
+template <Configuration C>
+void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
+  if (list.first == nullptr) {
+    return;
+  }
+  if constexpr (C::kSecure) {
+    return_list(list);
+    return;
+  }
+  // If so, these are mostly blocks that other threads allocated.
+  bool returns = charge(list) > obtained_[class_number] + 2 * std::int64_t{cache_.max_blocks(class_number)};
+  if (Classes::bytes(class_number) <= kMaxScatteredBytes && is_scattered(list)) {
+    if (scattered_[class_number] || depot_.bytes() > kMaxScatteredDepot) {
+      scattered_[class_number] = returns = true;
+      cache_.check_soon(class_number);
+    }
+  } else {
+    scattered_[class_number] = false;
+  }
+  if (returns) {
+    return_list(list);
+    empty_depot(class_number);
+    return;
+  }
+  obtained_[class_number] -= charge(list);
+  if (++stored_lists_ <= kListsChecked || stored_lists_ % kListsPerCheck == 0) {
+    list = check_list<C>(*pool_, list);
+    if (list.first == nullptr) {
+      return;
+    }
+  }
+  depot_.push(class_number, list);
+  if (depot_.bytes() > depot_limit_) [[unlikely]] {
+    shrink_depot();
   }
 }
 
+// Returns half of the depot to its superblocks if the depot holds more than this heap's share of
+// the memory that the process may keep. While purging is throttled, it may hold more, because the
+// region would not purge the superblocks anyway.
 template <Configuration C>
-void Heap<C>::return_blocks(Block* block) {
-  for (Block* foreign = owned_.return_blocks(block); foreign != nullptr;) {
+void Heap<C>::shrink_depot() {
+  {
+    const Pool::Guard guard(*pool_);
+    depot_limit_ = std::max(kMinDepotBytes, pool_->depot_share());
+  }
+  if (depot_.bytes() > depot_limit_) {
+    for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
+      depot_.halve(class_number, [this](BlockChain list) { return_list(list); });
+    }
+  }
+}
+
+// Returns whether the depot holds so much memory that emptying it is better than to obtain new
+// memory from the kernel.
+template <Configuration C>
+bool Heap<C>::depot_is_large() {
+  const Pool::Guard guard(*pool_);
+  const Region::Statistics region = pool_->region.statistics();
+  return region.dirty_bytes == 0 && depot_.bytes() > region.used_bytes / 32;
+}
+
+template <Configuration C>
+void Heap<C>::empty_depot() {
+  for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
+    empty_depot(class_number);
+  }
+}
+template <Configuration C>
+void Heap<C>::empty_depot(std::size_t class_number) {
+  for (BlockChain list = depot_.pop(class_number); list.first != nullptr; list = depot_.pop(class_number)) {
+    return_list(list);
+  }
+}
+
+// Returns the blocks of a list to their superblocks; blocks of other heaps go to batches.
+template <Configuration C>
+void Heap<C>::return_list(BlockChain list) {
+  for (Block* foreign = owned_.return_blocks(list); foreign != nullptr;) {
     Block* const next = next_of<C>(*pool_, foreign);
     remote_frees_.free_slow(superblock_of(foreign), foreign);
     foreign = next;
@@ -212,6 +322,8 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
 template <Configuration C>
 void Heap<C>::take_over(Heap& other) {
   cache_.take_over(other.cache_);
+  depot_.take_over(other.depot_);
+  obtained_ = other.obtained_;
   owned_.take_over(other.owned_);
   remote_frees_.take_over(other.remote_frees_);
   quarantine_ = other.quarantine_;
@@ -246,7 +358,7 @@ void Heap<C>::reuse_block(Block* block) {
   if (pool_->threaded && tag - offset != cache_.owner()) {
     remote_frees_.free_slow(superblock_of(block), block);
   } else if (!cache_.put(offset, block)) {
-    return_blocks(cache_.take_excess(class_of_tag(tag)));
+    store_list(class_of_tag(tag), cache_.take_full(class_of_tag(tag)));
   }
 }
 
@@ -256,6 +368,7 @@ constexpr void Heap<C>::describe(HeapLayout& layout) const {
   layout.first_next_created = static_cast<const void*>(&next_created);
   layout.heap_bytes = sizeof(Heap);
   cache_.describe(layout);
+  depot_.describe(layout);
   remote_frees_.describe(layout);
   if constexpr (C::kSecure) {
     layout.first_quarantine_bytes = quarantine_.bytes_field();
@@ -275,6 +388,12 @@ Statistics Heap<C>::statistics() const {
   cache_.each([&](std::size_t class_number, const Block*) {
     result.remove_live(1, Classes::bytes(class_number));
     result.cached_bytes += Classes::bytes(class_number);
+  });
+  depot_.each([&](std::size_t class_number, const Block* block) {
+    for (; block != nullptr; block = next_of<C>(*pool_, block)) {
+      result.remove_live(1, Classes::bytes(class_number));
+      result.cached_bytes += Classes::bytes(class_number);
+    }
   });
   return result;
 }

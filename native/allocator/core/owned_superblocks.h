@@ -51,9 +51,15 @@ class OwnedSuperblocks {
   // waits until the processor's cache has received all that the program wrote before.
   Refill refill(std::size_t class_number, std::size_t max, std::size_t batch);
 
-  // Puts linked blocks back into their superblocks. Returns those that belong to superblocks of
-  // other heaps, linked.
-  Block* return_blocks(Block* block);
+  // Whether a refill of the class would take a superblock from the region.
+  [[nodiscard]] bool must_start(std::size_t class_number) const {
+    const Superblock* const first = queues_.first(class_number);
+    return first == nullptr || (first->next == nullptr && first->current && !has_blocks(first));
+  }
+  // Puts a list of blocks back into their superblocks. Returns those that belong to superblocks of
+  // other heaps, linked. A list that is longer than its bound contains a cycle: a double free,
+  // which is reported; the rest of the list is dropped.
+  Block* return_blocks(BlockChain list);
   // Sends a batch to its superblock. If nobody owns the superblock and enough blocks are there,
   // this heap becomes the owner; if its owner should have them now, reclaims them for the owner.
   void send(const RemoteFreeBatch& batch);
@@ -122,6 +128,10 @@ class OwnedSuperblocks {
   void add_taken(Superblock* superblock, RemoteQueue::Taken taken);
   bool take_arrived(Superblock* superblock, bool new_owner);
   static void reclaim(Superblock* superblock);
+  Block* return_run(Superblock* superblock, Block* block, std::size_t& left, Block*& foreign);
+  static std::uintptr_t superblock_number(const Block* block) {
+    return reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
+  }
   bool requeue_or_release(Superblock* superblock);
   void release(Superblock* superblock);
   BlockChain take_blocks(Superblock* superblock, std::size_t max, std::size_t batch);
@@ -211,46 +221,6 @@ Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number) {
   become_owner(superblock);
   queues_.push_front(superblock);
   return superblock;
-}
-
-template <Configuration C>
-Block* OwnedSuperblocks<C>::return_blocks(Block* block) {
-  const Guard guard(*this);
-  Block* foreign = nullptr;
-  while (block != nullptr) {
-    Superblock* const superblock = superblock_of(block);
-    if (!owns(superblock) && !own_again(superblock)) {  // it was full, and now another heap owns it
-      Block* const next = next_of<C>(*pool_, block);
-      set_next<C>(*pool_, block, foreign);
-      foreign = block;
-      block = next;
-      continue;
-    }
-    const std::uintptr_t superblock_number = reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
-    Block* chain = superblock->free;
-    std::uint32_t count = superblock->free_count;
-    do {  // all blocks of this superblock that follow each other
-      Block* const next = next_of<C>(*pool_, block);
-      if (!begins_block(superblock->reciprocal, block)) [[unlikely]] {
-        pool_->report(block, Fault::kInterior);
-      } else {
-        set_next<C>(*pool_, block, chain);
-        chain = block;
-        ++count;
-      }
-      block = next;
-    } while (reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift == superblock_number);
-    superblock->free = chain;
-    const std::uint32_t before = superblock->free_count;
-    queues_.set_free_count(superblock, count);
-    if (count > superblock->carved) [[unlikely]] {
-      pool_->report(chain, Fault::kDoubleFree);
-    }
-    if (requeue_or_release(superblock)) {
-      queues_.purger().maybe_purge(superblock, before);
-    }
-  }
-  return foreign;
 }
 
 template <Configuration C>

@@ -43,11 +43,14 @@ class PagePurger {
 
   // Purges if it is worthwhile, after a superblock's number of free blocks has risen from `before`.
   void maybe_purge(Superblock* superblock, std::uint32_t before) {
+    if (superblock->size < kMinBlockBytes || idle_bytes_ <= pool_->region.settings.keep_bytes) {
+      return;
+    }
     const std::uint32_t now = superblock->free_count;
     const std::uint32_t all = superblock->carved;
     const bool crossed =
         (before * 4 < all * 3 && now * 4 >= all * 3) || (before * 8 < all * 7 && now * 8 >= all * 7);
-    if (!crossed || superblock->size < kMinBlockBytes || idle_bytes_ <= pool_->region.settings.keep_bytes) {
+    if (!crossed) {
       return;
     }
     const Pool::Guard guard(*pool_);

@@ -5,6 +5,10 @@
 // single block. While the process has one thread, nobody takes it.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
 #include "../platform/platform.h"
 #include "fault.h"
 #include "hardening.h"
@@ -24,9 +28,21 @@ struct Pool {
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
   bool threaded = false;            // set while there is still one thread, and never cleared
+  std::size_t heaps = 0;            // with a thread; 0: the only heap
   std::uint32_t forks = 0;          // how many forks lie between the first process and this one
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
+  // Bytes that one heap's depot may hold: its share of what free superblocks may hold. With several
+  // threads it is at most 1 MiB, because a thread that sleeps strands its depot. The only heap of a
+  // process may keep all while the region purges nothing. The caller holds the lock.
+  [[nodiscard]] std::size_t depot_share() const {
+    const std::size_t sharing = __atomic_load_n(&heaps, __ATOMIC_RELAXED);
+    const std::size_t allowance = region.allowance() * kSuperblockBytes;
+    if (sharing > 1) {
+      return std::min(allowance / sharing, std::size_t{1024 * 1024});
+    }
+    return region.may_purge() ? allowance : SIZE_MAX;
+  }
   void report(const void* address, Fault fault) const {
     if (on_fault != nullptr) {
       on_fault(address, fault);

@@ -3,14 +3,13 @@
 //
 // Both fast paths touch only this object, the block, and (free) one tag. They never touch a
 // superblock's description. The most recently freed block is reused first, whichever superblock it
-// belongs to, because the processor's caches probably still hold it. The lists are short
-// (kCacheBytesPerClass, kCacheBlocksPerClass), so superblocks become empty, and return to the
-// region, almost as early as without a cache.
+// belongs to, because the processor's caches probably still hold it. A list that has
+// grown long moves to the depot as a whole (depot.h).
 //
 //     one cache line for four classes
 //     ┌──────┬────────────┬─────────────────┐     ┌──────────────────────┐┌──────┬───────┬───────┐
-//     │ head │ frees_left │ flush_all_above │ ... │ offset of the list   ││ base │ limit │ owner │
-//     └──────┴────────────┴─────────────────┘     │ of a size (65 × 16 b)││      │       │       │
+//     │ head │ frees_left │ max_length      │ ... │ list of a size       ││ base │ limit │ owner │
+//     └──────┴────────────┴─────────────────┘     │ (65 pointers)        ││      │       │       │
 //       list 0 (no class), list 1, ...            └──────────────────────┘└──────┴───────┴───────┘
 //                                                                          the region   our tag
 //
@@ -28,7 +27,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
+#include "carving.h"
 #include "free_list.h"
 #include "size_classes.h"
 
@@ -57,11 +58,11 @@ class ThreadCache {
   static constexpr std::size_t kMarkBytes = C::kSecure ? Hardening::kMarkBytes : 0;
 
   constexpr ThreadCache(Pool& pool, std::uint32_t owner) : owner_(owner), pool_(&pool) {
-    for (std::size_t i = 0; i < offsets_.size(); ++i) {
-      offsets_[i] = static_cast<std::uint16_t>(Classes::of(i * Classes::kGranule) * sizeof(FreeList));
+    for (std::size_t i = 0; i < lists_by_size_.size(); ++i) {
+      lists_by_size_[i] = &lists_[Classes::of(i * Classes::kGranule)];
     }
     for (std::size_t number = 1; number < Classes::kCount; ++number) {
-      lists_[number].frees_left = max_blocks(number);
+      lists_[number] = {nullptr, max_blocks(number), max_blocks(number) + 1};
     }
   }
 
@@ -70,11 +71,10 @@ class ThreadCache {
   HEAPWRIGHT_INLINE Block* take(std::size_t bytes) {
     if (bytes <= kMaxTableBytes - kMarkBytes) [[likely]] {
       const std::size_t granules = (bytes + kMarkBytes + Classes::kGranule - 1) / Classes::kGranule;
-      std::size_t offset = offsets_[granules];
-      Block* const block = list_at(offset).head;
+      FreeList& list = *lists_by_size_[granules];
+      Block* const block = list.head;
       if (block != nullptr) [[likely]] {
-        platform::hide_from_optimizer(offset);  // else GCC keeps the sum in a register: one instruction more
-        list_at(offset).head = next_of<C>(*pool_, block);
+        list.head = next_of<C>(*pool_, block);
         return block;
       }
     }
@@ -89,7 +89,7 @@ class ThreadCache {
     return block;
   }
   // Puts a block on the list that a tag names. Returns false when the list is due for its check:
-  // the caller then calls take_excess(). For a tag of no class nothing sensible is stored; the
+  // the caller then calls take_full(). For a tag of no class nothing sensible is stored; the
   // caller calls reset_list_of_no_class().
   HEAPWRIGHT_INLINE bool put(std::uint32_t offset, void* address) {
     FreeList& list = list_at(offset);
@@ -122,26 +122,34 @@ class ThreadCache {
   [[nodiscard]] std::size_t batch_blocks(std::size_t number) const {
     return std::max(static_cast<std::size_t>(max_blocks(number)) / 2, std::size_t{1});
   }
-  // Fills an empty list with `count` linked blocks. A refill may bring more than batch_blocks();
-  // the surplus does not shorten the time until the next check.
+  // Fills an empty list with linked blocks, at most `count`. A list of more than batch_blocks() does
+  // not shorten the time until the next check.
   void fill(std::size_t number, Block* first, std::size_t count) {
     FreeList& list = lists_[number];
     list.head = first;
     list.frees_left = max_blocks(number) - static_cast<std::int32_t>(std::min(count, batch_blocks(number)));
-    list.flush_all_above = INT32_MAX;
+    list.max_length = list.frees_left + 1 + static_cast<std::int32_t>(count);
   }
-  // Keeps the `keep` most recently freed blocks of a list and returns the others, linked. If the
-  // program only freed since the last check, it will not soon want the blocks and the processor's
-  // caches will lose them: then all blocks are returned, and the next checks come sooner. A list
-  // that is longer than possible contains a cycle: a double free, which is reported; the list is
-  // dropped.
-  Block* take_excess(std::size_t number, std::int32_t keep);
-  Block* take_excess(std::size_t number) { return take_excess(number, max_blocks(number) / 4); }
+  // Called when a list is due for its check, one free after `frees_left` was 0: empties it, and returns its blocks and an upper bound
+  // of their number. A list that is short already stays, because the program allocates as much as
+  // it frees; then returns an empty chain.
+  BlockChain take_full(std::size_t number);
+  // Makes an empty list due for its check as soon as it is not short.
+  void check_soon(std::size_t number) {
+    lists_[number].frees_left = max_blocks(number) / 8 + 1;
+    lists_[number].max_length = lists_[number].frees_left + 1;
+  }
+  // Empties a list.
+  BlockChain take_all(std::size_t number) {
+    const std::int32_t max = max_blocks(number);
+    const FreeList list = std::exchange(lists_[number], FreeList{nullptr, max, max + 1});
+    return {list.head, static_cast<std::size_t>(list.max_length)};
+  }
   // Changes the size limit of every list. All lists must be empty.
   void set_bytes_per_class(std::size_t bytes) {
     bytes_per_class_ = bytes;
     for (std::size_t number = 1; number < Classes::kCount; ++number) {
-      lists_[number].frees_left = max_blocks(number);
+      lists_[number] = {nullptr, max_blocks(number), max_blocks(number) + 1};
     }
   }
 
@@ -152,9 +160,12 @@ class ThreadCache {
   }
   // Takes over the lists of another cache, whose fast paths fail from then on.
   void take_over(ThreadCache& other) {
-    *this = other;
-    other.lists_ = {};
-    other.limit_ = 0;
+    lists_ = std::exchange(other.lists_, {});
+    base_ = other.base_;
+    limit_ = std::exchange(other.limit_, 0);
+    owner_ = other.owner_;
+    bytes_per_class_ = other.bytes_per_class_;
+    pool_ = other.pool_;
   }
   // Tells a reader in another process where the lists are.
   constexpr void describe(HeapLayout& layout) const {
@@ -178,10 +189,9 @@ class ThreadCache {
   HEAPWRIGHT_INLINE FreeList& list_at(std::size_t offset) {
     return *reinterpret_cast<FreeList*>(reinterpret_cast<char*>(lists_.data()) + offset);
   }
-  [[nodiscard]] const Block* first_repeated(const Block* first) const;
 
   std::array<FreeList, Classes::kCount> lists_{};  // first: a tag is an offset from here
-  std::array<std::uint16_t, kMaxTableBytes / Classes::kGranule + 1> offsets_{};
+  std::array<FreeList*, kMaxTableBytes / Classes::kGranule + 1> lists_by_size_{};
   std::uintptr_t base_ = 0;
   std::size_t limit_ = 0;
   std::uint32_t owner_;  // owner_tag() of this heap
@@ -190,54 +200,18 @@ class ThreadCache {
 };
 
 template <Configuration C>
-Block* ThreadCache<C>::take_excess(std::size_t number, std::int32_t keep) {
+BlockChain ThreadCache<C>::take_full(std::size_t number) {
   FreeList& list = lists_[number];
   const std::int32_t max = max_blocks(number);
-  Block* last_kept = nullptr;
-  Block* excess = list.head;
   std::int32_t length = 0;
-  for (; length < keep && excess != nullptr; ++length) {
-    last_kept = excess;
-    excess = next_of<C>(*pool_, excess);
-  }
-  const std::int32_t kept = length;
-  for (const Block* block = excess; block != nullptr; block = next_of<C>(*pool_, block)) {
-    if (++length > 2 * max) [[unlikely]] {
-      const Block* const repeated = first_repeated(list.head);
-      list = {nullptr, max, 0};
-      pool_->report(repeated, Fault::kDoubleFree);
-      return nullptr;
+  for (const Block* block = list.head; block != nullptr; block = next_of<C>(*pool_, block)) {
+    if (++length > max / 8) {
+      return take_all(number);
     }
   }
-  if (length > list.flush_all_above) {
-    excess = list.head;
-    list.head = nullptr;
-    list.flush_all_above = list.frees_left =
-        std::min(max, std::max(static_cast<std::int32_t>(kMinBlocks), max / 8));
-    return excess;
-  }
-  if (last_kept == nullptr) {
-    list.head = nullptr;
-  } else {
-    set_next<C>(*pool_, last_kept, nullptr);
-  }
-  list.frees_left = max - kept;
-  list.flush_all_above = max;
-  return excess;
-}
-
-// Returns the first block that a list with a cycle reaches a second time.
-template <Configuration C>
-const Block* ThreadCache<C>::first_repeated(const Block* first) const {
-  std::size_t before = 0;
-  for (const Block* block = first;; block = next_of<C>(*pool_, block), ++before) {
-    const Block* earlier = first;
-    for (std::size_t i = 0; i < before; ++i, earlier = next_of<C>(*pool_, earlier)) {
-      if (earlier == block) {
-        return block;
-      }
-    }
-  }
+  list.frees_left = max;
+  list.max_length = max + 1 + length;
+  return {};
 }
 
 }  // namespace heapwright::alloc

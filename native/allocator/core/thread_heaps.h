@@ -75,6 +75,9 @@ class ThreadHeaps {
   static constexpr std::uint32_t kSharedNumber = kMaxHeaps;
 
   Heap<C>* attach();
+  void count_heaps(int change) {
+    __atomic_fetch_add(&pool_.heaps, static_cast<std::size_t>(change), __ATOMIC_RELAXED);
+  }
   Heap<C>* create_heap(std::uint32_t number);
   Heap<C>* construct_heap(void* memory, std::uint32_t number);
   static void on_thread_exit(void* heap);
@@ -151,6 +154,7 @@ Heap<C>* ThreadHeaps<C>::attach() {
       heap = create_heap(count_);
       count_ += heap != nullptr ? 1 : 0;  // without memory no number is used up
     }
+    count_heaps(heap != nullptr ? 1 : 0);
     lock_.unlock();
   }
   if (heap == nullptr) {
@@ -183,6 +187,7 @@ template <Configuration C>
 void ThreadHeaps<C>::adopt_first_heap(Heap<C>& other) {
   Heap<C>* const heap = construct_heap(first_heap_storage_.data(), count_++);
   heap->take_over(other);
+  count_heaps(1);
   current_ = heap;
   register_handlers();
   pthread_setspecific(key_, heap);
@@ -209,6 +214,7 @@ void ThreadHeaps<C>::on_thread_exit(void* pointer) {
   instance_->lock_.lock();
   heap->next_idle = instance_->idle_;
   instance_->idle_ = heap;
+  instance_->count_heaps(-1);
   instance_->lock_.unlock();
 }
 
@@ -228,6 +234,7 @@ void ThreadHeaps<C>::after_fork(bool child) {
   if (child) {
     ++pool_.forks;
     each_lock([](platform::Lock& lock) { lock.reset(); });
+    pool_.heaps = 1;
     each_heap_of_child([](Heap<C>& heap) { heap.keep_in_child(); });
   } else if (ended) {
     pool_.lock.release_kept();  // in reverse order

@@ -44,12 +44,6 @@ void protect(void* address, std::size_t bytes);
 enum class HugePages : std::uint8_t { kAsSystem, kNever, kAlways };
 void advise_huge_pages(void* address, std::size_t bytes, HugePages mode);
 
-// Makes the compiler forget how a value was computed.
-template <class T>
-[[gnu::always_inline]] inline void hide_from_optimizer(T& value) {
-  asm("" : "+r"(value));
-}
-
 // Milliseconds of a monotonic clock, with a resolution of some milliseconds.
 std::uint64_t clock_ms();
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/remote_frees.h"
+#include "core/return_blocks.h"
 #include "support.h"
 
 namespace heapwright::alloc::test {
@@ -37,11 +38,11 @@ class OwnedSuperblocksTest : public testing::Test {
     EXPECT_EQ(taken.size(), count);
     return taken;
   }
-  static Block* linked(const std::vector<Block*>& blocks) {
+  static BlockChain linked(const std::vector<Block*>& blocks) {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       blocks[i]->next = i + 1 < blocks.size() ? blocks[i + 1] : nullptr;
     }
-    return blocks.empty() ? nullptr : blocks.front();
+    return {blocks.empty() ? nullptr : blocks.front(), blocks.size()};
   }
   [[nodiscard]] std::size_t superblocks_in_use() const {
     return pool.region.statistics().used_bytes / kSuperblockBytes;

@@ -75,40 +75,33 @@ TEST_F(ThreadCacheTest, ARefillShortensTheTimeUntilTheCheck) {
   EXPECT_FALSE(cache.put(offset(), &blocks[max]));
 }
 
-TEST_F(ThreadCacheTest, ACheckKeepsTheNewestBlocksIfTheProgramAllocatesToo) {
+TEST_F(ThreadCacheTest, ACheckTakesALongListAndABoundOfItsLength) {
   const auto max = static_cast<std::size_t>(cache.max_blocks(number()));
-  cache.fill(number(), linked(max), max);
-  const Block* const excess = cache.take_excess(number());
-  EXPECT_EQ(length(excess), max - max / 4);
-  EXPECT_EQ(excess, &blocks[max / 4]);
+  const std::size_t batch = cache.batch_blocks(number());
+  for (const std::size_t filled : {batch, max}) {
+    cache.fill(number(), linked(filled), filled);
+    std::size_t added = 1;
+    while (cache.put(offset(), &blocks[filled + added])) {
+      ++added;
+    }
+    const BlockChain list = cache.take_full(number());
+    EXPECT_EQ(length(list.first), filled + added);
+    EXPECT_EQ(list.count, filled + added);
+    EXPECT_EQ(cache.take(kBytes), nullptr);
+  }
+}
+
+TEST_F(ThreadCacheTest, ACheckLeavesAShortList) {
+  const auto max = static_cast<std::size_t>(cache.max_blocks(number()));
+  cache.fill(number(), linked(max / 8), max / 8);
+  EXPECT_EQ(cache.take_full(number()).first, nullptr);
   EXPECT_EQ(cache.take(kBytes), &blocks[0]);
-}
-
-TEST_F(ThreadCacheTest, ACheckKeepsNothingIfTheProgramOnlyFrees) {
-  const auto max = static_cast<std::size_t>(cache.max_blocks(number()));
-  cache.fill(number(), linked(max), max);
-  cache.take_excess(number());
-  std::size_t added = 0;
-  while (cache.put(offset(), &blocks[500 + added])) {
-    ++added;
+  for (std::size_t i = 0; i < max; ++i) {
+    ASSERT_TRUE(cache.put(offset(), &blocks[max + i])) << i;
   }
-  EXPECT_EQ(length(cache.take_excess(number())), max / 4 + added + 1);
-  EXPECT_EQ(cache.take(kBytes), nullptr);
-  std::size_t until_next = 0;
-  while (cache.put(offset(), &blocks[500 + until_next])) {
-    ++until_next;
-  }
-  EXPECT_LT(until_next, added) << "the next check comes sooner";
-}
-
-TEST_F(ThreadCacheTest, ACycleIsReportedAndDropped) {
-  cache.put(offset(), &blocks[0]);
-  cache.put(offset(), &blocks[1]);
-  cache.put(offset(), &blocks[0]);
-  EXPECT_EQ(cache.take_excess(number()), nullptr);
-  ASSERT_EQ(reports.size(), 1U);
-  EXPECT_EQ(reports[0].fault, Fault::kDoubleFree);
-  EXPECT_EQ(cache.take(kBytes), nullptr);
+  EXPECT_FALSE(cache.put(offset(), &blocks[2 * max]));
+  const BlockChain list = cache.take_full(number());
+  EXPECT_GE(list.count, length(list.first));
 }
 
 TEST_F(ThreadCacheTest, TheListOfNoClassIsAlwaysDue) {

@@ -1,0 +1,127 @@
+// The depot: stacks of whole lists, in both orders, halved and counted.
+#include "core/depot.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <vector>
+
+#include "support.h"
+
+namespace heapwright::alloc::test {
+namespace {
+
+class DepotTest : public ::testing::Test {
+ protected:
+  using Classes = Depot<Usual>::Classes;
+
+  // Links the next `count` blocks, which no other list has.
+  BlockChain list(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      blocks[used + i].next = i + 1 < count ? &blocks[used + i + 1] : nullptr;
+    }
+    used += count;
+    return {&blocks[used - count], count};
+  }
+
+  struct alignas(16) Sixteen : Block {
+    std::uint64_t second_word;
+  };
+  std::array<Sixteen, 4000> blocks{};
+  std::size_t used = 0;
+  Depot<Usual> depot;
+};
+
+TEST_F(DepotTest, AnEmptyDepotHasNoList) {
+  EXPECT_EQ(depot.pop(1).first, nullptr);
+  EXPECT_EQ(depot.bytes(), 0U);
+}
+
+TEST_F(DepotTest, TheLatestListComesFirst) {
+  const BlockChain one = list(3);
+  const BlockChain two = list(1);
+  const BlockChain other = list(2);
+  depot.push(1, one);
+  depot.push(2, other);
+  depot.push(1, two);
+  EXPECT_EQ(depot.bytes(), 4 * Classes::bytes(1) + 2 * Classes::bytes(2));
+  EXPECT_EQ(depot.pop(1).first, two.first);
+  const BlockChain again = depot.pop(1);
+  EXPECT_EQ(again.first, one.first);
+  EXPECT_EQ(again.count, 3U);
+  EXPECT_EQ(depot.pop(1).first, nullptr);
+  EXPECT_EQ(depot.bytes(), 2 * Classes::bytes(2));
+}
+
+TEST_F(DepotTest, HalvingKeepsTheLatestLists) {
+  std::vector<Block*> lists;
+  for (int i = 0; i < 8; ++i) {
+    const BlockChain added = list(10);
+    lists.push_back(added.first);
+    depot.push(3, added);
+  }
+  std::vector<Block*> returned;
+  depot.halve(3, [&](BlockChain chain) { returned.push_back(chain.first); });
+  EXPECT_EQ(returned, (std::vector<Block*>{lists[3], lists[2], lists[1], lists[0]}));
+  EXPECT_EQ(depot.bytes(), 40 * Classes::bytes(3));
+  EXPECT_EQ(depot.pop(3).first, lists[7]);
+}
+
+TEST_F(DepotTest, ItTakesOverAnother) {
+  const BlockChain one = list(5);
+  depot.push(4, one);
+  Depot<Usual> heir;
+  heir.take_over(depot);
+  EXPECT_EQ(depot.bytes(), 0U);
+  EXPECT_EQ(depot.pop(4).first, nullptr);
+  EXPECT_EQ(heir.pop(4).first, one.first);
+}
+
+// Random pushes, pops and halvings against plain stacks.
+TEST_F(DepotTest, ItBehavesLikeStacksOfLists) {
+  std::mt19937 random(7);
+  std::array<std::vector<BlockChain>, 5> stacks;
+  std::size_t bytes = 0;
+  for (int step = 0; step < 1000; ++step) {
+    const std::size_t number = 1 + random() % 4;
+    auto& stack = stacks[number];
+    if (random() % 2 == 0 && used + 20 < blocks.size()) {
+      stack.push_back(list(1 + random() % 19));
+      depot.push(number, stack.back());
+      bytes += stack.back().count * Classes::bytes(number);
+    } else if (random() % 8 == 0) {
+      std::size_t total = 0;
+      for (const BlockChain& chain : stack) {
+        total += chain.count;
+      }
+      std::size_t kept = 0;
+      auto keep = stack.rbegin();
+      for (; kept < total / 2; ++keep) {
+        kept += keep->count;
+      }
+      depot.halve(number, [&](BlockChain chain) {
+        EXPECT_EQ(chain.first, keep->first);
+        ++keep;
+      });
+      EXPECT_EQ(keep, stack.rend());
+      bytes -= (total - kept) * Classes::bytes(number);
+      while (total > kept) {
+        total -= stack.front().count;
+        stack.erase(stack.begin());
+      }
+    } else {
+      const BlockChain popped = depot.pop(number);
+      EXPECT_EQ(popped.first, stack.empty() ? nullptr : stack.back().first);
+      if (!stack.empty()) {
+        bytes -= stack.back().count * Classes::bytes(number);
+        stack.pop_back();
+      }
+    }
+    ASSERT_EQ(depot.bytes(), bytes);
+  }
+}
+
+}  // namespace
+}  // namespace heapwright::alloc::test
