@@ -216,7 +216,8 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     return;
   }
   obtained_[class_number] -= charge(list);
-  if (++stored_lists_ <= kListsChecked || stored_lists_ % kListsPerCheck == 0) {
+  ++stored_lists_;
+  if (stored_lists_ <= kListsChecked || stored_lists_ % kListsPerCheck == 0) {
     list = check_list<C>(*pool_, list);
     if (list.first == nullptr) {
       return;
