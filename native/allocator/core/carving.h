@@ -131,6 +131,17 @@ BlockChain split_list(const Pool& pool, BlockChain& list, std::size_t max_count)
   return rest;
 }
 
+// Returns whether a list contains a cycle: it has more blocks than its bound allows.
+template <Configuration C>
+bool has_cycle(const Pool& pool, BlockChain list) {
+  for (const Block* block = list.first; block != nullptr; block = next_of<C>(pool, block)) {
+    if (list.count-- == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Returns the first block that a list with a cycle reaches a second time.
 template <Configuration C>
 const Block* first_repeated(const Pool& pool, const Block* first) {

@@ -267,10 +267,16 @@ void Heap<C>::empty_depot(std::size_t class_number) {
   }
 }
 
-// Returns the blocks of a list to their superblocks; blocks of other heaps go to batches.
+// Returns the blocks of a list to their superblocks; blocks of other heaps go to batches. A list
+// with a cycle, made by a double free, is reported and dropped: in a superblock's free list it
+// would do harm.
 template <Configuration C>
 void Heap<C>::return_list(BlockChain list) {
-  for (Block* foreign = owned_.return_blocks(list); foreign != nullptr;) {
+  if (has_cycle<C>(*pool_, list)) [[unlikely]] {
+    pool_->report(first_repeated<C>(*pool_, list.first), Fault::kDoubleFree);
+    return;
+  }
+  for (Block* foreign = owned_.return_blocks(list.first); foreign != nullptr;) {
     Block* const next = next_of<C>(*pool_, foreign);
     remote_frees_.free_slow(superblock_of(foreign), foreign);
     foreign = next;

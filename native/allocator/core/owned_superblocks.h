@@ -56,10 +56,9 @@ class OwnedSuperblocks {
     const Superblock* const first = queues_.first(class_number);
     return first == nullptr || (first->next == nullptr && first->current && !has_blocks(first));
   }
-  // Puts a list of blocks back into their superblocks. Returns those that belong to superblocks of
-  // other heaps, linked. A list that is longer than its bound contains a cycle: a double free,
-  // which is reported; the rest of the list is dropped.
-  Block* return_blocks(BlockChain list);
+  // Puts linked blocks back into their superblocks. Returns those that belong to superblocks of
+  // other heaps, linked.
+  Block* return_blocks(Block* block);
   // Sends a batch to its superblock. If nobody owns the superblock and enough blocks are there,
   // this heap becomes the owner; if its owner should have them now, reclaims them for the owner.
   void send(const RemoteFreeBatch& batch);
@@ -128,7 +127,7 @@ class OwnedSuperblocks {
   void add_taken(Superblock* superblock, RemoteQueue::Taken taken);
   bool take_arrived(Superblock* superblock, bool new_owner);
   static void reclaim(Superblock* superblock);
-  Block* return_run(Superblock* superblock, Block* block, std::size_t& left, Block*& foreign);
+  Block* return_run(Superblock* superblock, Block* block, Block*& foreign);
   static std::uintptr_t superblock_number(const Block* block) {
     return reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
   }

@@ -14,46 +14,39 @@
 namespace heapwright::alloc {
 
 template <Configuration C>
-Block* OwnedSuperblocks<C>::return_blocks(BlockChain list) {
+Block* OwnedSuperblocks<C>::return_blocks(Block* block) {
   const Guard guard(*this);
   Block* foreign = nullptr;
-  std::size_t left = list.count;  // at most so many blocks follow
-  for (Block* block = list.first; block != nullptr;) {
+  while (block != nullptr) {
     Block* const next = next_of<C>(*pool_, block);
     Superblock* const superblock = superblock_of(block);
-    const std::uint32_t count = superblock->free_count + 1;
+    const std::uint32_t count = load_shared(superblock->free_count) + 1;
     const bool alone = superblock_number(next) != superblock_number(block);
-    if (alone && left > 0 && superblock->queued && owns(superblock) &&
+    if (alone && load_shared(superblock->queued) && owns(superblock) &&
         begins_block(superblock->reciprocal, block) &&
         count + reclaim_threshold(superblock) < superblock->carved) {  // blocks in random order
       set_next<C>(*pool_, block, superblock->free);
       superblock->free = block;
       queues_.set_free_count(superblock, count);
       queues_.purger().maybe_purge(superblock, count - 1);
-      --left;
       block = next;
     } else {
-      block = return_run(superblock, block, left, foreign);
-      if (left == 0 && block != nullptr) [[unlikely]] {
-        pool_->report(first_repeated<C>(*pool_, list.first), Fault::kDoubleFree);
-        break;
-      }
+      block = return_run(superblock, block, foreign);
     }
   }
   return foreign;
 }
 
-// Returns the blocks from `block` on that belong to the same superblock, at most `left`, and counts
-// `left` down. Returns the block that follows.
+// Returns the blocks from `block` on that belong to the same superblock. Returns the block that
+// follows.
 template <Configuration C>
-Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, std::size_t& left,
-                                       Block*& foreign) {
+Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, Block*& foreign) {
   const std::uintptr_t number = superblock_number(block);
   const std::uint32_t reciprocal = superblock->reciprocal;
   Block* first = nullptr;
   Block* last = nullptr;
   std::uint32_t count = 0;
-  while (superblock_number(block) == number && left > 0) {
+  while (superblock_number(block) == number) {
     Block* const next = next_of<C>(*pool_, block);
     if (!begins_block(reciprocal, block)) [[unlikely]] {
       pool_->report(block, Fault::kInterior);
@@ -64,10 +57,9 @@ Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, std
       first = count++ == 0 ? block : first;
       last = block;
     }
-    --left;
     block = next;
   }
-  if (count == 0 || (left == 0 && block != nullptr)) [[unlikely]] {
+  if (count == 0) [[unlikely]] {
     return block;
   }
   if (!owns(superblock) && !own_again(superblock)) {  // it was full, and now another heap owns it

@@ -102,6 +102,23 @@ TYPED_TEST(HeapFault, ASmallBlockTwiceWithOthersBetweenWhileTheProgramGoesOn) {
   EXPECT_EQ(reports[0].fault, Fault::kDoubleFree);
 }
 
+// The cycle leads through several superblocks: it is found before any block returns to one.
+TYPED_TEST(HeapFault, ASmallBlockTwiceAmongBlocksOfSeveralSuperblocks) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 40; ++i) {
+    blocks.push_back(this->take(20'000));
+  }
+  for (const std::size_t i : {0U, 10U, 20U, 0U, 30U}) {
+    this->give(blocks[i]);
+  }
+  this->heap.trim();
+  if (TypeParam::kCacheBlocksPerClass < 8) {
+    return;  // the list was returned between
+  }
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports[0].fault, Fault::kDoubleFree);
+}
+
 TYPED_TEST(HeapFault, ASmallBlockTwiceAtTheNextTrim) {
   void* const block = this->take(64);
   void* const other = this->take(64);
