@@ -19,6 +19,7 @@ from heapwright.metrics import show_bytes, show_seconds
 
 _MEANING = {
     "wall_s": "run time of the measured part",
+    "cpu_s": "CPU time of the measured part",
     "ns_per_pair": "CPU time per malloc/free pair, minus the time of the void allocator",
     "cycles_per_pair": "CPU cycles per malloc/free pair, minus the cycles of the void allocator",
     "overhead": "peak RSS / live bytes",
