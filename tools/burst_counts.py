@@ -4,8 +4,8 @@
     tools/burst_counts.py [--operations N] [--threads N] NAME=LIBRARY...
 
 Callgrind counts whole runs. The count of the same benchmark with the void allocator is subtracted, and the rest
-divided by the number of pairs. Other work on the machine does not change the counts. A library that cannot run under
-valgrind gets a dash. The last columns are ratios to the best peer, for allocators named exgen or reaper.
+divided by the number of pairs. Counts of bursts above 2 MiB vary, because allocators purge by the clock. A library that
+cannot run under valgrind gets a dash. The last columns are ratios to the best peer, for exgen and reaper.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ def cost(benchmark: Benchmark, threads: int, operations: int, library: str) -> f
         library: path of the allocator.
     """
     count = max(threads, benchmark.least)
-    pairs = 0
     found: list[float | None] = []
     for empty in (True, False):
         words = benchmark.command(count, 1, quick=True, empty=empty)
