@@ -86,8 +86,8 @@ def _iterations(count: int, quick: bool) -> Benchmark:
     return Benchmark(name, "openmp", "bench-scalability", words, scope="most", iterations=count, quick=quick)
 
 
-def _burst(name: str, *words: str, scope: Scope = "all", least: int = 1) -> Benchmark:
-    return Benchmark(f"burst-{name}", "burst", "bench-burst", words, scope=scope, least=least, time="cpu_s")
+def _burst(name: str, *words: str, least: int = 1) -> Benchmark:
+    return Benchmark(f"burst-{name}", "burst", "bench-burst", words, least=least, time="cpu_s")
 
 
 _SMALLER = ("mib=256", "steps=1000000")
