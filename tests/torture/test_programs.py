@@ -67,8 +67,7 @@ def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) 
     differences = []
     for malloc in mallocs(long and not PROGRAMS[name].source):
         printed, seconds = run(name, malloc, env, 1500)
-        # On a busy machine, under any malloc, Chromium may take its picture half-way, so that two pictures differ.
-        same = printed == plain or printed == run(name, GLIBC, env, 1500)[0]
+        same = printed == plain
         outcome[malloc.name] = f"the same, {seconds:.0f} s" if same else "**differs**"
         if not same:
             lines = difflib.unified_diff(

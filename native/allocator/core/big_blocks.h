@@ -43,7 +43,7 @@ class BigBlocks {
   // Returns to the kernel the address space that is free at the end of the region.
   void shrink_region() {
     const Pool::Guard guard(*pool_);
-    pool_->region.shrink();
+    pool_->shrink_region();
   }
 
  private:

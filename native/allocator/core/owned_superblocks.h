@@ -51,10 +51,16 @@ class OwnedSuperblocks {
   // waits until the processor's cache has received all that the program wrote before.
   Refill refill(std::size_t class_number, std::size_t max, std::size_t batch);
 
-  // Whether a refill of the class would take a superblock from the region.
-  [[nodiscard]] bool must_start(std::size_t class_number) const {
+  // Whether a refill of the class would take a superblock from the region. It takes the lock in the
+  // same case as refill(): a thread that reclaims may release every superblock but the current one.
+  [[nodiscard]] bool must_start(std::size_t class_number) {
+    const Superblock* const current = queues_.current(class_number);
+    if (current != nullptr && has_blocks(current)) {
+      return false;
+    }
+    const Guard guard(*this);
     const Superblock* const first = queues_.first(class_number);
-    return first == nullptr || (first->next == nullptr && first->current && !has_blocks(first));
+    return first == nullptr || (first == current && first->next == nullptr);
   }
   // Puts linked blocks back into their superblocks. Returns those that belong to superblocks of
   // other heaps, linked.
@@ -124,6 +130,7 @@ class OwnedSuperblocks {
   bool own_again(Superblock* superblock);
   void become_owner(Superblock* superblock);
   void disown(Superblock* superblock);
+  void join_senders();
   void add_taken(Superblock* superblock, RemoteQueue::Taken taken);
   bool take_arrived(Superblock* superblock, bool new_owner);
   static void reclaim(Superblock* superblock);
@@ -141,6 +148,7 @@ class OwnedSuperblocks {
   // If it differs from the pool's, the heap's thread is in another process and lock_ may be held
   // for ever.
   std::uint32_t forks_ = 0;
+  Sender sender_;
   Pool* pool_;
   SuperblockQueues<C> queues_;
   std::size_t started_ = 0;                       // superblocks, since collect_remote_frees() was last due
@@ -228,6 +236,10 @@ void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
   const std::uint32_t threshold = reclaim_threshold(superblock);
   RemoteQueue::Taken taken;
   const auto link = [this](Block* last, Block* next) { set_next<C>(*pool_, last, next); };
+  if (sender_.forks != pool_->forks + 1) [[unlikely]] {
+    join_senders();
+  }
+  store_shared(sender_.active, true);  // until then, this thread's blocks keep the superblock in use
   const bool became_owner =
       RemoteQueue::of(superblock)
           .push(superblock, batch.first, batch.last, batch.count, threshold, link, taken);
@@ -242,6 +254,15 @@ void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
                                           __atomic_load_n(&superblock->carved, __ATOMIC_RELAXED))) {
     reclaim(superblock);
   }
+  __atomic_store_n(&sender_.active, false, __ATOMIC_RELEASE);
+}
+
+// Lets Pool::shrink_region() know of this heap.
+template <Configuration C>
+void OwnedSuperblocks<C>::join_senders() {
+  const Pool::Guard guard(*pool_);
+  sender_ = {false, pool_->forks + 1, pool_->senders};
+  pool_->senders = &sender_;
 }
 
 // Moves a superblock's remotely freed blocks to its free list on behalf of its owner. Other threads

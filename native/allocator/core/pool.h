@@ -18,6 +18,14 @@
 
 namespace heapwright::alloc {
 
+// Whether a heap is sending remotely freed blocks. As soon as they have arrived, other threads may
+// release their superblock, but the sending thread still reads its description.
+struct Sender {
+  bool active = false;
+  std::uint32_t forks = 0;  // Pool::forks + 1 when the heap joined the list; 0: never
+  Sender* next = nullptr;
+};
+
 struct Pool {
   Region region;
   Large large;
@@ -30,6 +38,7 @@ struct Pool {
   bool threaded = false;            // set while there is still one thread, and never cleared
   std::size_t heaps = 0;            // with a thread; 0: the only heap
   std::uint32_t forks = 0;          // how many forks lie between the first process and this one
+  Sender* senders = nullptr;        // of the heaps that have sent something since the last fork
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
   // Bytes that one heap's depot may hold: its share of what free superblocks may hold. With several
@@ -42,6 +51,18 @@ struct Pool {
       return std::min(allowance / sharing, std::size_t{1024 * 1024});
     }
     return region.may_purge() ? allowance : SIZE_MAX;
+  }
+  // Returns to the kernel the address space that is free at the end of the region, unless a thread
+  // may still read a description there. It suffices to look once: a thread becomes active before
+  // its blocks arrive, and a superblock is free only after all its blocks have arrived. The caller
+  // holds the lock.
+  void shrink_region() {
+    for (const Sender* sender = senders; sender != nullptr; sender = sender->next) {
+      if (__atomic_load_n(&sender->active, __ATOMIC_ACQUIRE)) {
+        return;
+      }
+    }
+    region.shrink();
   }
   void report(const void* address, Fault fault) const {
     if (on_fault != nullptr) {

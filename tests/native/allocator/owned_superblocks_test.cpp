@@ -145,6 +145,35 @@ TEST_F(OwnedSuperblocksTest, TheFreeingThreadReclaimsForAnIdleOwner) {
   EXPECT_EQ(superblocks_in_use(), 0U) << "reclaimed, and all of it is free";
 }
 
+TEST_F(OwnedSuperblocksTest, TheRegionDoesNotShrinkWhileAThreadSends) {
+  static Pool* watched = nullptr;
+  static bool active = false;
+  pool.region.settings.keep_bytes = 0;  // so that release() reads the clock
+  watched = &pool;
+  active = false;
+  pool.region.settings.clock = [] {
+    active = active || (watched->senders != nullptr && watched->senders->active);
+    return now_ms;
+  };
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, kBlocks - 4);
+  mine.on_thread_exit();
+  for (Block* const block : blocks) {
+    frees_of_other.free(superblock_of(block), block);
+  }
+  frees_of_other.send_all();
+  EXPECT_EQ(superblocks_in_use(), 0U);
+  EXPECT_TRUE(active) << "while it released the superblock";
+  ASSERT_NE(pool.senders, nullptr);
+  EXPECT_FALSE(pool.senders->active) << "afterwards";
+  pool.senders->active = true;
+  pool.shrink_region();
+  EXPECT_EQ(pool.region.bytes(), kChunkBytes);
+  pool.senders->active = false;
+  pool.shrink_region();
+  EXPECT_EQ(pool.region.bytes(), 0U);
+}
+
 TEST_F(OwnedSuperblocksTest, CollectionIsDueAfterSoManyNewSuperblocks) {
   for (std::size_t started = 0; started < 32; ++started) {
     EXPECT_FALSE(mine.collection_due()) << started;

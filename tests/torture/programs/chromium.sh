@@ -1,5 +1,6 @@
 # Opens a report in headless Chromium; prints the page after its scripts ran, and a digest of its picture. Without
-# --run-all-compositor-stages-before-draw, a busy machine sometimes takes the picture half-way.
+# --run-all-compositor-stages-before-draw, a busy machine sometimes takes the picture half-way. With it, a picture still
+# differs now and then, so the picture that comes twice in succession counts.
 look() {
   rm -rf profile
   chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-extensions \
@@ -9,7 +10,13 @@ look() {
 }
 look --dump-dom | tee dom | cksum
 wc -l <dom
-look --screenshot="$PWD/page.png" >/dev/null
+last=none
+for _ in 1 2 3 4 5 6; do
+  look --screenshot="$PWD/page.png" >/dev/null
+  now=$(sha256sum <page.png)
+  [ "$now" = "$last" ] && break
+  last=$now
+done
 "$PYTHON" - <<'PYTHON'
 import hashlib
 from matplotlib.image import imread
