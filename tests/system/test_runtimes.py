@@ -104,6 +104,19 @@ PROGRAMS = {
 }
 
 
+def test_a_go_program_when_one_allocator_is_named(heapwright: Heapwright) -> None:
+    """The allocator cannot reach it, but the settings of Go are searched all the same, unless --no-runtime."""
+    go = needs.command("gofmt")
+    (heapwright.folder / "rows.go").write_text(GO)
+    words = ["tune", "--allocators", "glibc", *SHORT]
+    refused = heapwright(*words, "--study", "refused.study", "--no-runtime", "--", go, "rows.go")
+    assert refused.status == 1
+    assert "does not use malloc" in refused.err
+    found = result(heapwright(*words, "--params", "go.gogc", "--", go, "rows.go"))
+    assert found["runtime"]["searched"] == ["gogc"]
+    assert "Nothing is proven" not in found["claim"]
+
+
 @pytest.mark.parametrize("name", ["ruby", needs.long("node"), needs.long("openjdk"), "go"])
 def test_both_halves_of_each_runtime(heapwright: Heapwright, name: str) -> None:
     command, source, keys = PROGRAMS[name]

@@ -127,7 +127,7 @@ def _static(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrie
     if found.linked or (allocator == GLIBC and not preload and found.tunables):
         return None
     if found.go:
-        instead = "set GOGC and GOMEMLIMIT, which 'tune' searches without --allocators"
+        instead = "set GOGC and GOMEMLIMIT, which 'tune' searches"
         return Barrier(f"{it} is a Go program, which does not use malloc", instead, certain=False)
     instead = "link it dynamically" + (", or with 'heapwright link'" if allocator else "")
     return Barrier(f"{it} is linked statically", instead, certain=False)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from heapwright.allocators.managed import find_managed
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun, metrics_by_input
@@ -26,7 +27,7 @@ from heapwright.study.options import Options
 from heapwright.study.prefix import kept_prefix, missed
 from heapwright.tuning.managed import reachable
 from heapwright.tuning.reach import check_reach
-from heapwright.tuning.runtimes import as_it_is, find_extras
+from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
 from heapwright.workload.program import ProgramIdentity, settle
@@ -152,9 +153,17 @@ def _check_reach(session: Session) -> None:
     first = session.workload.train[0]
     program = session.workload.program(first)
     why = check_reach(session.executor, session.allocators[0], session.config_cache.base, program, first)
-    if why:
+    if why and not _runtime_manages(session, program):
         raise HeapwrightError(why)
     session.charge("reach")
+
+
+def _runtime_manages(session: Session, program: str) -> bool:
+    """Whether a runtime without malloc, such as Go's, runs the program, and its settings can be searched."""
+    if not session.store.meta.seeks_runtimes:
+        return False
+    managed = find_managed(program)
+    return managed is not None and managed.reach == "none" and bool(find_extra_spaces(session))
 
 
 def _keep_reachable(session: Session, first: Sequence[StoredRun]) -> bool:

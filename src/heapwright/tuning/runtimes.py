@@ -47,7 +47,7 @@ def find_extras(session: Session, busiest: str) -> None:
         return
     stored = session.store.meta.runtimes
     if stored is None:
-        found = {extra.space.allocator.name: extra for extra in _look(session, busiest)}
+        found = {extra.space.allocator.name: extra for extra in find_extra_spaces(session, busiest)}
         for extra in found.values():
             extra.sentence = extra_sentence(extra, extra_space(extra, session))
         stored = {name: msgspec.to_builtins(extra) for name, extra in found.items()}
@@ -154,8 +154,13 @@ def combinations(session: Session, space: Space, measured: Sequence[StoredRun]) 
     return list(dict.fromkeys(point for point in found if point is not None))
 
 
-def _look(session: Session, busiest: str) -> list[Extra]:
-    """The extra spaces of a new study: its program's runtimes, and those that the user added."""
+def find_extra_spaces(session: Session, busiest: str = "") -> list[Extra]:
+    """The extra spaces of a new study: its program's runtimes, and those that the user added.
+
+    Args:
+        session: the study's session.
+        busiest: path of the program with the most memory, if that is not the command itself; else empty.
+    """
     added = {file.allocator.name: file for file in session.added}
     known = [
         *(f for f in shipped_runtimes() if f.allocator.name not in added),
