@@ -1,0 +1,103 @@
+// Tests the bounds of a heap's depot: the rules of Heap::store_list, shrink_depot and depot_is_large.
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "support.h"
+
+namespace heapwright::alloc::test {
+namespace {
+
+constexpr std::size_t kMiB = 1024 * 1024;
+
+class HeapDepotTest : public HeapTest<Usual> {
+ protected:
+  std::vector<void*> take_all(std::size_t count, std::size_t bytes) {
+    std::vector<void*> blocks(count);
+    std::ranges::generate(blocks, [&] { return take(bytes); });
+    return blocks;
+  }
+  void give_all(const std::vector<void*>& blocks) {
+    std::ranges::for_each(blocks, [&](void* block) { give(block); });
+  }
+  void start_threads() {
+    Heap<Usual>::become_threaded(pool);
+    pool.heaps = 2;
+  }
+  [[nodiscard]] std::size_t kept() const { return heap.statistics().cached_bytes; }
+};
+
+TEST_F(HeapDepotTest, AFreedBurstStaysAndComesBack) {
+  const auto burst = take_all(1000, 64);
+  give_all(burst);
+  EXPECT_GE(kept(), std::size_t{1000 * 64});
+  auto again = take_all(1000, 64);
+  auto before = burst;
+  std::ranges::sort(again);
+  std::ranges::sort(before);
+  EXPECT_EQ(again, before);
+  EXPECT_TRUE(reports.empty());
+}
+
+TEST_F(HeapDepotTest, TrimEmptiesIt) {
+  give_all(take_all(10'000, 64));
+  EXPECT_TRUE(heap.trim());
+  EXPECT_EQ(kept(), 0U);
+  EXPECT_EQ(heap.statistics().region.used_bytes, 0U);
+}
+
+TEST_F(HeapDepotTest, TheOnlyHeapKeepsAtMostTheAllowance) {
+  give_all(take_all(64 * 1024, 1000));
+  const std::size_t allowance = pool.region.allowance() * kSuperblockBytes;
+  EXPECT_GT(kept(), allowance / 4);
+  EXPECT_LE(kept(), std::max(allowance, 2 * kMiB) * 5 / 4);
+}
+
+TEST_F(HeapDepotTest, OneOfSeveralHeapsKeepsAtMostOneMebibyte) {
+  const auto live = take_all(64 * 1024, 1000);
+  const auto burst = take_all(64 * 1024, 1000);
+  start_threads();
+  give_all(burst);
+  EXPECT_GT(kept(), kMiB / 4);
+  EXPECT_LE(kept(), kMiB + 64 * 1024);
+  give_all(live);
+}
+
+TEST_F(HeapDepotTest, SmallBlocksInRandomOrderReturnOnceTheyFillTheCache) {
+  std::mt19937 random(1);
+  const auto burst = [&](std::size_t count, bool shuffled) {
+    auto blocks = take_all(count, 64);
+    if (shuffled) {
+      std::ranges::shuffle(blocks, random);
+    }
+    give_all(blocks);
+    return kept();
+  };
+  EXPECT_GE(burst(8 * 1024, true), 8 * 1024 * 64U) << "half of the bound";
+  EXPECT_GT(burst(32 * 1024, false), kMiB * 5 / 4);
+  EXPECT_LT(burst(32 * 1024, true), 64 * 1024U);
+}
+
+TEST_F(HeapDepotTest, AHeapThatFreesTheBlocksOfAnotherKeepsFew) {
+  start_threads();
+  Heap<Usual> other(pool, 1);
+  std::vector<void*> blocks(8 * 1024);
+  for (void*& block : blocks) {
+    block = other.allocate(1000);
+    block = block != nullptr ? block : other.allocate_slow(1000);
+  }
+  give_all(blocks);  // the first of each superblock as remote frees, then this heap owns it
+  EXPECT_LE(kept(), std::size_t{64} * 1024) << "of 8 MiB";
+  EXPECT_TRUE(reports.empty());
+}
+
+TEST_F(HeapDepotTest, AnotherClassUsesItsMemoryBeforeNewMemory) {
+  give_all(take_all(1024, 1000));
+  const std::size_t before = heap.statistics().region.used_bytes;
+  const auto others = take_all(700, 1400);
+  EXPECT_LE(heap.statistics().region.used_bytes, before + before / 4);
+  give_all(others);
+}
+
+}  // namespace
+}  // namespace heapwright::alloc::test
