@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests import needs
+
 from ..processes import alive, runs, wait_for
 from .conftest import Heapwright
 
@@ -60,7 +62,7 @@ def starts(log: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-@pytest.mark.parametrize("method", ["nsga2", "grid", "gp", "cmaes", "local"])
+@pytest.mark.parametrize("method", ["nsga2", needs.long("grid"), "gp", needs.long("cmaes"), needs.long("local")])
 def test_killed_again_and_again_it_ends_as_if_undisturbed(
     method: str, heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:
