@@ -13,7 +13,8 @@
 //
 // A reference to a list holds the address of its first block in 48 bits, and in 16 bits an upper
 // bound of its length. Nobody counts the blocks of a list: the fast paths do not, and a walk through
-// each list takes 20 to 30 % of a burst's CPU time (docs/design-notes/exgen.md). So `bytes()` is an upper bound too.
+// each list takes 20 to 30 % of a burst's CPU time (docs/design-notes/exgen.md). So `bytes()` is an
+// upper bound too.
 //
 // Hardened builds have no depot: the second word of their free blocks is wiped.
 #pragma once

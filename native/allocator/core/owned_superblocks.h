@@ -239,7 +239,7 @@ void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
   if (sender_.forks != pool_->forks + 1) [[unlikely]] {
     join_senders();
   }
-  store_shared(sender_.active, true);  // until then, this thread's blocks keep the superblock in use
+  store_shared(sender_.active, true);  // before the push, which lets others release the superblock
   const bool became_owner =
       RemoteQueue::of(superblock)
           .push(superblock, batch.first, batch.last, batch.count, threshold, link, taken);

@@ -32,8 +32,8 @@
 // exceed the peak of memory in use plus the allowance.
 //
 // Threads: callers hold the pool's lock, except for base(), bytes(), contains() and tag(). These
-// need none: the values only grow, and a thread that has a pointer into the region got it from a
-// thread that saw the region contain it.
+// need none: a thread that has a pointer into the region got it from a thread that saw the region
+// contain it. The values only grow, except in shrink(), which unmaps only free chunks.
 #pragma once
 
 #include <cstddef>
@@ -78,6 +78,7 @@ class Region {
   bool purge_all();
 
   // Also unmaps the free chunks at the end. For use when address space or the limit is exhausted.
+  // Call Pool::shrink_region(), which makes sure that no thread reads a description there.
   void shrink();
 
   // 0 until a superblock was taken.
