@@ -92,7 +92,7 @@ man: build
 	$(BIN)/heapwright completion bash >$(VENV)/share/bash-completion/completions/heapwright
 
 # Installs other allocators to compare ours with: from packages, and the newest versions from
-# crates.io.
+# crates.io (docs/allocators.md).
 peers: build
 	@tools/peers $(VENV)/lib/heapwright/allocators
 
