@@ -1,4 +1,4 @@
-"""tools/peers: what it builds is known to heapwright, and what fails does not stop the rest."""
+"""tools/peers: heapwright knows every library that it builds, and one failure does not stop the rest."""
 
 from __future__ import annotations
 
