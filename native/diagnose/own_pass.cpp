@@ -150,19 +150,12 @@ void PassReader::read_heap(std::uint64_t address) {
     }
   }
   for (std::size_t i = 0; i < layout_.batches; ++i) {
-    const char* const batch = batches.data() + i * layout_.batch_bytes;
-    if (field<std::uint64_t>(batch, layout_.batch_superblock) == 0) {
-      continue;
-    }
-    auto block = field<std::uint64_t>(batch, layout_.batch_first);
-    const auto count = field<std::uint32_t>(batch, layout_.batch_count);
-    for (std::uint32_t left = count; left > 0 && hold(block, &Described::in_batches); --left) {
-      block = left > 1 ? link_at(block) : 0;  // the last block has no link
-    }
+    hold_list(field<std::uint64_t>(batches.data(), i * layout_.batch_bytes + layout_.batch_first),
+              &Described::in_batches);
   }
 }
 
-// Counts the blocks of a list in a thread cache, which ends with 0.
+// Counts the blocks of a list, which ends with 0.
 void PassReader::hold_list(std::uint64_t first, std::uint32_t Described::* count) {
   std::size_t length = 0;
   for (std::uint64_t block = first; block != 0; block = link_at(block)) {

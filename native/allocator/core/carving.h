@@ -75,8 +75,8 @@ Block* link_shuffled(Pool& pool, char* first, std::size_t size, std::size_t coun
   return head;
 }
 
-// Carves up to `max_count` blocks that were never handed out. It stops at the end of a page, so
-// that no page is touched before it is needed.
+// Carves up to `max_count` blocks that were never handed out. In new memory it stops at the end of a
+// page, so that no page is touched before it is needed.
 template <Configuration C>
 BlockChain carve(Pool& pool, Superblock* superblock, std::size_t max_count) {
   const std::size_t size = superblock->size;
@@ -84,7 +84,8 @@ BlockChain carve(Pool& pool, Superblock* superblock, std::size_t max_count) {
   const std::size_t page_end = round_up(begin + 1, platform::page_size());
   const std::size_t to_page_end = std::max((page_end - begin) / size, kMinCarved<C>);
   const std::size_t uncarved = superblock->capacity - superblock->carved;
-  const std::size_t count = std::min({max_count, to_page_end, uncarved});
+  const std::size_t count =
+      std::min({max_count, superblock->touched ? max_count : to_page_end, uncarved});
   char* const first = memory_of(superblock) + begin;
   store_shared(superblock->carved, superblock->carved + static_cast<std::uint32_t>(count));
   if constexpr (C::kSecure) {

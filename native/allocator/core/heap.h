@@ -39,8 +39,8 @@
 //      free pages of the others.
 //
 // One remote free, of a block whose superblock's tag names another heap:
-//   1. try_free_remote() adds the block to a batch. There is a small table of batches, each for one
-//      superblock.
+//   1. free() adds the block to a batch. There is a small table of batches, each for one superblock. Where
+//      the table has no batch of the block's superblock, free_slow() begins one.
 //   2. A batch is sent when it holds 4 KiB of blocks, when another superblock needs its entry in the
 //      table, and in drain_remote(). Sending links its blocks into the superblock's remote queue by
 //      one compare-and-swap (remote_queue.h).
@@ -115,10 +115,12 @@ class Heap {
 
   enum class FreeResult : std::uint8_t {
     kDone,
-    kListFull,  // the block is freed, and its list is due for a check: call flush_full_list()
-    kSlow,      // nothing is freed: call try_free_remote(), and if that returns false, free_slow()
+    kListFull,   // the block is freed, and its list is due for a check
+    kBatchFull,  // the block is freed, and its batch is full
+    kSlow,       // nothing is freed
   };
-  // The fast path of free, of any address. It does not notice interior pointers or double frees.
+  // The fast path of free, of any address. Where it does not return kDone, call finish_free(). It does
+  // not notice interior pointers or double frees.
   // `freed_as`: size, alignment and operator that the caller names; hardened builds compare them
   // with the block's mark.
   HEAPWRIGHT_INLINE FreeResult free(void* address, FreedAs freed_as = {}) {
@@ -129,7 +131,7 @@ class Heap {
     // If the tag names this heap, the exclusive or leaves the list's offset; else it is larger.
     const std::uint32_t list = cache_.tag_at(offset) ^ cache_.owner();
     if (list >= 1U << kOwnerShift) [[unlikely]] {
-      return FreeResult::kSlow;
+      return free_remote(Region::tag_index(offset), address);
     }
     return free_to_list(list, address, freed_as);
   }
@@ -140,17 +142,6 @@ class Heap {
       return FreeResult::kSlow;
     }
     return free_to_list(cache_.tag_at(offset), address, freed_as);
-  }
-  // Frees a block of another heap, or of no heap, after free() returned kSlow. A shortcut for
-  // free_slow(). Returns false, and frees nothing, in hardened builds and if the address is not in a
-  // superblock with a size class.
-  HEAPWRIGHT_INLINE bool try_free_remote(void* address) {
-    const std::size_t offset = cache_.offset_in_region(address);
-    if (C::kSecure || offset >= cache_.limit() || list_offset(cache_.tag_at(offset)) == 0) {
-      return false;
-    }
-    remote_frees_.free(superblock_of(address), static_cast<Block*>(address));
-    return true;
   }
   // Returns the size of a block with a size class; 0: call usable().
   [[nodiscard]] HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const {
@@ -173,9 +164,18 @@ class Heap {
   void* allocate_aligned(std::size_t bytes, std::size_t alignment);
   // Returns whether the block that allocate_slow() just returned reads as zero already.
   [[nodiscard]] bool is_zero(const void* block) const { return zeroed_block_ == block; }
-  // Checks the list that free() put `address` on, after free() returned kListFull. If the address has
-  // no size class (a span, a wrong pointer), its list is list 0; then it frees the span or reports.
-  void flush_full_list(void* address);
+  // Does what free() has left to do. Returns false if no block begins at `address`; `fault` then says
+  // what is wrong.
+  bool finish_free(FreeResult freed, void* address, Fault& fault, FreedAs freed_as = {}) {
+    if (freed == FreeResult::kListFull) {
+      flush_full_list(address);
+    } else if (freed == FreeResult::kBatchFull) {
+      remote_frees_.send_batch_of(superblock_of(address));
+    } else if (freed == FreeResult::kSlow) {
+      return free_slow(address, fault, freed_as);
+    }
+    return true;
+  }
   // Frees any address. Returns false if no block begins there; `fault` then says what is wrong.
   bool free_slow(void* address, Fault& fault, FreedAs freed_as = {});
   // Returns the usable bytes of a block, or 0 if no block begins at `address`.
@@ -244,12 +244,30 @@ class Heap {
     }
     return cache_.put(list, address) ? FreeResult::kDone : FreeResult::kListFull;
   }
+  // Adds a block whose tag names another heap to the batch of its superblock. Hardened builds check it
+  // first, in free_slow().
+  HEAPWRIGHT_INLINE FreeResult free_remote(std::ptrdiff_t tag_index, void* address) {
+    if constexpr (C::kSecure) {
+      return FreeResult::kSlow;
+    }
+    switch (remote_frees_.add(tag_index, static_cast<Block*>(address))) {
+      case RemoteFrees<C>::Added::kYes:
+        return FreeResult::kDone;
+      case RemoteFrees<C>::Added::kFull:
+        return FreeResult::kBatchFull;
+      default:
+        return FreeResult::kSlow;
+    }
+  }
   HEAPWRIGHT_INLINE void* hand_out(Block* block, std::size_t bytes) const {
     if constexpr (C::kSecure) {
       prepare_block(*pool_, block, bytes);
     }
     return block;
   }
+  // Checks the list that free() has put `address` on. If the address has no size class (a span, a
+  // wrong pointer), its list is list 0; then it frees the span or reports.
+  void flush_full_list(void* address);
   bool refill(std::size_t class_number);
   void* allocate_class(std::size_t class_number, std::size_t bytes);
   void* allocate_span(std::size_t bytes);

@@ -58,9 +58,7 @@ struct alignas(64) HeapLayout {
   std::uint16_t list_bytes = 0;
   std::uint16_t batches = 0;
   std::uint16_t batch_bytes = 0;
-  std::uint16_t batch_superblock = 0;  // offset of the batch's superblock; nullptr: the batch is empty
-  std::uint16_t batch_first = 0;       // of its first block
-  std::uint16_t batch_count = 0;       // of its number of blocks, 32 bits
+  std::uint16_t batch_first = 0;  // offset of the batch's first block; nullptr: the batch is empty
 
   // Superblocks. The first of a chunk describes the others: superblock i at i · description_bytes.
   std::uint16_t superblocks_in_chunk = 0;

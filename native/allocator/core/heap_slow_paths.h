@@ -142,7 +142,7 @@ bool Heap<C>::free_slow(void* address, Fault& fault, FreedAs freed_as) {
     return true;
   }
   if (tag - offset != cache_.owner()) {
-    remote_frees_.free_slow(superblock_of(address), static_cast<Block*>(address));
+    remote_frees_.free(superblock_of(address), static_cast<Block*>(address));
   } else if (!cache_.put(offset, address)) {
     cache_.update_region_bounds();  // the fast path may have failed because the region has grown
     flush_full_list(address);
@@ -278,7 +278,7 @@ void Heap<C>::return_list(BlockChain list) {
   }
   for (Block* foreign = owned_.return_blocks(list.first); foreign != nullptr;) {
     Block* const next = next_of<C>(*pool_, foreign);
-    remote_frees_.free_slow(superblock_of(foreign), foreign);
+    remote_frees_.free(superblock_of(foreign), foreign);
     foreign = next;
   }
 }
@@ -363,7 +363,7 @@ void Heap<C>::reuse_block(Block* block) {
   const std::uint32_t tag = tag_of(*pool_, block);
   const std::uint32_t offset = list_offset(tag);
   if (pool_->threaded && tag - offset != cache_.owner()) {
-    remote_frees_.free_slow(superblock_of(block), block);
+    remote_frees_.free(superblock_of(block), block);
   } else if (!cache_.put(offset, block)) {
     store_list(class_of_tag(tag), cache_.take_full(class_of_tag(tag)));
   }
@@ -387,7 +387,7 @@ Statistics Heap<C>::statistics() const {
   const Pool::Guard guard(*pool_);
   Statistics result = count_memory(*pool_);
   remote_frees_.each([&](const RemoteFreeBatch& batch) {
-    result.remove_live(batch.count, std::size_t{batch.count} * batch.size);
+    result.remove_live(batch.count(), std::size_t{batch.count()} * batch.superblock->size);
   });
   if constexpr (C::kSecure) {
     quarantine_.each([&](std::size_t bytes) { result.remove_live(1, bytes); });

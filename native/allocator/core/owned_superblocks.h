@@ -196,7 +196,7 @@ BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t 
   if (superblock->free == nullptr) {
     return carve<C>(*pool_, superblock, C::kSecure ? std::max(batch, kMinCarved<C>) : batch);
   }
-  if (superblock->free_count <= max && superblock->purged_pages == 0) {
+  if ((!C::kSecure || superblock->free_count <= max) && superblock->purged_pages == 0) {
     const BlockChain all{superblock->free, superblock->free_count};
     superblock->free = nullptr;
     queues_.set_free_count(superblock, 0);
@@ -211,17 +211,20 @@ template <Configuration C>
 Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number) {
   ++started_;
   Superblock* superblock = nullptr;
+  bool touched = false;
   {
     const Pool::Guard guard(*pool_);
     if constexpr (C::kSecure) {
       pool_->start_hardening();
     }
     superblock = pool_->region.take(1, static_cast<std::uint8_t>(class_number));
+    touched = !pool_->region.last_was_clean();
   }
   if (superblock == nullptr) {
     return nullptr;
   }
   describe_superblock(superblock, class_number, Classes::bytes(class_number));
+  superblock->touched = touched;
   if (pool_->threaded) {
     RemoteQueue::of(superblock).reset();
   }
@@ -242,8 +245,8 @@ void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
   store_shared(sender_.active, true);  // before the push, which lets others release the superblock
   const bool became_owner =
       RemoteQueue::of(superblock)
-          .push(superblock, batch.first, batch.last, batch.count, threshold, link, taken);
-  const std::uint32_t arrived = batch.count + taken.count;
+          .push(superblock, batch.first, batch.last, batch.count(), threshold, link, taken);
+  const std::uint32_t arrived = batch.count() + taken.count;
   if (became_owner) {
     const Guard guard(*this);
     superblock->free = batch.first;

@@ -87,9 +87,13 @@ class Region {
   [[nodiscard]] bool contains(const void* address) const {
     return reinterpret_cast<std::uintptr_t>(address) - base() < bytes();
   }
+  // Where the tag of the superblock at an offset from base() stands, counted in tags from base(): below 0.
+  [[nodiscard]] static constexpr std::ptrdiff_t tag_index(std::size_t offset) {
+    return ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
+  }
   [[nodiscard]] std::uint32_t& tag(const void* address) const {
-    const std::size_t number = (reinterpret_cast<std::uintptr_t>(address) - base()) >> kSuperblockShift;
-    return reinterpret_cast<std::uint32_t*>(base())[-1 - static_cast<std::ptrdiff_t>(number)];
+    const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - base();
+    return reinterpret_cast<std::uint32_t*>(base())[tag_index(offset)];
   }
   // Whether the superblocks taken last read as zero: nobody has used them since the kernel gave
   // them.

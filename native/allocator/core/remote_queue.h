@@ -37,14 +37,16 @@ namespace heapwright::alloc {
 
 // Blocks of one superblock, linked, on their way to its remote queue.
 struct RemoteFreeBatch {
-  Superblock* superblock = nullptr;  // nullptr: the batch is empty
-  Block* first = nullptr;            // the most recently added block
+  Block* first = nullptr;  // the most recently added block
   Block* last = nullptr;
-  std::uint32_t count = 0;
-  std::uint32_t bytes = 0;
-  std::uint32_t size = 0;        // of a block; copied from the superblock's description
-  std::uint32_t reciprocal = 0;  // likewise
+  Superblock* superblock = nullptr;  // nullptr: the batch is empty
+  std::int32_t tag_index = 0;        // of the superblock, below 0; 0: the batch is empty
+  std::uint16_t blocks_left = 0;     // so many frees until it is sent
+  std::uint16_t max_blocks = 0;
+
+  [[nodiscard]] std::uint32_t count() const { return std::uint32_t{max_blocks} - blocks_left; }
 };
+static_assert(sizeof(RemoteFreeBatch) == 32);
 
 // `Word` is std::atomic except in the test that explores all orders of its steps.
 template <class Word>

@@ -63,6 +63,7 @@ struct alignas(64) Superblock {
   bool queued;
   bool current;                // its owner takes blocks from it without the lock: superblock_queues.h
   std::uint16_t purged_pages;  // bits of purged pages with free blocks on them: page_purger.h
+  bool touched;                // it was used before and not purged since, so its pages have memory already
   Superblock* next;            // in the queue of its class, or in the region's list of dirty superblocks
   Superblock* previous;
   void* owner;  // the OwnedSuperblocks of the heap that owns it, if `queued`

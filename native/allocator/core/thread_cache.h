@@ -109,8 +109,8 @@ class ThreadCache {
   [[nodiscard]] HEAPWRIGHT_INLINE std::uint32_t owner() const { return owner_; }
   // The tag of the superblock at an offset below limit().
   [[nodiscard]] HEAPWRIGHT_INLINE std::uint32_t tag_at(std::size_t offset) const {
-    const auto number = ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
-    return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(base_) + number, __ATOMIC_RELAXED);
+    const std::ptrdiff_t index = Region::tag_index(offset);
+    return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(base_) + index, __ATOMIC_RELAXED);
   }
 
   // How many blocks a list may hold when it is checked.

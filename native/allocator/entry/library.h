@@ -40,10 +40,8 @@ class Library {
     } else {
       freed = fast().free(address, freed_as);
     }
-    if (freed == FreeResult::kListFull) [[unlikely]] {
-      flush_full_list(address);
-    } else if (freed == FreeResult::kSlow) [[unlikely]] {
-      free_slow(address, freed_as);
+    if (freed != FreeResult::kDone) [[unlikely]] {
+      finish_free(freed, address, freed_as);
     }
   }
   HEAPWRIGHT_INLINE std::size_t class_size(const void* address) { return fast().class_size(address); }
@@ -118,31 +116,19 @@ class Library {
     }
     return threads_.with_heap(f);
   }
-  HEAPWRIGHT_COLD void flush_full_list(void* address) {
-    with_heap([=](Heap<C>& heap) { heap.flush_full_list(address); });
-  }
-  HEAPWRIGHT_COLD void free_slow(void* address, [[maybe_unused]] FreedAs freed_as) {
-    if constexpr (!C::kStartsSingleThreaded) {
-      if (fast().try_free_remote(address)) {
-        return;
-      }
-    }
+  HEAPWRIGHT_COLD void finish_free(Heap<C>::FreeResult freed, void* address, FreedAs freed_as) {
+    using FreeResult = Heap<C>::FreeResult;
     if (address == nullptr) {
       return;
     }
     Fault fault{};
     const bool right = with_heap([&](Heap<C>& heap) {
-      if constexpr (
-          C::kStartsSingleThreaded) {  // in a process with threads, the thread's heap has its own fast path
-        const auto freed = pool_.threaded ? heap.free(address, freed_as) : Heap<C>::FreeResult::kSlow;
-        if (freed != Heap<C>::FreeResult::kSlow) {
-          if (freed == Heap<C>::FreeResult::kListFull) {
-            heap.flush_full_list(address);
-          }
-          return true;
+      if constexpr (C::kStartsSingleThreaded) {
+        if (pool_.threaded && freed == FreeResult::kSlow) {  // the thread's heap has its own fast path
+          freed = heap.free(address, freed_as);
         }
       }
-      return heap.free_slow(address, fault, freed_as);
+      return heap.finish_free(freed, address, fault, freed_as);
     });
     if (!right) {
       complain(address, fault);

@@ -251,9 +251,8 @@ TYPED_TEST(HeapTest, AnotherHeapTakesOver) {
     ASSERT_EQ(this->heap.free_single_threaded(block), Heap<TypeParam>::FreeResult::kSlow);
     const auto freed = other.free(block);
     ASSERT_NE(freed, Heap<TypeParam>::FreeResult::kSlow);
-    if (freed == Heap<TypeParam>::FreeResult::kListFull) {
-      other.flush_full_list(block);
-    }
+    Fault fault{};
+    ASSERT_TRUE(other.finish_free(freed, block, fault));
   }
   other.trim();
   EXPECT_EQ(other.statistics().live_blocks, 0U);

@@ -113,6 +113,48 @@ TEST_F(OwnedSuperblocksTest, AnInteriorPointerIsReportedAndNotSent) {
   frees_of_other.each([](const RemoteFreeBatch&) { FAIL(); });
 }
 
+TEST_F(OwnedSuperblocksTest, ABatchTakesOnlyBlocksOfItsSuperblock) {
+  using Added = RemoteFrees<Usual>::Added;
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, 2 * kBlocks);
+  const auto tag_index = [&](Block* block) {
+    return Region::tag_index(reinterpret_cast<std::uintptr_t>(block) - pool.region.base());
+  };
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[0]), blocks[0]), Added::kNo);
+  frees_of_other.free(superblock_of(blocks[0]), blocks[0]);
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[1]), blocks[1]), Added::kYes);
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[kBlocks]), blocks[kBlocks]), Added::kNo);
+  frees_of_other.send_all();
+  EXPECT_EQ(RemoteQueue::of(superblock_of(blocks[0])).count(), 2U);
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[2]), blocks[2]), Added::kNo) << "the batch is gone";
+}
+
+TEST_F(OwnedSuperblocksTest, AnInteriorPointerInABatchIsReportedWhenItIsSent) {
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, 4);
+  Superblock* const superblock = superblock_of(blocks[0]);
+  const auto offset = reinterpret_cast<std::uintptr_t>(memory_of(superblock)) - pool.region.base();
+  auto* const inside = reinterpret_cast<Block*>(reinterpret_cast<char*>(blocks[2]) + 16);
+  frees_of_other.free(superblock, blocks[0]);
+  frees_of_other.add(Region::tag_index(offset), inside);
+  frees_of_other.add(Region::tag_index(offset), blocks[1]);
+  frees_of_other.send_all();
+  EXPECT_EQ(reports, std::vector<Reported>({{inside, Fault::kInterior}}));
+  EXPECT_EQ(RemoteQueue::of(superblock).count(), 2U);
+}
+
+TEST_F(OwnedSuperblocksTest, ABatchWithABlockFreedTwiceIsReportedAndDropped) {
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, 4);
+  Superblock* const superblock = superblock_of(blocks[0]);
+  for (Block* block : {blocks[0], blocks[1], blocks[2], blocks[1]}) {
+    frees_of_other.free(superblock, block);
+  }
+  frees_of_other.send_all();
+  EXPECT_EQ(reports, std::vector<Reported>({{blocks[1], Fault::kDoubleFree}}));
+  EXPECT_EQ(RemoteQueue::of(superblock).count(), 0U);
+}
+
 TEST_F(OwnedSuperblocksTest, WhoeverFreesAQuarterOfAFullSuperblockOwnsIt) {
   Owned::become_threaded(pool);
   const auto blocks = take(mine, kBlocks);

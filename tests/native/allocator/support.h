@@ -93,14 +93,9 @@ class HeapTest : public testing::Test {
     return block != nullptr ? block : heap.allocate_slow(bytes);
   }
   void give(void* address) {
-    const auto freed = heap.free(address);
-    if (freed == Heap<C>::FreeResult::kListFull) {
-      heap.flush_full_list(address);
-    } else if (freed == Heap<C>::FreeResult::kSlow) {
-      Fault fault{};
-      if (!heap.free_slow(address, fault)) {
-        report(address, fault);
-      }
+    Fault fault{};
+    if (!heap.finish_free(heap.free(address), address, fault)) {
+      report(address, fault);
     }
   }
 

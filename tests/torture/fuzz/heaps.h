@@ -157,14 +157,9 @@ class Heaps {
   void give(typename Blocks::iterator one, Heap<C>& heap) {
     void* const block = one->first;
     take_out(one);
-    using FreeResult = typename Heap<C>::FreeResult;
-    const FreeResult freed = alone() ? heap.free_single_threaded(block) : heap.free(block);
-    if (freed == FreeResult::kListFull) {
-      heap.flush_full_list(block);
-    } else if (freed == FreeResult::kSlow && (C::kStartsSingleThreaded || !heap.try_free_remote(block))) {
-      Fault fault{};
-      PROMISE(heap.free_slow(block, fault));
-    }
+    Fault fault{};
+    const auto freed = alone() ? heap.free_single_threaded(block) : heap.free(block);
+    PROMISE(heap.finish_free(freed, block, fault));
   }
   void resize(typename Blocks::iterator one, std::size_t bytes, Heap<C>& heap) {
     const auto [block, live] = *one;
