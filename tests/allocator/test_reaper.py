@@ -27,8 +27,8 @@ BENCHES = [
 NAMES = ("reaper", "reaper-secure", "exgen")  # exgen has the same heaps as soon as there are threads
 
 # Why memory is bounded when other threads free the blocks than those that allocated them. A free block is
-# - in a thread cache: 16 KiB a thread and class;
-# - in a batch: 4 KiB a thread and superblock, 64 superblocks;
+# - in a thread cache: 16 KiB a thread and class, or the free blocks of one superblock;
+# - in a batch: 8 KiB a thread and superblock, 64 superblocks;
 # - in the remote queue of a superblock without an owner: less than a quarter of its blocks (kReclaimDivisor), while
 #   other blocks of it are live;
 # - in the remote queue of a superblock with an owner: likewise, because the freeing thread reclaims a quarter of the
@@ -36,7 +36,7 @@ NAMES = ("reaper", "reaper-secure", "exgen")  # exgen has the same heaps as soon
 #   list.
 # A round begins when all blocks of the last round are free. Then caches, batches, and the
 # superblocks that these pin (at most one for each block in them) hold memory, but once, not once a
-# round. With five threads and one class of 112 bytes: 5 · (16 + 64 · 4) KiB < 2 MiB in caches and
+# round. With five threads and one class of 112 bytes: 5 · (64 + 64 · 8) KiB < 3 MiB in caches and
 # batches. They pin less than 4 MiB here, because blocks freed in sequence lie together. Free
 # superblocks may keep 2 MiB or a quarter of the memory in use: 16 + 2 + 4 + 4 MiB. A hardened block
 # has 8 bytes more.

@@ -41,7 +41,7 @@
 // One remote free, of a block whose superblock's tag names another heap:
 //   1. free() adds the block to a batch. There is a small table of batches, each for one superblock. Where
 //      the table has no batch of the block's superblock, free_slow() begins one.
-//   2. A batch is sent when it holds 4 KiB of blocks, when another superblock needs its entry in the
+//   2. A batch is sent when it holds 8 KiB of blocks, when another superblock needs its entry in the
 //      table, and in drain_remote(). Sending links its blocks into the superblock's remote queue by
 //      one compare-and-swap (remote_queue.h).
 //   3. If nobody owns the superblock and a quarter of its blocks are free by then, this heap becomes

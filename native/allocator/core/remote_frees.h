@@ -21,7 +21,7 @@ namespace heapwright::alloc {
 template <Configuration C>
 class RemoteFrees {
  public:
-  static constexpr std::size_t kBatches = 128;
+  static constexpr std::size_t kBatches = 64;
   static constexpr std::uint32_t kMaxBytes = 8 * 1024;  // a batch with so many bytes is sent
 
   // `owned`: this heap's superblocks, which send batches.
