@@ -31,8 +31,8 @@ bool usable(const HeapLayout& layout) {
          in_description(layout.length, 4) && in_description(layout.kind, 1) &&
          in_description(layout.purged_pages, 2) && layout.heap_bytes != 0 &&
          layout.heap_bytes <= kMaxHeapBytes && layout.list_bytes >= 8 && layout.batch_bytes >= 8 &&
-         layout.batch_first + 8U <= layout.batch_bytes &&
-         layout.large_entry_bytes >= 16 && layout.large_entry_size + 8U <= layout.large_entry_bytes &&
+         layout.batch_first + 8U <= layout.batch_bytes && layout.large_entry_bytes >= 16 &&
+         layout.large_entry_size + 8U <= layout.large_entry_bytes &&
          std::find(std::begin(layout.name), std::end(layout.name), '\0') != std::end(layout.name);
 }
 

@@ -84,8 +84,7 @@ BlockChain carve(Pool& pool, Superblock* superblock, std::size_t max_count) {
   const std::size_t page_end = round_up(begin + 1, platform::page_size());
   const std::size_t to_page_end = std::max((page_end - begin) / size, kMinCarved<C>);
   const std::size_t uncarved = superblock->capacity - superblock->carved;
-  const std::size_t count =
-      std::min({max_count, superblock->touched ? max_count : to_page_end, uncarved});
+  const std::size_t count = std::min({max_count, superblock->touched ? max_count : to_page_end, uncarved});
   char* const first = memory_of(superblock) + begin;
   store_shared(superblock->carved, superblock->carved + static_cast<std::uint32_t>(count));
   if constexpr (C::kSecure) {

@@ -164,8 +164,8 @@ class Heap {
   void* allocate_aligned(std::size_t bytes, std::size_t alignment);
   // Returns whether the block that allocate_slow() just returned reads as zero already.
   [[nodiscard]] bool is_zero(const void* block) const { return zeroed_block_ == block; }
-  // Does what free() has left to do. Returns false if no block begins at `address`; `fault` then says
-  // what is wrong.
+  // Finishes a free(). Returns false if no block begins at `address`; `fault` is then the
+  // reason.
   bool finish_free(FreeResult freed, void* address, Fault& fault, FreedAs freed_as = {}) {
     if (freed == FreeResult::kListFull) {
       flush_full_list(address);
@@ -176,7 +176,7 @@ class Heap {
     }
     return true;
   }
-  // Frees any address. Returns false if no block begins there; `fault` then says what is wrong.
+  // Frees any address. Returns false if no block begins there; `fault` is then the reason.
   bool free_slow(void* address, Fault& fault, FreedAs freed_as = {});
   // Returns the usable bytes of a block, or 0 if no block begins at `address`.
   [[nodiscard]] std::size_t usable(const void* address) const;

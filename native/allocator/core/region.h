@@ -87,7 +87,7 @@ class Region {
   [[nodiscard]] bool contains(const void* address) const {
     return reinterpret_cast<std::uintptr_t>(address) - base() < bytes();
   }
-  // Where the tag of the superblock at an offset from base() stands, counted in tags from base(): below 0.
+  // The index of the tag of the superblock at an offset from base(), counted in tags from base(): below 0.
   [[nodiscard]] static constexpr std::ptrdiff_t tag_index(std::size_t offset) {
     return ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
   }
