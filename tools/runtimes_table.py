@@ -117,9 +117,9 @@ def _rows(title: str, half: str, study: dict[str, Any]) -> list[str]:
     for names in by_env.values():
         found = study["picks"][names[0]]
         setting = " ".join([found["allocator"], *(f"{key}={value}" for key, value in found["settings"].items())])
-        small = " (too small to matter)" if found.get("objection") else ""
+        objection = f" ({found['objection'].split(' (')[0]})" if found.get("objection") else ""
         changes = " | ".join(_change(found["confirmed"][metric]) for metric in ("peak_rss_bytes", "cpu_s"))
-        lines.append(f"| {title} | {half} | {' and '.join(names)}: `{setting}`{small} | {changes} |")
+        lines.append(f"| {title} | {half} | {' and '.join(names)}: `{setting}`{objection} | {changes} |")
     if not lines:
         lines.append(f"| {title} | {half} | none: {study['claim'].split('. ')[0].rstrip('.')} | | |")
     return lines
