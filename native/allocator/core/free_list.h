@@ -29,6 +29,14 @@ struct FreeList {
   std::int32_t max_length;  // an upper bound of its length at that check
 };
 
+// The outcome of a fast path of free.
+enum class FreeResult : std::uint8_t {
+  kDone,
+  kListFull,   // the block is freed, and its list is due for a check
+  kBatchFull,  // the block is freed, and its batch is full
+  kSlow,       // nothing is freed
+};
+
 inline constexpr unsigned kOwnerShift = 16;
 constexpr std::uint32_t owner_tag(std::uint32_t heap_number) { return heap_number << kOwnerShift; }
 constexpr std::uint32_t list_offset(std::uint32_t tag) { return tag % (1U << kOwnerShift); }

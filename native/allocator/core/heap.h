@@ -15,8 +15,8 @@
 // One malloc of at most 32 KiB:
 //   1. allocate() looks up the size's list in the thread cache and takes its first block. Done.
 //   2. If the list is empty, allocate_slow() finds the size class, and refill() takes the latest
-//      list of the depot. If there is none, it asks OwnedSuperblocks for half as many blocks as the
-//      list may hold.
+//      list of the depot. If there is none, it asks OwnedSuperblocks for blocks: a superblock's whole
+//      free list, or half as many as the list may hold.
 //   3. These blocks come from the current superblock of the class: from its free list; else from a
 //      purged page, whose memory the kernel has and whose blocks are linked again; else from its
 //      remote queue; else they are carved from memory that was never used.
@@ -113,12 +113,6 @@ class Heap {
     return block != nullptr ? hand_out(block, bytes) : nullptr;
   }
 
-  enum class FreeResult : std::uint8_t {
-    kDone,
-    kListFull,   // the block is freed, and its list is due for a check
-    kBatchFull,  // the block is freed, and its batch is full
-    kSlow,       // nothing is freed
-  };
   // The fast path of free, of any address. Where it does not return kDone, call finish_free(). It does
   // not notice interior pointers or double frees.
   // `freed_as`: size, alignment and operator that the caller names; hardened builds compare them
@@ -247,17 +241,7 @@ class Heap {
   // Adds a block whose tag names another heap to the batch of its superblock. Hardened builds check it
   // first, in free_slow().
   HEAPWRIGHT_INLINE FreeResult free_remote(std::ptrdiff_t tag_index, void* address) {
-    if constexpr (C::kSecure) {
-      return FreeResult::kSlow;
-    }
-    switch (remote_frees_.add(tag_index, static_cast<Block*>(address))) {
-      case RemoteFrees<C>::Added::kYes:
-        return FreeResult::kDone;
-      case RemoteFrees<C>::Added::kFull:
-        return FreeResult::kBatchFull;
-      default:
-        return FreeResult::kSlow;
-    }
+    return C::kSecure ? FreeResult::kSlow : remote_frees_.add(tag_index, static_cast<Block*>(address));
   }
   HEAPWRIGHT_INLINE void* hand_out(Block* block, std::size_t bytes) const {
     if constexpr (C::kSecure) {

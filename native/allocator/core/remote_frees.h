@@ -27,21 +27,17 @@ class RemoteFrees {
   // `owned`: this heap's superblocks, which send batches.
   constexpr RemoteFrees(Pool& pool, OwnedSuperblocks<C>& owned) : pool_(&pool), owned_(&owned) {}
 
-  enum class Added : std::uint8_t {
-    kYes,
-    kFull,  // yes, and the batch is full: call send_batch_of()
-    kNo,    // the superblock has no batch: call free()
-  };
-  // Adds a block to the batch of its superblock, whose tag stands at `tag_index`. It does not notice
-  // addresses inside blocks or double frees.
-  HEAPWRIGHT_INLINE Added add(std::ptrdiff_t tag_index, Block* block) {
+  // Adds a block to the batch of its superblock, whose tag stands at `tag_index`. If the result is
+  // kBatchFull, call send_batch_of(); if it is kSlow, the superblock has no batch: call free(). It does
+  // not notice addresses inside blocks or double frees.
+  HEAPWRIGHT_INLINE FreeResult add(std::ptrdiff_t tag_index, Block* block) {
     RemoteFreeBatch& batch = batches_[static_cast<std::size_t>(tag_index) % kBatches];
     if (batch.tag_index != static_cast<std::int32_t>(tag_index)) [[unlikely]] {
-      return Added::kNo;
+      return FreeResult::kSlow;
     }
     set_next<C>(*pool_, block, batch.first);
     batch.first = block;
-    return --batch.blocks_left != 0 ? Added::kYes : Added::kFull;
+    return --batch.blocks_left != 0 ? FreeResult::kDone : FreeResult::kBatchFull;
   }
   // The same where the batch may belong to another superblock, and the block may be none, which is
   // reported. Sends a full batch.
@@ -114,7 +110,7 @@ void RemoteFrees<C>::free(Superblock* superblock, Block* block) {
     const auto blocks = static_cast<std::uint16_t>((kMaxBytes - 1) / superblock->size + 1);
     batch = {nullptr, block, superblock, static_cast<std::int32_t>(tag_index), blocks, blocks};
   }
-  if (add(tag_index, block) == Added::kFull) {
+  if (add(tag_index, block) == FreeResult::kBatchFull) {
     send(batch);
   }
 }

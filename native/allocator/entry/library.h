@@ -33,7 +33,6 @@ class Library {
   HEAPWRIGHT_INLINE void* allocate(std::size_t bytes) { return fast().allocate(bytes); }
   // `freed_as`: what the caller says about the block; only hardened builds compare it.
   HEAPWRIGHT_INLINE void free(void* address, FreedAs freed_as = {}) {
-    using FreeResult = Heap<C>::FreeResult;
     FreeResult freed{};
     if constexpr (C::kStartsSingleThreaded) {
       freed = first_heap_.free_single_threaded(address, freed_as);
@@ -116,8 +115,7 @@ class Library {
     }
     return threads_.with_heap(f);
   }
-  HEAPWRIGHT_COLD void finish_free(Heap<C>::FreeResult freed, void* address, FreedAs freed_as) {
-    using FreeResult = Heap<C>::FreeResult;
+  HEAPWRIGHT_COLD void finish_free(FreeResult freed, void* address, FreedAs freed_as) {
     if (address == nullptr) {
       return;
     }

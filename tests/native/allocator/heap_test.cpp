@@ -248,9 +248,9 @@ TYPED_TEST(HeapTest, AnotherHeapTakesOver) {
   }
   EXPECT_EQ(other.statistics().live_blocks, blocks.size());
   for (void* const block : blocks) {
-    ASSERT_EQ(this->heap.free_single_threaded(block), Heap<TypeParam>::FreeResult::kSlow);
+    ASSERT_EQ(this->heap.free_single_threaded(block), FreeResult::kSlow);
     const auto freed = other.free(block);
-    ASSERT_NE(freed, Heap<TypeParam>::FreeResult::kSlow);
+    ASSERT_NE(freed, FreeResult::kSlow);
     Fault fault{};
     ASSERT_TRUE(other.finish_free(freed, block, fault));
   }

@@ -114,19 +114,18 @@ TEST_F(OwnedSuperblocksTest, AnInteriorPointerIsReportedAndNotSent) {
 }
 
 TEST_F(OwnedSuperblocksTest, ABatchTakesOnlyBlocksOfItsSuperblock) {
-  using Added = RemoteFrees<Usual>::Added;
   Owned::become_threaded(pool);
   const auto blocks = take(mine, 2 * kBlocks);
   const auto tag_index = [&](Block* block) {
     return Region::tag_index(reinterpret_cast<std::uintptr_t>(block) - pool.region.base());
   };
-  EXPECT_EQ(frees_of_other.add(tag_index(blocks[0]), blocks[0]), Added::kNo);
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[0]), blocks[0]), FreeResult::kSlow);
   frees_of_other.free(superblock_of(blocks[0]), blocks[0]);
-  EXPECT_EQ(frees_of_other.add(tag_index(blocks[1]), blocks[1]), Added::kYes);
-  EXPECT_EQ(frees_of_other.add(tag_index(blocks[kBlocks]), blocks[kBlocks]), Added::kNo);
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[1]), blocks[1]), FreeResult::kDone);
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[kBlocks]), blocks[kBlocks]), FreeResult::kSlow);
   frees_of_other.send_all();
   EXPECT_EQ(RemoteQueue::of(superblock_of(blocks[0])).count(), 2U);
-  EXPECT_EQ(frees_of_other.add(tag_index(blocks[2]), blocks[2]), Added::kNo) << "the batch is gone";
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[2]), blocks[2]), FreeResult::kSlow) << "the batch is gone";
 }
 
 TEST_F(OwnedSuperblocksTest, AnInteriorPointerInABatchIsReportedWhenItIsSent) {
