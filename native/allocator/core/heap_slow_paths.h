@@ -67,8 +67,8 @@ void* Heap<C>::allocate_class(std::size_t class_number, std::size_t bytes) {
 // Fills the empty list of a class. Returns false if there is no memory.
 template <Configuration C>
 bool Heap<C>::refill(std::size_t class_number) {
-  const auto max = static_cast<std::size_t>(cache_.max_blocks(class_number));
   if (BlockChain list = depot_.pop(class_number); list.first != nullptr) {
+    const auto max = static_cast<std::size_t>(cache_.max_blocks(class_number));
     obtained_[class_number] += charge(list);
     if (list.count > 2 * max) {
       const BlockChain rest = split_list<C>(*pool_, list, max);
@@ -83,7 +83,7 @@ bool Heap<C>::refill(std::size_t class_number) {
   if (depot_.bytes() > kMinDepotBytes && owned_.must_start(class_number) && depot_is_large()) {
     empty_depot();
   }
-  const auto [blocks, started] = owned_.refill(class_number, max, cache_.batch_blocks(class_number));
+  const auto [blocks, started] = owned_.refill(class_number, cache_.batch_blocks(class_number));
   if (started) {
     cache_.update_region_bounds();
   }

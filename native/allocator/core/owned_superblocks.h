@@ -46,10 +46,10 @@ class OwnedSuperblocks {
     BlockChain blocks;  // none: out of memory
     bool started;       // a superblock was taken from the region, which may have grown
   };
-  // Takes linked blocks of a class: `batch` of them, or all that a superblock has if these are at
-  // most `max`. It takes no lock while the current superblock has blocks: a locked instruction
+  // Takes linked blocks of a class: the whole free list of a superblock, or else at most `batch`. It
+  // takes no lock while the current superblock has blocks: a locked instruction
   // waits until the processor's cache has received all that the program wrote before.
-  Refill refill(std::size_t class_number, std::size_t max, std::size_t batch);
+  Refill refill(std::size_t class_number, std::size_t batch);
 
   // Whether a refill of the class would take a superblock from the region. It takes the lock in the
   // same case as refill(): a thread that reclaims may release every superblock but the current one.
@@ -140,7 +140,7 @@ class OwnedSuperblocks {
   }
   bool requeue_or_release(Superblock* superblock);
   void release(Superblock* superblock);
-  BlockChain take_blocks(Superblock* superblock, std::size_t max, std::size_t batch);
+  BlockChain take_blocks(Superblock* superblock, std::size_t batch);
   Superblock* start_superblock(std::size_t class_number);
 
   platform::Lock lock_;
@@ -156,11 +156,10 @@ class OwnedSuperblocks {
 };
 
 template <Configuration C>
-OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t max,
-                                                        std::size_t batch) {
+OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t batch) {
   Superblock* superblock = queues_.current(class_number);
   if (superblock != nullptr && has_blocks(superblock)) {
-    return {take_blocks(superblock, max, batch), false};
+    return {take_blocks(superblock, batch), false};
   }
   const Guard guard(*this);
   if (superblock != nullptr) {
@@ -176,17 +175,18 @@ OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number
     }
   }
   queues_.make_current(superblock);
-  const BlockChain blocks = take_blocks(superblock, max, batch);
+  const BlockChain blocks = take_blocks(superblock, batch);
   if (!has_blocks(superblock)) {
     disown(superblock);
   }
   return {blocks, started};
 }
 
-// Takes `batch` blocks, or the whole free list if that is at most `max`: then nobody walks the
-// list, whose links may be in no cache of the processor.
+// Takes the whole free list, because the links of a list that is walked may be in no cache of the
+// processor. While pages are purged, `free_count` also counts their blocks, so a list of unknown
+// length would leave; then it takes `batch` blocks.
 template <Configuration C>
-BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t max, std::size_t batch) {
+BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t batch) {
   if (superblock->free == nullptr && superblock->purged_pages != 0) {
     queues_.purger().reuse(superblock);
   }
@@ -196,7 +196,7 @@ BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t 
   if (superblock->free == nullptr) {
     return carve<C>(*pool_, superblock, C::kSecure ? std::max(batch, kMinCarved<C>) : batch);
   }
-  if ((!C::kSecure || superblock->free_count <= max) && superblock->purged_pages == 0) {
+  if (superblock->purged_pages == 0) {
     const BlockChain all{superblock->free, superblock->free_count};
     superblock->free = nullptr;
     queues_.set_free_count(superblock, 0);

@@ -30,7 +30,7 @@ class OwnedSuperblocksTest : public testing::Test {
   std::vector<Block*> take(Owned& owned, std::size_t count) {
     std::vector<Block*> taken;
     while (taken.size() < count) {
-      for (Block* block = owned.refill(kClass, 4, 4).blocks.first; block != nullptr;) {
+      for (Block* block = owned.refill(kClass, 4).blocks.first; block != nullptr;) {
         taken.push_back(block);
         block = block->next;
       }
@@ -55,8 +55,8 @@ class OwnedSuperblocksTest : public testing::Test {
 };
 
 TEST_F(OwnedSuperblocksTest, ARefillSaysWhetherTheRegionMayHaveGrown) {
-  EXPECT_TRUE(mine.refill(kClass, 8, 4).started);
-  EXPECT_FALSE(mine.refill(kClass, 8, 4).started);
+  EXPECT_TRUE(mine.refill(kClass, 4).started);
+  EXPECT_FALSE(mine.refill(kClass, 4).started);
 }
 
 TEST_F(OwnedSuperblocksTest, ASuperblockThatIsAllFreeReturnsToTheRegion) {
@@ -71,7 +71,7 @@ TEST_F(OwnedSuperblocksTest, IdleBytesAreThoseOfSuperblocksThatAreNotCurrent) {
   const auto blocks = take(mine, 2 * kBlocks);
   mine.return_blocks(linked({blocks[0], blocks[1], blocks[2]}));
   EXPECT_EQ(mine.purger().idle_bytes(), 3 * 1024U);
-  EXPECT_EQ(mine.refill(kClass, 8, 4).blocks.count, 3U) << "all that the superblock has";
+  EXPECT_EQ(mine.refill(kClass, 4).blocks.count, 3U) << "all that the superblock has";
   EXPECT_EQ(mine.purger().idle_bytes(), 0U);
 }
 
@@ -157,7 +157,7 @@ TEST_F(OwnedSuperblocksTest, ABatchWithABlockFreedTwiceIsReportedAndDropped) {
 TEST_F(OwnedSuperblocksTest, WhoeverFreesAQuarterOfAFullSuperblockOwnsIt) {
   Owned::become_threaded(pool);
   const auto blocks = take(mine, kBlocks);
-  ASSERT_TRUE(mine.refill(kClass, 8, 4).started) << "the first superblock is full";
+  ASSERT_TRUE(mine.refill(kClass, 4).started) << "the first superblock is full";
   Superblock* const superblock = superblock_of(blocks[0]);
   EXPECT_FALSE(superblock->queued);
   for (std::size_t i = 0; i < kBlocks / 4; ++i) {
