@@ -348,10 +348,14 @@ std::optional<PythonHeap> read_cpython(const Memory& memory) {
   PythonHeap heap = none;
   bool consistent = false;
   for (int i = 0; i < kMaxPasses && !consistent; ++i) {
+    // find_arenas() has read them for the first pass. A read fails while the interpreter changes the
+    // array; the pass before tells more than none.
+    if (i > 0 && !arenas->read()) {
+      continue;
+    }
     PythonHeap again = none;
-    consistent = arenas->read();
     arenas->count(page_map.readable() ? &page_map : nullptr, again);
-    consistent = consistent && again.consistent && again.arenas == heap.arenas &&
+    consistent = again.consistent && again.arenas == heap.arenas &&
                  again.live_bytes == heap.live_bytes && again.free_bytes == heap.free_bytes;
     heap = std::move(again);
   }
