@@ -355,8 +355,8 @@ std::optional<PythonHeap> read_cpython(const Memory& memory) {
     }
     PythonHeap again = none;
     arenas->count(page_map.readable() ? &page_map : nullptr, again);
-    consistent = again.consistent && again.arenas == heap.arenas &&
-                 again.live_bytes == heap.live_bytes && again.free_bytes == heap.free_bytes;
+    consistent = again.consistent && again.arenas == heap.arenas && again.live_bytes == heap.live_bytes &&
+                 again.free_bytes == heap.free_bytes;
     heap = std::move(again);
   }
   heap.consistent = consistent;
