@@ -61,7 +61,7 @@ dup show i 3 mod 0 eq { gsave 0.5 setgray 20 20 rlineto stroke grestore } if pop
 PROGRAMS = {
     "z3": ["z3", "z.smt2"],
     "sqlite3": ["sqlite3", ":memory:", ".read q.sql"],
-    "python3": ["env", "PYTHONMALLOC=malloc", "/usr/bin/python3", "q.py"],
+    "python3": ["/usr/bin/python3", "q.py"],
     "perl": ["perl", "q.pl"],
     "ruby": ["ruby", "--disable-gems", "q.rb"],
     "lua": ["lua5.4", "q.lua"],

@@ -47,7 +47,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
         "output": {"compare": "none"},  # the picture contains the date
     },
     "java": {"command": "java -Xmx256m -XX:+UseParallelGC Job.java"},
-    "python3": {"command": "/usr/bin/python3 threads.py", "env": {"PYTHONMALLOC": "malloc"}},
+    "python3": {"command": "/usr/bin/python3 threads.py"},
     "ruby": {"command": "ruby --disable-gems threads.rb"},
     "perl": {"command": "perl threads.pl", "env": {"PERL_HASH_SEED": "1"}},
     "node": {"command": "node threads.js"},
