@@ -87,7 +87,9 @@ def _cell(found: Mapping[str, Any], allocator: str, reference: str, metric: str)
     ratio = _ratio(found, allocator, reference, metric)
     if ratio is None:
         return found[allocator].get("failure") or "n/a"
-    return f"{ratio['value']:.3f}" + (f" [{ratio['low']:.3f}, {ratio['high']:.3f}]" if ratio.get("low") is not None else "")
+    if ratio.get("low") is None:  # one round has no interval
+        return f"{ratio['value']:.3f}"
+    return f"{ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
 
 
 def _mean(results: Mapping[str, Mapping[str, Any]], allocator: str, reference: str, metric: str) -> str:
