@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from heapwright.comparison.suite import Benchmark, choose_benchmarks
-from heapwright.measure.callgrind import count_instructions
+from heapwright.measure.valgrind import count_instructions
 
 PROGRAMS = Path(__import__("heapwright").__file__).parent / "_native" / "benchmarks"
 OURS = ("exgen", "reaper")

@@ -107,6 +107,11 @@ class PtraceRun : public TraceListener {
     }
     if (context_.options.massif) {
       context_.outcome.massif_peak = massif_.peak();
+      if (context_.options.massif_as_valgrind && !massif_.as_under_valgrind()) {
+        context_.outcome.warnings.insert(
+            "the kernel did not place all mappings where Valgrind would: the Massif peak may differ; "
+            "Valgrind itself tells (--massif valgrind)");
+      }
     }
   }
 
@@ -127,7 +132,10 @@ class PtraceRun : public TraceListener {
       arguments.call = Call::kNone;
     }
     context_.watcher.called(thread, arguments, now());
-    return follows(process) ? massif_.called(thread, arguments) : Resume::kRun;
+    return follows(process)
+               ? massif_.called(thread, arguments,
+                                context_.options.massif_as_valgrind && call.arch == AUDIT_ARCH_X86_64)
+               : Resume::kRun;
   }
 
   void returned(pid_t process, pid_t thread) override {

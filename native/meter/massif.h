@@ -32,10 +32,13 @@
 // pointers: where these push the initial stack over a page boundary, that Massif is one page
 // higher.)
 //
+// Under Valgrind brk ends at 8 MiB, and mappings have other addresses, on which glibc's heap
+// depends. The meter gives the program the same limit and addresses (valgrind_layout.h).
+//
 // No emulation can know whether a program behaves differently under Valgrind. The dynamic loader
-// with one library more can need a page more or less for its own records (seen with ls); brk ends
-// at 8 MiB there, glibc then maps in steps of 1 MiB; alignment by trial (second thread arenas,
-// Python's arenas) depends on addresses.
+// with one library more can need a page more or less for its own records (seen with ls). Programs
+// that copy their environment (gawk) or a static program's thread data have some bytes more or
+// less, and glibc's heap then ends a step of 132 KiB earlier or later.
 //
 // The max(mem_heap_B) in Massif's output can be lower than this peak, never higher. Massif takes a
 // snapshot just before memory is returned, and otherwise only when its snapshot clock allows: at

@@ -4,6 +4,8 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <linux/mman.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -86,6 +88,23 @@ void read_auxv(pid_t process, const std::string& auxv, const std::string& argume
   }
 }
 
+std::uint64_t whole_pages(std::uint64_t bytes, std::uint64_t page) {
+  return (bytes + page - 1) & ~(page - 1);
+}
+
+// Returns where the loader is mapped; 0 for a static program.
+std::uint64_t loader_base(pid_t process) {
+  const std::string auxv = read_file(process, "auxv");
+  for (std::size_t at = 0; at + sizeof(Elf64_auxv_t) <= auxv.size(); at += sizeof(Elf64_auxv_t)) {
+    Elf64_auxv_t entry{};
+    std::memcpy(&entry, auxv.data() + at, sizeof entry);
+    if (entry.a_type == AT_BASE) {
+      return entry.a_un.a_val;
+    }
+  }
+  return 0;
+}
+
 std::uint64_t initial_stack(pid_t process, std::uint64_t page) {
   const std::string arguments = read_file(process, "cmdline");
   const std::string variables = read_file(process, "environ");
@@ -136,28 +155,68 @@ void MassifTracker::executed(pid_t process) {
   held_.clear();
   in_call_ = 0;
   started_ = true;
-  massif_.start(initial_stack(process, page_), start_brk(process));
-  each_mapping(process, [this](std::uint64_t first, std::uint64_t end, std::string_view name) {
+  const std::uint64_t brk = start_brk(process);
+  const std::uint64_t loader = loader_base(process);
+  std::uint64_t loader_end = loader;
+  massif_.start(initial_stack(process, page_), brk);
+  each_mapping(process, [&](std::uint64_t first, std::uint64_t end, std::string_view name) {
     const bool kernels = name.starts_with("[stack") || name.starts_with("[v") || name.starts_with("[uprobes");
     if (!kernels) {
       massif_.start_segment(first, end - first);
+      loader_end = first == loader_end ? end : loader_end;
     }
   });
+  rlimit limit{};
+  prlimit(process, RLIMIT_DATA, nullptr, &limit);
+  layout_.start(loader_end - loader, brk, limit.rlim_cur);
+  brk_end_ = brk == 0 ? 0 : brk + layout_.brk_bytes();
+  as_under_valgrind_ = true;
 }
 
-TraceListener::Resume MassifTracker::called(pid_t thread, const CallArguments& call) {
+// Returns the call with the arguments under which the kernel does what Valgrind would do.
+CallArguments MassifTracker::rearrange(const CallArguments& call) {
+  CallArguments changed = call;
+  auto& argument = changed.values;
+  if (call.call == Call::kBrk && brk_end_ != 0 && argument[0] > brk_end_) {
+    argument[0] = 0;  // fails: the kernel returns the present break
+  } else if (call.call == Call::kMmap) {
+    constexpr std::uint64_t kPlaced = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_HUGETLB;
+    if (!layout_.preloaded() && (argument[3] & MAP_ANONYMOUS) == 0) {
+      layout_.preload();
+    }
+    if ((argument[3] & kPlaced) == 0 && (argument[0] == 0 || !layout_.is_free(argument[0], argument[1]))) {
+      argument[0] = layout_.place(argument[1]);
+    }
+  } else if (call.call == Call::kMremap && argument[3] == MREMAP_MAYMOVE && argument[1] != 0 &&
+             argument[2] > argument[1] &&
+             !layout_.is_free(argument[0] + whole_pages(argument[1], page_),
+                              whole_pages(argument[2], page_) - whole_pages(argument[1], page_))) {
+    argument[3] |= MREMAP_FIXED;
+    argument[4] = layout_.place(argument[2]);
+  }
+  return changed;
+}
+
+TraceListener::Resume MassifTracker::called(pid_t thread, const CallArguments& call, bool movable) {
   const bool counts = call.call == Call::kMmap || call.call == Call::kMunmap || call.call == Call::kMremap ||
                       call.call == Call::kBrk || call.call == Call::kShmat || call.call == Call::kShmdt;
   if (!started_ || !counts) {
     return TraceListener::Resume::kRun;
   }
   if (in_call_ != 0) {
-    held_.emplace_back(thread, call);
+    held_.push_back({thread, call, movable});
     return TraceListener::Resume::kHold;
   }
   in_call_ = thread;
   ticks_ = 0;
-  calls_[thread] = call;
+  Running& running = calls_[thread];
+  running = {call, movable ? rearrange(call) : call};
+  for (unsigned index = 0; index < call.values.size(); ++index) {
+    const std::uint64_t value = running.changed.values.at(index);
+    if (value != call.values.at(index) && !Tracer::set_argument(thread, index, value)) {
+      running.changed.values.at(index) = call.values.at(index);
+    }
+  }
   return TraceListener::Resume::kStopAtEnd;
 }
 
@@ -166,28 +225,46 @@ void MassifTracker::returned(pid_t thread) {
   if (call == calls_.end()) {
     return;
   }
+  const Running& running = call->second;
+  for (unsigned index = 0; index < running.call.values.size(); ++index) {
+    if (running.changed.values.at(index) != running.call.values.at(index)) {
+      Tracer::set_argument(thread, index, running.call.values.at(index));
+    }
+  }
   std::uint64_t value = 0;
   if (Tracer::result(thread, value)) {
-    account(thread, call->second, value);
+    account(thread, running, value);
   }
   ended(thread);
 }
 
-void MassifTracker::account(pid_t thread, const CallArguments& call, std::uint64_t result) {
+void MassifTracker::account(pid_t thread, const Running& running, std::uint64_t result) {
+  const CallArguments& call = running.call;
   const auto& argument = call.values;
   switch (call.call) {
     case Call::kMmap:
+      as_under_valgrind_ &= running.changed.values[0] == 0 || running.changed.values[0] == result;
       massif_.mmap(result, argument[1]);
+      layout_.occupy(result, argument[1]);
       break;
     case Call::kMunmap:
       massif_.munmap(argument[0], argument[1]);
+      layout_.release(argument[0], argument[1]);
       break;
-    case Call::kMremap:
-      massif_.mremap(argument[0], argument[1], result, argument[2],
-                     argument[1] == 0 || (argument[3] & MREMAP_DONTUNMAP) != 0);
+    case Call::kMremap: {
+      const bool keeps_old = argument[1] == 0 || (argument[3] & MREMAP_DONTUNMAP) != 0;
+      massif_.mremap(argument[0], argument[1], result, argument[2], keeps_old);
+      if (!keeps_old) {
+        layout_.release(argument[0], argument[1]);
+      }
+      layout_.occupy(result, argument[2]);
       break;
+    }
     case Call::kBrk:
       massif_.brk(result);
+      if (brk_end_ == 0) {
+        brk_end_ = result + layout_.brk_bytes();
+      }
       break;
     case Call::kShmat:
       each_mapping(thread, [&](std::uint64_t first, std::uint64_t end, std::string_view) {
@@ -206,7 +283,7 @@ void MassifTracker::account(pid_t thread, const CallArguments& call, std::uint64
 
 void MassifTracker::ended(pid_t thread) {
   calls_.erase(thread);
-  std::erase_if(held_, [thread](const auto& held) { return held.first == thread; });
+  std::erase_if(held_, [thread](const Held& held) { return held.thread == thread; });
   if (thread == in_call_) {
     next();
   }
@@ -222,9 +299,10 @@ void MassifTracker::tick() {
 void MassifTracker::next() {
   in_call_ = 0;
   while (in_call_ == 0 && !held_.empty()) {
-    const auto [thread, call] = held_.front();
+    const Held held = held_.front();
     held_.pop_front();
-    tracer_.release(thread, called(thread, call) == TraceListener::Resume::kStopAtEnd);
+    const auto resume = called(held.thread, held.call, held.movable);
+    tracer_.release(held.thread, resume == TraceListener::Resume::kStopAtEnd);
   }
 }
 

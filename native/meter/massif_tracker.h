@@ -24,40 +24,59 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <utility>
 
 #include "calls.h"
 #include "massif.h"
 #include "tracer.h"
+#include "valgrind_layout.h"
 
 namespace heapwright::meter {
 
 class MassifTracker {
  public:
-  MassifTracker(Tracer& tracer, std::uint64_t page) : tracer_(tracer), massif_(page), page_(page) {}
+  MassifTracker(Tracer& tracer, std::uint64_t page)
+      : tracer_(tracer), massif_(page), layout_(page), page_(page) {}
 
   // The process is in its exec stop: counts the mappings of the new image.
   void executed(pid_t process);
-  TraceListener::Resume called(pid_t thread, const CallArguments& call);
+  // A thread is at the entry of a watched call. `movable`: its arguments can be changed.
+  TraceListener::Resume called(pid_t thread, const CallArguments& call, bool movable);
   void returned(pid_t thread);
   // The thread or its call has ended: a thread that waits for it may go on.
   void ended(pid_t thread);
   void tick();
 
   [[nodiscard]] std::uint64_t peak() const { return massif_.peak(); }
+  // Whether all mappings are where Valgrind would place them. If not, the peak of a program with
+  // more than 8 MiB of heap may differ from Massif's.
+  [[nodiscard]] bool as_under_valgrind() const { return as_under_valgrind_; }
 
  private:
-  void account(pid_t thread, const CallArguments& call, std::uint64_t result);
+  struct Running {
+    CallArguments call;     // as the program made it
+    CallArguments changed;  // as the kernel sees it
+  };
+  struct Held {
+    pid_t thread;
+    CallArguments call;
+    bool movable;
+  };
+
+  CallArguments rearrange(const CallArguments& call);
+  void account(pid_t thread, const Running& running, std::uint64_t result);
   void next();
 
   Tracer& tracer_;
   Massif massif_;
+  ValgrindLayout layout_;
   std::uint64_t page_;
+  std::uint64_t brk_end_ = 0;  // the highest break that Valgrind gives; 0 if not known yet
+  bool as_under_valgrind_ = true;
   bool started_ = false;
   pid_t in_call_ = 0;
   int ticks_ = 0;  // in_call_ is in its call for
-  std::map<pid_t, CallArguments> calls_;
-  std::deque<std::pair<pid_t, CallArguments>> held_;
+  std::map<pid_t, Running> calls_;
+  std::deque<Held> held_;
 };
 
 }  // namespace heapwright::meter

@@ -63,7 +63,8 @@ bool apply(int flag, const char* text, Options& options) {
       return options.interval_ms > 0;
     case kMassif:
       options.massif = true;
-      return true;
+      options.massif_as_valgrind = text == nullptr;
+      return text == nullptr || std::string_view(text) == "kernel";
     case kPss:
       options.pss = true;
       return true;
@@ -115,7 +116,7 @@ bool parse_options(int argc, char** argv, Options& options, std::string& error) 
   static const std::array<option, 14> kLong{{{"output", required_argument, nullptr, kOutput},
                                              {"backend", required_argument, nullptr, kBackend},
                                              {"interval-ms", required_argument, nullptr, kInterval},
-                                             {"massif-compat", no_argument, nullptr, kMassif},
+                                             {"massif-compat", optional_argument, nullptr, kMassif},
                                              {"pss", no_argument, nullptr, kPss},
                                              {"parts", no_argument, nullptr, kParts},
                                              {"series", required_argument, nullptr, kSeries},

@@ -16,7 +16,8 @@ struct Options {
   std::string output;             // JSON file; empty: none
   std::int64_t interval_ms = 10;  // of the tick
   bool massif = false;
-  bool pss = false;        // read proportional set sizes too
+  bool massif_as_valgrind = true;  // brk and addresses as under Valgrind (valgrind_layout.h)
+  bool pss = false;                // read proportional set sizes too
   bool parts = false;      // with pss: divide the memory by its kind (parts.h); readings may cost more
   std::size_t series = 0;  // points of memory over time to keep; 0: none
   double timeout_s = 0;    // 0: none

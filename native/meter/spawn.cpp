@@ -4,6 +4,7 @@
 #include "spawn.h"
 
 #include <linux/seccomp.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -174,6 +175,10 @@ void Spawned::child(const Options& options, std::uint32_t filter_action, const s
   }
   prctl(PR_SET_PDEATHSIG,
         0);  // it would survive the exec; from here on the watchdog or the tracer handles the meter's death
+  if (options.massif &&
+      options.massif_as_valgrind) {  // as under Valgrind, which places programs at fixed addresses
+    personality(ADDR_NO_RANDOMIZE);
+  }
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execv(path_.c_str(), options.command.data());
   if (errno == ENOEXEC) {  // a script without its #! line, as shells and execvp run it

@@ -7,11 +7,13 @@
 #include <linux/ptrace.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): POSIX names
 #include <sys/syscall.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -214,6 +216,18 @@ void Tracer::tick() {
       introduce(tid, task, group == 0 ? tid : group, 0, false);
     }
   }
+}
+
+bool Tracer::set_argument([[maybe_unused]] pid_t thread, [[maybe_unused]] unsigned index,
+                          [[maybe_unused]] std::uint64_t value) {
+#ifdef __x86_64__
+  constexpr std::array<std::size_t, 6> kRegisters = {
+      offsetof(user_regs_struct, rdi), offsetof(user_regs_struct, rsi), offsetof(user_regs_struct, rdx),
+      offsetof(user_regs_struct, r10), offsetof(user_regs_struct, r8),  offsetof(user_regs_struct, r9)};
+  return syscall(SYS_ptrace, PTRACE_POKEUSR, thread, offsetof(user, regs) + kRegisters.at(index), value) == 0;
+#else
+  return false;
+#endif
 }
 
 bool Tracer::result(pid_t thread, std::uint64_t& value) {

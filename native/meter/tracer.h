@@ -89,6 +89,14 @@ class Tracer {
   // Resumes a thread that called() held.
   void release(pid_t thread, bool stop_at_end);
 
+  // In called() and returned(): replaces an argument of the call. The register keeps the value, so the
+  // caller restores it in returned(). Returns false if that cannot be done here.
+  //
+  // thread  the stopped thread
+  // index   0 to 5
+  // value   the new value
+  static bool set_argument(pid_t thread, unsigned index, std::uint64_t value);
+
   // In returned(): what the call returned; false if it failed.
   static bool result(pid_t thread, std::uint64_t& value);
 

@@ -334,8 +334,8 @@ _ALL = (
         "B",
         "memory",
         "Massif peak",
-        "The peak that Massif --pages-as-heap=yes would report, less its own constants; only with --massif-compat.",
-        "the meter's emulation of Massif",
+        "The peak that Massif --pages-as-heap=yes would report, less its own constants; only with --massif.",
+        "the meter's emulation of Massif, or Massif",
     ),
     Metric(
         "minor_faults",

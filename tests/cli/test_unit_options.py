@@ -101,6 +101,7 @@ def test_options_in_the_studys_terms() -> None:
         "expert": True,
         "meter": "poll",
         "massif": True,
+        "massif_by": "emulation",
         "timeout": 2.0,
     }
 

@@ -43,6 +43,14 @@ TEST(Options, DefaultsAreWhatTheHeaderSays) {
   EXPECT_EQ(parsed.options.command[1], nullptr);
 }
 
+TEST(Options, MassifAsValgrindOrInTheKernelsLayout) {
+  const auto valgrind = parse({"--massif-compat", "--", "true"});
+  EXPECT_TRUE(valgrind.options.massif && valgrind.options.massif_as_valgrind);
+  const auto kernel = parse({"--massif-compat=kernel", "--", "true"});
+  EXPECT_TRUE(kernel.options.massif && !kernel.options.massif_as_valgrind);
+  EXPECT_FALSE(parse({"--massif-compat=other", "--", "true"}).good);
+}
+
 TEST(Options, TheParentMayBeNamed) {
   const auto parsed = parse({"--die-with-parent=123", "--", "true"});
   ASSERT_TRUE(parsed.good) << parsed.error;

@@ -56,7 +56,7 @@ CASES = {
     "metric that cannot be had": (
         ["tune", "--minimize", "massif_peak", "--", "true"],
         1,
-        r"cannot be measured here \(it needs --massif-compat\)",
+        r"cannot be measured here \(it needs --massif emulation\)",
     ),
 }
 

@@ -37,10 +37,14 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
         help="back end of the meter (default: the best that works here; see 'heapwright doctor')",
     )
     group.add_argument(
-        "--massif-compat",
-        action="store_true",
-        default=None,
-        help="also compute the peak that Massif --pages-as-heap=yes would report (slower)",
+        "--massif",
+        choices=("emulation", "kernel", "valgrind"),
+        help="also tell the peak that Massif --pages-as-heap=yes reports: emulation computes it from the mapping calls,"
+        " with brk and addresses as under Valgrind; kernel does so with the kernel's own; valgrind repeats each run"
+        " under Massif, 3-50 times slower",
+    )
+    group.add_argument(
+        "--massif-compat", dest="massif", action="store_const", const="emulation", help="the same as --massif emulation"
     )
     group.add_argument(
         "--instructions",
@@ -222,12 +226,14 @@ def read_workload(args: argparse.Namespace) -> Workload:
         UsageError: neither or both are given, or the workload cannot be run.
     """
     workload = _read_workload(args)
-    if getattr(args, "instructions", None) == "callgrind":
+    for option, tool, value in (("instructions", "callgrind", "callgrind"), ("massif", "Massif", "valgrind")):
+        if getattr(args, option, None) != value:
+            continue
         if workload.file.server is not None:
-            why = "a server cannot run under callgrind, because no load runs there"
-            raise UsageError(why, "leave out --instructions")
+            why = f"a server cannot run under {tool}, because no load runs there"
+            raise UsageError(why, f"leave out --{option}")
         if workload.file.prefix is not None:
-            raise UsageError("callgrind counts only whole runs, not a prefix", "leave out --instructions or --prefix")
+            raise UsageError(f"{tool} sees only whole runs, not a prefix", f"leave out --{option} or --prefix")
     return workload
 
 
@@ -434,7 +440,8 @@ def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOption
 
     return MeterOptions(
         backend=args.meter or "auto",
-        massif=bool(args.massif_compat),
+        massif=args.massif is not None,
+        massif_by=args.massif or "emulation",
         timeout=args.timeout or timeout,
         callgrind=args.instructions == "callgrind",
     )

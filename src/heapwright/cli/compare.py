@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordings, Replays] | None) -> int:
     from heapwright.allocators.embedded import find_embedded
     from heapwright.comparison.compare import Comparer
-    from heapwright.measure.meter import least_intrusive_backend, needs_pss
+    from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif
     from heapwright.objectives import parse_metrics
     from heapwright.report.comparison import comparison_json, csv_text, failures, heading, markdown, plot, table
     from heapwright.report.progress import make_progress
@@ -130,7 +130,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
         )
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
-    backend = least_intrusive_backend(options.backend, metrics, options.massif)
+    backend = least_intrusive_backend(options.backend, metrics, stops_for_massif(options.massif, options.massif_by))
     options = replace(options, backend=backend, pss=needs_pss(metrics))
     base = {**os.environ, **workload.file.env}
     with (

@@ -189,8 +189,8 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     allocator = chosen_allocators(args.allocator, embedded=embedded)[0]
     given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}
     given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
-    if args.massif_compat or metric == "massif_peak_bytes":
-        given["massif"] = True
+    if args.massif or metric == "massif_peak_bytes":
+        given["massif"], given["massif_by"] = True, args.massif or "emulation"
     if args.instructions is not None:
         given["callgrind"] = args.instructions == "callgrind"
     refuse_unreached(workload, allocator)

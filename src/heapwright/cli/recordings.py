@@ -22,7 +22,7 @@ _NEED_A_PROGRAM = (
     "success",
     "prefix",
     "cluster",
-    "massif_compat",
+    "massif",
     "instructions",
     "proxy",
     "preset",

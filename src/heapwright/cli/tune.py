@@ -232,6 +232,8 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         given["pairs_min"], given["pairs_max"] = args.pairs
     if args.instructions is not None:
         given["callgrind"] = args.instructions == "callgrind"
+    if args.massif is not None:
+        given["massif"], given["massif_by"] = True, args.massif
     if args.no_runtime:
         given["runtime"] = False
     for option, name in (
@@ -240,7 +242,6 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         ("expert", "expert"),
         ("proxy", "proxy"),
         ("meter", "meter"),
-        ("massif_compat", "massif"),
         ("timeout", "timeout"),
     ):
         if getattr(args, option) is not None:

@@ -98,7 +98,9 @@ class MeterOptions:
 
     Attributes:
         backend: auto, notify, ptrace or poll.
-        massif: also emulate Massif (slower: needs ptrace with two stops a call).
+        massif: also tell the peak that Massif reports.
+        massif_by: how: 'emulation' limits brk and places mappings as Valgrind does; 'kernel' applies Massif's rule to
+            the kernel's own placement (both need ptrace with two stops a call); 'valgrind' runs again under Massif.
         series: at most this many points of memory over time; 0 for none.
         timeout: seconds until the whole tree is stopped; 0 for none.
         callgrind: count instructions in a second run under callgrind.
@@ -111,6 +113,7 @@ class MeterOptions:
 
     backend: str = "auto"
     massif: bool = False
+    massif_by: str = "emulation"
     series: int = 0
     timeout: float = 0.0
     callgrind: bool = False
@@ -134,6 +137,11 @@ def least_intrusive_backend(backend: str, metrics: Collection[str], massif: bool
     if backend != "auto" or massif or any(METRICS[m].needs_stops for m in metrics):
         return backend
     return "poll"
+
+
+def stops_for_massif(massif: bool, massif_by: str) -> bool:
+    """Return whether Massif is emulated in the measured run itself, by stops at each mapping call."""
+    return massif and massif_by != "valgrind"
 
 
 def needs_pss(metrics: Collection[str]) -> bool:
@@ -215,8 +223,8 @@ def meter_command(options: MeterOptions, report: Path, command: Sequence[str], o
         own: end the target if this process ends.
     """
     words = [str(meter_path()), "--output", str(report), "--backend", options.backend]
-    if options.massif:
-        words.append("--massif-compat")
+    if stops_for_massif(options.massif, options.massif_by):
+        words.append("--massif-compat" + ("=kernel" if options.massif_by == "kernel" else ""))
     if options.pss:
         words.append("--pss")
     if options.parts:
@@ -300,12 +308,19 @@ def run_metered(
     digest = "" if bounded else digest  # how much it had printed by then is arbitrary
     run = _as_run(ledger, msgspec.structs.asdict(figures), digest, tail.decode(errors="replace"), cut)
     if options.callgrind:
-        from heapwright.measure.callgrind import count_instructions
+        from heapwright.measure.valgrind import count_instructions
 
         counted = count_instructions(command, env=env, cwd=cwd, stdin=stdin, status=run.exit_code)
         run.metrics["instructions"] = counted
         if counted is None:
             run.warnings.append("the command ended differently under callgrind: its instructions were not counted")
+    if options.massif and options.massif_by == "valgrind":
+        from heapwright.measure.valgrind import massif_peak
+
+        peak = massif_peak(command, env=env, cwd=cwd, stdin=stdin, status=run.exit_code)
+        run.metrics["massif_peak_bytes"] = peak
+        if peak is None:
+            run.warnings.append("the command ended differently under Massif: its peak was not taken")
     return run
 
 

@@ -59,7 +59,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         runtime: search the settings of the program's runtime too.
         expert: also search settings that can bite.
         meter: forced meter back end, or auto.
-        callgrind, massif: see MeterOptions.
+        callgrind, massif, massif_by: see MeterOptions.
         timeout: seconds a run may take; 0: ten times the default's, at least ten seconds.
         axes: of a landscape, KEY:LOW:HIGH:STEP each (`tuning.landscape`); empty for a study of `tune`.
         replicates: how often a landscape measures every place.
@@ -85,6 +85,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     meter: str = "auto"
     callgrind: bool = False
     massif: bool = False
+    massif_by: str = "emulation"
     timeout: float = 0.0
     axes: tuple[str, ...] = ()
     replicates: int = 1

@@ -18,7 +18,7 @@ from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.replays import ReplayExecutor, Replays
 from heapwright.experiment.runner import LocalMachine, Machines, Runner
-from heapwright.measure.meter import SERIES_POINTS, MeterOptions, least_intrusive_backend, needs_pss
+from heapwright.measure.meter import SERIES_POINTS, MeterOptions, least_intrusive_backend, needs_pss, stops_for_massif
 from heapwright.metrics import METRICS
 from heapwright.study import matters
 from heapwright.study import options as opt
@@ -41,8 +41,9 @@ def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
     """
     metrics = (*options.objectives, *(required.metric for required in requirements_of(options)))
     return MeterOptions(
-        backend=least_intrusive_backend(options.meter, metrics, options.massif),
+        backend=least_intrusive_backend(options.meter, metrics, stops_for_massif(options.massif, options.massif_by)),
         massif=options.massif,
+        massif_by=options.massif_by,
         series=series,
         timeout=timeout,
         callgrind=options.callgrind,

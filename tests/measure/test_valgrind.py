@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from heapwright.errors import HeapwrightError
-from heapwright.measure.callgrind import count_instructions
 from heapwright.measure.meter import MeterOptions, run_metered
+from heapwright.measure.valgrind import count_instructions, massif_peak
 from tests import needs
 
 needs_valgrind = needs.with_command("valgrind")
@@ -114,3 +114,14 @@ def test_the_meter_asks_callgrind_when_told(
     monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
     run = run_metered([str(program("moody"))], MeterOptions(callgrind=True))
     assert (run.metrics["instructions"] or 0) > 100_000
+
+
+def test_massif_tells_no_peak_of_a_program_that_ends_otherwise() -> None:
+    needs.command("valgrind")
+    assert massif_peak(["/bin/sh", "-c", "exit 3"]) is None
+    assert (massif_peak(["/bin/sh", "-c", "exit 3"], status=3) or 0) > 1 << 20
+
+
+def test_massif_follows_an_exec() -> None:
+    needs.command("valgrind")
+    assert massif_peak(["/usr/bin/env", "X=1", "/bin/true"]) == pytest.approx(massif_peak(["/bin/true"]), abs=8192)
