@@ -1,12 +1,12 @@
 """Sweeps glibc's mmap_threshold and shows Massif's peak in Valgrind's layout and in the kernel's, and real memory.
 
-Question: does a gain that Massif shows come from glibc, or from the layout that Valgrind gives to programs? In Valgrind's
+Question: does a gain that Massif shows come from glibc, or from the layout that Valgrind gives to programs? In that
 layout brk ends at 8 MiB, and glibc's heap then consists of mappings (docs/meter.md, docs/results/papers.md).
 
     tools/massif_sweep.py [--valgrind] NAME=COMMAND...
 
-Prints one Markdown table per program: rows are thresholds, columns are ratios to glibc's default. `--valgrind` adds a column
-measured by Massif itself.
+Prints one Markdown table per program: rows are thresholds, columns are ratios to glibc's default. `--valgrind` adds a
+column measured by Massif itself.
 """
 
 from __future__ import annotations

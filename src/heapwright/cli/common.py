@@ -20,38 +20,11 @@ from heapwright.terminal_text import say, warn
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.experiment.runner import Machines
-    from heapwright.measure.meter import MeterOptions
     from heapwright.measure.prefix import Prefix
     from heapwright.report.progress import Silent
     from heapwright.study.store import Store
     from heapwright.workload.model import Input, Workload
     from heapwright.workload.stdin import Taken
-
-
-def add_measuring_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every verb that measures."""
-    group = parser.add_argument_group("measurement")
-    group.add_argument(
-        "--meter",
-        choices=("auto", "notify", "ptrace", "poll"),
-        help="back end of the meter (default: the best that works here; see 'heapwright doctor')",
-    )
-    group.add_argument(
-        "--massif",
-        choices=("emulation", "kernel", "valgrind"),
-        help="also tell the peak that Massif --pages-as-heap=yes reports: emulation computes it from the mapping calls,"
-        " with brk and addresses as under Valgrind; kernel does so with the kernel's own; valgrind repeats each run"
-        " under Massif, 3-50 times slower",
-    )
-    group.add_argument(
-        "--massif-compat", dest="massif", action="store_const", const="emulation", help="the same as --massif emulation"
-    )
-    group.add_argument(
-        "--instructions",
-        choices=("perf", "callgrind"),
-        help="how to count instructions; callgrind repeats each run under valgrind, 10-20 times slower",
-    )
-    group.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -427,24 +400,6 @@ def warn_of_changes(study: Path) -> None:
         changes = program_changes(identity) if identity else []
     if changes:
         warn(f"{changed_sentence(changes)}; 'heapwright verify {study}' checks whether its gain still holds")
-
-
-def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOptions:
-    """Return the measuring options of a command line.
-
-    Args:
-        args: the command line.
-        timeout: maximum seconds of a run if --timeout is not given; 0 for no limit.
-    """
-    from heapwright.measure.meter import MeterOptions
-
-    return MeterOptions(
-        backend=args.meter or "auto",
-        massif=args.massif is not None,
-        massif_by=args.massif or "emulation",
-        timeout=args.timeout or timeout,
-        callgrind=args.instructions == "callgrind",
-    )
 
 
 def write_json(where: str, value: dict[str, Any]) -> None:

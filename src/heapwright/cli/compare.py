@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import (
     add_cluster_option,
     add_command_options,
-    add_measuring_options,
     add_output_options,
     add_workload_option,
     chosen_allocators,
-    meter_options,
     open_machines,
     open_workload,
     positive,
@@ -23,6 +21,7 @@ from heapwright.cli.common import (
     warn_of_settings,
     write_json,
 )
+from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
 from heapwright.errors import UsageError
 from heapwright.files import write_whole

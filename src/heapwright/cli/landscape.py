@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import (
     add_cluster_option,
     add_command_options,
-    add_measuring_options,
     add_output_options,
     add_workload_option,
     chosen_allocators,
@@ -25,6 +24,7 @@ from heapwright.cli.common import (
     with_stdin_named,
     write_json,
 )
+from heapwright.cli.measuring import add_measuring_options
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
 from heapwright.files import write_whole
 from heapwright.terminal_text import console, say, visible

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import (
     add_command_options,
-    add_measuring_options,
     add_output_options,
     add_workload_option,
-    meter_options,
     open_workload,
     positive,
     read_inputs,
@@ -21,6 +19,7 @@ from heapwright.cli.common import (
     write_json,
 )
 from heapwright.cli.durations import duration
+from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, visible, warn
 

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.cli.common import add_measuring_options, add_output_options, meter_options, positive, write_json
+from heapwright.cli.common import add_output_options, positive, write_json
+from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, tell, warn
 

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from heapwright.cli.common import add_measuring_options, add_output_options, write_json
+from heapwright.cli.common import add_output_options, write_json
+from heapwright.cli.measuring import add_measuring_options
 from heapwright.cli.replay import add_replay_options
 from heapwright.terminal_text import tell, warn
 

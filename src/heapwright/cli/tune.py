@@ -18,7 +18,6 @@ from heapwright.cli.chosen_spaces import (
 from heapwright.cli.common import (
     add_cluster_option,
     add_command_options,
-    add_measuring_options,
     add_output_options,
     open_machines,
     open_workload,
@@ -29,6 +28,7 @@ from heapwright.cli.common import (
     with_stdin_named,
     write_json,
 )
+from heapwright.cli.measuring import add_measuring_options
 from heapwright.cli.recordings import (
     add_trace_options,
     open_recordings,

@@ -1,0 +1,55 @@
+"""Defines the options of every verb that measures: back end, Massif, instructions, time limit."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from heapwright.cli.common import seconds
+
+if TYPE_CHECKING:
+    from heapwright.measure.meter import MeterOptions
+
+
+def add_measuring_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every verb that measures."""
+    group = parser.add_argument_group("measurement")
+    group.add_argument(
+        "--meter",
+        choices=("auto", "notify", "ptrace", "poll"),
+        help="back end of the meter (default: the best that works here; see 'heapwright doctor')",
+    )
+    group.add_argument(
+        "--massif",
+        choices=("emulation", "kernel", "valgrind"),
+        help="also tell the peak that Massif --pages-as-heap=yes reports: emulation computes it from the mapping calls,"
+        " with brk and addresses as under Valgrind; kernel does so with the kernel's own; valgrind repeats each run"
+        " under Massif, 3-50 times slower",
+    )
+    group.add_argument(
+        "--massif-compat", dest="massif", action="store_const", const="emulation", help="the same as --massif emulation"
+    )
+    group.add_argument(
+        "--instructions",
+        choices=("perf", "callgrind"),
+        help="how to count instructions; callgrind repeats each run under valgrind, 10-20 times slower",
+    )
+    group.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
+
+
+def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOptions:
+    """Return the measuring options of a command line.
+
+    Args:
+        args: the command line.
+        timeout: maximum seconds of a run if --timeout is not given; 0 for no limit.
+    """
+    from heapwright.measure.meter import MeterOptions
+
+    return MeterOptions(
+        backend=args.meter or "auto",
+        massif=args.massif is not None,
+        massif_by=args.massif or "emulation",
+        timeout=args.timeout or timeout,
+        callgrind=args.instructions == "callgrind",
+    )
