@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import as_file, files
@@ -110,21 +111,24 @@ def named_paths() -> dict[str, str]:
 def find_peers() -> dict[str, Peer]:
     """Every allocator found, by name; variants beside their allocator."""
     named, installed, own = named_paths(), _installed(), own_folder()
-    found: dict[str, Peer] = {}
+    places: list[tuple[PeerSpec, str]] = []
     for spec in known_peers():
         candidates = [own / soname for soname in spec.sonames]
         built = next((str(path) for path in candidates if path.is_file()), None)
         path = named.pop(spec.name, None) or built or next((installed[s] for s in spec.sonames if s in installed), None)
-        if path is None:
-            continue
-        version = library_version(path)
+        if path is not None:
+            places.append((spec, path))
+    versions = library_versions([*(path for _, path in places), *named.values()])
+    found: dict[str, Peer] = {}
+    for spec, path in places:
+        version = versions[path]
         space = spec.space or spec.name
         found[spec.name] = Peer(spec.name, path, version, spec.env, space, not spec.hardened)
         for variant in spec.variant:
             name = f"{spec.name}-{variant.suffix}"
             found[name] = Peer(name, path, version, {**spec.env, **variant.env}, space, ordinary=False)
     for name, path in named.items():
-        found[name] = Peer(name, path, library_version(path), space=family_of(path))
+        found[name] = Peer(name, path, versions[path], space=family_of(path))
     return found
 
 
@@ -145,21 +149,51 @@ def _installed() -> dict[str, str]:
 @cache
 def library_version(path: str) -> str | None:
     """The version of the Debian package a library belongs to, else the version beside it or in its file name."""
-    beside = Path(f"{path}.version")
-    if beside.is_file():
-        return beside.read_text().strip()
-    real = str(Path(path).resolve())
-    for name in dict.fromkeys((path, real, real.removeprefix("/usr"))):
-        try:
-            owner = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True, check=False, timeout=20)
-            package = owner.stdout.partition(": ")[0]
-            if owner.returncode == 0 and package:
-                words = ["dpkg-query", "-W", "-f", "${Version}", package]
-                return subprocess.run(words, capture_output=True, text=True, check=False, timeout=20).stdout or None
-        except (OSError, subprocess.TimeoutExpired):
-            break
-    number = re.search(r"\.so\.(\d+(?:\.\d+)+)$", real)
-    return number[1] if number else None
+    return library_versions([path])[path]
+
+
+def library_versions(paths: Iterable[str]) -> dict[str, str | None]:
+    """The versions of libraries, by path, as `library_version` finds them.
+
+    All packages are asked for at once: dpkg-query reads its whole list of files each time.
+    """
+    found: dict[str, str | None] = {}
+    others: list[str] = []
+    for path in dict.fromkeys(paths):
+        beside = Path(f"{path}.version")
+        if beside.is_file():
+            found[path] = beside.read_text().strip()
+        else:
+            others.append(path)
+    packaged = _package_versions(others)
+    for path in others:
+        number = re.search(r"\.so\.(\d+(?:\.\d+)+)$", str(Path(path).resolve()))
+        found[path] = packaged.get(path) or (number[1] if number else None)
+    return found
+
+
+def _package_versions(paths: Sequence[str]) -> dict[str, str]:
+    """The versions of the Debian packages that files belong to, by path; files of no package are missing."""
+    # A package may list the path before or after links are followed, and with or without /usr.
+    reals = {path: str(Path(path).resolve()) for path in paths}
+    names = {path: (path, real, real.removeprefix("/usr")) for path, real in reals.items()}
+    owners = _dpkg_query("-S", dict.fromkeys(name for each in names.values() for name in each))
+    owner_of = {name: owner.partition(", ")[0] for owner, _, name in (o.rpartition(": ") for o in owners)}
+    packages = {path: owner for path, each in names.items() for name in reversed(each) if (owner := owner_of.get(name))}
+    listed = _dpkg_query("-Wf${binary:Package} ${Version}\\n", dict.fromkeys(packages.values()))
+    versions = dict(line.split(" ", 1) for line in listed if " " in line)
+    return {path: versions[package] for path, package in packages.items() if versions.get(package)}
+
+
+def _dpkg_query(option: str, patterns: Iterable[str]) -> list[str]:
+    """The lines that dpkg-query prints about patterns; none where there are none, or no dpkg."""
+    command = ["dpkg-query", option, *patterns]
+    if len(command) == 2:
+        return []
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout.splitlines()
+    except (OSError, subprocess.TimeoutExpired):
+        return []
 
 
 def build_id(path: str) -> str | None:
