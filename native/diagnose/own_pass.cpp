@@ -129,7 +129,7 @@ void PassReader::read_heap(std::uint64_t address) {
     return;
   }
   std::vector<char> lists(std::size_t{layout_.lists} * layout_.list_bytes);
-  std::vector<char> depots(std::size_t{layout_.lists} * sizeof(std::uint64_t));
+  std::vector<char> depots(std::size_t{layout_.depots} * sizeof(std::uint64_t));
   std::vector<char> batches(std::size_t{layout_.batches} * layout_.batch_bytes);
   if (!memory_.read(address + offset_in_heap(layout_.first_lists), lists.data(), lists.size()) ||
       !memory_.read(address + offset_in_heap(layout_.first_depots), depots.data(), depots.size()) ||
@@ -140,7 +140,7 @@ void PassReader::read_heap(std::uint64_t address) {
   for (std::size_t i = 1; i < layout_.lists; ++i) {
     hold_list(field<std::uint64_t>(lists.data(), i * layout_.list_bytes), &Described::in_caches);
   }
-  for (std::size_t i = 1; i < layout_.lists; ++i) {
+  for (std::size_t i = 0; i < layout_.depots; ++i) {
     // A word of 48 bits of address and 16 of length; the second word of the first block is the next.
     for (auto list = field<std::uint64_t>(depots.data(), i * sizeof(std::uint64_t));
          list != 0 && pass_.sound;) {

@@ -48,6 +48,7 @@ inline void describe_superblock(Superblock* superblock, std::size_t class_number
       static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
   superblock->number = static_cast<std::uint8_t>(class_number);
   superblock->current = false;
+  store_shared(superblock->quick_limit, 0U);
   set_kind(superblock, Kind::kBlocks);
 }
 
@@ -131,15 +132,19 @@ BlockChain split_list(const Pool& pool, BlockChain& list, std::size_t max_count)
   return rest;
 }
 
-// Returns whether a list contains a cycle: it has more blocks than its bound allows.
+// Returns whether a list contains a cycle: it has more blocks, by up to three, than its bound allows.
 template <Configuration C>
 bool has_cycle(const Pool& pool, BlockChain list) {
-  for (const Block* block = list.first; block != nullptr; block = next_of<C>(pool, block)) {
-    if (list.count-- == 0) {
-      return true;
+  const Block* block = list.first;
+  for (std::size_t fours = list.count / 4 + 1; fours > 0; --fours) {
+    for (int i = 0; i < 4; ++i) {
+      if (block == nullptr) {
+        return false;
+      }
+      block = next_of<C>(pool, block);
     }
   }
-  return false;
+  return block != nullptr;
 }
 
 // Returns the first block that a list with a cycle reaches a second time.

@@ -33,8 +33,10 @@
 //      flush_full_list() moves it to the depot, whole and uncounted.
 //   4. If the depot holds more than its share of the memory that free superblocks may hold, half of
 //      its lists return to superblocks of this heap, or, where a superblock was disowned meanwhile,
-//      to a batch. The same happens before the heap obtains new memory while the depot is large,
-//      and at once to lists of small blocks in random order, once they fill the processor's cache.
+//      to a batch. All return before the heap obtains new memory while the depot is large. Lists of
+//      small blocks in random order return at once, once they fill the processor's cache.
+//      The depot of a thread that sleeps is emptied by another thread, which needs memory, trims, or
+//      finds that the depot holds too much (heap_depot.h).
 //   5. A superblock all of whose blocks are free returns to the region. page_purger.h purges wholly
 //      free pages of the others.
 //
@@ -65,7 +67,7 @@
 //
 // Invariants:
 //   - At most one thread uses a heap. Other threads may only send to its superblocks' remote queues,
-//     and reclaim for it under its lock.
+//     take the shared lists of its depot, and, under its lock, reclaim and return blocks for it.
 //   - Each block of a size class is in exactly one place: with the program, in a thread cache, in a
 //     depot, in a batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its superblock's free
 //     list, on a purged page, or not carved yet.
@@ -102,6 +104,7 @@ class Heap {
  public:
   constexpr explicit Heap(Pool& pool, std::uint32_t number = 0)
       : cache_(pool, owner_tag(number)),
+        depot_(owned_),
         owned_(pool, owner_tag(number)),
         remote_frees_(pool, owned_),
         big_(pool),
@@ -200,6 +203,7 @@ class Heap {
   // Gives all free memory of this heap and of the pool to the kernel; returns whether there was any.
   bool trim() {
     flush_cache();
+    pool_->each_depot([this](DepotRecord& other) { empty_depot_of(other); });
     drain_remote();
     return big_.trim();
   }
@@ -258,10 +262,13 @@ class Heap {
   void* allocate_large(std::size_t bytes, std::size_t alignment, bool zero = false);
   void store_list(std::size_t class_number, BlockChain list);
   void shrink_depot();
+  void shrink_idle_depot();
   void empty_depot();
   void empty_depot(std::size_t class_number);
-  bool depot_is_large();
-  void return_list(BlockChain list);
+  void empty_depot_of(DepotRecord& record);
+  void empty_a_depot();
+  void return_list(BlockChain list) { return_list(list, owned_, OwnedSuperblocks<C>::Returned::kInRuns); }
+  void return_list(BlockChain list, OwnedSuperblocks<C>& owner, OwnedSuperblocks<C>::Returned how);
   // How many blocks a list counts as in `obtained_`: half of the bound, which may be too high by half.
   static std::int64_t charge(BlockChain list) { return static_cast<std::int64_t>(list.count / 2); }
   void quarantine_block(void* address, FreedAs freed_as);
@@ -274,17 +281,16 @@ class Heap {
   static constexpr std::uint32_t kListsPerCheck = 16;
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
-  // neighbours again.
+  // neighbours again. Small: PagePurger::kMinBlockBytes.
   static constexpr std::size_t kMaxScatteredDepot = 1024 * 1024;
-  static constexpr std::size_t kMaxScatteredBytes = 256;
   // Blocks of a class that this heap has taken to allocate, less those in the depot: only so many and
   // two lists may go there. A thread that only frees blocks of others has no use for a depot, and
   // would keep the superblocks of its blocks from becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
   std::array<bool, Classes::kCount> scattered_{};  // whether the lists of a class now do so
-  Depot<C> depot_;
-  std::size_t depot_limit_ = kMinDepotBytes;  // when the depot holds more, shrink_depot() decides
+  mutable Depot<C> depot_;                         // statistics() takes and puts back the shared stacks
+  std::size_t depot_limit_ = kMinDepotBytes;       // when the depot holds more, shrink_depot() decides
   OwnedSuperblocks<C> owned_;
   RemoteFrees<C> remote_frees_;
   BigBlocks<C> big_;

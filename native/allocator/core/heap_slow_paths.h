@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "heap.h"
-#include "return_blocks.h"
+#include "heap_depot.h"
 
 namespace heapwright::alloc {
 
@@ -74,14 +74,15 @@ bool Heap<C>::refill(std::size_t class_number) {
       const BlockChain rest = split_list<C>(*pool_, list, max);
       if (rest.first != nullptr) {
         obtained_[class_number] -= charge(rest);
-        depot_.push(class_number, rest);
+        depot_.push(class_number, rest, pool_->threaded);
       }
     }
     cache_.fill(class_number, list.first, list.count);
     return true;
   }
-  if (depot_.bytes() > kMinDepotBytes && owned_.must_start(class_number) && depot_is_large()) {
-    empty_depot();
+  const bool may_empty = pool_->has_depots() || depot_.bytes() > kMinDepotBytes;
+  if (may_empty && owned_.must_start(class_number)) {
+    empty_a_depot();
   }
   const auto [blocks, started] = owned_.refill(class_number, cache_.batch_blocks(class_number));
   if (started) {
@@ -165,125 +166,6 @@ void Heap<C>::flush_full_list(void* address) {
 }
 
 template <Configuration C>
-void Heap<C>::flush_cache() {
-  if constexpr (C::kSecure) {
-    quarantine_.evict_all(0, [this](Block* old) { reuse_block(old); });
-  }
-  for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
-    return_list(cache_.take_all(class_number));
-  }
-  empty_depot();
-}
-
-// Returns whether the first blocks of a list lie in many superblocks: they were freed in random
-// order.
-inline bool is_scattered(BlockChain list) {
-  std::size_t changes = 0;
-  const Block* block = list.first;
-  for (int i = 0; i < 8 && block->next != nullptr; ++i, block = block->next) {
-    changes += (reinterpret_cast<std::uintptr_t>(block) ^ reinterpret_cast<std::uintptr_t>(block->next)) >>
-                           kSuperblockShift !=
-                       0
-                   ? 1
-                   : 0;
-  }
-  return changes >= 4;
-}
-
-// Puts a list that has left the thread cache into the depot.
-template <Configuration C>
-void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
-  if (list.first == nullptr) {
-    return;
-  }
-  if constexpr (C::kSecure) {
-    return_list(list);
-    return;
-  }
-  // If so, these are mostly blocks that other threads allocated.
-  bool returns = charge(list) > obtained_[class_number] + 2 * std::int64_t{cache_.max_blocks(class_number)};
-  if (Classes::bytes(class_number) <= kMaxScatteredBytes && is_scattered(list)) {
-    if (scattered_[class_number] || depot_.bytes() > kMaxScatteredDepot) {
-      scattered_[class_number] = returns = true;
-      cache_.check_soon(class_number);
-    }
-  } else {
-    scattered_[class_number] = false;
-  }
-  if (returns) {
-    return_list(list);
-    empty_depot(class_number);
-    return;
-  }
-  obtained_[class_number] -= charge(list);
-  ++stored_lists_;
-  if (stored_lists_ <= kListsChecked || stored_lists_ % kListsPerCheck == 0) {
-    list = check_list<C>(*pool_, list);
-    if (list.first == nullptr) {
-      return;
-    }
-  }
-  depot_.push(class_number, list);
-  if (depot_.bytes() > depot_limit_) [[unlikely]] {
-    shrink_depot();
-  }
-}
-
-// Returns half of the depot to its superblocks if the depot holds more than this heap's share of
-// the memory that the process may keep. While purging is throttled, it may hold more, because the
-// region would not purge the superblocks anyway.
-template <Configuration C>
-void Heap<C>::shrink_depot() {
-  {
-    const Pool::Guard guard(*pool_);
-    depot_limit_ = std::max(kMinDepotBytes, pool_->depot_share());
-  }
-  if (depot_.bytes() > depot_limit_) {
-    for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
-      depot_.halve(class_number, [this](BlockChain list) { return_list(list); });
-    }
-  }
-}
-
-// Returns whether the depot holds so much memory that emptying it is better than to obtain new
-// memory from the kernel.
-template <Configuration C>
-bool Heap<C>::depot_is_large() {
-  const Pool::Guard guard(*pool_);
-  const Region::Statistics region = pool_->region.statistics();
-  return region.dirty_bytes == 0 && depot_.bytes() > region.used_bytes / 32;
-}
-
-template <Configuration C>
-void Heap<C>::empty_depot() {
-  for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
-    empty_depot(class_number);
-  }
-}
-template <Configuration C>
-void Heap<C>::empty_depot(std::size_t class_number) {
-  for (BlockChain list = depot_.pop(class_number); list.first != nullptr; list = depot_.pop(class_number)) {
-    return_list(list);
-  }
-}
-
-// Returns the blocks of a list to their superblocks; blocks of other heaps go to batches. A list
-// with a cycle, made by a double free, is reported and dropped: in a superblock's free list it
-// would do harm.
-template <Configuration C>
-void Heap<C>::return_list(BlockChain list) {
-  if (has_cycle<C>(*pool_, list)) [[unlikely]] {
-    pool_->report(first_repeated<C>(*pool_, list.first), Fault::kDoubleFree);
-    return;
-  }
-  for (Block* foreign = owned_.return_blocks(list.first); foreign != nullptr;) {
-    Block* const next = next_of<C>(*pool_, foreign);
-    remote_frees_.free(superblock_of(foreign), foreign);
-    foreign = next;
-  }
-}
-
-template <Configuration C>
 void Heap<C>::drain_remote() {
   if (!pool_->threaded) {
     return;
@@ -330,6 +212,10 @@ template <Configuration C>
 void Heap<C>::take_over(Heap& other) {
   cache_.take_over(other.cache_);
   depot_.take_over(other.depot_);
+  {
+    const Pool::Guard guard(*pool_);
+    pool_->join(depot_);
+  }
   obtained_ = other.obtained_;
   owned_.take_over(other.owned_);
   remote_frees_.take_over(other.remote_frees_);

@@ -21,10 +21,12 @@
 // the last blocks at the same time. One writes the queue and then reads `free_count`; the other
 // writes `free_count` and then reads the queue. All four accesses are sequentially consistent, so
 // at least one of the threads sees all blocks. Likewise, a new owner sets `queued` and then reads
-// the queue: a freeing thread that found no owner has written the queue before.
+// the queue: a freeing thread that found no owner has written the queue before. Small blocks that
+// return in random order have one fence for many superblocks instead (check_nearly_free()).
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -62,9 +64,15 @@ class OwnedSuperblocks {
     const Superblock* const first = queues_.first(class_number);
     return first == nullptr || (first == current && first->next == nullptr);
   }
+  // How linked blocks of one class return.
+  enum class Returned : std::uint8_t {
+    kInRuns,     // neighbours in the list often belong to one superblock
+    kScattered,  // seldom; and the blocks are smaller than those of which pages are purged
+    kForOwner,   // another thread returns them in runs for this heap
+  };
   // Puts linked blocks back into their superblocks. Returns those that belong to superblocks of
-  // other heaps, linked.
-  Block* return_blocks(Block* block);
+  // other heaps, linked; with kForOwner also those of current superblocks.
+  Block* return_blocks(Block* block, Returned how = Returned::kInRuns);
   // Sends a batch to its superblock. If nobody owns the superblock and enough blocks are there,
   // this heap becomes the owner; if its owner should have them now, reclaims them for the owner.
   void send(const RemoteFreeBatch& batch);
@@ -126,6 +134,18 @@ class OwnedSuperblocks {
   static std::uint32_t reclaim_threshold(const Superblock* superblock) {
     return std::max(superblock->capacity / kReclaimDivisor, 1U);
   }
+  // Says up to how many free blocks return_blocks() may put a block back without further checks: the
+  // superblock is queued, not current, and far from being free. 0: never. A heap that reads a limit
+  // other than 0 and then `owner` as itself is the owner: a new owner sets `owner` first, and the
+  // owner sets the limit to 0 before it gives the superblock up. `carved` changes only while a
+  // superblock is current.
+  static void set_quick_limit(Superblock* superblock, std::uint32_t limit) {
+    __atomic_store_n(&superblock->quick_limit, limit, __ATOMIC_RELEASE);
+  }
+  void allow_quick_returns(Superblock* superblock) const {
+    const std::uint32_t reserve = (pool_->threaded ? reclaim_threshold(superblock) : 0) + 1;
+    set_quick_limit(superblock, superblock->carved > reserve ? superblock->carved - reserve : 0);
+  }
   [[nodiscard]] bool owns(Superblock* superblock) const;
   bool own_again(Superblock* superblock);
   void become_owner(Superblock* superblock);
@@ -134,7 +154,15 @@ class OwnedSuperblocks {
   void add_taken(Superblock* superblock, RemoteQueue::Taken taken);
   bool take_arrived(Superblock* superblock, bool new_owner);
   static void reclaim(Superblock* superblock);
-  Block* return_run(Superblock* superblock, Block* block, Block*& foreign);
+  // Superblocks of which all but a quarter of the blocks are free.
+  struct NearlyFree {
+    std::array<Superblock*, 32> superblocks;
+    std::size_t count = 0;
+  };
+  template <bool kThreaded>
+  Block* return_scattered(Block* block);
+  void check_nearly_free(NearlyFree& nearly_free);
+  Block* return_run(Superblock* superblock, Block* block, Block*& foreign, bool for_owner);
   static std::uintptr_t superblock_number(const Block* block) {
     return reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
   }
@@ -174,6 +202,7 @@ OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number
       return {{}, true};
     }
   }
+  set_quick_limit(superblock, 0);
   queues_.make_current(superblock);
   const BlockChain blocks = take_blocks(superblock, batch);
   if (!has_blocks(superblock)) {
@@ -303,6 +332,7 @@ void OwnedSuperblocks<C>::on_thread_exit() {
     Superblock* const superblock = queues_.current(class_number);
     if (superblock != nullptr && has_blocks(superblock)) {
       queues_.clear_current(superblock);
+      allow_quick_returns(superblock);
     } else if (superblock != nullptr) {
       disown(superblock);
     }
@@ -315,66 +345,6 @@ void OwnedSuperblocks<C>::take_over(OwnedSuperblocks& other) {
   queues_.each([this](Superblock* superblock) { superblock->owner = this; });
   owner_ = other.owner_;
   started_ = other.started_;
-}
-
-template <Configuration C>
-void OwnedSuperblocks<C>::become_threaded(Pool& pool) {
-  for (Superblock* s = pool.region.next_used(nullptr); s != nullptr; s = pool.region.next_used(s)) {
-    if (s->kind == Kind::kBlocks) {
-      RemoteQueue::of(s).reset();
-      if (!s->queued) {
-        RemoteQueue::of(s).disown();
-      }
-    }
-  }
-  pool.threaded = true;
-}
-
-template <Configuration C>
-bool OwnedSuperblocks<C>::owns(Superblock* superblock) const {
-  if (!pool_->threaded) {
-    return true;
-  }
-  if (!__atomic_load_n(&superblock->queued, __ATOMIC_ACQUIRE)) {
-    return false;
-  }
-  return __atomic_load_n(&superblock->owner, __ATOMIC_RELAXED) == this;
-}
-
-// Becomes the owner of a superblock that was full and had none, because blocks come back to it.
-// Returns false if another heap owns it.
-template <Configuration C>
-bool OwnedSuperblocks<C>::own_again(Superblock* superblock) {
-  RemoteQueue::Taken taken;
-  if (!RemoteQueue::of(superblock).own_again(superblock, taken)) {
-    return false;
-  }
-  superblock->free = taken.first;
-  queues_.set_free_count(superblock, taken.count);
-  return true;
-}
-
-// Publishes this heap as the owner, after everything else about the superblock is in order.
-template <Configuration C>
-void OwnedSuperblocks<C>::become_owner(Superblock* superblock) {
-  const std::uint32_t tag = make_tag(owner_, superblock->number);
-  __atomic_store_n(&pool_->region.tag(memory_of(superblock)), tag, __ATOMIC_RELAXED);
-  store_shared(superblock->owner, static_cast<void*>(this));
-  __atomic_store_n(&superblock->queued, true, __ATOMIC_SEQ_CST);
-}
-
-// Gives up a superblock all of whose blocks have been handed out, unless remotely freed blocks have
-// arrived meanwhile.
-template <Configuration C>
-void OwnedSuperblocks<C>::disown(Superblock* superblock) {
-  queues_.clear_current(superblock);
-  queues_.remove(superblock);
-  store_shared(superblock->queued, false);
-  if (pool_->threaded && !RemoteQueue::of(superblock).disown()) {
-    add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
-    queues_.push_front(superblock);
-    become_owner(superblock);
-  }
 }
 
 template <Configuration C>
@@ -428,6 +398,7 @@ bool OwnedSuperblocks<C>::take_arrived(Superblock* superblock, bool new_owner) {
 template <Configuration C>
 void OwnedSuperblocks<C>::release(Superblock* superblock) {
   queues_.clear_current(superblock);
+  set_quick_limit(superblock, 0);
   if (superblock->queued) {
     queues_.remove(superblock);
     store_shared(superblock->queued, false);

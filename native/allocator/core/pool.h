@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "../platform/platform.h"
 #include "fault.h"
@@ -26,6 +27,36 @@ struct Sender {
   Sender* next = nullptr;
 };
 
+// What all threads may know of a heap's depot (depot.h).
+class DepotRecord {
+ public:
+  // An upper bound of the memory of the lists that other threads can take. `taken_bytes_` is read
+  // first: so it counts no list that `pushed_bytes_` does not.
+  [[nodiscard]] std::size_t shared_bytes() const {
+    const std::size_t taken = __atomic_load_n(&taken_bytes_, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&pushed_bytes_, __ATOMIC_RELAXED) - taken;
+  }
+
+ protected:
+  // Called by the heap's thread: the bytes in the shared stacks, and the number of moves of any list.
+  void add_pushed(std::size_t bytes) {
+    __atomic_store_n(&pushed_bytes_, pushed_bytes_ + bytes, __ATOMIC_RELAXED);
+  }
+  void count_move() { __atomic_store_n(&moves_, moves_ + 1, __ATOMIC_RELAXED); }
+  // Called by other threads.
+  void add_taken(std::size_t bytes) { __atomic_fetch_add(&taken_bytes_, bytes, __ATOMIC_RELEASE); }
+
+ private:
+  friend struct Pool;
+  std::size_t pushed_bytes_ = 0;
+  std::size_t taken_bytes_ = 0;
+  std::uint32_t moves_ = 0;
+  // The pool's lock guards these.
+  std::uint32_t moves_seen_ = 0;  // when a thread looked at it the last time
+  std::uint32_t forks_ = 0;       // Pool::forks + 1 when it joined the list; 0: never
+  DepotRecord* next_ = nullptr;   // does not change after it has joined
+};
+
 struct Pool {
   Region region;
   Large large;
@@ -39,19 +70,54 @@ struct Pool {
   std::size_t heaps = 0;            // with a thread; 0: the only heap
   std::uint32_t forks = 0;          // how many forks lie between the first process and this one
   Sender* senders = nullptr;        // of the heaps that have sent something since the last fork
+  DepotRecord* depots = nullptr;    // of the heaps that have had a large depot since the last fork
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
-  // Bytes that one heap's depot may hold: its share of what free superblocks may hold. With several
-  // threads it is at most 1 MiB, because a thread that sleeps strands its depot. The only heap of a
-  // process may keep all while the region purges nothing. The caller holds the lock.
+  // Bytes that one heap's depot may hold: its share of what free superblocks may hold. While the
+  // region purges nothing, it may keep all, because the region would keep free superblocks as well.
+  // The caller holds the lock.
   [[nodiscard]] std::size_t depot_share() const {
-    const std::size_t sharing = __atomic_load_n(&heaps, __ATOMIC_RELAXED);
-    const std::size_t allowance = region.allowance() * kSuperblockBytes;
-    if (sharing > 1) {
-      return std::min(allowance / sharing, std::size_t{1024 * 1024});
-    }
-    return region.may_purge() ? allowance : SIZE_MAX;
+    const std::size_t sharing = std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1});
+    return region.may_purge() ? region.allowance() * kSuperblockBytes / sharing : SIZE_MAX;
   }
+  [[nodiscard]] bool has_depots() const { return __atomic_load_n(&depots, __ATOMIC_RELAXED) != nullptr; }
+  // Lets other threads find a depot. The caller holds the lock.
+  void join(DepotRecord& depot) {
+    if (depot.forks_ != forks + 1) {
+      depot.forks_ = forks + 1;
+      depot.next_ = depots;
+      __atomic_store_n(&depots, &depot, __ATOMIC_RELEASE);
+    }
+  }
+  // Finds a depot, other than `own`, with at least `min_bytes` to take, whose heap has moved no list
+  // since a thread looked at it the last time. Looks at a few depots, each time at others; nullptr:
+  // there is none among them. The caller holds the lock.
+  DepotRecord* find_idle_depot(const DepotRecord& own, std::size_t min_bytes) {
+    for (int i = 0; i < kDepotsPerLook && depots != nullptr; ++i) {
+      DepotRecord* const depot = next_depot_ != nullptr ? next_depot_ : depots;
+      next_depot_ = depot->next_;
+      const std::uint32_t moves = __atomic_load_n(&depot->moves_, __ATOMIC_RELAXED);
+      const bool idle = std::exchange(depot->moves_seen_, moves) == moves;
+      if (idle && depot != &own && depot->shared_bytes() >= min_bytes) {
+        return depot;
+      }
+      if (next_depot_ == nullptr) {
+        break;
+      }
+    }
+    return nullptr;
+  }
+  // Calls f(record) for each depot that has joined.
+  template <class F>
+  void each_depot(F f) {
+    for (DepotRecord* depot = __atomic_load_n(&depots, __ATOMIC_ACQUIRE); depot != nullptr;
+         depot = depot->next_) {
+      f(*depot);
+    }
+  }
+  // In the child of a fork: the heaps of other threads may have been changing their depots.
+  void forget_depots() { depots = next_depot_ = nullptr; }
+
   // Returns to the kernel the address space that is free at the end of the region, unless a thread
   // may still read a description there. It suffices to look once: a thread becomes active before
   // its blocks arrive, and a superblock is free only after all its blocks have arrived. The caller
@@ -100,6 +166,10 @@ struct Pool {
     Pool& pool_;
     bool held_;
   };
+
+ private:
+  static constexpr int kDepotsPerLook = 16;
+  DepotRecord* next_depot_ = nullptr;  // that find_idle_depot() looks at next; nullptr: the first
 };
 
 }  // namespace heapwright::alloc

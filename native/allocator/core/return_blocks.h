@@ -6,23 +6,28 @@
 // and far from being free.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "owned_superblocks.h"
+#include "superblock_owner.h"
 
 namespace heapwright::alloc {
 
 template <Configuration C>
-Block* OwnedSuperblocks<C>::return_blocks(Block* block) {
+Block* OwnedSuperblocks<C>::return_blocks(Block* block, Returned how) {
   const Guard guard(*this);
   Block* foreign = nullptr;
+  if (how == Returned::kScattered) {
+    return pool_->threaded ? return_scattered<true>(block) : return_scattered<false>(block);
+  }
+  const bool for_owner = how == Returned::kForOwner;
   while (block != nullptr) {
     Block* const next = next_of<C>(*pool_, block);
     Superblock* const superblock = superblock_of(block);
     const std::uint32_t count = load_shared(superblock->free_count) + 1;
     const bool alone = superblock_number(next) != superblock_number(block);
-    if (alone && load_shared(superblock->queued) && owns(superblock) &&
+    if (alone && !for_owner && load_shared(superblock->queued) && owns(superblock) &&
         begins_block(superblock->reciprocal, block) &&
         count + reclaim_threshold(superblock) < superblock->carved) {  // blocks in random order
       set_next<C>(*pool_, block, superblock->free);
@@ -31,16 +36,77 @@ Block* OwnedSuperblocks<C>::return_blocks(Block* block) {
       queues_.purger().maybe_purge(superblock, count - 1);
       block = next;
     } else {
-      block = return_run(superblock, block, foreign);
+      block = return_run(superblock, block, foreign, for_owner);
     }
   }
   return foreign;
 }
 
+// Returns linked blocks of one class, of which no pages are purged, in random order.
+template <Configuration C>
+template <bool kThreaded>
+Block* OwnedSuperblocks<C>::return_scattered(Block* block) {
+  const std::uint32_t size = superblock_of(block)->size;
+  Block* foreign = nullptr;
+  NearlyFree nearly_free;
+  std::size_t quick = 0;
+  while (block != nullptr) {
+    Superblock* const superblock = superblock_of(block);
+    const std::uint32_t limit =
+        kThreaded ? __atomic_load_n(&superblock->quick_limit, __ATOMIC_ACQUIRE) : superblock->quick_limit;
+    const std::uint32_t count = kThreaded ? load_shared(superblock->free_count) : superblock->free_count;
+    const bool owned = !kThreaded || load_shared(superblock->owner) == this;
+    const bool below_limit = count < limit;
+    if (!owned || (!below_limit && (!kThreaded || limit == 0 || count + 1 >= superblock->carved)))
+        [[unlikely]] {
+      check_nearly_free(nearly_free);
+      block = return_run(superblock, block, foreign, false);
+      continue;
+    }
+    Block* const next = next_of<C>(*pool_, block);
+    set_next<C>(*pool_, block, superblock->free);
+    superblock->free = block;
+    store_shared(superblock->free_count, count + 1);
+    ++quick;
+    block = next;
+    if (kThreaded && !below_limit) {
+      nearly_free.superblocks[nearly_free.count++] = superblock;
+      if (nearly_free.count == nearly_free.superblocks.size()) {
+        check_nearly_free(nearly_free);
+      }
+    }
+  }
+  check_nearly_free(nearly_free);
+  queues_.purger().add_idle(quick * size);
+  return foreign;
+}
+
+// Returns superblocks to the region of which all blocks are free but those that wait in the remote
+// queue. One fence serves them all: each number of free blocks was written before it, and the queues
+// are read after it. See 'Reclaiming'.
+template <Configuration C>
+void OwnedSuperblocks<C>::check_nearly_free(NearlyFree& nearly_free) {
+  if (nearly_free.count == 0) {
+    return;
+  }
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  for (std::size_t i = 0; i < nearly_free.count; ++i) {
+    Superblock* const superblock = nearly_free.superblocks[i];
+    if (superblock != nullptr &&
+        superblock->free_count + RemoteQueue::of(superblock).count() >= superblock->carved &&
+        !requeue_or_release(superblock)) {
+      std::replace(nearly_free.superblocks.begin() + i, nearly_free.superblocks.begin() + nearly_free.count,
+                   superblock, static_cast<Superblock*>(nullptr));
+    }
+  }
+  nearly_free.count = 0;
+}
+
 // Returns the blocks from `block` on that belong to the same superblock. Returns the block that
 // follows.
 template <Configuration C>
-Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, Block*& foreign) {
+Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, Block*& foreign,
+                                       bool for_owner) {
   const std::uintptr_t number = superblock_number(block);
   const std::uint32_t reciprocal = superblock->reciprocal;
   Block* first = nullptr;
@@ -62,7 +128,9 @@ Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, Blo
   if (count == 0) [[unlikely]] {
     return block;
   }
-  if (!owns(superblock) && !own_again(superblock)) {  // it was full, and now another heap owns it
+  // Another heap owns it now, or its owner uses it without the lock.
+  const bool ours = owns(superblock);
+  if (ours ? for_owner && superblock->current : !own_again(superblock)) {
     set_next<C>(*pool_, last, foreign);
     foreign = first;
     return block;

@@ -57,8 +57,11 @@ struct alignas(64) Superblock {
   std::uint32_t capacity;
   std::uint32_t size;        // of a block, in bytes; of a span, those of its pages in use
   std::uint32_t reciprocal;  // ⌈2³² / (size / 16)⌉, to divide by it
-  std::uint32_t length;      // of a span, in superblocks
-  std::uint8_t number;       // size class
+  union {
+    std::uint32_t length;       // of a span, in superblocks
+    std::uint32_t quick_limit;  // of blocks: see OwnedSuperblocks::set_quick_limit
+  };
+  std::uint8_t number;  // size class
   Kind kind;
   bool queued;
   bool current;                // its owner takes blocks from it without the lock: superblock_queues.h

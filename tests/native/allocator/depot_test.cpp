@@ -31,7 +31,9 @@ class DepotTest : public ::testing::Test {
   };
   std::array<Sixteen, 4000> blocks{};
   std::size_t used = 0;
-  Depot<Usual> depot;
+  Pool pool;
+  OwnedSuperblocks<Usual> owned{pool, 0};
+  Depot<Usual> depot{owned};
 };
 
 TEST_F(DepotTest, AnEmptyDepotHasNoList) {
@@ -72,11 +74,53 @@ TEST_F(DepotTest, HalvingKeepsTheLatestLists) {
 TEST_F(DepotTest, ItTakesOverAnother) {
   const BlockChain one = list(5);
   depot.push(4, one);
-  Depot<Usual> heir;
+  Depot<Usual> heir{owned};
   heir.take_over(depot);
   EXPECT_EQ(depot.bytes(), 0U);
   EXPECT_EQ(depot.pop(4).first, nullptr);
+  EXPECT_EQ(heir.shared_bytes(), 5 * Classes::bytes(4)) << "its thread may sleep from now on";
   EXPECT_EQ(heir.pop(4).first, one.first);
+  EXPECT_EQ(heir.bytes(), 0U);
+}
+
+TEST_F(DepotTest, AnIdleDepotIsOneThatHasMovedNoListSinceTheLastLook) {
+  const std::size_t number = Classes::kCount - 1;
+  Depot<Usual> own{owned};
+  pool.join(own);
+  pool.join(depot);
+  EXPECT_EQ(pool.find_idle_depot(own, 1), nullptr);
+  depot.push(number, {list(1).first, Depot<Usual>::kPrivateBytes / Classes::bytes(number)}, true);
+  depot.push(number, list(1), true);
+  EXPECT_EQ(pool.find_idle_depot(own, 1), nullptr) << "it has moved lists";
+  EXPECT_EQ(pool.find_idle_depot(own, 1), &depot);
+  EXPECT_EQ(pool.find_idle_depot(own, depot.shared_bytes() + 1), nullptr) << "too small";
+  EXPECT_EQ(pool.find_idle_depot(depot, 1), nullptr) << "one's own";
+  depot.pop(number);
+  EXPECT_EQ(pool.find_idle_depot(own, 0), nullptr) << "it has moved a list";
+  pool.forget_depots();
+  EXPECT_EQ(pool.find_idle_depot(own, 0), nullptr);
+}
+
+TEST_F(DepotTest, OthersTakeWhatItDoesNotKeepToItself) {
+  const std::size_t number = Classes::kCount - 1;
+  const BlockChain kept{list(1).first, Depot<Usual>::kPrivateBytes / Classes::bytes(number)};
+  const BlockChain older = list(2);
+  const BlockChain later = list(3);
+  const BlockChain other = list(4);
+  depot.push(number, kept, true);
+  EXPECT_EQ(depot.shared_bytes(), 0U);
+  depot.push(number, older, true);
+  depot.push(number, later, true);
+  depot.push(2, other, true);
+  EXPECT_EQ(depot.shared_bytes(), 5 * Classes::bytes(number) + 4 * Classes::bytes(2));
+  EXPECT_EQ(depot.bytes(), Depot<Usual>::kPrivateBytes + depot.shared_bytes());
+  std::vector<Block*> taken;
+  depot.take_all_shared([&](BlockChain chain) { taken.push_back(chain.first); });
+  EXPECT_EQ(taken, (std::vector<Block*>{other.first, later.first, older.first}));
+  EXPECT_EQ(depot.shared_bytes(), 0U);
+  EXPECT_EQ(depot.pop(2).first, nullptr);
+  EXPECT_EQ(depot.pop(number).first, kept.first);
+  EXPECT_EQ(depot.bytes(), 0U);
 }
 
 // Random pushes, pops and halvings against plain stacks.

@@ -1,4 +1,4 @@
-// Tests the bounds of a heap's depot: the rules of Heap::store_list, shrink_depot and depot_is_large.
+// Tests the bounds of a heap's depot: the rules of Heap::store_list, shrink_depot and empty_a_depot.
 #include <algorithm>
 #include <random>
 #include <vector>
@@ -53,14 +53,56 @@ TEST_F(HeapDepotTest, TheOnlyHeapKeepsAtMostTheAllowance) {
   EXPECT_LE(kept(), std::max(allowance, 2 * kMiB) * 5 / 4);
 }
 
-TEST_F(HeapDepotTest, OneOfSeveralHeapsKeepsAtMostOneMebibyte) {
+TEST_F(HeapDepotTest, OneOfSeveralHeapsKeepsAtMostItsShare) {
   const auto live = take_all(64 * 1024, 1000);
   const auto burst = take_all(64 * 1024, 1000);
   start_threads();
   give_all(burst);
-  EXPECT_GT(kept(), kMiB / 4);
-  EXPECT_LE(kept(), kMiB + 64 * 1024);
+  const std::size_t share = pool.region.allowance() * kSuperblockBytes / 2;
+  EXPECT_GT(kept(), share / 4);
+  EXPECT_LE(kept(), share * 5 / 4);
   give_all(live);
+}
+
+class IdleDepotTest : public HeapDepotTest {
+ protected:
+  IdleDepotTest() {
+    start_threads();
+    const auto live = take_all(32 * 1024, 1000);
+    give_all(take_all(32 * 1024, 1000));
+    still_live = live;
+    EXPECT_GT(kept(), 2 * kKept) << "the depot has enough to share";
+  }
+  ~IdleDepotTest() override {
+    give_all(still_live);
+    EXPECT_TRUE(reports.empty());
+  }
+  std::vector<void*> take_from_other(std::size_t count, std::size_t bytes) {
+    std::vector<void*> blocks(count);
+    for (void*& block : blocks) {
+      block = other.allocate(bytes);
+      block = block != nullptr ? block : other.allocate_slow(bytes);
+    }
+    return blocks;
+  }
+
+  static constexpr std::size_t kKept = Depot<Usual>::kPrivateBytes + kMiB / 4;  // and lists of the cache
+  Heap<Usual> other{pool, 1};
+  std::vector<void*> still_live;
+};
+
+TEST_F(IdleDepotTest, AnotherHeapThatNeedsMemoryEmptiesIt) {
+  const std::size_t used = heap.statistics().region.used_bytes;
+  const auto blocks = take_from_other(16 * 1024, 500);
+  EXPECT_LE(kept(), kKept);
+  EXPECT_LE(heap.statistics().region.used_bytes, used + 16 * 1024 * 512 - kMiB)
+      << "the other uses its memory";
+  give_all(blocks);
+}
+
+TEST_F(IdleDepotTest, AnotherHeapThatTrimsEmptiesIt) {
+  EXPECT_TRUE(other.trim());
+  EXPECT_LE(kept(), kKept);
 }
 
 TEST_F(HeapDepotTest, SmallBlocksInRandomOrderReturnOnceTheyFillTheCache) {

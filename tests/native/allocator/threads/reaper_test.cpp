@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -172,6 +174,47 @@ TEST(ReaperThreads, WorkersThatStayAndMeetAtBarriers) {
     }
   }
   expect_empty(market);
+}
+
+// Each thread frees bursts that outgrow what its depot keeps to itself, and sleeps. Others that need
+// memory, or trim, empty its depot meanwhile.
+TEST(ReaperThreads, OthersEmptyTheDepotsOfThreadsThatSleep) {
+  constexpr unsigned kThreads = 4;
+  constexpr int kRounds = 12;
+  constexpr std::size_t kBurst = 12'000;
+  std::atomic<bool> right = true;
+  std::vector<std::thread> threads;
+  for (unsigned me = 0; me < kThreads; ++me) {
+    threads.emplace_back([&, me] {
+      std::mt19937 random(me);  // NOLINT: the same sequence every time
+      std::vector<Block> burst(kBurst);
+      for (int round = 0; round < kRounds; ++round) {
+        const std::size_t bytes = 16 + (random() % 8) * 48;
+        for (Block& block : burst) {
+          const auto fill = static_cast<unsigned char>(random());
+          block = {static_cast<unsigned char*>(reaper_malloc(bytes)), bytes, fill};
+          std::memset(block.address, fill, bytes);
+        }
+        if (random() % 2 == 0) {
+          std::shuffle(burst.begin(), burst.end(), random);
+        }
+        for (const Block& block : burst) {
+          right = give(block) && right;
+        }
+        if (random() % 4 == 0) {
+          reaper_trim();
+        } else {
+          std::this_thread::sleep_for(std::chrono::milliseconds(random() % 4));
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  EXPECT_TRUE(right) << "a block lost its contents";
+  Market none;
+  expect_empty(none);
 }
 
 TEST(ReaperThreads, TheLastBlocksComeFromSeveralThreadsAtOnce) {

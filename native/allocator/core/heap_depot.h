@@ -1,0 +1,188 @@
+// Lists that leave a heap's thread cache: the heap keeps them in its depot, or returns their blocks
+// to superblocks. It also shrinks its own depot, and empties the depots of threads that sleep.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "heap.h"
+#include "return_blocks.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+void Heap<C>::flush_cache() {
+  if constexpr (C::kSecure) {
+    quarantine_.evict_all(0, [this](Block* old) { reuse_block(old); });
+  }
+  for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
+    return_list(cache_.take_all(class_number));
+  }
+  empty_depot();
+  depot_limit_ = kMinDepotBytes;
+}
+
+// Returns whether the first blocks of a list lie in many superblocks: they were freed in random
+// order.
+inline bool is_scattered(BlockChain list) {
+  std::size_t changes = 0;
+  const Block* block = list.first;
+  for (int i = 0; i < 8 && block->next != nullptr; ++i, block = block->next) {
+    changes += (reinterpret_cast<std::uintptr_t>(block) ^ reinterpret_cast<std::uintptr_t>(block->next)) >>
+                           kSuperblockShift !=
+                       0
+                   ? 1
+                   : 0;
+  }
+  return changes >= 4;
+}
+
+// Puts a list that has left the thread cache into the depot.
+template <Configuration C>
+void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
+  if (list.first == nullptr) {
+    return;
+  }
+  const bool small = Classes::bytes(class_number) < PagePurger<C>::kMinBlockBytes;
+  auto how = OwnedSuperblocks<C>::Returned::kInRuns;
+  if constexpr (C::kSecure) {  // they come from quarantine, in random order
+    return_list(list, owned_, small ? OwnedSuperblocks<C>::Returned::kScattered : how);
+    return;
+  }
+  // If so, these are mostly blocks that other threads allocated.
+  bool returns = charge(list) > obtained_[class_number] + 2 * std::int64_t{cache_.max_blocks(class_number)};
+  if (small && is_scattered(list)) {
+    if (scattered_[class_number] || depot_.bytes() > kMaxScatteredDepot) {
+      scattered_[class_number] = returns = true;
+      how = OwnedSuperblocks<C>::Returned::kScattered;
+    }
+  } else {
+    scattered_[class_number] = false;
+  }
+  ++stored_lists_;
+  if (stored_lists_ <= kListsChecked || stored_lists_ % kListsPerCheck == 0) {
+    list = check_list<C>(*pool_, list);
+    if (list.first == nullptr) {
+      return;
+    }
+  }
+  if (returns) {
+    return_list(list, owned_, how);
+    empty_depot(class_number);
+    return;
+  }
+  obtained_[class_number] -= charge(list);
+  depot_.push(class_number, list, pool_->threaded);
+  if (depot_.bytes() > depot_limit_) [[unlikely]] {
+    shrink_depot();
+  } else if (stored_lists_ % kListsPerCheck == 0 && pool_->has_depots()) {
+    shrink_idle_depot();
+  }
+}
+
+// Returns half of the depot to its superblocks if the depot holds more than this heap's share of
+// the memory that the process may keep. While purging is throttled, it may hold more, because the
+// region would not purge the superblocks anyway. Then the heap looks again when the depot has
+// doubled.
+template <Configuration C>
+void Heap<C>::shrink_depot() {
+  const std::size_t bytes = depot_.bytes();
+  {
+    const Pool::Guard guard(*pool_);
+    const std::size_t share = pool_->depot_share();
+    depot_limit_ = std::max(kMinDepotBytes, share == SIZE_MAX ? 2 * bytes : share);
+    if (pool_->threaded) {
+      pool_->join(depot_);
+    }
+  }
+  if (bytes > depot_limit_) {
+    for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
+      depot_.halve(class_number, [this](BlockChain list) { return_list(list); });
+    }
+  }
+}
+
+// Empties the depot of a thread that sleeps and holds more than its share, unless purging is
+// throttled.
+template <Configuration C>
+void Heap<C>::shrink_idle_depot() {
+  DepotRecord* idle = nullptr;
+  {
+    const Pool::Guard guard(*pool_);
+    const std::size_t share = pool_->depot_share();
+    idle = share != SIZE_MAX ? pool_->find_idle_depot(depot_, std::max(kMinDepotBytes, share)) : nullptr;
+  }
+  if (idle != nullptr) {
+    empty_depot_of(*idle);
+  }
+}
+
+// Before this heap obtains new memory from the kernel: empties its depot if that holds much, else
+// the depot of a thread that sleeps. Blocks of superblocks that other heaps own are sent at once:
+// they may be the last of these superblocks.
+template <Configuration C>
+void Heap<C>::empty_a_depot() {
+  DepotRecord* idle = nullptr;
+  {
+    const Pool::Guard guard(*pool_);
+    const Region::Statistics region = pool_->region.statistics();
+    if (region.dirty_bytes != 0) {
+      return;
+    }
+    const std::size_t much = region.used_bytes / 32;
+    if (depot_.bytes() <= std::max(much, kMinDepotBytes)) {
+      const std::size_t sharing = std::max(__atomic_load_n(&pool_->heaps, __ATOMIC_RELAXED), std::size_t{1});
+      idle = pool_->find_idle_depot(depot_, std::max(much / sharing, kMinDepotBytes));
+      if (idle == nullptr) {
+        return;
+      }
+    }
+  }
+  if (idle != nullptr) {
+    empty_depot_of(*idle);
+  } else {
+    empty_depot();
+  }
+  drain_remote();
+}
+
+// Returns all blocks that another heap's depot shares to their superblocks.
+template <Configuration C>
+void Heap<C>::empty_depot_of(DepotRecord& record) {
+  auto& depot = static_cast<Depot<C>&>(record);
+  depot.take_all_shared([&](BlockChain list) {
+    return_list(list, depot.superblocks(), OwnedSuperblocks<C>::Returned::kForOwner);
+  });
+}
+
+template <Configuration C>
+void Heap<C>::empty_depot() {
+  for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
+    empty_depot(class_number);
+  }
+}
+template <Configuration C>
+void Heap<C>::empty_depot(std::size_t class_number) {
+  for (BlockChain list = depot_.pop(class_number); list.first != nullptr; list = depot_.pop(class_number)) {
+    return_list(list);
+  }
+}
+
+// Returns the blocks of a list to their superblocks; blocks of other heaps go to batches. A list
+// with a cycle, made by a double free, is reported and dropped: in a superblock's free list it
+// would do harm.
+template <Configuration C>
+void Heap<C>::return_list(BlockChain list, OwnedSuperblocks<C>& owner, OwnedSuperblocks<C>::Returned how) {
+  if (has_cycle<C>(*pool_, list)) [[unlikely]] {
+    pool_->report(first_repeated<C>(*pool_, list.first), Fault::kDoubleFree);
+    return;
+  }
+  for (Block* foreign = owner.return_blocks(list.first, how); foreign != nullptr;) {
+    Block* const next = next_of<C>(*pool_, foreign);
+    remote_frees_.free(superblock_of(foreign), foreign);
+    foreign = next;
+  }
+}
+
+}  // namespace heapwright::alloc

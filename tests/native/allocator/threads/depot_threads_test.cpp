@@ -1,0 +1,138 @@
+// A depot that its heap's thread uses while other threads empty it, for ThreadSanitizer above all: a
+// wrong order of memory accesses is a data race on the blocks' words.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "../support.h"
+
+namespace heapwright::alloc::test {
+namespace {
+
+constexpr std::size_t kClasses = 4;
+constexpr std::size_t kListBytes = 2 * Depot<Usual>::kPrivateBytes / 3;  // the second list is shared already
+
+struct alignas(16) Sixteen : Block {
+  std::uint64_t second_word;
+  std::uint64_t owner;  // how many lists and threads hold it
+  std::uint64_t unused;
+};
+
+// The blocks that other threads have taken, until the depot's thread uses them again.
+class Returned {
+ public:
+  void put(const std::vector<Sixteen*>& blocks) {
+    const std::lock_guard guard(mutex_);
+    blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+  }
+  std::vector<Sixteen*> take_all() {
+    const std::lock_guard guard(mutex_);
+    return std::exchange(blocks_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Sixteen*> blocks_;
+};
+
+// Takes the blocks of a list apart, as a thread that returns them does: reads and overwrites all
+// words.
+void take_apart(BlockChain list, std::vector<Sixteen*>& blocks, std::uint64_t fill) {
+  for (Block* block = list.first; block != nullptr;) {
+    auto* const here = static_cast<Sixteen*>(block);
+    block = block->next;
+    EXPECT_EQ(here->owner, 1U);
+    here->owner = 0;
+    here->second_word = fill;
+    here->next = reinterpret_cast<Block*>(fill);
+    blocks.push_back(here);
+  }
+}
+
+// The thread of the heap: pushes, pops, halves and reads the depot.
+void use(Depot<Usual>& depot, std::vector<Sixteen*> blocks, Returned& returned, int steps,
+         std::size_t& left) {
+  std::mt19937 random(3);  // NOLINT: the same sequence every time
+  for (int step = 0; step < steps; ++step) {
+    const std::size_t number = Depot<Usual>::Classes::kCount - 1 - random() % kClasses;
+    if (blocks.size() < 8) {
+      const std::vector<Sixteen*> back = returned.take_all();
+      blocks.insert(blocks.end(), back.begin(), back.end());
+    }
+    const unsigned choice = random() % 64;
+    if (choice == 0) {
+      depot.halve(number, [&](BlockChain list) { take_apart(list, blocks, 1); });
+    } else if (choice == 1) {
+      depot.each([](std::size_t, const Block* block) {
+        for (; block != nullptr; block = block->next) {
+          EXPECT_EQ(static_cast<const Sixteen*>(block)->owner, 1U);
+        }
+      });
+    } else if (choice % 2 == 0 && !blocks.empty()) {
+      Block* first = nullptr;
+      for (std::size_t count = 1 + random() % 7; count > 0 && !blocks.empty(); --count) {
+        EXPECT_EQ(blocks.back()->owner, 0U);
+        blocks.back()->owner = 1;
+        blocks.back()->next = first;
+        first = blocks.back();
+        blocks.pop_back();
+      }
+      depot.push(number, {first, kListBytes / Depot<Usual>::Classes::bytes(number)}, true);
+    } else {
+      take_apart(depot.pop(number), blocks, 2);
+    }
+  }
+  left = blocks.size();
+}
+
+TEST(DepotThreads, OthersEmptyItWhileItsThreadUsesIt) {
+  constexpr std::size_t kBlocks = 2000;
+  constexpr int kSteps = 100'000;
+  std::vector<Sixteen> memory(kBlocks);
+  std::vector<Sixteen*> blocks;
+  for (Sixteen& one : memory) {
+    blocks.push_back(&one);
+  }
+  Pool pool;
+  OwnedSuperblocks<Usual> owned(pool, 0);
+  Depot<Usual> depot(owned);
+  Returned returned;
+  std::atomic<bool> stop = false;
+  std::atomic<std::size_t> taken = 0;
+  std::vector<std::thread> others;
+  for (std::uint64_t me = 0; me < 3; ++me) {
+    others.emplace_back([&, me] {
+      while (!stop) {
+        std::vector<Sixteen*> found;
+        depot.take_all_shared([&](BlockChain list) { take_apart(list, found, 3 + me); });
+        taken += found.size();
+        returned.put(found);
+        std::this_thread::yield();
+      }
+    });
+  }
+  std::size_t left = 0;
+  std::thread(use, std::ref(depot), blocks, std::ref(returned), kSteps, std::ref(left)).join();
+  stop = true;
+  for (std::thread& other : others) {
+    other.join();
+  }
+  std::vector<Sixteen*> rest = returned.take_all();
+  depot.take_all_shared([&](BlockChain list) { take_apart(list, rest, 9); });
+  EXPECT_EQ(depot.shared_bytes(), 0U);
+  for (std::size_t number = 1; number < Depot<Usual>::Classes::kCount; ++number) {
+    for (BlockChain list = depot.pop(number); list.first != nullptr; list = depot.pop(number)) {
+      take_apart(list, rest, 9);
+    }
+  }
+  EXPECT_EQ(left + rest.size(), kBlocks) << "a block is lost or twice there";
+  EXPECT_EQ(depot.bytes(), 0U);
+  EXPECT_GT(taken, 0U) << "the test did not test";
+}
+
+}  // namespace
+}  // namespace heapwright::alloc::test
