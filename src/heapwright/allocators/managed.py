@@ -16,7 +16,6 @@ from heapwright.allocators.program_file import ProgramFile, read_program
 
 # Ends a sentence about settings of a runtime; the first is left out if the study does search them.
 SEARCHED = "; tune searches them too, unless --no-runtime is given"
-_NOT_SEARCHED = "; heapwright does not search them"
 
 # Which allocators' settings can reach the program itself: all, the one linked into it, glibc's (as it is), none.
 Reach = Literal["all", "embedded", "glibc", "none"]
@@ -99,7 +98,7 @@ def _runtime(found: ProgramFile, name: str) -> Managed | None:
             runtime = "jvm"
         elif data.find(b"libhostfxr.so\0") >= 0 or data.find(b"libcoreclr.so\0") >= 0:
             who = "the .NET runtime"
-            settings = "DOTNET_GCConserveMemory, DOTNET_gcServer and DOTNET_GCHeapHardLimit" + _NOT_SEARCHED
+            settings = "DOTNET_gcServer, DOTNET_GCgen0size and DOTNET_GCConserveMemory" + SEARCHED
             runtime = "dotnet"
         elif data.find(b"NODE_OPTIONS\0") >= 0 or data.find(b"\0libnode.so.") >= 0:  # Debian's is a library
             who, settings = "V8", "--max-semi-space-size and --max-old-space-size (in NODE_OPTIONS)" + SEARCHED

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
 from heapwright.allocators.space import own_parts
@@ -24,7 +24,7 @@ def runtime_troubles(env: Mapping[str, str], program: str | None = None) -> list
         program: the target, whose runtime and version count; default: any runtime, of any version.
     """
     variables = {variable_of(file.allocator, spec) for file in shipped_runtimes() for spec in file.param}
-    doubtful = [name for name in env if difflib.get_close_matches(name, variables, 1, _ALIKE)]
+    doubtful = [name for name in env if _most_alike(name, variables)]
     if not doubtful:
         return []
     runtimes: Sequence[Runtime | SpaceFile] = find_runtimes([program], env=env) if program else shipped_runtimes()
@@ -34,13 +34,22 @@ def runtime_troubles(env: Mapping[str, str], program: str | None = None) -> list
         title = runtime.title if isinstance(runtime, Runtime) else runtime.runtime.title if runtime.runtime else ""
         own = {variable_of(file.allocator, spec) for spec in file.param}
         for name in doubtful:
-            close = difflib.get_close_matches(name, own, 1, _ALIKE)
+            close = _most_alike(name, own)
             if name in own:
                 specs = [spec for spec in file.param if variable_of(file.allocator, spec) == name]
                 lines |= dict.fromkeys(_value_troubles(name, env[name], specs, file, version, title))
             elif close and name not in variables:
-                lines[f"{name} is read by no {title}: it is called {close[0]}"] = None
+                lines[f"{name} is read by no {title}: it is called {close}"] = None
     return list(lines)
+
+
+def _most_alike(name: str, variables: Collection[str]) -> str:
+    """The variable that a name probably means: the same but for its case, or with a typing error; empty if none."""
+    if name in variables:
+        return name
+    folded = {variable.casefold(): variable for variable in variables}
+    close = difflib.get_close_matches(name.casefold(), folded, 1, _ALIKE)
+    return folded[close[0]] if close else ""
 
 
 def _value_troubles(
@@ -94,8 +103,10 @@ def _trouble(value: str, spec: ParamSpec, version: str, title: str) -> str:
         hint = f"did you mean {close[0]}?" if close else f"it knows {', '.join(known)}"
         return f"{title} does not know '{value}'; {hint}"
     if spec.type == "int" and spec.accepts and value not in map(str, (*spec.specials, *spec.valid)):
-        if not re.fullmatch(r"-?\d{1,18}", value):
-            return f"{title} takes a plain number here"
-        if not spec.accepts[0] <= int(value) <= spec.accepts[1]:
-            return f"{title} takes {spec.accepts[0]} to {spec.accepts[1]}"
+        base = 16 if "{hex}" in spec.pair else 10
+        if not re.fullmatch(r"-?\d{1,18}" if base == 10 else r"(0[xX])?[0-9a-fA-F]{1,16}", value):
+            return f"{title} takes a {'hexadecimal' if base == 16 else 'plain'} number here"
+        if not spec.accepts[0] <= int(value, base) <= spec.accepts[1]:
+            low, high = (f"{n:x}" if base == 16 else str(n) for n in spec.accepts)
+            return f"{title} takes {low} to {high}{' (hexadecimal)' if base == 16 else ''}"
     return ""

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
@@ -113,7 +113,7 @@ def find_runtimes(
             return []
         specs = [(file, file.runtime) for file in files_ if file.runtime and _matches(file.runtime, path, view)]
         specs.sort(key=lambda found: found[1].library)
-        return [Runtime(file, _version(spec, path, view), path) for file, spec in specs]
+        return [Runtime(file, _version(spec, path, view, command[1:]), path) for file, spec in specs]
 
 
 def find_executable(command: Sequence[str], env: Mapping[str, str]) -> Path | None:
@@ -199,33 +199,66 @@ def _matches(spec: RuntimeSpec, path: Path, view: ElfView) -> bool:
     return all(view.data.find(text.encode()) >= 0 for text in spec.texts) and all(map(view.defines, spec.symbols))
 
 
-def _version(spec: RuntimeSpec, path: Path, view: ElfView) -> str:
+def _version(spec: RuntimeSpec, path: Path, view: ElfView, words: Sequence[str]) -> str:
     """The runtime's version; empty where it cannot be told.
 
     Args:
         spec: the runtime.
         path: the executable.
         view: its file.
+        words: the command's words behind the program.
     """
-    for text in (*view.needed, path.resolve().name):
+    real = path.resolve()
+    for text in (*view.needed, real.name):
         for pattern in spec.version:
             if found := re.search(pattern, text):
                 return found[1]
     for pattern in spec.version:
         if match := re.search(pattern.encode(), view.data):
             return match[1].decode(errors="replace")
-    beside = path.resolve().parent / spec.version_file
-    try:
-        texts = [beside.read_text(errors="replace")[:65536]] if spec.version_file else []
-    except OSError:
-        texts = []
-    if spec.version_args and not is_privileged(path):
-        texts.append(_asked(str(path), tuple(spec.version_args)))
-    for text in texts:
+    for text in _version_texts(spec, path, words):
         for pattern in (*spec.version, r"(\d+\.\d+(?:\.\d+)*)"):
             if found := re.search(pattern, text):
                 return found[1]
     return ""
+
+
+def _version_texts(spec: RuntimeSpec, path: Path, words: Sequence[str]) -> Iterator[str]:
+    """Yield what files beside the executable say, then what it says itself.
+
+    Args:
+        spec: the runtime.
+        path: the executable.
+        words: the command's words behind the program.
+    """
+    real = path.resolve()
+    yield from (_start_of(file) for file in _version_files(spec, real, words))
+    asked = not spec.version_names or any(re.fullmatch(pattern, real.name) for pattern in spec.version_names)
+    if spec.version_args and asked and not is_privileged(path):
+        yield _asked(str(path), tuple(spec.version_args))
+
+
+def _version_files(spec: RuntimeSpec, real: Path, words: Sequence[str]) -> list[Path]:
+    """The files that may tell the version.
+
+    Args:
+        spec: the runtime.
+        real: the executable.
+        words: the command's words behind the program.
+    """
+    if "{stem}" not in spec.version_file:
+        return [real.parent / spec.version_file] if spec.version_file else []
+    stems = [os.fspath(real), *(os.fspath(Path(word).with_suffix("")) for word in words if Path(word).suffix)]
+    return [Path(spec.version_file.replace("{stem}", stem)) for stem in stems]
+
+
+def _start_of(file: Path) -> str:
+    """The beginning of a text file; empty if it cannot be read."""
+    try:
+        with file.open(errors="replace") as opened:
+            return opened.read(65536)
+    except (OSError, ValueError):
+        return ""
 
 
 @cache

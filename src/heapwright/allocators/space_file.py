@@ -103,7 +103,7 @@ def _recognition_trouble(runtime: RuntimeSpec) -> tuple[str, str] | None:
         return "name", "use lower-case letters, digits, '-' and '_'"
     if not (runtime.libraries or runtime.symbols or runtime.texts):
         return "libraries", "a file name is no evidence: give libraries, symbols or texts"
-    for key in ("names", "libraries", "version"):
+    for key in ("names", "libraries", "version", "version_names"):
         for pattern in getattr(runtime, key):
             try:
                 groups = re.compile(pattern.encode()).groups
@@ -117,8 +117,10 @@ def _recognition_trouble(runtime: RuntimeSpec) -> tuple[str, str] | None:
 def _pair_trouble(pair: str, sharing: int) -> str:
     """What is wrong with how a setting is written, in a variable that so many settings share (0: its own)."""
     if set(written(pair, "", "")) & {"{", "}"}:
-        return f"'{pair}' may contain {{key}} and {{value}} but no other brace"
+        return f"'{pair}' may contain {{key}}, {{value}} and {{hex}} but no other brace"
     start = written(pair, "KEY", "")
+    if not sharing and "{hex}" in pair:
+        return ""
     if "{value}" not in pair:
         return f"'{pair}' must contain {{value}}"
     if sharing and (not pair.endswith("{value}") or pair.count("{value}") > 1):

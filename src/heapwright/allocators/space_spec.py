@@ -158,9 +158,12 @@ class RuntimeSpec(msgspec.Struct, forbid_unknown_fields=True):
         texts: strings in its file.
         version: patterns with one group, its version. They are looked for in the names of the needed libraries, then
             in the file's own name, then in the file.
-        version_file: a file beside the executable, such as '../release', in which `version` is looked for next.
+        version_file: a file beside the executable, such as '../release', in which `version` is looked for next. With
+            {stem} it stands beside the executable, or beside a file that the command names, without its suffix.
         version_args: the arguments with which the executable (never the user's command) prints its version, if nothing
             else tells it.
+        version_names: patterns of the file names of executables that may be asked so; empty for any. Under all other
+            names the executable is the user's own program.
         source: where its settings are documented.
         library: it is a library that programs of any language may need; a language's runtime comes before it.
     """
@@ -177,6 +180,7 @@ class RuntimeSpec(msgspec.Struct, forbid_unknown_fields=True):
     version: list[str] = []
     version_file: str = ""
     version_args: list[str] = []
+    version_names: list[str] = []
     source: str = ""
     library: bool = False
 
@@ -214,14 +218,15 @@ class Context:
 
 
 def written(pair: str, key: str, value: str) -> str:
-    """Format a setting for its variable. It replaces only {key} and {value}; str.format would evaluate expressions.
+    """Format a setting for its variable. It replaces its own words only; str.format would evaluate expressions.
 
     Args:
-        pair: the format, with {key} and {value}.
+        pair: the format, with {key}, and {value} or {hex} (a number in hexadecimal).
         key: the setting's key.
         value: its value.
     """
-    return re.sub(r"\{(key|value)\}", lambda m: key if m[1] == "key" else value, pair)
+    words = {"key": key, "value": value, "hex": f"{int(value):x}" if value.isdecimal() else value}
+    return re.sub(r"\{(key|value|hex)\}", lambda m: words[m[1]], pair)
 
 
 def variable_of(allocator: AllocatorSpec, spec: ParamSpec) -> str:

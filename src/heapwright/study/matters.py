@@ -9,8 +9,9 @@ run of each input, `measure.meter.Breakdown`), and the counts of the recording, 
              of blocks may save the program's own code. Threads that call malloc often may spend most of their time
              waiting for its locks; then there is no bound.
 
-Each bound is an upper bound: memory that no reading covers counts as malloc's. docs/method.md compares the bounds with
-the gains that exhaustive comparisons found (tools/matters.py).
+Each bound is an upper bound: memory that no reading covers counts as malloc's. Where much of it may be another's, the
+sentence gives no bound on memory, because the number would say nothing about malloc. docs/method.md compares the
+bounds with the gains that exhaustive comparisons found (tools/matters.py).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from heapwright.study.store import Store
 
 NEXT_TO_NOTHING = 0.03  # a smaller share is not worth a search
+UNSURE = 0.25  # a bound on memory of which a larger share of the peak may not be malloc's bounds nothing
 # Seconds for a call of malloc: glibc takes 10 to 20 ns with a block in its caches, and a cache miss takes some 100 ns.
 CALL_S = 50e-9
 BYTE_S = 0.25e-9  # seconds to fetch, clear or copy an allocated byte: 4 GB/s
@@ -119,6 +121,22 @@ def held_bytes(default: Default, heap: Heap | None) -> float | None:
     return parts.heap + unread + min(parts.other, _MAPPED * heap.live_bytes + beside)
 
 
+def unsure_bytes(default: Default, heap: Heap | None) -> float | None:
+    """The part of `held_bytes` of which it is not known whether malloc obtained it; None if nothing could be read."""
+    held = held_bytes(default, heap)
+    return (
+        None if held is None or default.parts is None else max(0.0, held - default.parts.heap - _mapped(default, heap))
+    )
+
+
+def _mapped(default: Default, heap: Heap | None) -> float:
+    """Bytes of blocks with their own mappings, by the recording; 0 if unknown."""
+    heap = _of_busiest(default, heap)
+    if heap is None or not heap.glibc or default.parts is None:
+        return 0.0
+    return min(default.parts.other, _MAPPED * heap.live_bytes)
+
+
 def memory_bound(default: Default, heap: Heap | None) -> float | None:
     """Upper bound of the share of the peak that can be saved; None if nothing could be read."""
     held, parts = held_bytes(default, heap), default.parts
@@ -162,11 +180,13 @@ def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
     default, heap = max(inputs, key=lambda one: one[0].peak)
     held, parts, own = held_bytes(default, heap), default.parts, _of_busiest(default, heap)
     calls = heap.events / heap.share if heap is not None else None
+    unsure = unsure_bytes(default, heap)
     matters = Matters(
         sentence="",
         memory_bound=memory,
         cpu_bound=cpu,
         held_share=None if held is None else min(1.0, held / default.peak),
+        unsure_share=None if unsure is None else min(1.0, unsure / default.peak),
         shares={} if parts is None else {k: v / parts.total for k, v in msgspec.to_builtins(parts).items()},
         live_bytes=own.live_bytes if own is not None else None,
         recorded_share=_recorded_share(default, heap),
@@ -217,6 +237,11 @@ def sentence(matters: Matters) -> str:
     if memory is None:
         known = "" if cpu is None else f"; {time} can be won here" if cpu < 1 else f"; {time}"
         return f"The program ended before its memory could be read, so it is not known what can be won of it{known}."
+    if memory > NEXT_TO_NOTHING and (matters.unsure_share or 0.0) > UNSURE:
+        if cpu is None:
+            return f"What can be won here is not known before its allocations are recorded{busiest}."
+        won = f"{_capital(time)}{' can be won here' if cpu < 1 else ''}"
+        return f"{won}; it is not known how much of its peak memory malloc holds{busiest}."
     if memory > NEXT_TO_NOTHING:
         if cpu is None:
             return f"At most {_percent(memory)} of peak memory can be won here{busiest}; {time}."

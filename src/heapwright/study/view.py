@@ -247,7 +247,8 @@ class Matters:
         sentence: the bounds in words.
         memory_bound, cpu_bound: upper bounds, as shares of the default's peak memory and CPU time; 1 for CPU time
             means that there is no bound.
-        held_share: upper bound of malloc's share of the peak.
+        held_share: upper bound of malloc's share of the peak. unsure_share: the part of it that may be another's,
+            such as memory that a runtime maps for its own heap.
         shares: holder of memory → its share of the peak (`measure.meter.Parts`); empty if it could not be read.
         live_bytes: peak of the recorded live blocks. recorded_share: the share of anonymous memory that they explain.
         calls: calls of malloc, free and the like. calls_per_cpu_s: calls per second of CPU time.
@@ -259,6 +260,7 @@ class Matters:
     memory_bound: float | None
     cpu_bound: float | None
     held_share: float | None
+    unsure_share: float | None
     shares: dict[str, float]
     live_bytes: float | None
     recorded_share: float | None
