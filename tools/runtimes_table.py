@@ -22,19 +22,23 @@ from typing import Any
 from comparing import HEAPWRIGHT
 
 PYENV = Path.home() / ".pyenv/versions"  # its shims are no programs
-SOURCES = Path(__file__).resolve().parent.parent / "examples" / "runtimes"
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "examples" / "runtimes"
+DOTNET = ROOT / "build/dotnet/dnv/net/runtime/.net/dotnet"  # of `make build/.dotnet`
 PROGRAMS = {
     "python": ["/usr/bin/python3", "orders.py"],
     "python3.13": [str(next(PYENV.glob("3.13*/bin/python3.13"), "python3.13")), "orders.py"],
     "ruby": ["ruby", "orders.rb"],
     "node": ["node", "orders.js"],
     "java": ["java", "-cp", ".", "Orders"],
+    "dotnet": [str(DOTNET), "Orders.dll"],
     "go": ["./orders-go"],
     "openmp": ["./orders-openmp"],
 }
 # Program → the file that building it makes, and the command. A study of an older build would not continue.
 BUILDS = {
     "java": ("Orders.class", ["javac", "Orders.java"]),
+    "dotnet": ("Orders.dll", ["mcs", "-optimize+", "-out:Orders.dll", "Orders.cs"]),
     "go": ("orders-go", ["go", "build", "-o", "orders-go", "orders.go"]),
     "openmp": ("orders-openmp", ["gcc", "-O2", "-fopenmp", "-o", "orders-openmp", "orders.c"]),
 }

@@ -21,7 +21,7 @@ public static class Orders
             text.Append(i).Append(',').Append('n').Append(i % 977).Append(',').Append(i * 2L).Append(',').Append(i).Append('\n');
         }
         string all = text.ToString();
-        for (int round = 0; round < 12; round++)
+        for (int round = 0; round < 8; round++)
         {
             var groups = new SortedDictionary<string, List<Order>>(StringComparer.Ordinal);
             foreach (string line in all.Split('\n'))

@@ -221,6 +221,12 @@ def test_bad_values_are_told() -> None:
     (line,) = runtime_troubles({"PYTHONMALOC": "malloc"})
     assert line == "PYTHONMALOC is read by no CPython: it is called PYTHONMALLOC"
     assert runtime_troubles({"PYTHONMALLOC": "mallok"}, "sh") == []
+    for factor, trouble in (("1.7", ""), ("abc", "takes a number here"), ("0.5", "takes 1 to 1000000")):
+        said = runtime_troubles({"RUBY_GC_HEAP_GROWTH_FACTOR": factor})
+        assert said == ([f"RUBY_GC_HEAP_GROWTH_FACTOR={factor}: Ruby {trouble}"] if trouble else [])
+    (line,) = runtime_troubles({"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGc -XX:+UseStringDeduplication"})
+    assert "does not know -XX:+UseSerialGc; did you mean -XX:+UseSerialGC?" in line
+    assert runtime_troubles({"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -Xlog:gc -XX:+UseZGC"}) == []
 
 
 @pytest.mark.parametrize("shipped", shipped_runtimes(), ids=lambda file: file.allocator.name)

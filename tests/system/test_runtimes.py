@@ -108,7 +108,7 @@ PROGRAMS = {
     "ruby": (["ruby", "rows.rb"], RUBY, ["malloc_limit"]),
     "node": (["node", "rows.js"], NODE, ["max-semi-space-size"]),
     "openjdk": (["java", "-cp", ".", "Rows"], JAVA, ["collector"]),
-    "dotnet": (["dotnet", "Rows.dll"], CSHARP, ["gcServer", "GCgen0size"]),
+    "dotnet": (["dotnet", "Rows.dll"], CSHARP, ["gcConcurrent", "GCRetainVM"]),
     "go": (["gofmt", "rows.go"], GO, ["gogc", "madvdontneed"]),
 }
 
@@ -142,7 +142,7 @@ def test_both_halves_of_each_runtime(heapwright: Heapwright, name: str) -> None:
     malloc = [] if name == "go" else ["tcache_count"]  # a Go program has no malloc
     allocators = ["--allocators", "glibc"] if malloc else []
     words = [*allocators, "--params", ",".join([*malloc, *(f"{name}.{key}" for key in keys)])]
-    words += ["--budget", "4", "--pairs", "6:6", "--margin", "5", "--study", "s.study", "--json", "-"]
+    words += ["--budget", "8", "--pairs", "6:6", "--margin", "5", "--study", "s.study", "--json", "-"]
     done = heapwright("tune", *words, "--", program, *command[1:])
     found = result(done)
     runtime = found["runtime"]

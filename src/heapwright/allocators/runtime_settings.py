@@ -13,6 +13,7 @@ from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runti
 from heapwright.allocators.space import own_parts
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile, shares_variable, variable_of, version_key
 
+_DECIMAL = re.compile(r"\d{1,18}(\.\d{1,18})?")
 _ALIKE = 0.9  # of two names: one is probably the other with a typing error
 
 
@@ -67,6 +68,7 @@ def _value_troubles(
     """
     for key in dict.fromkeys(spec.key for spec in specs):
         variants = [spec for spec in specs if spec.key == key]
+        yield from (f"{name}={text}: {title} does not know {why}" for why in _mistyped(text, variants[0], file))
         here = [spec for spec in variants if not _misses(spec, version)]
         for value in _values_in(text, variants[0], file):
             if not here:
@@ -92,12 +94,34 @@ def _values_in(text: str, spec: ParamSpec, file: SpaceFile) -> list[str]:
     return [part.removeprefix(start) for part in text.split(file.allocator.join) if start and part.startswith(start)]
 
 
+def _mistyped(text: str, spec: ParamSpec, file: SpaceFile) -> Iterable[str]:
+    """Yield what is probably a value of an enum with a typing error, such as -XX:+UseSerialGc.
+
+    Args:
+        text: a variable that several settings share.
+        spec: one of them, recognised by its whole values.
+        file: the runtime's parameter-space file.
+    """
+    if not shares_variable(file.allocator, spec):
+        return
+    _, whole = own_parts(spec, spec.pair or file.allocator.pair)
+    for part in text.split(file.allocator.join):
+        meant = _most_alike(part, whole)
+        if meant and meant != part:
+            yield f"{part}; did you mean {meant}?"
+
+
 def _trouble(value: str, spec: ParamSpec, version: str, title: str) -> str:
     """Why a runtime does not take a value, or empty."""
     since = spec.values_since.get(value, "")
     if since and version and version_key(version) < version_key(since):
         return f"{title} does not know '{value}': it needs {since}"
     known = [str(v) for v in (*spec.values, *spec.valid)]
+    if spec.type == "enum" and spec.accepts:  # the levels of a decimal number
+        if not _DECIMAL.fullmatch(value):
+            return f"{title} takes a number here"
+        low, high = spec.accepts
+        return "" if low <= float(value) <= high else f"{title} takes {low} to {high}"
     if spec.type == "enum" and value not in known:
         close = difflib.get_close_matches(value, known, 1)
         hint = f"did you mean {close[0]}?" if close else f"it knows {', '.join(known)}"

@@ -99,6 +99,7 @@ def _runtime_row(file: SpaceFile) -> dict[str, Any]:
             "values": [str(v) for v in (*spec.specials, *spec.values)],
             "low": spec.low,
             "high": spec.high,
+            "high_per_core": spec.high_per_core,
             "since": {**spec.values_since, **({"": spec.requires.since} if spec.requires.since else {})},
             "before": spec.requires.before or None,
             "safe": spec.safe,
@@ -129,7 +130,8 @@ def _print_runtimes(rows: list[dict[str, Any]]) -> None:
         for p in row["parameters"]:
             since = p["since"]
             values = [f"{v} (from {since[v]})" if v in since else v for v in p["values"]]
-            span = [*values, *([f"{p['low']} … {p['high']}"] if p["low"] is not None else [])]
+            high = p["high"] if p["high_per_core"] is None else f"{p['high_per_core']} x cores"
+            span = [*values, *([f"{p['low']} … {high}"] if p["low"] is not None else [])]
             safe = {"expert": "\nonly with --expert", "no": "\nnever searched"}.get(p["safe"], "")
             version = f"\nfrom {since['']}" if "" in since else ""
             name = p["variable"] if p["own_variable"] else f"{p['key']}\nin {p['variable']}"
