@@ -117,7 +117,7 @@ def test_the_settings_reach_the_runtime(tmp_path: Path, monkeypatch: pytest.Monk
     dotnet = needs.dotnet()
     monkeypatch.chdir(tmp_path)
     (found,) = find_runtimes([dotnet, "Says.dll"])
-    assert found.version.count(".") == 2, "dotnet tells what is installed, if no file tells what is needed"
+    assert found.version.count(".") == 2, "without a file, dotnet names the installed version"
     Path("Says.cs").write_text(SAYS)
     subprocess.run([needs.command("mcs"), "-out:Says.dll", "Says.cs"], check=True)
     config(tmp_path, "Says", "8.0.0")

@@ -95,7 +95,7 @@ def _values_in(text: str, spec: ParamSpec, file: SpaceFile) -> list[str]:
 
 
 def _mistyped(text: str, spec: ParamSpec, file: SpaceFile) -> Iterable[str]:
-    """Yield what is probably a value of an enum with a typing error, such as -XX:+UseSerialGc.
+    """Yield the parts that are probably a value of an enum with a typing error, such as -XX:+UseSerialGc.
 
     Args:
         text: a variable that several settings share.

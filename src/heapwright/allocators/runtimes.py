@@ -224,7 +224,7 @@ def _version(spec: RuntimeSpec, path: Path, view: ElfView, words: Sequence[str])
 
 
 def _version_texts(spec: RuntimeSpec, path: Path, words: Sequence[str]) -> Iterator[str]:
-    """Yield what files beside the executable say, then what it says itself.
+    """Yield the texts of files beside the executable, then its own output.
 
     Args:
         spec: the runtime.
