@@ -25,10 +25,10 @@ NOT_UNDER_trap := ^$$
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build dev run bench docs man test test-bare torture lint native native-test sanitize sanitize-all analyze unit-test peers format lock sbom clean help
+.PHONY: build dev run bench docs man test test-bare torture lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz release peers format lock sbom clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture lint sanitize analyze peers native format lock sbom clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz lint sanitize analyze peers native format lock sbom release clean"
 
 build: $(VENV)/.installed
 
@@ -124,14 +124,22 @@ SANITIZED_PYTHON = cmake --install build/sanitize-$(1) --prefix build/sanitize-$
   HEAPWRIGHT_METER=$(CURDIR)/build/sanitize-$(1)/package/heapwright/_native/heapwright-meter $(BIN)/python -m pytest -n 2
 
 SANITIZED_ALL := $(addprefix sanitize-all-,memory thread trap)
-sanitize-all: build $(SANITIZED_ALL)
+sanitize-all: $(SANITIZED_ALL) sanitize-python-memory sanitize-python-trap
+
+sanitize-python-memory: build sanitize-built-memory
 	export ASAN_OPTIONS=detect_leaks=0 && $(call SANITIZED_PYTHON,memory) tests/meter tests/measure tests/trace \
 	  -k 'not record and not replay and not meter_under and not threads_there_and_back and not heaptrack_itself'
+
+sanitize-python-trap: build sanitize-built-trap
 	$(call SANITIZED_PYTHON,trap) tests/allocator tests/meter tests/trace --deselect tests/allocator/test_hot_path.py
 
-$(SANITIZED_ALL): sanitize-all-%: build/.system-test
+SANITIZED_BUILT := $(addprefix sanitize-built-,memory thread trap)
+.PHONY: $(SANITIZED_ALL) $(SANITIZED_BUILT)
+$(SANITIZED_BUILT): sanitize-built-%: build/.system-test
 	$(CONFIGURED)
 	cmake --build build/sanitize-$* -j 2 -- --quiet
+
+$(SANITIZED_ALL): sanitize-all-%: sanitize-built-%
 	ctest --test-dir build/sanitize-$* -j 2 --output-on-failure --exclude-regex '$(NOT_UNDER_$*)'
 
 # Analyses the native sources statically. Each suppression has its reason beside it.
@@ -172,14 +180,16 @@ test:
 test-bare:
 	@tools/bare
 
-# Runs all of tests/torture, every command in the docs, and every test that `make test` leaves out: two to three
-# hours.
-torture: build native peers
+# Runs all of tests/torture, the sanitizers, the fuzzers, every command in the docs, and every test that `make test`
+# leaves out: two to three hours. It goes on where it stopped at this commit (tools/torture.py).
+torture: build native peers build/.dotnet
 	@tools/setup torture
-	$(MAKE) sanitize-all analyze build/.dotnet
-	$(BIN)/python -m pytest -n 2 --dist worksteal --long tests/torture tests/docs/test_running.py tests/allocators
-	$(BIN)/python -m pytest -n 2 --dist worksteal --long -m long tests --ignore tests/torture \
-	  --ignore tests/docs/test_running.py --ignore tests/allocators
+	$(BIN)/python tools/torture.py
+
+# Runs each fuzz harness for a minute, and writes a table to build/fuzz.md (tools/fuzz.py has more options).
+fuzz: build
+	@tools/setup torture
+	$(BIN)/python tools/fuzz.py
 
 format: build
 	$(BIN)/ruff format src tests tools examples
@@ -195,6 +205,11 @@ lock:
 # Lists the parts of the wheel, in the CycloneDX format, in build/heapwright.cdx.json.
 sbom: build
 	$(BIN)/python tools/sbom.py build/heapwright.cdx.json
+
+# Collects a release in dist/, without a network: sources, wheels and kits, list of parts, checksums. KEY signs the
+# checksums: an SSH key file, or a key of gpg's.
+release: build
+	$(BIN)/python tools/release.py $(if $(KEY),--key '$(KEY)')
 
 clean:
 	rm -rf build $(VENV) out dist src/heapwright/_native

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from heapwright.report.html import render_report
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.view import PICK_NAMES, Pick, PickName, StudyView
-from tests import needs
 
 from .views import OBJECTIVES, STATES, confirmation, evaluation, view
 
@@ -115,19 +113,3 @@ def proven_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     written_once(path, view())
     return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Headless Chromium; skips where there is none."""
-    chromium, driver = needs.command("chromium"), needs.command("chromedriver")
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(word)
-    options.binary_location = chromium
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield running
-    running.quit()
