@@ -9,8 +9,8 @@ using trace::Kind;
 
 namespace {
 
-// Of one event kTicks. Only a program that resizes one small object very often, or a damaged file, has
-// more; the rest is left out, because slots take memory.
+// Of one block. Only a program that resizes one small object very often, or a damaged file, has more; the
+// rest is left out, because slots take memory.
 constexpr std::uint64_t kMaxSlots = std::uint64_t{1} << 22;
 
 bool is_window_mark(const Event& event, const trace::Header& header) {
@@ -64,7 +64,8 @@ bool SampleBlockReader::read(SampleBlock& block) {
 // the block from the last event of the thread to here.
 void SampleBlockReader::add_slots(SampleBlock& block, const Event& ticks) {
   Thread& thread = thread_of(ticks.thread);
-  const std::uint64_t count = std::min(ticks.value - std::min(ticks.value, thread.sampled), kMaxSlots);
+  const std::uint64_t room = kMaxSlots - block.slots.size();
+  const std::uint64_t count = std::min(ticks.value - std::min(ticks.value, thread.sampled), room);
   const double to = static_cast<double>(block.items.size()) + 1;
   const double step = (to - thread.from) / static_cast<double>(std::max<std::uint64_t>(count, 1));
   for (std::uint64_t i = 0; i < count; ++i) {

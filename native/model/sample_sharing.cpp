@@ -22,6 +22,11 @@ constexpr double kMaxErrors = 4;
 // A thread may be this many times the rate behind the ticks of the program. It then has ticks to spare when
 // a block has more births and resizes than ticks.
 constexpr std::int64_t kMaxBehind = 16;
+// A damaged file may state any rate, and copies take memory. A block gets at most so many for each of its
+// ticks and items, and more only at the begin of a window, whose objects have no ticks.
+constexpr std::uint64_t kMaxCopiesPerTick = 64;
+constexpr std::uint64_t kMaxCopies = std::uint64_t{1} << 16;
+constexpr std::uint64_t kMaxCopiesBeforeWindow = std::uint64_t{1} << 20;
 // Copies are born at most so many items before or after their objects.
 constexpr double kMix = 16;
 
@@ -68,6 +73,9 @@ double SampleExpander::adjustment() {
 void SampleExpander::add_tokens() {
   const double change = adjustment();
   const double last = static_cast<double>(block_.items.size()) + 1;
+  std::uint64_t room = block_.before_window
+                           ? kMaxCopiesBeforeWindow
+                           : kMaxCopies + kMaxCopiesPerTick * (block_.slots.size() + block_.items.size());
   for (std::size_t i = 0; i < block_.items.size(); ++i) {
     const Event& event = block_.items[i].event;
     const std::uint32_t* const index = is_tick(event.kind) ? numbers_.find(event.object) : nullptr;
@@ -83,7 +91,9 @@ void SampleExpander::add_tokens() {
       rounding_ += std::max(0.0, object.weight * (1 + change * (object.weight - 1)) - 1);
       const double count = std::floor(rounding_);
       rounding_ -= count;
-      add_copies(*index, static_cast<std::uint64_t>(count), place);
+      const auto copies = static_cast<std::uint64_t>(std::min(count, static_cast<double>(room)));
+      room -= copies;
+      add_copies(*index, copies, place);
       if (object.weight > static_cast<double>(rate_) / 2) {
         filler_ = event.size;
       }

@@ -103,6 +103,8 @@ struct Header {
   // The rate of a sample: one small object in so many is in the trace, with all its events
   // (sample.h). 0: the trace has all objects.
   std::uint64_t sample = 0;
+  // A file that states a higher rate is damaged: hardly a program has so many objects.
+  static constexpr std::uint64_t kMaxSample = std::uint64_t{1} << 40;
   // Whether an object that was not chosen at its birth is chosen later with the chance of its largest
   // size, and appears as an allocation at that realloc. If so, the weight of an object is that of its
   // largest size so far; otherwise that of its size at birth.

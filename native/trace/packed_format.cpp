@@ -126,7 +126,7 @@ bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick) 
       header.window_end = seconds(value);
     }
   }
-  return reader.ok() && tick > 0;
+  return reader.ok() && tick > 0 && header.sample <= Header::kMaxSample;
 }
 
 Bytes encode_done(const Summary& summary, const Loss& loss) {

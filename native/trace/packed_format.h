@@ -52,7 +52,7 @@ Bytes encode_header(const Header& header, std::uint64_t tick);
 // header  gets the header
 // tick    gets the resolution of times in nanoseconds
 //
-// Returns false if the bytes are no header, or the tick is 0.
+// Returns false if the bytes are no header, the tick is 0, or the rate of the sample is impossible.
 bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick);
 
 struct IndexEntry {

@@ -180,6 +180,30 @@ def test_traces(verb: str, tmp_path: Path) -> None:
         assert not (tmp_path / "m.json").exists() or verb == "fit"
 
 
+def test_a_sample_that_stands_for_2_to_the_30_times_itself(tmp_path: Path) -> None:
+    """A sample states how many objects each of its objects stands for; a damaged one may state any number."""
+    import zlib
+
+    whole = packed(tmp_path)
+    length = struct.unpack_from("<I", whole, 12)[0]
+
+    def trace(rate: int) -> Path:
+        head = whole[20 : 20 + length] + b"\x06sample" + bytes([len(str(rate))]) + str(rate).encode()
+        start = b"HEAD" + struct.pack("<II", len(head), 0)
+        section = start[:8] + struct.pack("<I", zlib.crc32(start[:8] + bytes(4) + head)) + head
+        events = whole[20 + length : -16]  # without the index, whose offsets are no longer true
+        path = tmp_path / "x.hwt"
+        path.write_bytes(whole[:6] + struct.pack("<H", 3) + section + events)
+        return path
+
+    for verb, more in (("info", []), ("fit", ["-o", "m.json", "--force"])):
+        done = run(verb, trace(1 << 30).name, *more, cwd=tmp_path)
+        assert "Traceback" not in done.err
+        assert "out of memory" not in done.err
+        done = run(verb, trace(1 << 50).name, *more, cwd=tmp_path)
+        assert refused(done), (verb, done)
+
+
 def test_a_wl_file_that_stands_for_a_million_times_itself(tmp_path: Path) -> None:
     """20 000 threads share one start offset, each with 60 KB of operations."""
     start = bytes([11]) + bytes([0x81, 0x80, 0x80, 0x00])  # START_THREAD at 2^21: seven bits a byte, the highest first

@@ -46,7 +46,7 @@ Header read_header(const FileHeader& raw) {
   header.resident_at_start = raw.resident_at_start;
   header.forked = raw.forked != 0;
   const std::uint64_t level = std::min<std::uint64_t>(raw.min_level.load(), raw::kLevels);
-  const std::uint64_t rate = raw.sample << level;
+  const std::uint64_t rate = std::min(raw.sample, Header::kMaxSample >> level) << level;
   header.sample = rate > 1 ? rate : 0;
   if (raw.windowed != 0 && raw.window_begin_ns.load() != 0) {
     const auto seconds = [&raw](std::uint64_t ns) {

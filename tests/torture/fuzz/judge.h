@@ -14,13 +14,14 @@ namespace heapwright::fuzz {
 
 class Judge {
  public:
-  // `whole`: the events start at the first one of the trace, so that the judge sees every allocation.
-  explicit Judge(bool whole = true) : whole_(whole) {}
+  // whole      the events start at the first one of the trace, so that the judge sees every allocation
+  // numbered   threads have their numbers in order of appearance; in a sample they keep those of the program
+  explicit Judge(bool whole = true, bool numbered = true) : whole_(whole), numbered_(whole && numbered) {}
 
   void see(const trace::Event& event) {
-    PROMISE(event.kind >= trace::Kind::kMalloc && event.kind <= trace::Kind::kTouched);
+    PROMISE(event.kind >= trace::Kind::kMalloc && event.kind <= trace::kLastKind);
     if (event.thread >= times_.size()) {
-      PROMISE(!whole_ || event.thread == times_.size());
+      PROMISE(!numbered_ || event.thread == times_.size());
       times_.resize(std::size_t{event.thread} + 1);
     }
     PROMISE(event.time >= times_[event.thread]);
@@ -42,14 +43,16 @@ class Judge {
            kind == trace::Kind::kTouched;
   }
   bool whole_;
+  bool numbered_;
   std::vector<std::uint64_t> times_;
   std::vector<bool> alive_;
   std::uint64_t events_ = 0;
 };
 
-// Reads and judges all events of a source, up to `most`.
-inline std::vector<trace::Event> read_all(trace::EventSource& source, std::size_t most = 1U << 20) {
-  Judge judge;
+// Reads and judges all events of a source, up to `most`. `numbered`: as in Judge.
+inline std::vector<trace::Event> read_all(trace::EventSource& source, std::size_t most = 1U << 20,
+                                          bool numbered = true) {
+  Judge judge(true, numbered);
   std::vector<trace::Event> events;
   for (trace::Event event; events.size() < most && source.next(event);) {
     judge.see(event);

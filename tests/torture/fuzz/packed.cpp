@@ -1,38 +1,17 @@
 // Fuzzes the reader of packed traces: events stay within their bounds, and every tool that reads a trace terminates.
 #include "trace/packed.h"
 
-#include "judge.h"
 #include "model/fit.h"
 #include "model/model_json.h"
 #include "model/statistics.h"
 #include "model/statistics_json.h"
 #include "replay/expand.h"
-#include "trace/bytes.h"
-#include "trace/packed_format.h"
+#include "sections.h"
 #include "trace_tool/open.h"
 
 namespace {
 
 using namespace heapwright;
-
-// Corrects the checksums of all sections, because a fuzzer cannot guess a checksum.
-std::string mended(std::string_view given) {
-  std::string file(trace::kPackedMagic);
-  trace::put_fixed(file, trace::kPackedVersion);
-  std::size_t at = 0;
-  while (given.size() - at >= trace::kSectionHead) {
-    trace::ByteReader head(given.substr(at));
-    const std::string_view letters = head.bytes(4);
-    const auto length = head.fixed<std::uint32_t>();
-    if (length > given.size() - at - trace::kSectionHead) {
-      break;
-    }
-    file += trace::section(letters, given.substr(at + trace::kSectionHead, length));
-    at += trace::kSectionHead + length;
-  }
-  file += given.substr(at);
-  return file;
-}
 
 // Counts the events, and checks threads and object numbers. A reader of packed traces does not promise that a freed
 // or resized object is alive, and no tool relies on that.
@@ -53,7 +32,7 @@ std::uint64_t count(trace::EventSource& source, bool from_start) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const fuzz::MemoryFile file(mended({reinterpret_cast<const char*>(data), size}));
+  const fuzz::MemoryFile file(fuzz::mended({reinterpret_cast<const char*>(data), size}));
   std::string error;
   const auto source = trace::open_packed(file.path(), error);
   PROMISE((source == nullptr) != error.empty());
