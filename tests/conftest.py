@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import hypothesis
 import pytest
 
 from heapwright.files import NATIVE
-from tests import needs, times
+from tests import built_programs, needs, times
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "tests/programs"
@@ -98,19 +97,9 @@ def meter() -> Path:
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Builds tests/programs/NAME.c or NAME.cpp once, with more compiler options if given."""
+    """Builds tests/programs/NAME.c or NAME.cpp, with more compiler options if given, unless it is built already."""
     folder = tmp_path_factory.mktemp("programs")
-
-    def build(name: str, *options: str) -> Path:
-        path = folder / "".join([name, *options])
-        if not path.exists():
-            source = next(file for file in (PROGRAMS / f"{name}.c", PROGRAMS / f"{name}.cpp") if file.exists())
-            compiler = needs.command("gcc" if source.suffix == ".c" else "g++")
-            words = [compiler, *(["-std=c++20"] if source.suffix == ".cpp" else []), "-O1", "-Wall", "-Wextra"]
-            subprocess.run([*words, "-Werror", "-pthread", *options, "-o", path, source, "-ldl"], check=True)
-        return path
-
-    return build
+    return lambda name, *options: built_programs.build(PROGRAMS, name, options, folder)
 
 
 @pytest.fixture(scope="session")

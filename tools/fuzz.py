@@ -40,7 +40,7 @@ MAX_SEEDS = 80  # inputs of a minimised corpus; with more, `make test` takes lon
 MAX_BYTES = 4096  # of an input of a minimised corpus
 # From a small process, because a fuzzer inherits its peak of memory from its parent, and its limit counts that.
 SHELL = ("sh", "-c", '"$@"; exit $?', "sh")
-LIMITS = ("-timeout=30", "-rss_limit_mb=3000", "-max_len=20000", "-print_final_stats=1")
+LIMITS = ("-timeout=120", "-rss_limit_mb=3000", "-max_len=20000", "-print_final_stats=1")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Random operations against a shadow model, and a check that the fuzzer finds planted errors.
 
-HEAPWRIGHT_FUZZ_SECONDS is how long each mode runs (5 by default): two fifths with a fixed seed, the rest with a seed
-of today's, which stands in the message of a failure.
+HEAPWRIGHT_FUZZ_SECONDS is how long each mode runs (2 by default, 20 in the long form): half of it with a fixed seed,
+half with a seed of today's, which stands in the message of a failure.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.allocator.conftest import GLIBC, Malloc
 
-SECONDS = int(os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "5"))
+SECONDS = int(os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "2"))
+LONG_SECONDS = max(SECONDS, 20)
 MODES = {
     "one-thread": [],
     "fork": ["--fork"],
@@ -47,13 +49,14 @@ def fuzz(malloc: Malloc, path: Path, seed: int, seconds: int, *words: str) -> No
     assert done.returncode == 0, f"LD_PRELOAD={malloc.library} {' '.join(command)}\n{done.stderr.decode()}"
 
 
-@pytest.mark.timeout(2 * SECONDS + 300)
+@pytest.mark.timeout(2 * LONG_SECONDS + 300)
+@pytest.mark.parametrize("seconds", [SECONDS, needs.long(LONG_SECONDS)])
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_breaks(allocator: Malloc, judge: Callable[[str], Path], mode: str) -> None:
+def test_nothing_breaks(allocator: Malloc, judge: Callable[[str], Path], mode: str, seconds: int) -> None:
     path = judge("fuzz")
-    fixed = max(1, SECONDS * 2 // 5)
-    fuzz(allocator, path, 1, fixed, *MODES[mode])
-    fuzz(allocator, path, random.SystemRandom().randrange(1 << 30), max(1, SECONDS - fixed), *MODES[mode])
+    half = max(1, seconds // 2)
+    fuzz(allocator, path, 1, half, *MODES[mode])
+    fuzz(allocator, path, random.SystemRandom().randrange(1 << 30), half, *MODES[mode])
 
 
 @pytest.mark.parametrize("mode", MODES)
