@@ -18,13 +18,15 @@ ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "tests/programs"
 
 # No deadline, because the machine may be slow and busy; fixed examples, so that a failure can be reproduced.
-hypothesis.settings.register_profile("heapwright", deadline=None, derandomize=True, database=None)
-hypothesis.settings.load_profile("heapwright")
+# The short form tries fewer.
+hypothesis.settings.register_profile("long", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("short", hypothesis.settings.get_profile("long"), max_examples=40)
+hypothesis.settings.load_profile("short")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--long`, which runs all of tests/torture (up to two hours) rather than its short form."""
-    parser.addoption("--long", action="store_true", help="tests/torture in full (make torture)")
+    """Adds `--long`, which selects the long form of the tests too (make torture, two to three hours)."""
+    parser.addoption("--long", action="store_true", help="the long form of the tests (make torture)")
 
 
 LONG = pytest.StashKey[int]()  # how many tests the short form leaves to the long one
@@ -32,6 +34,7 @@ LONG = pytest.StashKey[int]()  # how many tests the short form leaves to the lon
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[LONG] = 0
+    hypothesis.settings.load_profile("long" if config.getoption("--long") else "short")
     config.addinivalue_line("markers", "long: only in the long form (pytest --long, make torture)")
     # Signals that nohup, cron or a shell's & ignores would stay ignored in programs that the tests start and signal.
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 import pytest
 from _pytest.mark import ParameterSet
+from hypothesis import settings
 
 from heapwright.allocators.peers import known_peers
 from heapwright.allocators.registry import find_allocators
@@ -27,6 +28,8 @@ from heapwright.allocators.registry import find_allocators
 PACKAGE = "missing package: "
 MACHINE = "this machine cannot "
 BUILD = "not built: "
+
+LONG_EXAMPLES = 100  # of a property test in the long form; Hypothesis's own default
 
 # Command → the Debian package that has it.
 PACKAGES = {
@@ -222,3 +225,12 @@ def summary(reasons: Iterable[str], long: int) -> str:
         f"because this machine cannot: {kinds[MACHINE]}; because a part is not built: {kinds[BUILD]}; "
         f"for other reasons: {kinds['']}. Only in the long form (pytest --long): {long}."
     )
+
+
+def examples(long: int) -> int:
+    """The number of examples of a property test whose examples start programs: a third of them in the short form.
+
+    Args:
+        long: the number in the long form.
+    """
+    return long if settings().max_examples >= LONG_EXAMPLES else long // 3

@@ -45,7 +45,7 @@ LIMITS = ("-timeout=120", "-rss_limit_mb=3000", "-max_len=20000", "-print_final_
 
 @dataclass(frozen=True)
 class Total:
-    """What a harness has done in all calls.
+    """The sums of a harness over all calls.
 
     Attributes:
         seconds: elapsed time of fuzzing.

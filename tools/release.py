@@ -62,7 +62,7 @@ def sources(version: str, folder: Path) -> None:
 
 
 def wheel(folder: Path, env: dict[str, str]) -> None:
-    """Builds the wheel of this machine from what is installed, without an index of packages."""
+    """Builds the wheel of this machine with the installed build tools, without an index of packages."""
     options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
     call(sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", folder, ROOT, env=env)
 

@@ -6,8 +6,7 @@ A part is one make target or one run of pytest. build/torture.json keeps the res
 part. A part that passed at this commit is not run again; after an interruption the tool goes on with the part that was
 under way. A part that failed runs again. A commit with changes that are not committed is another commit.
 
-At the end the tool prints a table of all parts: the result, when it ran, for how long, and what it found. It writes
-the table to build/torture.md too, and the output of a part to build/torture/PART.log. A part that has not run at this
+At the end the tool prints a table of all parts with result, time, duration and findings. It writes the table to build/torture.md too, and the output of a part to build/torture/PART.log. A part that has not run at this
 commit is in the table as such. The exit status is 0 if every part passed, 1 if one failed, 3 if parts have not run.
 """
 
@@ -30,6 +29,8 @@ ROOT = Path(__file__).parents[1]
 STATE = ROOT / "build/torture.json"
 LOGS = ROOT / "build/torture"
 TEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "--long")
+# Property tests try more examples in the long form; Hypothesis marks them.
+MORE = "long or hypothesis"
 NOTHING_COLLECTED = 5  # pytest's exit status if no test is selected
 INCOMPLETE = 3  # our exit status if parts have not run
 FUZZ_SECONDS = os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "60")
@@ -40,7 +41,7 @@ class Part:
     """A part of `make torture`.
 
     Attributes:
-        name: what the table and the log call it.
+        name: its name in the table and of its log.
         words: the command.
         limit: the time limit in seconds.
         may_be_empty: whether pytest may select no test: the folder has no long test.
@@ -58,10 +59,10 @@ class Result:
 
     Attributes:
         outcome: passed, failed, too long or interrupted.
-        commit: the commit, with a hash of what was not committed.
+        commit: the commit, with a hash of uncommitted changes.
         began: seconds since 1970.
         seconds: elapsed time.
-        found: what the part says in its output: counts of tests, or the last line.
+        found: counts of tests from its output, or the last line.
     """
 
     outcome: str
@@ -87,9 +88,9 @@ def parts(root: Path = ROOT) -> list[Part]:
         if folder.name in ("torture", "allocators"):
             continue
         less = ("--ignore", "tests/docs/test_running.py") if folder.name == "docs" else ()
-        made.append(Part(f"long-{folder.name}", (*TEST, "-m", "long", f"tests/{folder.name}", *less), 3600, True))
+        made.append(Part(f"long-{folder.name}", (*TEST, "-m", MORE, f"tests/{folder.name}", *less), 3600, True))
     single = tuple(str(path.relative_to(root)) for path in sorted(root.glob("tests/test_*.py")))
-    made.append(Part("long-other", (*TEST, "-m", "long", *single), 3600, True))
+    made.append(Part("long-other", (*TEST, "-m", MORE, *single), 3600, True))
     return made
 
 
@@ -124,7 +125,7 @@ def store(path: Path, results: Mapping[str, Result]) -> None:
 
 
 def found(text: str) -> str:
-    """What a part says at its end: pytest's and ctest's counts, else the last line."""
+    """Returns the counts of pytest and ctest in an output, else its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [
         line.strip("= ").split(" in ")[0]
@@ -190,7 +191,7 @@ def table(every: list[Part], results: Mapping[str, Result], at: str) -> Iterator
 
 
 def main() -> int:
-    """Runs what has not passed yet, and returns the exit status."""
+    """Runs the parts that have not passed yet, and returns the exit status."""
     every = parts()
     parser = argparse.ArgumentParser(description="Runs every test that make test leaves out, in resumable parts.")
     parser.add_argument("part", nargs="*", help="run these parts only")

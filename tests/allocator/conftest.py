@@ -6,14 +6,16 @@ HEAPWRIGHT_TEST_ALLOCATOR names others instead: paths of libraries with ':' betw
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from heapwright.files import NATIVE
 from tests import needs
@@ -85,6 +87,7 @@ def _under_test() -> list[Malloc]:
 
 
 _ABSENT = pytest.param(None, id="none", marks=needs.not_built_mark("the bundled allocators"))
+_ABSENT_PAIR = pytest.param(None, "", id="none", marks=needs.not_built_mark("the bundled allocators"))
 
 
 @pytest.fixture(scope="session", params=[pytest.param(one, id=one.name) for one in _under_test()] or [_ABSENT])
@@ -99,3 +102,45 @@ def allocator(request: pytest.FixtureRequest) -> Malloc:
 def judge(program: Callable[..., Path]) -> Callable[[str], Path]:
     """Builds one of the judging programs: tests/programs/allocator_NAME.cpp."""
     return lambda name: program(f"allocator_{name}", *FLAGS)
+
+
+def short_form(names: Iterable[str]) -> list[ParameterSet]:
+    """Pairs of a malloc and a program for `test_prints_the_same`, as its arguments `allocator` and `name`.
+
+    In the short form each program runs under the plain builds and one of the hardened ones, in turn.
+    """
+    hardened = [one.name for one in _under_test() if one.name.endswith("-secure")]
+    turn = {name: hardened[i % len(hardened)] if hardened else "" for i, name in enumerate(names)}
+    pairs = [
+        pytest.param(
+            one,
+            name,
+            id=f"{one.name}-{name}",
+            marks=pytest.mark.long if one.name in hardened and one.name != turn[name] else (),
+        )
+        for one in _under_test()
+        for name in turn
+    ]
+    return pairs or [_ABSENT_PAIR]
+
+
+def once(key: str, make: Callable[[], bytes], factory: pytest.TempPathFactory) -> bytes:
+    """Makes something once for all processes of a test run, and returns it.
+
+    Args:
+        key: its name, a file name.
+        make: makes it.
+        factory: pytest's, which knows the folder of the test run.
+    """
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "once"
+    folder.mkdir(exist_ok=True)
+    path = folder / key
+    with (folder / f"{key}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            content = make()
+            draft = folder / f".{key}.{os.getpid()}"
+            draft.write_bytes(content)
+            draft.replace(path)
+    return path.read_bytes()

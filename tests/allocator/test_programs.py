@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import random
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.allocator.conftest import GLIBC, Malloc
+from tests.allocator.conftest import GLIBC, Malloc, once, short_form
 from tests.allocator.workloads import WORKLOADS
 from tests.conftest import PROGRAMS
 
@@ -51,9 +50,9 @@ def printed(numbers: Path, tmp_path_factory: pytest.TempPathFactory) -> Print:
 
 
 @pytest.fixture(scope="module")
-def reference(printed: Print) -> Callable[[str], bytes]:
+def reference(printed: Print, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
     """Returns the output of a workload under glibc's malloc."""
-    return functools.cache(lambda name: printed(GLIBC, name))
+    return lambda name: once(f"programs-{name}", lambda: printed(GLIBC, name), tmp_path_factory)
 
 
 def need(name: str) -> None:
@@ -63,7 +62,7 @@ def need(name: str) -> None:
         needs.missing("libpython{}.{}-testsuite".format(*sys.version_info))
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize(("allocator", "name"), short_form(WORKLOADS))
 def test_prints_the_same(allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]) -> None:
     need(name)
     assert printed(allocator, name) == reference(name)

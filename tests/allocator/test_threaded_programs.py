@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests import needs
-from tests.allocator.conftest import GLIBC, Malloc
+from tests.allocator.conftest import GLIBC, Malloc, once, short_form
 from tests.allocator.threaded_workloads import THREADED
 from tests.conftest import PROGRAMS
 
@@ -43,12 +42,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Print:
 
 
 @pytest.fixture(scope="module")
-def reference(printed: Print) -> Callable[[str], bytes]:
+def reference(printed: Print, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
     """Returns the output of a program under glibc's malloc."""
-    return functools.cache(lambda name: printed(GLIBC, name))
+    return lambda name: once(f"threaded-{name}", lambda: printed(GLIBC, name), tmp_path_factory)
 
 
-@pytest.mark.parametrize("name", THREADED)
+@pytest.mark.parametrize(("allocator", "name"), short_form(THREADED))
 def test_prints_the_same(allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]) -> None:
     needs.command(*THREADED[name].needs)
     if name == "perl-threads" and subprocess.run(["perl", "-Mthreads", "-e1"], capture_output=True).returncode != 0:

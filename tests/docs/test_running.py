@@ -5,7 +5,8 @@ page's own. They reduce rounds, budgets and allocators (`SHORTER`), because othe
 They omit results/ (its commands take hours), cluster.md (tests/cluster runs those verbs on a real scheduler), and the
 tutorial (test_docs.py runs it unchanged).
 
-Every test run covers the README and the guides; `pytest --long` (`make torture`) also covers the pages on single verbs.
+Every test run covers the README; `pytest --long` (`make torture`) also covers the guides and the pages on single verbs.
+Every test run checks all commands against the parser (test_docs.py), and tests/system runs every verb.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def put_what_is_missing(words: list[str], folder: Path) -> None:
 def to_run() -> Iterator[ParameterSet]:
     for page in RUN:
         lines = [c for c in commands(page) if " ".join(c.words) not in LEFT_OUT]
-        yield needs.long_unless(page.name == "README.md" or page.parent.name == "guides", page, lines)
+        yield needs.long_unless(page.name == "README.md", page, lines)
 
 
 @pytest.mark.parametrize(("page", "lines"), list(to_run()), ids=lambda x: x.stem if isinstance(x, Path) else "")

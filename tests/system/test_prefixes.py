@@ -52,6 +52,7 @@ def test_a_workload_file_ends_a_recording(heapwright: Heapwright, slow: str) -> 
     assert processes[0]["allocations"] >= 300_000
 
 
+@pytest.mark.long  # 100 s; tests/study/test_prefix.py has the same study of a simulated program
 def test_a_long_program_is_proven_by_prefixes(heapwright: Heapwright, slow: str) -> None:
     """One whole run takes a fifth of the budget."""
     began = time.monotonic()

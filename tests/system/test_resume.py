@@ -62,7 +62,7 @@ def starts(log: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-@pytest.mark.parametrize("method", ["nsga2", needs.long("grid"), "gp", needs.long("cmaes"), needs.long("local")])
+@pytest.mark.parametrize("method", ["nsga2", *map(needs.long, ("grid", "gp", "cmaes", "local"))])
 def test_killed_again_and_again_it_ends_as_if_undisturbed(
     method: str, heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:

@@ -18,7 +18,9 @@ from .fuzz.targets import TARGETS
 FOLDER = Path(__file__).parent
 CORPORA = FOLDER / "corpora"
 # As the build knows them.
-HARNESSES = re.findall(r"^set\((?:HEAP_)?HARNESSES ([\w ]+)\)", (FOLDER / "fuzz/CMakeLists.txt").read_text(), re.MULTILINE)
+HARNESSES = re.findall(
+    r"^set\((?:HEAP_)?HARNESSES ([\w ]+)\)", (FOLDER / "fuzz/CMakeLists.txt").read_text(), re.MULTILINE
+)
 NATIVE = " ".join(HARNESSES).split()
 
 

@@ -39,6 +39,7 @@ class Program:
         own: the loader's reason why the engines keep a malloc of their own; empty: they must use ours.
         source: the source package (a shell word) whose tests the script runs, only in the long form; or empty.
         large: its package is too large, or needs too many services, for the short form.
+        elsewhere: tests/allocator runs the same program in the short form, with less work.
     """
 
     title: str
@@ -47,30 +48,36 @@ class Program:
     own: str = ""
     source: str = ""
     large: bool = False
+    elsewhere: bool = False
 
     @property
     def long(self) -> bool:
         """Whether only the long form runs it."""
-        return self.large or bool(self.source)
+        return self.large or self.elsewhere or bool(self.source)
 
 
 PROGRAMS = {
-    "cpython": Program("CPython's regression tests", ("/usr/bin/python3",), ("/usr/bin/python3 -S -c 1",)),
+    "cpython": Program(
+        "CPython's regression tests", ("/usr/bin/python3",), ("/usr/bin/python3 -S -c 1",), elsewhere=True
+    ),
     "gcc": Program(
         "gcc: objects of large sources, LTO",
         ("gcc", "g++"),
         ("$(gcc -print-prog-name=cc1) --version", "$(gcc -print-prog-name=cc1plus) --version"),
+        elsewhere=True,
     ),
     "clang": Program("clang: objects of large sources", ("clang", "clang++"), ("clang --version",)),
-    "perl": Program("Perl over its own library", ("perl",), ("perl -e 1",)),
-    "ruby": Program("Ruby: tests of its gems, its library parsed", ("ruby",), ("ruby -e 1",)),
+    "perl": Program("Perl over its own library", ("perl",), ("perl -e 1",), elsewhere=True),
+    "ruby": Program("Ruby: tests of its gems, its library parsed", ("ruby",), ("ruby -e 1",), elsewhere=True),
     "perl_core": Program("Perl's own core tests", ("perl",), ("perl -e 1",), source="perl"),
     "ruby_core": Program(
         "Ruby's own core tests", ("ruby",), ("ruby -e 1",), source="ruby$(ruby -e 'print RUBY_VERSION[/\\d+.\\d+/]')"
     ),
-    "sqlite": Program("SQLite: a workload over all of it", ("sqlite3",), ("sqlite3 -version",)),
+    "sqlite": Program("SQLite: a workload over all of it", ("sqlite3",), ("sqlite3 -version",), elsewhere=True),
     "sqlite_tests": Program("SQLite's own tests", ("gcc", "make", "tclsh", "setpriv"), ("tclsh",), source="sqlite3"),
-    "redis": Program("Redis under redis-benchmark", ("redis-server", "redis-benchmark"), ("redis-server --version",)),
+    "redis": Program(
+        "Redis under redis-benchmark", ("redis-server", "redis-benchmark"), ("redis-server --version",), elsewhere=True
+    ),
     "redis_tests": Program(
         "Redis's own tests",
         ("redis-server", "redis-benchmark", "tclsh"),
@@ -78,9 +85,9 @@ PROGRAMS = {
         source="redis",
     ),
     "postgres": Program("PostgreSQL under pgbench", ("pgbench", "setpriv"), ("psql --version",), large=True),
-    "java": Program("OpenJDK: javac, a job of threads", ("java",), ("java -version",)),
-    "node": Program("Node.js: worker threads", ("node",), ("node --version",)),
-    "git": Program("git gc of a repository, fsck", ("git",), ("git --version",)),
+    "java": Program("OpenJDK: javac, a job of threads", ("java",), ("java -version",), elsewhere=True),
+    "node": Program("Node.js: worker threads", ("node",), ("node --version",), elsewhere=True),
+    "git": Program("git gc of a repository, fsck", ("git",), ("git --version",), elsewhere=True),
     "chromium": Program(
         "Chromium opening our report",
         ("chromium",),

@@ -46,7 +46,7 @@ def one_thread(events: list[Event]) -> list[tuple[str, tuple[int, ...]]]:
     return [line[1:] for line in carried(events)]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=needs.examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=texts())
 def test_there_and_back_again(tmp_path: Path, text: str) -> None:
     lines = [line.split() for line in text.splitlines()]
@@ -138,7 +138,7 @@ def test_what_heaptrack_itself_writes(tmp_path: Path, raw: bool) -> None:
     assert replay(tmp_path / "t.hwt")["checks"]["events_dropped"] == 0
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=needs.examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300), st.sampled_from(["wl", "heaptrack"]), st.integers(0, 30))
 def test_junk_never_crashes_an_importer(tmp_path: Path, junk: bytes, kind: str, keep: int) -> None:
     start = bytes([8, 40, 9, 9, 10, 2, 11, 11, 11, 20, 1]) if kind == "wl" else TEXT.encode()[: 12 + keep]

@@ -27,6 +27,7 @@ from heapwright.trace.model import (
     synthesise,
     to_text,
 )
+from tests import needs
 from tests.trace.recording import record_told
 from tests.trace.test_pack import parse
 from tests.trace.test_replay import HEAPWRIGHT, heapwright
@@ -67,7 +68,7 @@ def synth(*words: str | Path) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=needs.examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 5000), min_size=1, max_size=4), st.integers(1, 4))
 def test_the_peak_is_kept(tmp_path: Path, seed: int, sizes: list[int], threads: int) -> None:
     trace = parse(tmp_path, phases(seed, sizes, 2500, threads))
@@ -161,7 +162,7 @@ def test_no_model(text: str, message: str, tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=needs.examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_model_written_by_hand_is_not_believed(trace: Path, tmp_path: Path, data: st.DataObject) -> None:
     """One number somewhere becomes another: a trace comes of it, or one line that says why not."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.pack import native_program, pack
+from tests import needs
 
 
 def trace(*words: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
@@ -64,7 +65,7 @@ def texts(draw: st.DrawFn) -> str:
 
 
 @given(text=texts())
-@settings(max_examples=60)
+@settings(max_examples=needs.examples(60))
 def test_what_is_packed_comes_back(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = parse(tmp_path_factory.mktemp("pack"), text)
     assert trace("dump", path).stdout == text

@@ -15,6 +15,7 @@ from heapwright.cli.main import main
 from heapwright.trace.info import Sample, read_info
 from heapwright.trace.model import WindowsModel, load_model
 from heapwright.trace.replay import make_ready
+from tests import needs
 from tests.trace.test_pack import parse, texts, trace
 
 Lines = list[list[str]]
@@ -114,7 +115,7 @@ def live_at(lines: Lines, times: list[int]) -> list[int]:
 
 
 @given(text=texts())
-@settings(max_examples=60)
+@settings(max_examples=needs.examples(60))
 def test_a_sample_of_all_objects_is_completed_to_the_same_trace(
     text: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -126,7 +127,7 @@ def test_a_sample_of_all_objects_is_completed_to_the_same_trace(
 
 
 @given(text=texts(), rate=st.integers(2, 100))
-@settings(max_examples=60)
+@settings(max_examples=needs.examples(60))
 def test_any_sample_is_completed_to_a_possible_trace(
     text: str, rate: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
