@@ -6,8 +6,9 @@ A part is one make target or one run of pytest. build/torture.json keeps the res
 part. A part that passed at this commit is not run again; after an interruption the tool goes on with the part that was
 under way. A part that failed runs again. A commit with changes that are not committed is another commit.
 
-At the end the tool prints a table of all parts with result, time, duration and findings. It writes the table to build/torture.md too, and the output of a part to build/torture/PART.log. A part that has not run at this
-commit is in the table as such. The exit status is 0 if every part passed, 1 if one failed, 3 if parts have not run.
+At the end the tool prints a table of all parts with result, time, duration and findings. It writes the table to
+build/torture.md too, and the output of a part to build/torture/PART.log. A part that has not run at this commit is in
+the table as such. The exit status is 0 if every part passed, 1 if one failed, 3 if parts have not run.
 """
 
 from __future__ import annotations
