@@ -199,6 +199,31 @@ def test_the_landscape_as_published() -> None:
         assert "46341" in param.levels, "half powers too"
 
 
+def test_the_landscape_of_2025_as_published() -> None:
+    """Table 1 of the paper: ranges, unmutated values and Magpie's means."""
+    preset = load_preset("landscape2025")
+    assert (preset.options["evaluations"], preset.options["massif"]) == (1000, True)
+    (found,) = preset_allocators(preset, [])
+    space = found.space(threads=False)
+    table = {p.key: (p.levels[0], p.levels[-1], len(p.levels), p.spec.start, p.spec.mean) for p in space.params}
+    assert table == {
+        "mmap_max": ("0", "33554432", 2**25 + 1, 65536, 65536),
+        "trim_threshold": ("0", "33554432", 2**25 + 1, 131072, 131072),
+        "mmap_threshold": ("0", "33554432", 2**25 + 1, 131072, 131072),
+    }
+    assert space.settings(space.default) == {}
+    one_edit = space.settings((0, 0, 301))
+    assert one_edit == {"mmap_max": "65536", "trim_threshold": "131072", "mmap_threshold": "300"}
+
+
+@pytest.mark.parametrize("allocator", [a for a in ("glibc", "tcmalloc") if a in HERE])
+def test_greenmalloc_of_2025_sets_everything(allocator: str) -> None:
+    preset = load_preset("greenmalloc2025")
+    assert (preset.options["evaluations"], preset.options["method"]) == (24 * 500, "nsga2")
+    (found,) = preset_allocators(preset, [allocator])
+    assert all(p.spec.always for p in found.space(threads=True).params)
+
+
 def test_a_preset_has_no_other_allocators() -> None:
     with pytest.raises(UsageError, match="this preset has no space for exgen"):
         preset_allocators(load_preset("landscape"), ["exgen"])

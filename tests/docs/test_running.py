@@ -130,6 +130,8 @@ LEFT_OUT = {
     "landscape --param mmap_threshold --range mmap_threshold=1:2^35 --metric massif_peak -- z3 problem.smt2": "hours",
     "tune --preset greenmalloc -- ./prog": "500 generations of 24; the guide's is run, shorter",
     "tune --preset landscape -- ./prog": "1000 evaluations under Massif",
+    "tune --preset greenmalloc2025 -- ./prog": "500 generations of 24",
+    "tune --preset landscape2025 --method magpie -- ./prog": "1000 evaluations under Massif",
 }
 
 

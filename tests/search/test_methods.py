@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heapwright.allocators.space_spec import ParamSpec
 from heapwright.search.grid import thin
-from heapwright.search.protocol import Setup, make_strategy
+from heapwright.search.protocol import Observation, Setup, make_strategy
 from heapwright.search.sobol import level, points_from_cube, sobol_cube
 
 from ..allocators.spaces import number, small_space, toy_space
@@ -93,6 +93,50 @@ def test_sobol_is_evener_than_chance() -> None:
         assert sum(cube[:, a] & cube[:, b]) == 16
 
 
+# random
+
+
+def test_random_points_are_uniform_where_everything_is_set() -> None:
+    """Whole numbers to 2^25, as the papers drew them: each quarter of the range has a quarter of the points."""
+    space = small_space(
+        *(ParamSpec(key, "e", low=0, high=1 << 25, scale="uniform", always=True, start=9) for key in "ab")
+    )
+    strategy = make_strategy("random", Setup(space, 1, 0, 1))
+    points = [p for _ in range(200) for p in strategy.ask()]
+    assert len(set(points)) == 1000
+    for values in zip(*points, strict=True):
+        quarters = [sum(v * 4 // ((1 << 25) + 2) == q for v in values) for q in range(4)]
+        assert all(200 <= count <= 300 for count in quarters), quarters
+
+
+def test_random_search_is_chance() -> None:
+    """It is neither better nor worse than the random search of the planted problems."""
+    space = planted_space()
+    found = [volume([c for _, c in search(make_strategy("random", Setup(space, 2, 0, s)), 100)]) for s in range(20)]
+    chance = [volume(random_points(space, 100, seed)) for seed in range(20)]
+    assert 0.2 < sum(a > b for a in found for b in chance) / 400 < 0.8
+
+
+# magpie
+
+
+def test_magpie_draws_with_the_mean_of_the_parameter() -> None:
+    """Table 1 of Langdon, Petke and Clark: mmap_max has half the mean of the thresholds."""
+    medians = {}
+    for mean in (65536, 131072):
+        spec = ParamSpec("a", "e", low=0, high=1 << 25, scale="uniform", always=True, start=9, mean=mean)
+        space = small_space(spec)
+        strategy = make_strategy("magpie", Setup(space, 1, 0, 1))
+        values = []
+        for _ in range(800):
+            (point,) = strategy.ask()
+            values.append(point[0] - 1)
+            strategy.tell([Observation(point, (1.0,))])
+        medians[mean] = median(values)
+    for mean, found in medians.items():  # the median of an exponential distribution is ln 2 times its mean
+        assert 0.6 * mean < found < 0.8 * mean
+
+
 # nsga2
 
 
@@ -106,8 +150,6 @@ def test_nsga2_finds_more_than_chance() -> None:
 
 
 def test_nsga2_learns_to_avoid_what_fails() -> None:
-    from heapwright.search.protocol import Observation
-
     space = planted_space()
     strategy = make_strategy("nsga2", Setup(space, 2, 0, 1))
     shares = []

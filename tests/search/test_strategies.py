@@ -142,6 +142,17 @@ def test_after_the_last_point_there_is_nothing(method: str) -> None:
     assert set(answers[answers.index(0) :]) == {0}
 
 
+def test_a_parameter_that_is_always_set_is_never_unset(method: str) -> None:
+    space = small_space(
+        *(msgspec.structs.replace(number(key, 1, 1 << 20), always=True, start=8) for key in "ab"), number("c", 1, 64)
+    )
+    points = list(itertools.chain(*take(method, space, budget=60)))
+    assert points
+    assert all(a and b for a, b, _ in points)
+    if method != "grid":  # a grid sets everything
+        assert any(not c for *_, c in points)
+
+
 def test_equal_costs_everywhere_are_no_trouble(method: str) -> None:
     strategy = make_strategy(method, Setup(SPACES["mixed"], 2, 96, 1))
     for _ in range(4):

@@ -11,7 +11,7 @@ import pytest
 from heapwright.errors import UsageError
 from heapwright.report.study_json import tune_json
 from heapwright.report.terminal import how_searched, quality_text
-from heapwright.study.claim import NOTHING
+from heapwright.study.claim import NOTHING, SEARCH_ONLY
 from heapwright.tuning.warm import good_settings
 
 from .conftest import Tuning
@@ -118,3 +118,30 @@ def test_the_front_in_words(tuning: Callable[..., Tuning]) -> None:
     found = tune_json(view)["front_quality"]
     assert found["hypervolume"] == pytest.approx(0.1 * 0.1 + 0.05 * 0.2)
     assert found["slope"] == pytest.approx(-4)
+
+
+def test_a_search_alone_keeps_its_raw_picks(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=effect, noise=0.01), options={**SHORT, "search_only": True})
+    view = study.go()
+    assert {r.phase for r in study.runs()} == {"calibrate", "search"}
+    assert (view.claim, view.phase) == (SEARCH_ONLY, "done")
+    best = min((e for e in view.evaluations if e.feasible), key=lambda e: e.ratios["cpu_s"])
+    pick = view.picks["time"]
+    assert (pick.config, pick.dropped, pick.confirmed) == (best.config, [], {})
+    assert not [w for w in view.warnings if "no time" in w]
+    made = len(study.world.made)
+    assert study.go().picks["time"].config == best.config
+    assert len(study.world.made) == made, "a finished search runs nothing again"
+
+
+def test_without_minify_every_setting_of_a_pick_is_confirmed(tuning: Callable[..., Tuning]) -> None:
+    def cached(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"cpu_s": 0.8 if settings.get("cache") else 1.0}
+
+    study = tuning(World(effect=cached, noise=0.001), options={**SHORT, "minify": False})
+    view = study.go()
+    assert "confirm" in {r.phase for r in study.runs()}
+    assert not [r for r in study.runs() if r.phase.startswith("minify")]
+    for pick in view.picks.values():
+        assert pick.config.settings == pick.searched.config.settings
+    assert not [w for w in view.warnings if "no time" in w]

@@ -29,6 +29,24 @@ class WholeNumbers(Sequence[str]):
             return tuple(str(n) for n in self._numbers[at])
         return str(self._numbers[at])
 
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, str) and value.isdecimal() and str(int(value)) == value and int(value) in self._numbers
+
+    def index(self, value: str, start: int = 0, stop: int | None = None) -> int:
+        """Return the position of a number, without looking at each.
+
+        Args:
+            value: the number as text.
+            start, stop: the part of the list that counts.
+
+        Raises:
+            ValueError: the number is not there.
+        """
+        at = self._numbers.index(int(value)) if value in self else -1
+        if at < start or (stop is not None and at >= stop):
+            raise ValueError(f"{value} is not in the list")
+        return at
+
 
 class RangeError(Exception):
     """A parameter whose levels make no sense: which key of its table, and why."""

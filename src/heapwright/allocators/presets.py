@@ -28,11 +28,13 @@ class Preset(msgspec.Struct, forbid_unknown_fields=True):
         explain: what it is, in a few words.
         spaces: parameter-space files, one for each allocator; the first is searched if the user names none.
         options: of the study (`study.options.Options`).
+        unset: whether a search may leave a setting unset. The publications' own searches always set all of them.
     """
 
     explain: str
     spaces: list[str]
     options: dict[str, Any]
+    unset: bool = True
 
 
 def preset_names() -> list[str]:
@@ -67,7 +69,8 @@ def preset_allocators(preset: Preset, named: list[str]) -> list[Allocator]:
         if (named and name not in named) or (not named and found):
             continue
         allocator = get_allocator(name)
-        file = msgspec.structs.replace(file, allocator=allocator.file.allocator)
+        params = file.param if preset.unset else [msgspec.structs.replace(p, always=True) for p in file.param]
+        file = msgspec.structs.replace(file, allocator=allocator.file.allocator, param=params)
         found[name] = dataclasses.replace(allocator, file=file)
     for name in named:
         if name not in found:

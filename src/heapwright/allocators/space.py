@@ -56,6 +56,13 @@ class Param:
         """The allocator's name for it."""
         return self.spec.key
 
+    @property
+    def start(self) -> int:
+        """Its starting level if it is always set; else 0."""
+        if not self.spec.always:
+            return 0
+        return 1 if self.spec.start is None else self.levels.index(str(self.spec.start)) + 1
+
 
 @dataclass(frozen=True)
 class Rendered:
@@ -87,10 +94,16 @@ class Space:
         """Everything unset."""
         return (0,) * len(self.sizes)
 
+    @property
+    def starts(self) -> Point:
+        """The starting level of each dimension that is always set; 0 for all others."""
+        return (*(0 for _ in self.gates), *(p.start for p in self.params))
+
     def normalise(self, point: Sequence[int]) -> Point:
         """Return the point without coordinates that have no effect.
 
         These are settings that another setting disables, settings behind a closed gate, and gates without settings.
+        If anything is set, parameters that are always set get their starting level.
         """
         values = list(point)
         first, at = len(self.gates), {p.key: i for i, p in enumerate(self.params)}
@@ -106,6 +119,8 @@ class Space:
                     values[i] = 0
             elif not any(values[i] for i in behind):
                 values[g] = 0
+        if any(values):
+            values = [v or s for v, s in zip(values, self.starts, strict=True)]
         return tuple(values)
 
     def settings(self, point: Sequence[int]) -> dict[str, str]:
@@ -214,6 +229,10 @@ def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Spa
             levels = tuple(level for level in levels if level not in late)
             if not levels:
                 continue
+        if spec.always and (spec.gate or spec.unless):
+            raise UsageError(f"{origin}: {spec.key}: always: cannot be given with gate or unless")
+        if spec.start is not None and str(spec.start) not in levels:
+            raise UsageError(f"{origin}: {spec.key}: start: {spec.start} is not one of its values")
         params[spec.key] = Param(spec, levels, specials)
     used = tuple(g for g in file.gate if any(p.spec.gate == g.key for p in params.values()))
     return Space(file.allocator, used, tuple(params.values()), tuple(skipped))

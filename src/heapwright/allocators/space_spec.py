@@ -62,6 +62,10 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         env, pair: where it is written, if not in the allocator's own variable.
         replayable: whether a replay shows its effect; not if it runs by a clock that a replay cannot set, and never
             if the file describes a runtime.
+        always: no search leaves it unset, as in published searches. A point that sets anything sets it. Without a value
+            of its own it has `start`.
+        start: the value of a parameter that is always set, until a search changes it; the first level if not given.
+        mean: of the distribution from which the method `magpie` draws values; 131072 if not given.
         changes_calls: whether the program calls malloc otherwise when this is set. Then a replay of a recording made
             without it says nothing about the allocator's settings either.
     """
@@ -95,6 +99,9 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     pair: str = ""
     replayable: bool = True
     changes_calls: bool = False
+    always: bool = False
+    start: int | None = None
+    mean: float | None = None
 
     def risks(self, value: str) -> str:
         """What can go wrong with this value; '' if nothing."""

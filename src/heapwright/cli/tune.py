@@ -98,7 +98,12 @@ def add_parser(verbs: Any) -> None:
         metavar="A,B",
         help="which allocators to search (default: all installed, except hardened builds)",
     )
-    search.add_argument("--preset", metavar="NAME", help="repeat the search of a publication: greenmalloc or landscape")
+    search.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="repeat the search of a publication: landscape2025 or greenmalloc2025; landscape and greenmalloc also"
+        " leave settings unset",
+    )
     search.add_argument(
         "--space", type=Path, metavar="FILE", help="search your own parameter-space file (TOML, docs/spaces.md)"
     )
@@ -121,13 +126,19 @@ def add_parser(verbs: Any) -> None:
         "--expert", action="store_true", default=None, help="also search settings that can slow down or break a program"
     )
     search.add_argument(
-        "--method", metavar="NAME", help="search method: auto (default), gp, nsga2, cmaes, local, sobol, grid …"
+        "--method", metavar="NAME", help="search method: auto (default), gp, nsga2, cmaes, local, sobol, random, grid …"
     )
     search.add_argument(
         "--proxy",
         choices=("auto", "replay", "none"),
         help="search on replays of the program's allocation trace: auto (default; if they are cheaper than the program"
         " and predict it), replay (always), none (never)",
+    )
+    search.add_argument(
+        "--search-only",
+        action=argparse.BooleanOptionalAction,
+        help="end after the search, as published searches do: keep its best single evaluations as they are, and confirm"
+        " nothing",
     )
     search.add_argument("--warm-start", nargs="+", metavar="STUDY", help="first try the best settings of other studies")
     search.add_argument("--seed", type=positive, metavar="N", help="seed of all random choices (default 1)")
@@ -140,6 +151,13 @@ def add_parser(verbs: Any) -> None:
     )
     proof.add_argument(
         "--pairs", type=_pairs, metavar="MIN[:MAX]", help="pairs of the confirmation for each input (default 15:40)"
+    )
+    proof.add_argument(
+        "--no-minify",
+        dest="minify",
+        action="store_false",
+        default=None,
+        help="confirm the picks of the search with all their settings, useful or not",
     )
     proof.add_argument(
         "--require",
@@ -243,6 +261,8 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         ("proxy", "proxy"),
         ("meter", "meter"),
         ("timeout", "timeout"),
+        ("search_only", "search_only"),
+        ("minify", "minify"),
     ):
         if getattr(args, option) is not None:
             given[name] = getattr(args, option)

@@ -29,14 +29,14 @@ _WORST = 1e6  # cost of an infeasible point: above every log ratio
 def coordinate(value: int, axis: Axis) -> float:
     """Return the centre of the interval that `sobol.level` decodes as this value."""
     if value == 0:
-        return UNSET_SHARE / 2
+        return axis.unset / 2
     ordinary = axis.levels - axis.specials
     share = SPECIAL_SHARE if axis.specials and ordinary else float(not ordinary)
     if value <= axis.specials:
         position = share * (value - 0.5) / axis.specials
     else:
         position = share + (1 - share) * (value - axis.specials - 0.5) / ordinary
-    return UNSET_SHARE + (1 - UNSET_SHARE) * position
+    return axis.unset + (1 - axis.unset) * position
 
 
 class CmaEs:
@@ -53,7 +53,7 @@ class CmaEs:
         self._asked: list[NDArray[np.float64]] = []
 
     def _start(self, weights: Weights, known: Sequence[Observation]) -> NDArray[np.float64]:
-        """Return the initial mean: the best known point, or else the border between unset and set."""
+        """Return the initial mean: the best known point, or else the border between unset and set (the middle)."""
         best = min(known, key=lambda o: scalar(o.costs, weights), default=None)
         if best is None or best.costs is None:
             return np.full(len(self._axes), UNSET_SHARE)
@@ -88,7 +88,10 @@ class CmaEs:
     def _decode(self, x: NDArray[np.float64]) -> Point:
         below_one = 1 - 1e-9
         return self._space.normalise(
-            [level(min(float(u), below_one), a.levels, a.specials) for u, a in zip(x, self._axes, strict=False)]
+            [
+                level(min(float(u), below_one), a.levels, a.specials, a.unset)
+                for u, a in zip(x, self._axes, strict=False)
+            ]
         )
 
     def tell(self, observations: Sequence[Observation]) -> None:

@@ -30,8 +30,8 @@ class Grid:
     def __init__(self, setup: Setup) -> None:
         space = setup.space
         sizes = [len(p.levels) for p in space.params]
-        keep = max(sizes, default=0)
         limit = setup.budget or _MAX_POINTS
+        keep = min(max(sizes, default=0), limit)
         while keep > 1 and math.prod(min(keep, n) for n in sizes) > limit:
             keep -= 1
         axes = [thin(n, min(keep, n)) for n in sizes]

@@ -149,8 +149,9 @@ _MEAN, _MAX = 131072.0, 33554432.0  # g[0,33554432,1/131072]: exponential with t
 class Magpie:
     """Magpie as the papers ran it: one edit at a time from the default, keeping the first that measures better.
 
-    An edit unsets a setting or gives it a new value. A number is drawn from a truncated exponential distribution and
-    rounded to the nearest level. Several objectives are summed (Magpie itself has only one).
+    An edit unsets a setting or gives it a new value. A number is drawn from a truncated exponential distribution, whose
+    mean the parameter may give, and rounded to the nearest level. Several objectives are summed (Magpie itself has only
+    one).
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -179,7 +180,7 @@ class Magpie:
         """Draw a level as Magpie does."""
         if param.spec.type != "int" or len(param.levels) == param.specials:
             return 1 + int(self._rng.integers(len(param.levels)))
-        while (drawn := float(self._rng.exponential(_MEAN))) > _MAX:
+        while (drawn := float(self._rng.exponential(param.spec.mean or _MEAN))) > _MAX:
             pass
         at = bisect_left(param.levels, drawn, lo=param.specials, hi=len(param.levels) - 1, key=float)
         below = max(param.specials, at - 1)

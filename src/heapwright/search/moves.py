@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heapwright.allocators.space import Point, Space
-from heapwright.search.sobol import level
+from heapwright.search.sobol import UNSET_SHARE, level
 
 _TO_UNSET = 0.25  # probability that a change unsets a setting
 _TRIES = 400  # random points drawn by `unseen`
@@ -29,17 +29,23 @@ class Axis:
         levels: number of levels, without unset.
         specials: number of special values among them, which come first.
         ordered: whether the other levels ascend.
+        unset: share of its range that is unset; 0 for a parameter that is always set.
     """
 
     levels: int
     specials: int = 0
     ordered: bool = False
+    unset: float = UNSET_SHARE
 
 
 def axes_of(space: Space) -> tuple[Axis, ...]:
     """Return the dimensions of a space: gates, then parameters."""
     gates = [Axis(1)] * len(space.gates)
-    return (*gates, *(Axis(len(p.levels), p.specials, p.spec.type == "int") for p in space.params))
+    shares = [0.0 if p.spec.always else UNSET_SHARE for p in space.params]
+    return (
+        *gates,
+        *(Axis(len(p.levels), p.specials, p.spec.type == "int", u) for p, u in zip(space.params, shares, strict=True)),
+    )
 
 
 def changed(axis: Axis, value: int, rng: np.random.Generator) -> int:
@@ -51,7 +57,7 @@ def changed(axis: Axis, value: int, rng: np.random.Generator) -> int:
         rng: the random generator.
     """
     if value == 0:
-        return level(0.5 + rng.random() / 2, axis.levels, axis.specials)
+        return level(rng.random(), axis.levels, axis.specials, unset=0.0)
     if axis.levels == 1 or rng.random() < _TO_UNSET:
         return 0
     if axis.ordered and value > axis.specials:
@@ -112,8 +118,9 @@ def scattered(space: Space, axes: tuple[Axis, ...], rng: np.random.Generator) ->
         rng: the random generator.
     """
     gates = len(space.gates)
-    return space.normalise([1 if i < gates else level(float(rng.random()), a.levels, a.specials)
-                            for i, a in enumerate(axes)])  # fmt: skip
+    return space.normalise(
+        [1 if i < gates else level(float(rng.random()), a.levels, a.specials, a.unset) for i, a in enumerate(axes)]
+    )
 
 
 def unseen(space: Space, axes: tuple[Axis, ...], seen: set[Point], count: int, rng: np.random.Generator) -> list[Point]:

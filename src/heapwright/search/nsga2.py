@@ -39,8 +39,10 @@ class Nsga2:
         self._objectives = setup.objectives
         sizes = setup.space.sizes
         variables: dict[str, Any] = {}
+        self._always = [bool(start) for start in setup.space.starts]
         for i, size in enumerate(sizes):
-            variables[f"set{i}"] = Binary()
+            if not self._always[i]:
+                variables[f"set{i}"] = Binary()
             if size > 1:
                 variables[f"level{i}"] = Integer(bounds=(1, size))
         self._problem = Problem(vars=variables, n_obj=setup.objectives, n_ieq_constr=1)
@@ -61,14 +63,15 @@ class Nsga2:
         """Return the genes of a point; an unset setting gets a random level."""
         genes: dict[str, Any] = {}
         for i, (value, size) in enumerate(zip(point, self._space.sizes, strict=True)):
-            genes[f"set{i}"] = bool(value)
+            if not self._always[i]:
+                genes[f"set{i}"] = bool(value)
             if size > 1:
                 genes[f"level{i}"] = int(value or rng.integers(1, size + 1))
         return genes
 
     def _decode(self, genes: dict[str, Any]) -> Point:
         values = [int(genes[f"level{i}"]) if size > 1 else 1 if size else 0 for i, size in enumerate(self._space.sizes)]
-        return self._space.normalise([v if genes[f"set{i}"] else 0 for i, v in enumerate(values)])
+        return self._space.normalise([v if genes.get(f"set{i}", True) else 0 for i, v in enumerate(values)])
 
     def ask(self) -> list[Point]:
         """Return the next generation; empty if pymoo finds no new point."""

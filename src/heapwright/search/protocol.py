@@ -99,6 +99,7 @@ METHODS: dict[str, Method] = {
     "local": Method("changes one setting of the incumbent at a time", 100, "local", "Local"),
     "magpie": Method("local search as in the papers that used Magpie, with its weaknesses", 0, "local", "Magpie"),
     "sobol": Method("a quasi-random sequence that covers the space evenly; does not learn", 60, "sobol", "Sobol"),
+    "random": Method("draws settings at random; every method is judged against it", 0, "random_search", "Random"),
     "grid": Method("every level of one or two parameters", 60, "grid", "Grid"),
     "default": Method("no search: only measures the default", 0, "default", "Default"),
 }

@@ -2,7 +2,8 @@
 
 Each coordinate of the unit cube becomes a level. Half of its range is 'unset', so that a point changes some of the
 settings and not all. If a parameter has special values (0, never), half of the other half is theirs: a special value
-often switches something off, which can be the largest effect that a setting has.
+often switches something off, which can be the largest effect that a setting has. A parameter that is always set has
+no 'unset' part.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ SPECIAL_SHARE = 0.5
 BATCH = 16
 
 
-def level(u: float, levels: int, specials: int) -> int:
+def level(u: float, levels: int, specials: int, unset: float = UNSET_SHARE) -> int:
     """Return the level of a coordinate; 0 is unset.
 
     Args:
         u: coordinate in [0, 1).
         levels: number of levels without unset.
         specials: number of special values among them, which come first.
+        unset: share of the coordinate's range that is unset; 0 for a parameter that is always set.
     """
-    if levels == 0 or u < UNSET_SHARE:
+    if levels == 0 or u < unset:
         return 0
-    rest = (u - UNSET_SHARE) / (1 - UNSET_SHARE)
+    rest = (u - unset) / (1 - unset)
     if specials and levels > specials:
         if rest < SPECIAL_SHARE:
             return 1 + min(specials - 1, int(rest / SPECIAL_SHARE * specials))
@@ -62,8 +64,10 @@ def sobol_cube(dimensions: int, count: int, seed: int) -> NDArray[np.float64]:
 def points_from_cube(space: Space, cube: NDArray[np.float64]) -> list[Point]:
     """Decode an (n_points, n_dimensions) array of coordinates in [0, 1) as points."""
     specials = [0] * len(space.gates) + [p.specials for p in space.params]
+    shares = [0.0 if start else UNSET_SHARE for start in space.starts]
+    dimensions = list(zip(space.sizes, specials, shares, strict=True))
     return [
-        space.normalise([level(float(u), n, s) for u, n, s in zip(row, space.sizes, specials, strict=True)])
+        space.normalise([level(float(u), n, s, share) for u, (n, s, share) in zip(row, dimensions, strict=True)])
         for row in cube
     ]
 

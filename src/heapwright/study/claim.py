@@ -15,6 +15,7 @@ from heapwright.trace.recordings import Recordings
 from heapwright.trace.usual_error import error_sentence, time_sentence
 
 PREDICTED = "Predicted by replays, not proven"
+SEARCH_ONLY = "Nothing is confirmed: this study is a search only, and its picks are its best single evaluations."
 NOTHING = "No proven improvement: keep the default."
 # Metrics that a claim names although they are no objectives, and those that stand for another one of a load.
 _ELSEWHERE = ("peak_rss_bytes", "mean_rss_bytes", "p99_ms", "time_per_op_s", "wall_s", "cpu_per_op_s", "cpu_s")

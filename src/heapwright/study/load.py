@@ -17,11 +17,11 @@ from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun, metrics_by_input
 from heapwright.experiment.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
-from heapwright.search import pareto
 from heapwright.search.quality import FrontQuality, front_quality
 from heapwright.study import agreement, matters
 from heapwright.study.beside import with_tried
 from heapwright.study.claim import (
+    SEARCH_ONLY,
     headline,
     pick_claim,
     predicted_effect,
@@ -33,6 +33,7 @@ from heapwright.study.claim import (
     with_verdict,
 )
 from heapwright.study.confirmation import judge
+from heapwright.study.evaluations import evaluations_of
 from heapwright.study.evidence import with_evidence
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
@@ -109,7 +110,7 @@ def view_of(store: Store) -> StudyView:
         gather(replays, configs, default.id, agreement.program_values(calibrated)), candidates
     )
     only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
-    evaluations, front = _evaluations(candidates, only, [*replays, *searched], options)
+    evaluations, front = evaluations_of(candidates, only, [*replays, *searched], options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
     beside = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
@@ -211,6 +212,8 @@ def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recor
     done = meta.phase == Phase.DONE
     claim = study_claim(picks, options.objectives, done, meta.too_short, _predicted_text(store))
     best = headline(picks, options.objectives) if done else None
+    if done and options.search_only:
+        return SEARCH_ONLY
     if recordings is None or not done or (best is not None and proven_by(best, meta.verified)):
         return claim
     return prediction_claim(claim, recordings, str(store.path), options.objectives, best is not None)
@@ -300,46 +303,6 @@ def _noise(calibrated: list[StoredRun]) -> dict[str, float]:
     return noise
 
 
-def _evaluations(
-    candidates: dict[int, Candidate], replayed: dict[int, Candidate], runs: list[StoredRun], options: Options
-) -> tuple[list[Evaluation], list[int]]:
-    """The evaluations of the search, in order, and the Pareto front of those measured on the program."""
-    feasible = [c for c in candidates.values() if c.costs(options.objectives) is not None]
-    costs = [c.costs(options.objectives) or () for c in feasible]
-    on_front = {feasible[i].config.id for i in pareto.front(costs)}
-    by_config: dict[int, list[StoredRun]] = {}
-    for run in runs:
-        by_config.setdefault(run.config, []).append(run)
-    evaluations: list[Evaluation] = []
-    for id_, made in by_config.items():
-        candidate = candidates.get(id_) or replayed.get(id_)
-        if candidate is None:
-            continue
-        medians = {}
-        for metric in NUMERIC:
-            values = [
-                v
-                for r in made
-                if (r.phase == Phase.REPLAY) == (id_ in replayed) and (v := r.metrics.get(metric)) is not None
-            ]
-            if values:
-                medians[metric] = summarise(values).median
-        evaluations.append(
-            Evaluation(
-                len(evaluations) + 1,
-                candidate.config,
-                candidate.runs,
-                {m: math.exp(cost) for m in candidate.logs if (cost := candidate.cost(m)) is not None},
-                medians,
-                not candidate.failure,
-                candidate.failure,
-                id_ in on_front,
-                id_ in replayed,
-            )
-        )
-    return evaluations, [e.number for e in evaluations if e.on_front]
-
-
 def _picks(
     store: Store,
     evaluations: list[Evaluation],
@@ -357,7 +320,7 @@ def _picks(
         dropped = [Dropped(k, v) for k, v in origin.config.settings.items() if k not in config.settings]
         found = confirmed.get(id_, {})
         claim = pick_claim(found, options.objectives, *how)
-        minified = origin.config.id not in store.meta.unminified
+        minified = not options.search_only and origin.config.id not in store.meta.unminified
         picks[name] = Pick(name, config, origin, dropped, found, claim, minified=minified)
     return picks
 
@@ -442,7 +405,7 @@ def _warnings(
             c = pick.confirmed.get(metric)
             if c is not None and c.note:
                 found[f"{METRICS[metric].label} of the {name} pick: {c.note}."] = None
-        if not pick.minified:
+        if not pick.minified and options.minify and not options.search_only:
             found[f"There was no time to try each setting of the {name} pick: some may do nothing."] = None
     for run in runs:
         for text in run.extra.get("warnings", []):

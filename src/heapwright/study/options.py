@@ -65,6 +65,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         replicates: how often a landscape measures every place.
         limits, prices: see `study.policy`.
         requires: texts of requirements (`study.requirement`).
+        minify: drop settings without effect from the picks.
+        search_only: end after the search. The picks are its best single evaluations, and nothing is confirmed.
     """
 
     allocator: str = "glibc"
@@ -92,6 +94,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: dict[str, float] = {}
     prices: dict[str, float] = {}
     requires: tuple[str, ...] = ()
+    minify: bool = True
+    search_only: bool = False
 
 
 # These may differ when a study resumes: they change its length and its advice, not its measurements.

@@ -27,6 +27,9 @@ decision follows from stored runs and their charged seconds; so the study contin
 
 When time is short: without time for a confirmation the study only predicts (`_predict`), or stops after its first run;
 picks without time for minify keep all settings; picks without time for a confirmation are dropped (`_confirm`).
+
+With `search_only` the study ends after the search, as published searches do: its best single evaluations stay as picks,
+and the claim says that nothing is confirmed.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.candidates import Candidate
+from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
@@ -86,6 +89,9 @@ def tune(session: Session) -> None:
         return
     space, screened = screened_space(session)
     runs = _search(session, space, screened)
+    if session.options.search_only:
+        _keep_raw(session, runs)
+        return
     begin(session, Phase.SHORTLIST)
     picks = _shortlist(session, runs)
     searched: dict[str, int] = {name: c.config.id for name, c in picks.items()}
@@ -96,6 +102,15 @@ def tune(session: Session) -> None:
     begin(session, Phase.CONFIRM)
     _confirm(session, final, len({run.config for run in runs} - {session.default.id}))
     _run_whole(session, final)
+    session.phase(Phase.DONE)
+
+
+def _keep_raw(session: Session, runs: list[StoredRun]) -> None:
+    """End the study after its search: store its best single evaluations as picks, which nothing confirms."""
+    aims, configs = aims_of(session.options), session.config_cache.configs
+    found = [c for c in gather(runs, configs, session.default.id).values() if aims.costs(c) is not None]
+    searched = {name: c.config.id for name, c in choose_picks(found, aims).items()}
+    session.store.update(searched=searched, picks=searched, too_short=None)
     session.phase(Phase.DONE)
 
 
@@ -146,6 +161,9 @@ def _shortlist(session: Session, runs: list[StoredRun]) -> dict[PickName, Candid
 
 def _minify(session: Session, space: Space, picks: dict[PickName, Candidate]) -> dict[PickName, Config]:
     """Drop settings without effect from the picks; drop a pick that has become the default."""
+    if not session.options.minify:
+        session.store.update(unminified=sorted({c.config.id for c in picks.values()}))
+        return {name: candidate.config for name, candidate in picks.items()}
     smaller, cut_short = minify_each(
         {name: candidate.config for name, candidate in picks.items()},
         blocks=session.blocks,

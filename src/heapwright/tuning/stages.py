@@ -101,4 +101,8 @@ def needs_from(
             **needs,
         }
     to_come = opt.STAGES[opt.STAGES.index(stage) :]
+    if options.search_only:
+        to_come = tuple(s for s in to_come if s not in (Phase.SHORTLIST, Phase.MINIFY, Phase.CONFIRM))
+    elif not options.minify:
+        to_come = tuple(s for s in to_come if s != Phase.MINIFY)
     return {name: need for name, need in needs.items() if name in to_come}

@@ -1,0 +1,54 @@
+"""Builds the evaluations of a study's search, in order, from its stored runs."""
+
+from __future__ import annotations
+
+import math
+
+from heapwright.experiment.candidates import Candidate
+from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import StoredRun
+from heapwright.experiment.stats import summarise
+from heapwright.metrics import NUMERIC
+from heapwright.search import pareto
+from heapwright.study.options import Options
+from heapwright.study.view import Evaluation
+
+
+def evaluations_of(
+    candidates: dict[int, Candidate], replayed: dict[int, Candidate], runs: list[StoredRun], options: Options
+) -> tuple[list[Evaluation], list[int]]:
+    """The evaluations of the search, in order, and the Pareto front of those measured on the program."""
+    feasible = [c for c in candidates.values() if c.costs(options.objectives) is not None]
+    costs = [c.costs(options.objectives) or () for c in feasible]
+    on_front = {feasible[i].config.id for i in pareto.front(costs)}
+    by_config: dict[int, list[StoredRun]] = {}
+    for run in runs:
+        by_config.setdefault(run.config, []).append(run)
+    evaluations: list[Evaluation] = []
+    for id_, made in by_config.items():
+        candidate = candidates.get(id_) or replayed.get(id_)
+        if candidate is None:
+            continue
+        medians = {}
+        for metric in NUMERIC:
+            values = [
+                v
+                for r in made
+                if (r.phase == Phase.REPLAY) == (id_ in replayed) and (v := r.metrics.get(metric)) is not None
+            ]
+            if values:
+                medians[metric] = summarise(values).median
+        evaluations.append(
+            Evaluation(
+                len(evaluations) + 1,
+                candidate.config,
+                candidate.runs,
+                {m: math.exp(cost) for m in candidate.logs if (cost := candidate.cost(m)) is not None},
+                medians,
+                not candidate.failure,
+                candidate.failure,
+                id_ in on_front,
+                id_ in replayed,
+            )
+        )
+    return evaluations, [e.number for e in evaluations if e.on_front]
