@@ -20,6 +20,7 @@ from heapwright.report.benchmarks import (
     columns,
     csv_text,
     failures,
+    latex,
     markdown,
     show,
     show_ratio,
@@ -67,6 +68,8 @@ def test_failures_of_several_cells_are_one_line() -> None:
     ]
     assert "failed" in text(found, 80)
     assert "- server, mimalloc3, 2 threads: hung" in markdown(found, ["heapwright", "bench"])
+    tex = latex(found, ["heapwright", "bench"])
+    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 2
     assert summary_rows(found)[2] == ["jemalloc", "n/a", "n/a", "0 of 2"]
 
 

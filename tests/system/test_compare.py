@@ -24,7 +24,7 @@ def bump(program: Callable[..., Path]) -> str:
 
 
 def test_each_gets_its_row(heapwright: Heapwright, program: Callable[..., Path], bump: str) -> None:
-    exports = ["--json", "c.json", "--csv", "c.csv", "--markdown", "c.md", "--plot", "c.svg"]
+    exports = ["--json", "c.json", "--csv", "c.csv", "--markdown", "c.md", "--latex", "c.tex", "--plot", "c.svg"]
     done = heapwright(*WORDS, "--allocators", f"glibc,{bump}", *exports, "--", str(program("mapping_calls")))
     assert done.status == 0, done.err
     found = json.loads((heapwright.folder / "c.json").read_text())
@@ -42,6 +42,9 @@ def test_each_gets_its_row(heapwright: Heapwright, program: Callable[..., Path],
     text = (heapwright.folder / "c.md").read_text()
     assert "| glibc |" in text
     assert f"heapwright compare -n 4 --allocators glibc,{bump} -- " in text
+    tex = (heapwright.folder / "c.tex").read_text()
+    assert tex.startswith(f"% heapwright compare -n 4 --allocators glibc,{bump} -- ")
+    assert r"\toprule" in tex
     assert (heapwright.folder / "c.svg").read_text().startswith("<?xml")
     assert done.out.splitlines()[1].startswith("glibc ")
 

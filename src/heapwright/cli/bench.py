@@ -60,6 +60,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
+    parser.add_argument("--latex", type=Path, metavar="FILE", help="write the tables as LaTeX (package booktabs)")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write figures as SVG into this directory")
     parser.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run (default 60; quick: 10)")
     add_cluster_option(parser)
@@ -90,7 +91,12 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.report.progress import make_progress
 
     benchmarks = choose_benchmarks(args.suite, args.quick)
-    for option, path in (("--csv", args.csv), ("--markdown", args.markdown), ("--json", args.json)):
+    for option, path in (
+        ("--csv", args.csv),
+        ("--markdown", args.markdown),
+        ("--latex", args.latex),
+        ("--json", args.json),
+    ):
         if path and str(path) != "-" and not Path(path).absolute().parent.is_dir():
             raise UsageError(f"{option} {path}: there is no directory {Path(path).parent}", "create it first")
     if args.plots and args.plots.exists() and not args.plots.is_dir():
@@ -113,12 +119,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(args: argparse.Namespace, found: Any) -> None:
-    from heapwright.report.benchmarks import csv_text, markdown, suite_json, text
+    from heapwright.report.benchmarks import csv_text, latex, markdown, suite_json, text
 
     if args.csv:
         write_whole(args.csv, csv_text(found))
     if args.markdown:
         write_whole(args.markdown, markdown(found, _reproduce(args)))
+    if args.latex:
+        write_whole(args.latex, latex(found, _reproduce(args)))
     if args.json:
         write_json(args.json, suite_json(found, _reproduce(args), args.seed))
     if args.plots:

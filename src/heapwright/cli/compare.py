@@ -76,6 +76,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
+    parser.add_argument("--latex", type=Path, metavar="FILE", help="write the table as LaTeX (package booktabs)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time against memory, as .svg, .png or .pdf")
     add_measuring_options(parser)
     add_cluster_option(parser)
@@ -108,7 +109,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif
     from heapwright.objectives import parse_metrics
-    from heapwright.report.comparison import comparison_json, csv_text, failures, heading, markdown, plot, table
+    from heapwright.report.comparison import comparison_json, csv_text, failures, heading, latex, markdown, plot, table
     from heapwright.report.progress import make_progress
     from heapwright.report.terminal import paragraph
     from heapwright.workload.work_done import stand_ins
@@ -148,6 +149,8 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
         write_whole(args.csv, csv_text(found))
     if args.markdown:
         write_whole(args.markdown, markdown(found, metrics, _reproduce(args)))
+    if args.latex:
+        write_whole(args.latex, latex(found, metrics, _reproduce(args)))
     if args.plot:
         plot(found, args.plot)
     if args.json:

@@ -13,6 +13,7 @@ from heapwright.terminal_text import tell
 _EPILOG = """\
 examples:
   heapwright report heapwright-perl-1a2b3c.study -o report.html
+  heapwright report heapwright-perl-1a2b3c.study --csv runs.csv
   heapwright report --extract report.html
 """
 
@@ -35,6 +36,13 @@ def add_parser(verbs: Any) -> None:
         help="the page to write (default: the name of the first study, with .html)",
     )
     parser.add_argument("--extract", type=Path, metavar="FILE.html", help="print the data of a report as JSON")
+    parser.add_argument(
+        "--csv",
+        type=Path,
+        metavar="FILE",
+        help="write every run of the studies instead of the page, one per line: order, evaluation, stage, generation,"
+        " seconds, settings, ratios and metrics",
+    )
     parser.set_defaults(run=run)
 
 
@@ -51,6 +59,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not args.studies:
         raise UsageError("no study to report", "name one, for example: heapwright report FILE.study")
+    if args.csv is not None:
+        if args.output is not None:
+            raise UsageError("--csv and -o cannot be given together", "give two commands")
+        _write_csv(args.studies, args.csv)
+        return 0
     first: Path = args.studies[0]
     output: Path = args.output or report_path(first)
     for path in args.studies:
@@ -58,3 +71,17 @@ def run(args: argparse.Namespace) -> int:
     write_report([load_view(path) for path in args.studies], output)
     tell(str(output))
     return 0
+
+
+def _write_csv(paths: list[Path], output: Path) -> None:
+    """Write every run of the studies; with several studies the first column names the study."""
+    from heapwright.files import write_whole
+    from heapwright.study.export import csv_text, evaluation_runs
+    from heapwright.study.store import read_study, study_errors
+
+    runs = {}
+    for path in paths:
+        with read_study(path) as store, study_errors(path):
+            runs[str(path)] = evaluation_runs(store)
+    write_whole(output, csv_text(runs))
+    tell(str(output))

@@ -16,6 +16,7 @@ from heapwright.comparison.bench_results import Cell, overall
 from heapwright.comparison.suite import Benchmark
 from heapwright.experiment.stats import Ratio
 from heapwright.metrics import show_bytes, show_seconds
+from heapwright.report.tables import latex_table, markdown_table
 
 _MEANING = {
     "wall_s": "run time of the measured part",
@@ -208,9 +209,11 @@ def text(suite: Suite, width: int) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+def latex(suite: Suite, reproduce: Sequence[str]) -> str:
+    """Return all tables as LaTeX, with the command that makes them again in a comment."""
+    parts = [f"% {shlex.join(reproduce)}\n", latex_table(summary_rows(suite), "Geometric means. " + caption(suite))]
+    parts += [latex_table(rows_of(suite, benchmark), heading(suite, benchmark)) for benchmark in suite.benchmarks]
+    return "\n".join(parts)
 
 
 def markdown(suite: Suite, reproduce: Sequence[str]) -> str:
@@ -221,13 +224,13 @@ def markdown(suite: Suite, reproduce: Sequence[str]) -> str:
     lines += [
         "**Geometric means of the ratios, all benchmarks and threads**",
         "",
-        *_markdown_table(summary_rows(suite)),
+        *markdown_table(summary_rows(suite)),
     ]
     for benchmark in suite.benchmarks:
         lines += ["", f"**{heading(suite, benchmark)}**", ""]
         empty = void_cost(suite, benchmark)
         lines += [f"{empty[0].upper()}{empty[1:]}.", ""] if empty else []
-        lines += _markdown_table(rows_of(suite, benchmark))
+        lines += markdown_table(rows_of(suite, benchmark))
     failed = failures(suite)
     if failed:
         lines += ["", "**Failed**", "", *(f"- {line}" for line in failed)]

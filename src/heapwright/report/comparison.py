@@ -17,6 +17,7 @@ from heapwright.experiment.stats import Ratio
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.picture import write_picture
 from heapwright.report.recordings import recording_text, recordings_json
+from heapwright.report.tables import latex_table, markdown_table
 from heapwright.terminal_text import visible
 from heapwright.trace.usual_error import error_sentence, time_sentence
 
@@ -119,6 +120,24 @@ def _style(row: Row, metric: str) -> str:
     return "" if ratio is None else less if ratio.high < 1 else more if ratio.low > 1 else ""
 
 
+def _rows(comparison: Comparison, metrics: Sequence[str]) -> list[list[str]]:
+    """Return the headings and the rows of the table; the row of an allocator that failed ends with the reason."""
+    return [["allocator", *(METRICS[m].label for m in metrics)], *_cells(comparison, metrics)]
+
+
+def latex(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence[str]) -> str:
+    """Return the table as LaTeX, with the command that makes it in a comment.
+
+    Args:
+        comparison: the results.
+        metrics: keys of the columns.
+        reproduce: the command line that makes the comparison again.
+    """
+    lines = [*heading(comparison, metrics), shlex.join(reproduce)]
+    head = "".join(f"% {visible(line)}\n" for line in lines)
+    return head + latex_table(_rows(comparison, metrics), _title(comparison))
+
+
 def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence[str]) -> str:
     """Return the comparison for a document.
 
@@ -128,13 +147,8 @@ def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence
         reproduce: the command line that makes the comparison again.
     """
     lines = [line for text in heading(comparison, metrics) for line in (text, "")]
-    lines += [
-        "| allocator | " + " | ".join(METRICS[m].label for m in metrics) + " |",
-        "|---" * (len(metrics) + 1) + "|",
-    ]
-    for row, cells in zip(comparison.rows, _cells(comparison, metrics), strict=True):
-        filled = [*cells, *[""] * (len(metrics) - 1)] if row.failure else cells
-        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in filled) + " |")
+    rows = _rows(comparison, metrics)
+    lines += markdown_table([[*row, *[""] * (len(rows[0]) - len(row))] for row in rows])
     host = comparison.host
     lines += [
         "",

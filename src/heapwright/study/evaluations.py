@@ -17,7 +17,14 @@ from heapwright.study.view import Evaluation
 def evaluations_of(
     candidates: dict[int, Candidate], replayed: dict[int, Candidate], runs: list[StoredRun], options: Options
 ) -> tuple[list[Evaluation], list[int]]:
-    """The evaluations of the search, in order, and the Pareto front of those measured on the program."""
+    """Return the evaluations of the search, in order, and the Pareto front of those measured on the program.
+
+    Args:
+        candidates: the configurations measured on the program, by id.
+        replayed: the configurations of which there are only replays, by id.
+        runs: all runs of the search.
+        options: the study's options.
+    """
     feasible = [c for c in candidates.values() if c.costs(options.objectives) is not None]
     costs = [c.costs(options.objectives) or () for c in feasible]
     on_front = {feasible[i].config.id for i in pareto.front(costs)}

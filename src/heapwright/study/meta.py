@@ -42,6 +42,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
             'KEY=VALUE/INPUT'. proxy: facts about the replays; None before they were tried.
         method: name of the search method, and why it was chosen.
         warm: good settings of other studies; None before they were looked up.
+        generations: configuration → the batch of the search method that first proposed it; 0: before the method began.
         searched: pick → configuration found by the search. picks: pick → configuration after minify.
         unminified: configurations that were not minified. unconfirmed: picks without time for a confirmation.
         references: row of usual advice → configuration.
@@ -86,6 +87,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     proxy: dict[str, Any] | None = None
     method: dict[str, str] = {}
     warm: list[dict[str, str]] | None = None
+    generations: dict[str, int] = {}
     searched: dict[str, int] = {}
     picks: dict[str, int] = {}
     unminified: list[int] = []

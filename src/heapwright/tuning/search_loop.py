@@ -55,8 +55,10 @@ class Search:
         inputs: the inputs to run.
         budget: the study's time; the limit of its present stage bounds the search.
         begun: runs of this evaluator that count already.
+        keep: receives `generations` after each batch with new configurations.
 
     Attributes:
+        generations: configuration → the batch that first proposed it; 0 for those tried before the strategy began.
         runs: all runs of this search.
         known: candidates by configuration; no environment runs twice.
     """
@@ -70,7 +72,11 @@ class Search:
         inputs: Sequence[Input],
         budget: Budget,
         begun: Sequence[StoredRun] = (),
+        keep: Callable[[dict[int, int]], None] = lambda _: None,
     ) -> None:
+        self.generations: dict[int, int] = {}
+        self._keep = keep
+        self._generation = 0
         self.space = space
         self.evaluator = evaluator
         self.config_cache = config_cache
@@ -116,6 +122,7 @@ class Search:
             if not points:
                 break
             before = len(self.known)
+            self._generation += 1
             observed = self._evaluate(points)
             if len(observed) < len(points):  # the budget ended within the batch
                 break
@@ -169,6 +176,10 @@ class Search:
         asked = [self.config_cache.config(self.space, self.space.settings(p)) for p in points]
         new = list({c.id: c for c in asked if c.id not in self.known and c.id != default.id}.values())
         new = new[: max(0, options.evaluations - len(self.known))] if options.evaluations else new
+        if new:
+            for config in new:
+                self.generations.setdefault(config.id, self._generation)
+            self._keep(self.generations)
         self.take(new)
         self._report_best()
         for config in new:

@@ -25,8 +25,13 @@ def search_of(session: Session, space: Space, evaluator: Evaluator, begun: Seque
         evaluator: measures configurations, on the program or on replays.
         begun: runs of this evaluator that count already.
     """
+
+    def keep(generations: dict[int, int]) -> None:
+        now = {str(id_): generation for id_, generation in generations.items()}
+        session.store.update(generations={**now, **session.store.meta.generations})
+
     return Search(
-        space, evaluator, session.config_cache, session.options, session.workload.train, session.budget, begun
+        space, evaluator, session.config_cache, session.options, session.workload.train, session.budget, begun, keep
     )
 
 
