@@ -36,7 +36,7 @@ from heapwright.cli.recordings import (
     refuse_test_alone,
     refuse_unreplayable,
 )
-from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, unknown
+from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError
 from heapwright.terminal_text import console, say
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def add_parser(verbs: Any) -> None:
         metavar="FILE",
         help="where to write the report (default: the name of the study, ending in .html)",
     )
+    parser.add_argument("--no-report", action="store_true", help="write no report; 'heapwright report' can do it later")
     search = parser.add_argument_group("search")
     search.add_argument(
         "--allocators",
@@ -216,7 +217,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         allocator: the names of the allocators, separated by commas.
     """
     from heapwright.objectives import parse_objectives
-    from heapwright.search.protocol import METHODS
+    from heapwright.search.protocol import check_method
     from heapwright.study.options import parse_budget
     from heapwright.study.policy import parse_limits, parse_prices
     from heapwright.study.requirement import parse_requirement
@@ -233,8 +234,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
     if args.budget is not None:
         given["evaluations"], given["budget_s"] = parse_budget(args.budget)
     if args.method is not None:
-        if args.method not in METHODS:
-            raise unknown("method", args.method, METHODS)
+        check_method(args.method)
         given["method"] = args.method
     if args.params is not None:
         given["params"] = tuple(p.strip() for p in args.params.split(",") if p.strip())
@@ -367,7 +367,9 @@ def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
     if not args.quiet and args.json != "-":
         from heapwright.report.terminal import print_summary
 
-        print_summary(view, console(), report)
+        print_summary(view, console(), None if args.no_report else report)
+    if args.no_report:
+        return
     from heapwright.report.html import write_report  # last, so that a failure here hides no result
 
     write_report([view], report)

@@ -97,13 +97,13 @@ def measure_table(runs: Sequence[Mapping[str, Any]], summary: Mapping[str, Summa
     console.print(table)
 
 
-def print_summary(view: StudyView, console: Console, report: Path) -> None:
+def print_summary(view: StudyView, console: Console, report: Path | None) -> None:
     """Print the end of `tune`: claim, confirmed picks, lines to paste, hazards and warnings.
 
     Args:
         view: the study.
         console: where to print.
-        report: the path of the HTML report, which the last line names.
+        report: the path of the HTML report, which the last line names; None for no report.
     """
 
     def say(text: str, style: str | None = None, indent: str = "") -> None:
@@ -157,7 +157,8 @@ def print_summary(view: StudyView, console: Console, report: Path) -> None:
     if view.stages:
         say(f"time: {stages_text(view)}", indent="  ")
     console.print(visible(f"study:  {view.path}"), markup=False, soft_wrap=True)
-    console.print(visible(f"report: {report}"), markup=False, soft_wrap=True)
+    if report is not None:
+        console.print(visible(f"report: {report}"), markup=False, soft_wrap=True)
 
 
 def requirements_table(results: Sequence[RequirementResult]) -> Table:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import unknown
+from heapwright.plugins import METHODS_GROUP, load_plugin, plugin_names
 
 # Points that a method without generations proposes at once: as many as share a block with one run of the default.
 BATCH = 5
@@ -105,12 +106,25 @@ METHODS: dict[str, Method] = {
 }
 
 
+def check_method(method: str) -> None:
+    """Check that there is a method of this name, here or in an installed package.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if method not in METHODS and method not in plugin_names(METHODS_GROUP):
+        raise unknown("method", method, [*METHODS, *plugin_names(METHODS_GROUP)])
+
+
 def make_strategy(method: str, setup: Setup) -> Strategy:
-    """Return a new strategy of the method with this name.
+    """Return a new strategy of the method with this name: ours, or of an installed package (`plugins`).
 
     Raises:
         UsageError: there is no such method.
+        HeapwrightError: the package's method cannot be imported.
     """
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
-    return METHODS[method].make(setup)
+    check_method(method)
+    if method in METHODS:
+        return METHODS[method].make(setup)
+    constructor: Callable[[Setup], Strategy] = load_plugin(METHODS_GROUP, method)
+    return constructor(setup)

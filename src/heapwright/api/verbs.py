@@ -1,0 +1,228 @@
+"""Functions that run a verb in a process of its own and return its JSON file as a typed result."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heapwright.api.results import AllocatorResult, ComparisonResult, Measurement, ReplayResult
+from heapwright.api.study import Study, open_study
+from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
+from heapwright.experiment.stats import Ratio, Summary
+
+
+def measure(
+    command: Sequence[str] | None = None,
+    *,
+    runs: int = 1,
+    workload: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+) -> Measurement:
+    """Run a command under the meter.
+
+    Args:
+        command: the words of the command; None with `workload`.
+        runs: number of runs.
+        workload: a workload file in place of the command.
+        env: variables to add to the environment.
+        options: further options of `heapwright measure`, as words.
+
+    Raises:
+        HeapwrightError: the command cannot be run or measured. A command that fails has its status in `runs`.
+    """
+    found = _verb("measure", [*_target(workload), "-n", str(runs), *options], command, env, passes_status=True)
+    return Measurement(found["runs"], _summaries(found["summary"], len(found["runs"])), found["meter"], found["host"])
+
+
+def compare(
+    command: Sequence[str] | None = None,
+    *,
+    allocators: Sequence[str] = (),
+    rounds: int = 10,
+    workload: str | os.PathLike[str] | None = None,
+    metrics: Sequence[str] = (),
+    seed: int = 1,
+    options: Sequence[str] = (),
+) -> ComparisonResult:
+    """Compare allocators on a command, in interleaved rounds.
+
+    Args:
+        command: the words of the command; None with `workload`.
+        allocators: names or paths, the reference first; empty for all that are installed.
+        rounds: number of rounds.
+        workload: a workload file in place of the command.
+        metrics: the metrics of interest, which decide how runs are metered.
+        seed: of the order and the padding.
+        options: further options of `heapwright compare`, as words.
+
+    Raises:
+        HeapwrightError: nothing can be run.
+    """
+    words = [*_target(workload), "-n", str(rounds), "--seed", str(seed), *options]
+    words += ["--allocators", ",".join(allocators)] if allocators else []
+    words += ["--metrics", ",".join(metrics)] if metrics else []
+    found = _verb("compare", words, command, None, passes_status=True)
+    rows = {
+        name: AllocatorResult(
+            row["version"],
+            row["failure"],
+            row["runs"],
+            _summaries(row["summary"], len(row["runs"])),
+            {m: Ratio(*(_number(r[k]) for k in ("value", "low", "high"))) for m, r in row["ratio"].items()},
+        )
+        for name, row in found["allocators"].items()
+    }
+    return ComparisonResult(found["reference"], rows, found["warnings"], found["host"])
+
+
+def tune(
+    command: Sequence[str] | None = None,
+    *,
+    study: str | os.PathLike[str],
+    workload: str | os.PathLike[str] | None = None,
+    minimize: Sequence[str] = (),
+    budget: int | str | None = None,
+    method: str | None = None,
+    allocators: Sequence[str] = (),
+    preset: str | None = None,
+    seed: int = 1,
+    search_only: bool | None = None,
+    minify: bool = True,
+    options: Sequence[str] = (),
+) -> Study:
+    """Find and prove the best settings for a command, or continue a study. It writes no report.
+
+    Args:
+        command: the words of the command; None with `workload`.
+        study: the study's file. If it exists, the study continues.
+        workload: a workload file in place of the command.
+        minimize: metrics to minimise; empty for peak resident memory and CPU time.
+        budget: number of distinct configurations, or a time such as '15m'; None for the usual budget.
+        method: search method; None for 'auto'.
+        allocators: the allocators to search; empty for all that are installed.
+        preset: name of a preset.
+        seed: of all random choices.
+        search_only: end after the search and keep its best single evaluations; None for the preset's choice.
+        minify: drop settings without effect before the confirmation.
+        options: further options of `heapwright tune`, as words.
+
+    Raises:
+        HeapwrightError: the program does not work by itself, or nothing can be measured or stored.
+        KeyboardInterrupt: all completed runs are stored.
+    """
+    words = [*_target(workload), "--study", os.fspath(study), "--no-report", "--seed", str(seed)]
+    for option, value in (
+        ("--minimize", ",".join(minimize)),
+        ("--budget", "" if budget is None else str(budget)),
+        ("--method", method or ""),
+        ("--allocators", ",".join(allocators)),
+        ("--preset", preset or ""),
+    ):
+        words += [option, value] if value else []
+    words += [] if search_only is None else ["--search-only" if search_only else "--no-search-only"]
+    words += [] if minify else ["--no-minify"]
+    _verb("tune", [*words, *options], command, None)
+    return open_study(study)
+
+
+def replay(
+    trace: str | os.PathLike[str],
+    *,
+    allocator: str = "glibc",
+    settings: Mapping[str, str | int] | None = None,
+    runs: int = 1,
+    options: Sequence[str] = (),
+) -> ReplayResult:
+    """Replay a recorded trace under an allocator.
+
+    Args:
+        trace: the trace's file.
+        allocator: name or path.
+        settings: settings of the allocator, key → value.
+        runs: number of replays.
+        options: further options of `heapwright replay`, as words.
+
+    Raises:
+        HeapwrightError: the trace cannot be read, or the replay fails.
+    """
+    words = [os.fspath(trace), "--allocator", allocator, "-n", str(runs), *options]
+    for key, value in (settings or {}).items():
+        words += ["--set", f"{key}={value}"]
+    found = _verb("replay", words, None, None)
+    return ReplayResult(
+        found["runs"],
+        _summaries(found["summary"], len(found["runs"])),
+        found["meter"],
+        found["host"],
+        found["events"],
+        found["events_per_s"],
+        found["peak_live_bytes"],
+    )
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _summaries(found: Mapping[str, Mapping[str, float] | None], runs: int) -> dict[str, Summary]:
+    """Return summaries from JSON; metrics that were not measured are left out."""
+    return {m: msgspec.convert({"n": runs, **s}, Summary) for m, s in found.items() if s}
+
+
+def _target(workload: str | os.PathLike[str] | None) -> list[str]:
+    return ["--workload", os.fspath(workload)] if workload is not None else []
+
+
+def _verb(
+    verb: str,
+    words: Sequence[str],
+    command: Sequence[str] | None,
+    env: Mapping[str, str] | None,
+    passes_status: bool = False,
+) -> dict[str, Any]:
+    """Run a verb and return its JSON object.
+
+    Args:
+        verb: its name.
+        words: its options.
+        command: the target command; None for none.
+        env: variables to add to the environment.
+        passes_status: whether the exit status may be the target's own; then a written result counts.
+
+    Raises:
+        HeapwrightError: the verb failed; the message is its own.
+        KeyboardInterrupt: it was interrupted.
+    """
+    if isinstance(command, str):
+        raise UsageError("the command is one text", "give a list of words, for example ['./prog', 'input']")
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+        out = Path(folder) / "out.json"
+        line = [sys.executable, "-m", "heapwright.cli.main", verb, "--quiet", "--json", str(out), *words]
+        line += ["--", *command] if command is not None else []
+        done = subprocess.run(
+            line,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode == INTERRUPTED:
+            raise KeyboardInterrupt
+        if out.is_file() and (passes_status or done.returncode == 0):
+            found: dict[str, Any] = json.loads(out.read_text())
+            return found
+    said = [text.removeprefix("heapwright: ") for text in done.stderr.splitlines() if text.startswith("heapwright: ")]
+    said = [text for text in said if not text.startswith("warning: ")] or done.stderr.splitlines()
+    raise HeapwrightError(said[-1] if said else f"heapwright {verb} failed", status=done.returncode or FAILED)

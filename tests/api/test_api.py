@@ -1,0 +1,155 @@
+"""Tests the Python API on real programs: its results are those of the command, and importing it is cheap."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import heapwright
+from heapwright.report.study_json import tune_json
+
+from ..study.conftest import Tuning
+from ..study.fakes import World
+
+ROOT = Path(__file__).parents[2]
+TUNE: dict[str, Any] = {"allocators": ["glibc"], "method": "random", "budget": 6, "options": ["--proxy", "none"]}
+
+SHORT = {"allocator": "toy", "method": "sobol", "evaluations": 12, "pairs_min": 6, "pairs_max": 6}
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    code = "import sys, heapwright; assert heapwright.__all__; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = ast.literal_eval(done.stdout)
+    assert not {"numpy", "scipy", "pymoo", "matplotlib", "msgspec", "pandas"} & set(loaded)
+
+
+def test_every_name_is_there_and_no_other() -> None:
+    for name in heapwright.__all__:
+        assert callable(getattr(heapwright, name)) or name == "API_VERSION"
+    from heapwright import api
+
+    assert sorted(api.__all__) == sorted(heapwright.__all__)
+    assert heapwright.API_VERSION == 1
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = heapwright.nothing
+
+
+def test_the_page_names_every_name() -> None:
+    page = (ROOT / "docs/api.md").read_text()
+    for name in heapwright.__all__:
+        assert f"`{name}" in page or f"heapwright.{name}" in page, name
+
+
+def test_measure_is_the_package_and_the_function() -> None:
+    from heapwright.measure.meter import MeterOptions
+
+    assert MeterOptions().backend == "auto"
+    found = heapwright.measure(["sh", "-c", "exit 3"], runs=2)
+    assert [run["exit_code"] for run in found.runs] == [3, 3]
+    assert found.summary["peak_rss_bytes"].n == 2
+    assert found.summary["peak_rss_bytes"].min > 0
+
+
+def test_what_goes_wrong_is_one_clear_line() -> None:
+    with pytest.raises(heapwright.HeapwrightError, match="command not found: no-such-program") as caught:
+        heapwright.measure(["no-such-program"])
+    assert caught.value.status == 2
+    with pytest.raises(heapwright.HeapwrightError, match="the command is one text"):
+        heapwright.measure("ls -l")
+    with pytest.raises(heapwright.HeapwrightError, match="no such study"):
+        heapwright.open_study("none.study")
+
+
+def test_a_comparison(program: Callable[..., Path]) -> None:
+    bump = str(program("bump_malloc", "-shared", "-fPIC"))
+    found = heapwright.compare([str(program("mapping_calls"))], allocators=["glibc", bump], rounds=3)
+    assert found.reference == "glibc"
+    reference, other = found.allocators.values()
+    assert reference.ratio["peak_rss_bytes"].value == 1
+    assert other.ratio["peak_rss_bytes"].low > 3
+    assert len(other.runs) == 3
+    single = heapwright.compare([str(program("mapping_calls"))], allocators=["glibc", bump], rounds=1)
+    assert math.isnan(list(single.allocators.values())[1].ratio["peak_rss_bytes"].low)
+
+
+def test_a_study_from_beginning_to_table(program: Callable[..., Path], tmp_path: Path) -> None:
+    where = tmp_path / "a.study"
+    study = heapwright.tune([str(program("mapping_calls"))], study=where, search_only=True, **TUNE)
+    assert len(study.evaluations()) == 6
+    assert study.objectives == ["peak_rss_bytes", "cpu_s"]
+    assert {e.number for e in study.front()} <= {e.number for e in study.evaluations()}
+    assert not study.proven
+    assert all(pick.claim == "Not confirmed." and not pick.confirmed for pick in study.picks.values())
+    again = heapwright.tune([str(program("mapping_calls"))], study=where, search_only=True, **TUNE)
+    assert [run.order for run in again.runs()] == [run.order for run in study.runs()], "it was resumed"
+    assert len(study.rows()) == len(study.runs())
+    pandas = pytest.importorskip("pandas", reason="pandas is not here")
+    frame = study.to_dataframe()
+    assert isinstance(frame, pandas.DataFrame)
+    assert len(frame) == len(study.runs())
+
+
+def test_without_pandas_a_line_says_so(tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tuning(World(noise=0.01), options=SHORT)
+    made.go()
+    real = builtins.__import__
+
+    def without(name: str, *args: Any) -> Any:
+        if name == "pandas":
+            raise ImportError(name)
+        return real(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(heapwright.HeapwrightError, match="to_dataframe needs pandas"):
+        heapwright.open_study(made.path).to_dataframe()
+
+
+def test_a_study_says_what_tune_says(tuning: Callable[..., Tuning]) -> None:
+    made = tuning(World(noise=0.01), options=SHORT)
+    view = made.go()
+    study = heapwright.open_study(made.path)
+    told = json.loads(json.dumps(tune_json(view)))
+    assert study.claim == told["claim"]
+    assert study.proven == told["proven"]
+    assert {name: pick.settings for name, pick in study.picks.items()} == {
+        name: pick["settings"] for name, pick in told["picks"].items()
+    }
+    for name, pick in study.picks.items():
+        assert pick.verdict == {m: c["verdict"] for m, c in told["picks"][name]["confirmed"].items()}
+    assert [e.number for e in study.front()] == [row["number"] for row in told["front"]]
+
+
+def test_a_replay(program: Callable[..., Path], tmp_path: Path) -> None:
+    trace = tmp_path / "t.hwt"
+    words = [sys.executable, "-m", "heapwright.cli.main", "record", "-q", "-o", str(trace), "--"]
+    subprocess.run([*words, str(program("mapping_calls"))], check=True)
+    found = heapwright.replay(trace, settings={"mmap_threshold": 65536}, runs=2)
+    assert found.events > 0
+    assert len(found.runs) == 2
+    with pytest.raises(heapwright.HeapwrightError, match="unknown setting of glibc 'mmap_treshold'"):
+        heapwright.replay(trace, settings={"mmap_treshold": 65536})
+
+
+@pytest.mark.timeout(600)
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    """Executes the code cells in order, in one process, as a notebook does."""
+    notebook = json.loads((ROOT / "examples/study.ipynb").read_text())
+    assert notebook["nbformat"] == 4
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    assert len(cells) >= 5
+    assert all(not c["outputs"] for c in notebook["cells"] if c["cell_type"] == "code"), "no output is committed"
+    script = tmp_path / "cells.py"
+    script.write_text("\n\n".join(cells))
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" 6 evaluations") == 4
