@@ -28,6 +28,7 @@ CONTRACT = {
     "major_faults", "mapping_calls", "instructions", "energy_j", "exit_code", "output_sha256", "peak_pss_bytes",
     "mean_pss_bytes", "cgroup_peak_bytes", "idle_rss_bytes", "throughput_per_s", "p50_ms", "p95_ms", "p99_ms",
     "load_errors", "load_operations", "cpu_per_op_s", "time_per_op_s", "final_rss_bytes", "p95_rss_bytes",
+    "objective",
 }  # fmt: skip
 
 

@@ -13,7 +13,9 @@ from heapwright.cli.main import build_parser, groups_of
 from heapwright.cli.parser import verbs_of
 from heapwright.metrics import METRICS
 
-_UNITS = {"": "", "count": "", "B": "B", "B/s": "B/s", "s": "s", "ms": "ms", "s/op": "s", "1/s": "1/s", "J": "J"}
+_UNITS = {"": "", "count": "", "B": "B", "B/s": "B/s", "s": "s", "ms": "ms", "s/op": "s", "1/s": "1/s", "J": "J"} | {
+    "number": ""
+}
 
 
 def _shown(action: argparse.Action) -> str:

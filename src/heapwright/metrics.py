@@ -13,7 +13,7 @@ from typing import Literal
 from heapwright.errors import unknown
 
 Kind = Literal["memory", "time", "count", "output"]
-Unit = Literal["s", "ms", "s/op", "1/s", "B", "B/s", "count", "J", ""]
+Unit = Literal["s", "ms", "s/op", "1/s", "B", "B/s", "count", "J", "number", ""]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Metric:
         in_tree: the metric that takes its place for a tree of processes; empty for itself.
         series: the column of memory over time that shows it: rss, heap or vm; empty for none.
         bench_key: the name of the meter's figure in the results of `bench`; empty where `bench` does not report it.
-        of_load: whether only a server's load measures it. Tables leave it out where no load did.
+        of_load: whether only a workload file's load or objective measures it. Tables leave it out where none did.
         larger_is_better: whether more is better.
         minimised_as: for such a metric, the one that is minimised in its place; empty for none.
     """
@@ -83,6 +83,8 @@ class Metric:
                 return show_rate(value)
             case "J":
                 return f"{_three_digits(value)} J"
+            case "number":
+                return _three_digits(value)
             case _:
                 return show_count(value)
 
@@ -412,6 +414,11 @@ _ALL = (
         ("cpu_per_op_s", "s/op", "time", "CPU time per operation"),
         "CPU time of the server's process tree during the load, divided by the load's operations.",
         "/proc/PID/stat of every process of the server at the beginning and the end of the load",
+    ),
+    _of_load(
+        ("objective", "number", "count", "objective"),
+        "The positive number that [objective] of the workload file computes from each run; a smaller value is better.",
+        "the workload file's command, or a function of an installed package",
     ),
     Metric("exit_code", "", "output", "exit code", "The target's exit status, 128 + signal.", "wait4", False),
     Metric(

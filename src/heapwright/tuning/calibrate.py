@@ -37,6 +37,7 @@ _NOISY = 0.05  # relative spread of the default above which the user is told
 _HINTS = {
     "instructions": "count them with --instructions=callgrind",
     "massif_peak_bytes": "it needs --massif emulation",
+    "objective": "it needs a workload file with [objective]",
     "idle_rss_bytes": "it needs a workload file with 'idle = SECONDS' in its [server]",
 }
 _LOAD_HINT = "it needs a workload file with [server.load_metrics] that reads it from the load's output"

@@ -18,6 +18,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Input, Workload
+from heapwright.workload.score import score
 from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, NOT_STARTED, Metered, run_server
 
 
@@ -124,7 +125,8 @@ class Executor:
         command = self.workload.command(input_)
         stdin = Path(input_.stdin or file.stdin) if input_.stdin or file.stdin else None
         with tempfile.TemporaryFile() as output:
-            keep = output if self.keep_output or file.output.compare == "command" else None
+            kept = self.keep_output or file.output.compare == "command" or file.objective is not None
+            keep = output if kept else None
             how = Metered(env=env, cwd=self.workload.cwd, keep=keep, forward=self.forward)
             if file.server is not None:
                 run, trouble = run_server(command, self.options, how, plain, file.server)
@@ -135,6 +137,9 @@ class Executor:
                 )
                 trouble = ""
             failure = self._failure(run, trouble) or self._missing()
+            if file.objective is not None and not failure:
+                output.seek(0)
+                failure = score(run, file.objective, output, self.workload.cwd, plain)
             digest = "" if failure else self._digest(input_, run, output)
             output.seek(0)
             printed = output.read().decode(errors="replace") if self.keep_output else ""

@@ -13,6 +13,8 @@ OMP_NUM_THREADS = "2"
 compare = "stdout"                           # stdout | files | command | none
 files = ["out/result.bin"]                   # for compare = "files"
 command = ["cmp", "{reference}", "{output}"] # for compare = "command": both are files with a run's stdout
+[objective]                                  # a number to minimise, computed after each run (--minimize objective)
+command = ["./score", "{output}"]            # prints it; {output}: a file with the run's stdout. Not measured
 [[input]]
 name = "small"
 split = "train"                              # train: searched on; test: held out for the confirmation
@@ -63,6 +65,19 @@ class Output(msgspec.Struct, forbid_unknown_fields=True):
     compare: Literal["stdout", "files", "command", "none"] = "stdout"
     files: list[str] = []
     command: list[str] = []
+
+
+class Objective(msgspec.Struct, forbid_unknown_fields=True):
+    """How the metric `objective` is computed after a run.
+
+    Attributes:
+        command: prints the number as its last word; "{output}" stands for a file with the run's stdout.
+        function: in place of a command, a name that an installed package offers (`plugins`): a function of the path of
+            that file and the run's metrics, which returns the number.
+    """
+
+    command: list[str] = []
+    function: str = ""
 
 
 class Phase(msgspec.Struct, forbid_unknown_fields=True):
@@ -121,6 +136,7 @@ class WorkloadFile(msgspec.Struct, forbid_unknown_fields=True):
     cleanup: list[str] = []
     env: dict[str, str] = {}
     output: Output = msgspec.field(default_factory=Output)
+    objective: Objective | None = None
     input: list[Input] = []
     server: Server | None = None
     prefix: Prefix | None = None
@@ -195,6 +211,8 @@ class Workload:
         result["cwd"] = str(self.cwd)
         if self.file.prefix is None:
             del result["prefix"]  # older studies do not have this key
+        if self.file.objective is None:
+            del result["objective"]
         if self.file.server is not None:
             new = {name: default for name, default in _SINCE_PHASES.items() if result["server"][name] == default}
             result["server"] = {key: value for key, value in result["server"].items() if key not in new}
@@ -337,6 +355,8 @@ def load_workload(path: Path) -> Workload:
         raise fail(["output", "files"], "compare = 'files' needs the files to compare")
     if file.output.compare == "command" and not file.output.command:
         raise fail(["output", "command"], "compare = 'command' needs the comparing command")
+    if file.objective is not None and bool(file.objective.command) == bool(file.objective.function):
+        raise fail(["objective"], "needs either a command or a function")
     if not 0 <= file.timeout < 1e9:
         raise fail(["timeout"], "must be from 0 to 1e9 seconds")
     for number, env in enumerate([file.env, *(i.env for i in file.input)]):

@@ -1,0 +1,78 @@
+"""Computes the metric `objective` of a run by the command or the function that the workload file names."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from heapwright.errors import HeapwrightError, unknown
+from heapwright.measure.meter import Run
+from heapwright.plugins import OBJECTIVES_GROUP, load_plugin, plugin_names
+from heapwright.workload.last_words import TAIL_BYTES, last_words
+from heapwright.workload.model import Objective
+
+
+def score(run: Run, how: Objective, output: IO[bytes], cwd: Path, env: Mapping[str, str]) -> str:
+    """Compute the metric and put it among the run's metrics.
+
+    Args:
+        run: the run; it succeeded.
+        how: the command or the function.
+        output: the run's stdout, from its beginning.
+        cwd: where the command runs.
+        env: the environment of the command: the program's, without the settings that are tried.
+
+    Returns:
+        Why there is no number, so that the run does not count; empty if there is one.
+
+    Raises:
+        HeapwrightError: the command does not start, or no package offers the function.
+    """
+    with tempfile.NamedTemporaryFile(prefix="heapwright-") as file:
+        shutil.copyfileobj(output, file)
+        file.flush()
+        if how.function:
+            value, why = _by_function(how.function, Path(file.name), run)
+        else:
+            value, why = _by_command([file.name if w == "{output}" else w for w in how.command], cwd, env)
+    if why:
+        return f"no objective: {why}"
+    if not 0 < value < math.inf:
+        return f"no objective: {value:g} is not a positive number"
+    run.metrics["objective"] = value
+    return ""
+
+
+def _by_command(words: list[str], cwd: Path, env: Mapping[str, str]) -> tuple[float, str]:
+    """Return the number that a command prints as its last word, and why there is none."""
+    try:
+        done = subprocess.run(words, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError as error:
+        raise HeapwrightError(f"the command of [objective] does not start: {error}") from None
+    if done.returncode:
+        words_said = last_words(done.stderr[-TAIL_BYTES:].decode(errors="replace"))
+        return 0.0, f"exit status {done.returncode}" + (f": {words_said}" if words_said else "")
+    last = done.stdout[-TAIL_BYTES:].decode(errors="replace").split()[-1:]
+    try:
+        return float(last[0]), ""
+    except (IndexError, ValueError):
+        return (
+            0.0,
+            f"the command printed {last[0]!r} last, which is no number" if last else "the command printed nothing",
+        )
+
+
+def _by_function(name: str, output: Path, run: Run) -> tuple[float, str]:
+    """Return the number that a package's function computes, and why there is none."""
+    function = load_plugin(OBJECTIVES_GROUP, name)
+    if function is None:
+        raise unknown("objective", name, plugin_names(OBJECTIVES_GROUP))
+    try:
+        return float(function(output, dict(run.metrics))), ""
+    except Exception as error:  # any error of foreign code
+        return 0.0, f"{name} raised {type(error).__name__}: {error}"

@@ -1,0 +1,70 @@
+"""Tests the objective of a workload file: a number from a command or from an installed package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.workload.execute import Executor
+from heapwright.workload.model import Objective, from_identity, load_workload
+
+from ..plugins import install_package
+from .test_execute import make, run
+
+__all__ = ["make"]
+Make = Callable[..., Executor]
+
+
+def test_a_command_prints_the_number(make: Make) -> None:
+    how = Objective(command=["sh", "-c", 'echo "error: $(wc -c <"$1")"', "sh", "{output}"])
+    outcome = run(make("printf 12345", objective=how))
+    assert (outcome.failure, outcome.run.metrics["objective"]) == ("", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo it went wrong >&2; exit 4", "no objective: exit status 4: it went wrong"),
+        ("true", "no objective: the command printed nothing"),
+        ("echo 3 apples", "no objective: the command printed 'apples' last, which is no number"),
+        ("echo -1", "no objective: -1 is not a positive number"),
+        ("echo nan", "no objective: nan is not a positive number"),
+    ],
+)
+def test_a_run_without_a_number_does_not_count(script: str, why: str, make: Make) -> None:
+    outcome = run(make("echo hello", objective=Objective(command=["sh", "-c", script])))
+    assert outcome.failure == why
+    assert outcome.run.metrics["objective"] is None
+
+
+def test_a_command_that_is_not_there_is_an_error(make: Make) -> None:
+    with pytest.raises(HeapwrightError, match=r"the command of \[objective\] does not start"):
+        run(make("echo hello", objective=Objective(command=["./no-such-program"])))
+
+
+def test_a_package_computes_the_number(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(install_package(tmp_path / "packages"))
+    outcome = run(make("printf 1234567", objective=Objective(function="length")))
+    assert outcome.run.metrics["objective"] == 7
+    outcome = run(make("printf 1", objective=Objective(function="broken")))
+    assert outcome.failure == "no objective: broken raised ValueError: no such luck"
+    with pytest.raises(UsageError, match="unknown objective 'lenght'"):
+        run(make("printf 1", objective=Objective(function="lenght")))
+
+
+def test_the_file_and_its_identity(tmp_path: Path) -> None:
+    file = tmp_path / "w.toml"
+    file.write_text('command = ["true"]\n[objective]\ncommand = ["echo", "1"]\n')
+    workload = load_workload(file)
+    assert from_identity(workload.identity()).file.objective == Objective(command=["echo", "1"])
+    plain: dict[str, Any] = {}
+    file.write_text('command = ["true"]\n')
+    plain = load_workload(file).identity()
+    assert "objective" not in plain, "studies of older versions continue"
+    file.write_text('command = ["true"]\n[objective]\n')
+    with pytest.raises(UsageError, match="needs either a command or a function"):
+        load_workload(file)
