@@ -24,6 +24,7 @@ from heapwright.cli import (
     completion,
     diagnose,
     doctor,
+    experiment,
     export,
     fit,
     import_,
@@ -46,7 +47,7 @@ from heapwright.cli.parser import NAME, Parser, Verbs, fail, refuse_words, split
 from heapwright.errors import FAILED, INTERRUPTED, USAGE, HeapwrightError
 
 _GROUPS = {
-    "main": (tune, apply, run, verify, report, watch, measure, compare, landscape),
+    "main": (tune, apply, run, verify, report, watch, measure, compare, landscape, experiment),
     "services": (diagnose, canary),
     "traces": (record, info, replay, fit, synth, import_, export),
     "allocators": (allocators, inspect, link, bench),

@@ -1,0 +1,1 @@
+"""Runs experiments: programs, search methods, seeds and budgets, and compares the methods."""

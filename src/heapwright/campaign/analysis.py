@@ -1,0 +1,248 @@
+"""Compares the searches of an experiment: convergence, evaluations to target, rank tests and critical differences.
+
+The quality of a search after n evaluations is, for one objective, the best ratio to the default among its first n
+configurations (1 before the first, smaller is better); for several objectives, the hypervolume of their Pareto front
+(`search.quality`, larger is better). Ratios are those of the search's single runs. So luck selects the best of them,
+and the qualities are optimistic for every method alike; only `confirm` proves a gain.
+
+- Mann-Whitney U, two-sided, of each method against the reference; Holm's method adjusts p over all tests.
+- A12 (Vargha and Delaney 2000): probability that a search of the method is better than one of the reference, ties half.
+- Average ranks over programs and budgets with Friedman's test, and Nemenyi's critical difference (Demsar 2006).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heapwright.campaign.definition import Cell, Definition
+from heapwright.experiment.stats import ALPHA, holm
+from heapwright.search.quality import hypervolume_so_far
+from heapwright.study.load import load_view
+from heapwright.study.view import Evaluation, StudyView
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The quality of one search over its evaluations.
+
+    Attributes:
+        cell: the search.
+        values: quality after 1, 2, … evaluations, up to the budget. A search that ended early keeps its last value.
+        evaluations: configurations that were evaluated.
+        infeasible: of these, how many crashed, timed out or changed the output.
+    """
+
+    cell: Cell
+    values: list[float]
+    evaluations: int
+    infeasible: int
+
+    @property
+    def final(self) -> float:
+        """The quality at the end."""
+        return self.values[-1]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method against the reference, for one program and budget.
+
+    Attributes:
+        p: of the Mann-Whitney test; adjusted: by Holm over all tests of the experiment.
+        a12: probability that the method is better; 0.5 is no difference.
+        size: 'negligible', 'small', 'medium' or 'large', by the thresholds 0.56, 0.64 and 0.71 of Vargha and Delaney.
+    """
+
+    program: str
+    budget: int
+    method: str
+    reference: str
+    p: float
+    adjusted: float
+    a12: float
+    size: str
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Average ranks of the methods over programs and budgets; rank 1 is the best.
+
+    Attributes:
+        average: method → average rank.
+        blocks: number of programs times budgets.
+        friedman_p: p value that all methods are alike; None with fewer than three methods or two blocks.
+        difference: Nemenyi's critical difference; None with fewer than two blocks.
+    """
+
+    average: dict[str, float]
+    blocks: int
+    friedman_p: float | None
+    difference: float | None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The results of an experiment.
+
+    Attributes:
+        objectives: metric keys.
+        larger_is_better: whether the quality is a hypervolume.
+        curves: of all finished searches.
+        comparisons: of each method with the reference.
+        ranks: over programs and budgets.
+        missing: number of searches that are not finished.
+    """
+
+    definition: Definition
+    objectives: list[str]
+    larger_is_better: bool
+    curves: list[Curve]
+    comparisons: list[Comparison]
+    ranks: Ranks
+    missing: int
+
+    def select(self, program: str, budget: int, method: str) -> list[Curve]:
+        """Return the searches of a program, budget and method, by seed."""
+        return [
+            c for c in self.curves if (c.cell.program.name, c.cell.budget, c.cell.method) == (program, budget, method)
+        ]
+
+    def groups(self) -> list[tuple[str, int]]:
+        """Return the programs and budgets that have finished searches."""
+        return list(dict.fromkeys((c.cell.program.name, c.cell.budget) for c in self.curves))
+
+
+def a12(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the probability that a value of ours is larger than one of theirs; ties count half."""
+    wins = sum((a > b) + 0.5 * (a == b) for a in ours for b in theirs)
+    return wins / (len(ours) * len(theirs))
+
+
+def size_of(effect: float) -> str:
+    """Return the size of an A12 in words (Vargha and Delaney 2000)."""
+    distance = abs(effect - 0.5)
+    return next(
+        (name for limit, name in ((0.06, "negligible"), (0.14, "small"), (0.21, "medium")) if distance < limit), "large"
+    )
+
+
+def best_so_far(evaluations: Sequence[Evaluation], objectives: Sequence[str]) -> list[float]:
+    """Return the quality after each evaluation; an infeasible one changes nothing."""
+    if len(objectives) > 1:
+        worst = [math.inf] * len(objectives)  # dominated by the default, so it adds no hypervolume
+        return hypervolume_so_far([[e.ratios[k] for k in objectives] if _counts(e, objectives) else worst
+                                   for e in evaluations])  # fmt: skip
+    best, found = 1.0, []
+    for e in evaluations:
+        if _counts(e, objectives):
+            best = min(best, e.ratios[objectives[0]])
+        found.append(best)
+    return found
+
+
+def _counts(evaluation: Evaluation, objectives: Sequence[str]) -> bool:
+    return evaluation.feasible and not evaluation.replayed and all(k in evaluation.ratios for k in objectives)
+
+
+def evaluations_to(curve: Curve, target: float, larger_is_better: bool) -> int | None:
+    """Return after how many evaluations a search reached a target; None if it did not."""
+    return next((n for n, v in enumerate(curve.values, 1) if (v >= target if larger_is_better else v <= target)), None)
+
+
+def bands(curves: Sequence[Curve]) -> NDArray[np.float64]:
+    """Return (3, budget): the quartiles over searches after each evaluation."""
+    quartiles: NDArray[np.float64] = np.quantile(np.array([c.values for c in curves]), [0.25, 0.5, 0.75], axis=0)
+    return quartiles
+
+
+def curve_of(cell: Cell, view: StudyView) -> Curve:
+    """Return the curve of a finished study."""
+    values = best_so_far(view.evaluations, view.objectives)[: cell.budget]
+    start = 0.1 ** len(view.objectives) if len(view.objectives) > 1 else 1.0
+    values += [values[-1] if values else start] * (cell.budget - len(values))
+    return Curve(cell, values, len(view.evaluations), sum(not e.feasible for e in view.evaluations))
+
+
+def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, Path]) -> Analysis:
+    """Compare the finished searches.
+
+    Args:
+        definition: the experiment.
+        cells: all its searches.
+        done: name of a finished search (`Cell.file`) → its file.
+
+    Raises:
+        HeapwrightError: a study cannot be read.
+    """
+    curves, objectives = [], list[str]()
+    for cell in cells:
+        if cell.file in done:
+            view = load_view(done[cell.file])
+            objectives = objectives or list(view.objectives)
+            curves.append(curve_of(cell, view))
+    larger = len(objectives) > 1
+    return Analysis(
+        definition,
+        objectives,
+        larger,
+        curves,
+        _comparisons(definition, curves, larger),
+        ranks_of(definition.methods, curves, larger),
+        len(cells) - len(curves),
+    )
+
+
+def _finals(curves: Sequence[Curve]) -> dict[tuple[str, int], dict[str, list[float]]]:
+    """Return (program, budget) → method → final qualities."""
+    found: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for c in curves:
+        key = (c.cell.program.name, c.cell.budget)
+        found.setdefault(key, {}).setdefault(c.cell.method, []).append(c.final)
+    return found
+
+
+def _comparisons(definition: Definition, curves: Sequence[Curve], larger: bool) -> list[Comparison]:
+    from scipy.stats import mannwhitneyu
+
+    raw: list[tuple[str, int, str, float, float]] = []
+    for (program, budget), methods in _finals(curves).items():
+        theirs = methods.get(definition.against, [])
+        for method, ours in methods.items():
+            if method == definition.against or len(ours) < 2 or len(theirs) < 2:
+                continue
+            p = float(mannwhitneyu(ours, theirs, alternative="two-sided").pvalue)
+            effect = a12(ours, theirs) if larger else a12(theirs, ours)
+            raw.append((program, budget, method, 1.0 if math.isnan(p) else p, effect))
+    adjusted = holm([p for *_, p, _ in raw])
+    return [
+        Comparison(program, budget, method, definition.against, p, q, effect, size_of(effect))
+        for (program, budget, method, p, effect), q in zip(raw, adjusted, strict=True)
+    ]
+
+
+def ranks_of(methods: Sequence[str], curves: Sequence[Curve], larger: bool) -> Ranks:
+    """Return the average ranks of the methods, over the programs and budgets in which all have finished searches.
+
+    Args:
+        methods: names, in the order of the definition.
+        curves: the finished searches.
+        larger: whether a larger quality is better.
+    """
+    from scipy.stats import friedmanchisquare, rankdata, studentized_range
+
+    whole = [found for found in _finals(curves).values() if set(methods) <= set(found)]
+    if not whole or len(methods) < 2:
+        return Ranks({}, len(whole), None, None)
+    table = np.array([[float(np.median(found[m])) for m in methods] for found in whole])
+    ranks = np.array([rankdata(-row if larger else row) for row in table])
+    k, n = len(methods), len(whole)
+    p = float(friedmanchisquare(*ranks.T).pvalue) if k > 2 and n > 1 else math.nan
+    width = float(studentized_range.ppf(1 - ALPHA, k, np.inf)) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
+    average = dict(zip(methods, (float(r) for r in ranks.mean(axis=0)), strict=True))
+    return Ranks(average, n, None if math.isnan(p) else p, width if n > 1 else None)

@@ -1,0 +1,147 @@
+"""Reads and checks the definition of an experiment.
+
+```toml
+methods = ["random", "local", "cmaes"]    # the first is the reference of the tests, unless `reference` names another
+seeds = 10                                # 1 … 10, or a list
+budgets = [50, 200]                       # distinct configurations; each has its own studies
+minimize = ["minor_faults"]               # with several objectives hypervolume takes the place of the best ratio
+targets = [0.99, 0.95]                    # ratios (or hypervolumes) for 'evaluations to target'
+allocators = ["glibc"]                    # empty: all that are installed
+options = ["--proxy", "none"]             # further options of `tune`
+[[program]]
+name = "sort"
+command = ["sort", "words.txt"]           # or workload = "redis.toml"
+```
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from heapwright.errors import UsageError
+from heapwright.objectives import parse_objectives
+from heapwright.search.protocol import check_method
+from heapwright.tomlfile import key_line, load_toml_and_text
+from heapwright.workload.model import check_command, load_workload
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_OWN = ("--study", "--method", "--seed", "--budget", "--minimize", "--allocators", "--preset", "--json", "--")
+
+
+class Program(msgspec.Struct, forbid_unknown_fields=True):
+    """A `[[program]]`: a command, or a workload file relative to the definition."""
+
+    name: str
+    command: list[str] = []
+    workload: str = ""
+
+
+class Definition(msgspec.Struct, forbid_unknown_fields=True):
+    """A whole definition; the head of this module explains the keys.
+
+    Attributes:
+        preset: of `tune`; its objectives count if `minimize` is empty.
+        reference: the method that the others are tested against; the first if empty.
+        confirm: whether each study also confirms its picks. The comparison uses the search alone.
+    """
+
+    methods: list[str]
+    program: list[Program]
+    budgets: list[int]
+    seeds: int | list[int] = 10
+    minimize: list[str] = []
+    targets: list[float] = []
+    allocators: list[str] = []
+    preset: str = ""
+    options: list[str] = []
+    reference: str = ""
+    confirm: bool = False
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The seeds."""
+        return list(range(1, self.seeds + 1)) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def against(self) -> str:
+        """The reference of the tests."""
+        return self.reference or self.methods[0]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One search of an experiment: a program, a method, a seed and a budget."""
+
+    program: Program
+    method: str
+    seed: int
+    budget: int
+
+    @property
+    def file(self) -> str:
+        """The name of its study."""
+        return f"{self.program.name}-{self.method}-{self.budget}-{self.seed}.study"
+
+
+def cells_of(definition: Definition) -> list[Cell]:
+    """Return all cells. The seed varies most slowly, so that an unfinished experiment compares whole rows."""
+    return [
+        Cell(program, method, seed, budget)
+        for seed in definition.seed_list
+        for program in definition.program
+        for budget in definition.budgets
+        for method in definition.methods
+    ]
+
+
+def load_definition(path: Path) -> Definition:
+    """Read and check a definition.
+
+    Raises:
+        UsageError: the file is invalid; the message names the file, the line and the key.
+    """
+    definition, text = load_toml_and_text(path, Definition)
+
+    def fail(key: str, what: str) -> UsageError:
+        line = key_line(text, [key])
+        return UsageError(f"{path}:{line if line else 1}: {key}: {what}")
+
+    for key in ("methods", "budgets", "program"):
+        values = getattr(definition, key)
+        names = [v.name if isinstance(v, Program) else v for v in values]
+        if not names:
+            raise fail(key, "is empty")
+        if len(set(names)) < len(names):
+            raise fail(key, "has a name or a number twice")
+    seeds = definition.seed_list
+    if not seeds or min(seeds) < 1 or len(set(seeds)) < len(seeds):
+        raise fail("seeds", "must be at least 1, and a list must have each seed once")
+    if min(definition.budgets) < 1:
+        raise fail("budgets", "must be at least 1")
+    try:
+        for method in definition.methods:
+            check_method(method)
+        if definition.minimize:
+            parse_objectives(",".join(definition.minimize))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", error.hint) from None
+    if definition.reference and definition.reference not in definition.methods:
+        raise fail("reference", f"'{definition.reference}' is not one of the methods")
+    if any(not 0 < target < 10 for target in definition.targets):
+        raise fail("targets", "must be ratios to the default, such as 0.95")
+    if own := [word for word in definition.options if word.partition("=")[0] in _OWN]:
+        raise fail("options", f"{own[0]} is given by the experiment")
+    for program in definition.program:
+        if not _NAME.fullmatch(program.name):
+            raise fail("program", f"name '{program.name}' may have letters, digits, '.', '_' and '-' only")
+        if bool(program.command) == bool(program.workload):
+            raise fail("program", f"{program.name} needs either a command or a workload")
+        if program.workload:
+            load_workload(path.parent / program.workload)
+        else:
+            check_command(program.command[0], path.parent)
+    return definition

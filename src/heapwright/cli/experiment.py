@@ -1,0 +1,85 @@
+"""`heapwright experiment`: compares search methods on programs, with many seeds and budgets; resumable."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from heapwright.errors import INTERRUPTED, HeapwrightError
+from heapwright.terminal_text import say, tell
+
+_EPILOG = """\
+examples:
+  heapwright experiment methods.toml
+  heapwright experiment methods.toml --results-only
+
+The file names programs, methods, seeds and budgets (docs/guides/in-a-study.md). Each search is a study in the folder.
+After an interruption, the same command continues the experiment. It writes report.html, results.md, results.tex,
+summary.csv, tests.csv, ranks.csv, convergence.csv and runs.csv there.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "experiment",
+        help="compare search methods on programs, with many seeds and budgets",
+        description="Runs every search method on every program with every seed and budget, and compares the methods:"
+        " convergence, evaluations to target, Mann-Whitney tests with effect sizes, and critical differences.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.toml", help="the definition of the experiment")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FOLDER", help="its folder (default: the name of the file without .toml)"
+    )
+    parser.add_argument("--results-only", action="store_true", help="run nothing; compare the finished searches")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb."""
+    from heapwright.campaign.definition import cells_of, load_definition
+    from heapwright.campaign.run import run_cells
+
+    definition = load_definition(args.file)
+    folder: Path = args.output or args.file.with_suffix("")
+    if folder == args.file:
+        folder = args.file.with_name(f"{args.file.name}.results")
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = cells_of(definition)
+    if not args.results_only:
+        try:
+            run_cells(cells, definition, args.file.parent, folder, (lambda _: None) if args.quiet else say)
+        except KeyboardInterrupt:
+            sys.stderr.write("\n")
+            say(f"interrupted; {folder} holds all runs so far, and the same command continues the experiment")
+            return INTERRUPTED
+    _write(args, definition, cells, folder)
+    return 0
+
+
+def _write(args: argparse.Namespace, definition: Any, cells: list[Any], folder: Path) -> None:
+    """Write the results of the finished searches."""
+    from heapwright.campaign.analysis import analyse
+    from heapwright.campaign.run import is_done
+    from heapwright.files import write_whole
+    from heapwright.report.experiment import write_results
+    from heapwright.study.export import csv_text, evaluation_runs
+    from heapwright.study.store import read_study, study_errors
+
+    done = {cell.file: folder / cell.file for cell in cells if is_done(folder / cell.file)}
+    if not done:
+        raise HeapwrightError(f"{folder} has no finished search", "leave out --results-only")
+    runs = {}
+    for name, path in done.items():
+        with read_study(path) as store, study_errors(path):
+            runs[name.removesuffix(".study")] = evaluation_runs(store)
+    command = shlex.join(["heapwright", "experiment", str(args.file)])
+    files = write_results(analyse(definition, cells, done), folder, command)
+    write_whole(folder / "runs.csv", csv_text(runs))
+    tell(str(files[-1]))

@@ -1,0 +1,216 @@
+"""Writes the results of an experiment: tables as Markdown, CSV and LaTeX, and a page with pictures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heapwright.campaign.analysis import Analysis, bands, evaluations_to
+from heapwright.files import write_whole
+from heapwright.metrics import METRICS
+from heapwright.report.drawing import ALLOCATORS, figure_of, picture
+from heapwright.report.page import render_page, save_page
+from heapwright.report.tables import csv_table, latex_table, markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Table = list[list[str]]
+_NOTE = (
+    "Qualities come from the single runs of the searches. Luck selects the best of them, so they are optimistic for"
+    " every method alike, and prove no gain over the default."
+)
+
+
+def quality_name(analysis: Analysis) -> str:
+    """Return the name of the quality: 'best ratio of CPU time (smaller is better)'."""
+    labels = " and ".join(METRICS[m].label for m in analysis.objectives)
+    if analysis.larger_is_better:
+        return f"hypervolume of {labels} (larger is better)"
+    return f"best ratio of {labels} to the default (smaller is better)"
+
+
+def summary_table(analysis: Analysis) -> Table:
+    """Return the quality at the end, and evaluations to each target, by program, budget and method."""
+    targets = analysis.definition.targets
+    rows = [["program", "budget", "method", "searches", "median", "quartiles", "infeasible",
+             *(f"to {t:g}: reached" for t in targets),
+             *(f"to {t:g}: median evaluations" for t in targets)]]  # fmt: skip
+    for program, budget in analysis.groups():
+        for method in analysis.definition.methods:
+            curves = analysis.select(program, budget, method)
+            if not curves:
+                continue
+            low, middle, high = (f"{v:.4f}" for v in bands(curves)[:, -1])
+            share = sum(c.infeasible for c in curves) / max(1, sum(c.evaluations for c in curves))
+            found = [[evaluations_to(c, t, analysis.larger_is_better) for c in curves] for t in targets]
+            reached = [[n for n in ns if n is not None] for ns in found]
+            rows.append(
+                [
+                    program, str(budget), method, str(len(curves)), middle, f"{low} to {high}", f"{share:.0%}",
+                    *(f"{len(ns)} of {len(curves)}" for ns in reached),
+                    *(f"{statistics.median(ns):g}" if ns else "n/a" for ns in reached),
+                ]
+            )  # fmt: skip
+    return rows
+
+
+def tests_table(analysis: Analysis) -> Table:
+    """Return the tests of each method against the reference."""
+    rows = [["program", "budget", "method", "against", "p", "p (Holm)", "A12", "effect"]]
+    for c in analysis.comparisons:
+        numbers = [f"{c.p:.2g}", f"{c.adjusted:.2g}", f"{c.a12:.2f}"]
+        rows.append([c.program, str(c.budget), c.method, c.reference, *numbers, c.size])
+    return rows
+
+
+def ranks_table(analysis: Analysis) -> Table:
+    """Return the average ranks, best first."""
+    ranks = sorted(analysis.ranks.average.items(), key=lambda item: item[1])
+    return [["method", "average rank"], *([method, f"{rank:.2f}"] for method, rank in ranks)]
+
+
+def ranks_text(analysis: Analysis) -> str:
+    """Return what the ranks show, in words."""
+    ranks = analysis.ranks
+    if not ranks.average:
+        return "No program and budget has finished searches of two or more methods."
+    text = f"Ranks over {ranks.blocks} pairs of program and budget; 1 is the best."
+    if ranks.friedman_p is not None:
+        text += f" Friedman's test: p = {ranks.friedman_p:.2g}."
+    if ranks.difference is None:
+        return text + " One pair has no critical difference."
+    return text + f" Methods whose ranks differ by less than {ranks.difference:.2f} (Nemenyi, 5 %) are not told apart."
+
+
+def convergence_csv(analysis: Analysis) -> str:
+    """Return the quality of each search after each evaluation."""
+    rows = [["program", "budget", "method", "seed", "evaluation", "quality"]]
+    for c in analysis.curves:
+        start = [c.cell.program.name, str(c.cell.budget), c.cell.method, str(c.cell.seed)]
+        rows += [[*start, str(n), repr(v)] for n, v in enumerate(c.values, 1)]
+    return csv_table(rows)
+
+
+def write_results(analysis: Analysis, folder: Path, reproduce: str) -> list[Path]:
+    """Write all tables and the page into a folder; return the files.
+
+    Args:
+        analysis: the results.
+        folder: where to write.
+        reproduce: the command that makes them.
+    """
+    tables = {"summary": summary_table(analysis), "tests": tests_table(analysis), "ranks": ranks_table(analysis)}
+    captions = {
+        "summary": f"Quality at the end: {quality_name(analysis)}.",
+        "tests": "Mann-Whitney tests, Holm-adjusted over all rows, and A12 (above 0.5: better than the reference).",
+        "ranks": ranks_text(analysis),
+    }
+    head = [f"    {reproduce}", "", f"Quality: {quality_name(analysis)}. {_NOTE}", ""]
+    if analysis.missing:
+        head += [f"Not finished: {analysis.missing} searches are missing.", ""]
+    text = [*head]
+    for name, rows in tables.items():
+        text += [f"**{captions[name]}**", "", *markdown_table(rows), ""]
+    written = {
+        "results.md": "\n".join(text),
+        "results.tex": f"% {reproduce}\n"
+        + "\n".join(latex_table(rows, captions[name], f"tab:{name}") for name, rows in tables.items()),
+        **{f"{name}.csv": csv_table(rows) for name, rows in tables.items()},
+        "convergence.csv": convergence_csv(analysis),
+    }
+    for name, content in written.items():
+        write_whole(folder / name, content)
+    save_page(render(analysis, tables, captions, reproduce), folder / "report.html", "report")
+    return [folder / name for name in [*written, "report.html"]]
+
+
+def render(analysis: Analysis, tables: dict[str, Table], captions: dict[str, str], reproduce: str) -> str:
+    """Return the page as text.
+
+    Args:
+        analysis: the results.
+        tables: by name.
+        captions: of the tables.
+        reproduce: the command that makes them.
+    """
+    from markupsafe import Markup
+
+    curves = [
+        {
+            "title": f"{program}, {budget} evaluations",
+            # drawing.picture made the picture and escaped all text, so it is marked as safe.
+            "svg": Markup(
+                picture(
+                    lambda narrow, p=program, b=budget: _draw_curves(analysis, p, b, narrow),  # type: ignore[misc]
+                    "experiment", f"curve{number}", f"{program}, {budget} evaluations",
+                    f"{quality_name(analysis)} over evaluations: median and quartiles of the searches of each method.",
+                )
+            ),
+        }
+        for number, (program, budget) in enumerate(analysis.groups())
+    ]  # fmt: skip
+    ranks = ""
+    if analysis.ranks.average:
+        ranks = picture(
+            lambda narrow: _draw_ranks(analysis, narrow), "experiment", "ranks", "Average ranks", ranks_text(analysis)
+        )
+    return render_page(
+        "experiment.html.j2",
+        reproduce=reproduce,
+        note=_NOTE,
+        quality=quality_name(analysis),
+        missing=analysis.missing,
+        curves=curves,
+        ranks=Markup(ranks),
+        tables=[{"name": name, "caption": captions[name], "rows": rows} for name, rows in tables.items()],
+    )
+
+
+def _draw_curves(analysis: Analysis, program: str, budget: int, narrow: bool) -> tuple[Figure, dict[str, str]]:
+    figure, (axes,) = figure_of(narrow, 3.4)
+    for number, method in enumerate(analysis.definition.methods):
+        found = analysis.select(program, budget, method)
+        if not found:
+            continue
+        low, middle, high = bands(found)
+        x, colour = range(1, budget + 1), ALLOCATORS[number % len(ALLOCATORS)]
+        axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0, step="post")
+        style = ("-", "--", ":")[number // len(ALLOCATORS) % 3]
+        axes.step(x, middle, color=colour, linewidth=1.6, where="post", label=method, linestyle=style)
+    axes.set_xlabel("evaluations")
+    axes.set_title(quality_name(analysis).partition(" (")[0] if not narrow else "quality", loc="left")
+    axes.set_xlim(1, max(2, budget))
+    figure.legend(loc="outside upper left", ncols=2 if narrow else 6)
+    return figure, {}
+
+
+def _draw_ranks(analysis: Analysis, narrow: bool) -> tuple[Figure, dict[str, str]]:
+    """Draw a critical-difference diagram (Demsar 2006): bars join methods that are not told apart."""
+    ranks = sorted(analysis.ranks.average.items(), key=lambda item: item[1])
+    groups = joined([rank for _, rank in ranks], analysis.ranks.difference)
+    figure, (axes,) = figure_of(narrow, 1.2 + 0.28 * (len(ranks) + len(groups)))
+    for row, (method, rank) in enumerate(ranks):
+        axes.plot([rank], [row], "o", color=ALLOCATORS[analysis.definition.methods.index(method) % len(ALLOCATORS)])
+        axes.annotate(f" {method} ({rank:.2f})", (rank, row), textcoords="offset points", xytext=(5, -3))
+    for row, (first, last) in enumerate(groups, len(ranks)):
+        axes.plot([ranks[first][1] - 0.03, ranks[last][1] + 0.03], [row, row], color=ALLOCATORS[0], linewidth=3)
+    axes.set_yticks([])
+    axes.set_ylim(len(ranks) + len(groups) - 0.5, -0.8)
+    axes.set_xlim(0.8, len(ranks) + 1.2)
+    axes.set_xlabel("average rank (1 is the best)")
+    return figure, {}
+
+
+def joined(ranks: Sequence[float], difference: float | None) -> list[tuple[int, int]]:
+    """Return the longest runs of sorted ranks that differ by less than the critical difference, as (first, last)."""
+    if difference is None:
+        return []
+    found: list[tuple[int, int]] = []
+    for first in range(len(ranks)):
+        last = max(i for i in range(first, len(ranks)) if ranks[i] - ranks[first] < difference)
+        if last > first and (not found or last > found[-1][1]):
+            found.append((first, last))
+    return found

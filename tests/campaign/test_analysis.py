@@ -1,0 +1,160 @@
+"""Tests the comparison of searches on curves with known answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import mannwhitneyu
+
+from heapwright.campaign.analysis import (
+    Analysis,
+    Curve,
+    a12,
+    analyse,
+    bands,
+    best_so_far,
+    curve_of,
+    evaluations_to,
+    ranks_of,
+    size_of,
+)
+from heapwright.campaign.definition import Cell, Definition, Program, cells_of
+from heapwright.report import experiment as pages
+from heapwright.report.experiment import joined, ranks_text, summary_table, write_results
+
+from ..study.conftest import Tuning
+from ..study.fakes import World
+
+PROGRAM = Program("p", ["true"])
+
+
+def curves(values: dict[str, list[float]], program: str = "p", budget: int = 3) -> list[Curve]:
+    return [
+        Curve(Cell(Program(program, ["true"]), method, seed, budget), [1.0, v, v], 3, 0)
+        for method, finals in values.items()
+        for seed, v in enumerate(finals, 1)
+    ]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.lists(st.integers(0, 5), min_size=1, max_size=8))
+def test_a12_is_the_u_statistic(ours: list[float], theirs: list[float]) -> None:
+    u = mannwhitneyu(ours, theirs).statistic
+    assert a12(ours, theirs) == pytest.approx(u / (len(ours) * len(theirs)))
+    assert a12(ours, theirs) == pytest.approx(1 - a12(theirs, ours))
+
+
+def test_sizes_are_those_of_vargha_and_delaney() -> None:
+    assert [size_of(x) for x in (0.5, 0.57, 0.65, 0.72, 0.43, 0.0)] == [
+        "negligible", "small", "medium", "large", "small", "large",
+    ]  # fmt: skip
+
+
+def test_evaluations_to_a_target() -> None:
+    curve = Curve(Cell(PROGRAM, "m", 1, 4), [1.0, 0.97, 0.97, 0.9], 4, 0)
+    assert [evaluations_to(curve, t, False) for t in (1.0, 0.97, 0.95, 0.9, 0.8)] == [1, 2, 4, 4, None]
+    grows = Curve(Cell(PROGRAM, "m", 1, 3), [0.01, 0.02, 0.05], 3, 0)
+    assert [evaluations_to(grows, t, True) for t in (0.02, 0.06)] == [2, None]
+
+
+def test_bands_are_quartiles() -> None:
+    found = bands(curves({"m": [0.1, 0.2, 0.3, 0.4, 0.5]}))
+    assert found[:, -1] == pytest.approx([0.2, 0.3, 0.4])
+
+
+def test_ranks_and_the_critical_difference_of_demsar() -> None:
+    """Demsar 2006, section 3.2.2: four classifiers on fourteen data sets have a critical difference of 1.25."""
+    rng = np.random.default_rng(1)
+    every = [
+        curve
+        for block in range(14)
+        for curve in curves(
+            {m: [base + rng.normal(0, 0.001)] for m, base in zip("abcd", (0.1, 0.2, 0.3, 0.4), strict=True)},
+            f"p{block}",
+        )
+    ]
+    ranks = ranks_of(list("abcd"), every, False)
+    assert ranks.average == {"a": 1, "b": 2, "c": 3, "d": 4}
+    assert ranks.difference == pytest.approx(1.25, abs=0.005)
+    assert ranks.friedman_p is not None
+    assert ranks.friedman_p < 1e-6
+    assert ranks_of(list("abcd"), every, True).average == {"a": 4, "b": 3, "c": 2, "d": 1}
+    assert ranks_of(list("abcde"), every, False).average == {}, "a method that is missing has no rank"
+
+
+def test_bars_join_what_is_not_told_apart() -> None:
+    assert joined([1.0, 1.5, 2.4, 4.0], 1.0) == [(0, 1), (1, 2)]
+    assert joined([1.0, 1.1, 1.2], 5.0) == [(0, 2)]
+    assert joined([1.0, 3.0], None) == []
+
+
+def analysis_of(tmp_path: Path, tuning: Callable[..., Tuning], objectives: tuple[str, ...]) -> Analysis:
+    """Two methods with six seeds on a simulated program, on which only `local` comes to an end; one is unfinished."""
+    definition = Definition(["random", "local"], [Program("toy", ["true"])], [20], 6, targets=[0.95, 0.85])
+    cells = cells_of(definition)
+    done = {}
+    for cell in cells[:-1]:
+
+        def effect(settings: dict[str, str], _input: str) -> dict[str, float]:
+            return {"cpu_s": 1.0 - 0.02 * len(settings)}
+
+        options: dict[str, object] = {
+            "allocator": "toy",
+            "method": cell.method,
+            "evaluations": cell.budget,
+            "seed": cell.seed,
+        }
+        made = tuning(World(effect=effect), options={**options, "search_only": True, "objectives": objectives})
+        made.path = tmp_path / cell.file
+        made.go()
+        done[cell.file] = made.path
+    return analyse(definition, cells, done)
+
+
+def test_a_whole_experiment(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
+    found = analysis_of(tmp_path, tuning, ("cpu_s",))
+    assert (found.missing, len(found.curves), found.larger_is_better) == (1, 11, False)
+    for curve in found.curves:
+        assert len(curve.values) == 20
+        assert curve.values == sorted(curve.values, reverse=True)
+        assert 0.9 <= curve.final <= 0.98
+    (test,) = found.comparisons
+    random, local = ([c.final for c in found.select("toy", 20, m)] for m in ("random", "local"))
+    assert test.p == pytest.approx(mannwhitneyu(local, random, alternative="two-sided").pvalue)
+    assert test.a12 == pytest.approx(a12(random, local))
+    head, first, _ = summary_table(found)
+    row = dict(zip(head, first, strict=True))
+    assert (row["method"], row["searches"], row["to 0.85: reached"]) == ("random", "6", "0 of 6")
+    assert row["to 0.95: reached"] == f"{sum(v <= 0.95 for v in random)} of 6"
+    assert pages.tests_table(found)[1][2:4] == ["local", "random"]
+    files = write_results(found, tmp_path, "heapwright experiment x.toml")
+    assert {f.name for f in files} >= {"results.md", "results.tex", "summary.csv", "convergence.csv", "report.html"}
+    page = (tmp_path / "report.html").read_text()
+    assert "Not finished: 1 searches are missing." in page
+    assert page.count("<svg") == 2 * 2
+    assert len((tmp_path / "convergence.csv").read_text().splitlines()) == 1 + 11 * 20
+    assert ranks_text(found).startswith("Ranks over 1 pairs")
+
+
+def test_several_objectives_are_judged_by_hypervolume(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
+    found = analysis_of(tmp_path, tuning, ("cpu_s", "peak_rss_bytes"))
+    assert found.larger_is_better
+    for curve in found.curves:
+        assert curve.values == sorted(curve.values)
+        assert curve.values[0] >= 0.01 - 1e-12
+
+
+def test_infeasible_evaluations_change_nothing(tuning: Callable[..., Tuning]) -> None:
+    world = World(fails=lambda s: "it crashed" if s else "")
+    made = tuning(world, options={"allocator": "toy", "method": "random", "evaluations": 10, "search_only": True})
+    view = made.go()
+    assert best_so_far(view.evaluations, ["cpu_s"]) == [1.0] * 10
+    assert best_so_far(view.evaluations, ["cpu_s", "peak_rss_bytes"]) == pytest.approx([0.01] * 10)
+    curve = curve_of(Cell(PROGRAM, "random", 1, 15), view)
+    assert (len(curve.values), curve.infeasible) == (15, 10)
+    assert math.isclose(curve.final, 0.01)

@@ -1,0 +1,77 @@
+"""Tests `heapwright experiment` with the installed command: it is resumed after a kill, and compares what it ran."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import Heapwright, environment
+
+TEXT = """
+methods = ["random", "local"]
+seeds = 2
+budgets = [4]
+minimize = ["minor_faults"]
+targets = [0.99]
+allocators = ["glibc"]
+options = ["--proxy", "none", "--no-runtime"]
+[[program]]
+name = "count"
+command = ["sh", "-c", "seq 1 2000 | sort -n | tail -1"]
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_killed_experiment_goes_on(heapwright: Heapwright) -> None:
+    folder = heapwright.folder
+    (folder / "e.toml").write_text(TEXT)
+    running = subprocess.Popen(
+        [heapwright.path, "experiment", "-q", "e.toml"], cwd=folder, env=environment(), start_new_session=True
+    )
+    while not (folder / "e/count-local-4-1.study").exists():  # the first search has ended
+        time.sleep(0.05)
+        assert running.poll() is None
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    first = (folder / "e/count-random-4-1.study").read_bytes()
+    done = heapwright("experiment", "e.toml")
+    assert done.status == 0, done.err
+    assert "1 of 4: " not in done.err
+    assert "4 of 4: count, local, seed 2, budget 4" in done.err
+    assert (folder / "e/count-random-4-1.study").read_bytes() == first, "a finished search is not run again"
+    rows = list(csv.DictReader((folder / "e/summary.csv").open()))
+    assert [(r["method"], r["searches"]) for r in rows] == [("random", "2"), ("local", "2")]
+    runs = list(csv.DictReader((folder / "e/runs.csv").open()))
+    assert {r["study"] for r in runs} == {f"count-{m}-4-{s}" for m in ("random", "local") for s in (1, 2)}
+    assert (folder / "e/report.html").read_text().count("<svg") == 4
+    assert "heapwright experiment e.toml" in (folder / "e/results.md").read_text()
+    again = heapwright("experiment", "e.toml", "--results-only")
+    assert (again.status, again.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"local"]', '"locale"]', "unknown method 'locale'"),
+        ("seeds = 2", "seeds = 0", "e.toml:3: seeds: must be at least 1"),
+        ("budgets = [4]", "budgets = []", "e.toml:4: budgets: is empty"),
+        ("[0.99]", "[0]", "targets: must be ratios"),
+        ('"--proxy"', '"--seed"', "options: --seed is given by the experiment"),
+        ('"sh"', '"no-such-program"', "command not found: no-such-program"),
+        ('"count"', '"a/b"', "name 'a/b' may have letters"),
+        ("targets", "target", "target"),
+    ],
+)
+def test_a_wrong_definition_is_one_line(old: str, new: str, message: str, heapwright: Heapwright) -> None:
+    (heapwright.folder / "e.toml").write_text(TEXT.replace(old, new))
+    done = heapwright("experiment", "e.toml")
+    assert done.status == 2
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not Path(heapwright.folder / "e").exists()
