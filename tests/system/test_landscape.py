@@ -17,7 +17,18 @@ CURVE = ["landscape", "--param", "mmap_threshold", "--range", "mmap_threshold=1K
 
 def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """mapping_calls allocates large blocks: a threshold below their size maps each, one far above maps none."""
-    out = ["--metric", "mapping_calls", "--json", "l.json", "--csv", "l.csv", "--plot", "l.svg"]
+    out = [
+        "--metric",
+        "mapping_calls",
+        "--json",
+        "l.json",
+        "--csv",
+        "l.csv",
+        "--plot",
+        "l.svg",
+        "--plot-optima",
+        "o.svg",
+    ]
     done = heapwright(*CURVE, *out, "--", str(program("mapping_calls")))
     assert done.status == 0, done.err
     found = json.loads((heapwright.folder / "l.json").read_text())
@@ -34,6 +45,11 @@ def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     assert found["highest_to_lowest"]["pairs"] == found["best"]["confirmed"]["pairs"] == 8
     picture = (heapwright.folder / "l.svg").read_text()
     assert picture.startswith("<?xml")
+    network = found["analysis"]
+    assert sum(o["basin"] for o in network["local_optima"]) == sum(p["ratio"] is not None for p in found["places"])
+    assert network["autocorrelation"][0] == pytest.approx(found["smoothness"]["autocorrelation"])
+    assert (heapwright.folder / "o.svg").read_text().startswith("<?xml")
+    assert "analysis: neutrality " in " ".join(done.out.split())
     assert " fresh pairs with the default" in " ".join(done.out.split())
     assert all(len(line) <= 80 for line in done.out.splitlines())
 

@@ -81,6 +81,9 @@ def add_parser(verbs: Any) -> None:
     add_command_options(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the landscape, as .svg, .png or .pdf")
+    parser.add_argument(
+        "--plot-optima", type=Path, metavar="FILE", help="draw the network of local optima, as .svg, .png or .pdf"
+    )
     add_measuring_options(parser)
     add_cluster_option(parser)
     add_output_options(parser)
@@ -177,6 +180,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.tuning.session import Session
 
     check_plot(args.plot)
+    check_plot(args.plot_optima, "--plot-optima")
     metrics = parse_objectives(args.metric or "peak_rss")
     if len(metrics) > 1:
         raise UsageError(
@@ -218,17 +222,23 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
             raise
         landscape = landscape_result_of(store, metric if args.metric else "")
         from heapwright.report import landscape as show
+        from heapwright.report.optima_plot import analysis_json, analysis_of, analysis_text, plot_optima
+        from heapwright.report.terminal import paragraph
         from heapwright.study.landscape_export import csv_text, landscape_json
 
         if args.csv:
             write_whole(args.csv, csv_text(store, landscape))
         if args.json:
-            write_json(args.json, landscape_json(store, landscape))
+            write_json(args.json, {**landscape_json(store, landscape), "analysis": analysis_json(landscape)})
     if args.plot:
         show.plot(landscape, args.plot)
+    if args.plot_optima:
+        plot_optima(landscape, args.plot_optima)
     if not args.quiet and args.json != "-":
         out = console()
         for line in show.lines(landscape, out.width):
             out.print(line, soft_wrap=True)
+        if landscape.best is not None:
+            out.print(paragraph(f"analysis: {analysis_text(analysis_of(landscape))}", out.width, "  "), soft_wrap=True)
         out.print(visible(f"study: {path}"), soft_wrap=True)
     return 0

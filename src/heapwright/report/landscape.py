@@ -29,15 +29,15 @@ _BARS = "▁▂▃▄▅▆▇█"
 _MAX_ARROWS = 17  # along each axis of a heat map
 
 
-def check_plot(out: Path | None) -> None:
-    """Check the format of the picture before anything is measured.
+def check_plot(out: Path | None, option: str = "--plot") -> None:
+    """Check the format of the picture before anything is measured; `option` names it.
 
     Raises:
         UsageError: the suffix is not .svg, .png or .pdf.
     """
     if out is not None and out.suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(
-            f"--plot {out}: unknown picture format '{out.suffix}'", "use a name that ends in .svg, .png or .pdf"
+            f"{option} {out}: unknown picture format '{out.suffix}'", "use a name that ends in .svg, .png or .pdf"
         )
 
 

@@ -1,0 +1,232 @@
+"""Measures of fitness landscapes on a grid of points: neutrality, correlation, distance to the optimum, local optima.
+
+A landscape is a list of costs (smaller is better, None for a point that failed) and the shape of its grid. Neighbours
+are one step apart along one axis. A grid of shape (2, 2, …, 2) is the hypercube of bit strings.
+
+Each measure is the one of the paper that its docstring names. Noise makes flat parts look rugged: with a tolerance,
+costs that differ by less than it count as equal. `heapwright landscape` takes the noise of a comparison of two points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from heapwright.study.landscape_judge import neighbours
+
+Costs = Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class LocalOptimum:
+    """A node of a local optima network.
+
+    Attributes:
+        point: its index in the landscape.
+        cost: its cost.
+        basin: number of points from which the climb ends there, itself included.
+    """
+
+    point: int
+    cost: float
+    basin: int
+
+
+@dataclass(frozen=True)
+class OptimaNetwork:
+    """A local optima network.
+
+    Attributes:
+        optima: the nodes, best first.
+        edges: (from, to) → probability that a random step from a point of one basin leads into the other; nodes are
+            indices of `optima`. Edges of a node to itself are its probability to stay. Those from a node sum to 1.
+    """
+
+    optima: list[LocalOptimum]
+    edges: dict[tuple[int, int], float]
+
+
+@dataclass(frozen=True)
+class LandscapeAnalysis:
+    """All measures of a landscape; a measure is None where it is not defined.
+
+    Attributes:
+        tolerance: costs that differ by less than this count as equal.
+        neutrality: share of neighbour pairs whose costs are equal.
+        autocorrelation: at distance 1, 2, … along the axes.
+        correlation_length: steps in which the autocorrelation falls to 1/e.
+        fitness_distance: correlation of cost and distance to the nearest optimum.
+        network: local optima.
+    """
+
+    tolerance: float
+    neutrality: float | None
+    autocorrelation: list[float]
+    correlation_length: float | None
+    fitness_distance: float | None
+    network: OptimaNetwork
+
+
+def neutrality(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> float | None:
+    """Return the share of neighbour pairs whose costs differ by at most the tolerance.
+
+    Source: Reidys and Stadler, "Neutrality in fitness landscapes", Applied Mathematics and Computation 117, 2001.
+
+    Args:
+        costs: of the points, the last axis varying fastest.
+        shape: number of points along each axis.
+        tolerance: differences up to this are none.
+
+    Returns:
+        From 0 to 1; None without two neighbours that have costs.
+    """
+    steps = [
+        abs(a - b) for i, j in neighbours(list(shape)) if (a := costs[i]) is not None and (b := costs[j]) is not None
+    ]
+    return sum(step <= tolerance for step in steps) / len(steps) if steps else None
+
+
+def autocorrelation(costs: Costs, shape: Sequence[int], distance: int = 1) -> float | None:
+    """Return the autocorrelation of the costs of points that are a distance apart along one axis.
+
+    Source: Weinberger, "Correlated and uncorrelated fitness landscapes and how to tell the difference", Biological
+    Cybernetics 63, 1990. All pairs take the place of a random walk, so the value has no sampling error.
+
+    Args:
+        costs: of the points, the last axis varying fastest.
+        shape: number of points along each axis.
+        distance: in steps.
+
+    Returns:
+        From -1 to 1; None without a pair, or if all costs are equal.
+    """
+    known = np.array([c for c in costs if c is not None])
+    if len(known) < 2 or known.var() <= 1e-18:
+        return None
+    pairs = [(a, b) for i, j in _apart(shape, distance) if (a := costs[i]) is not None and (b := costs[j]) is not None]
+    if not pairs:
+        return None
+    mean = known.mean()
+    return float(np.mean([(a - mean) * (b - mean) for a, b in pairs]) / known.var())
+
+
+def _apart(shape: Sequence[int], distance: int) -> list[tuple[int, int]]:
+    """Return the pairs of indices that are so many steps apart along one axis."""
+    found = []
+    for index, at in enumerate(product(*map(range, shape))):
+        stride = 1
+        for axis in reversed(range(len(shape))):
+            if at[axis] + distance < shape[axis]:
+                found.append((index, index + distance * stride))
+            stride *= shape[axis]
+    return found
+
+
+def correlation_length(first: float | None) -> float | None:
+    """Return the steps in which the autocorrelation falls to 1/e, -1 / ln |r(1)|, from the autocorrelation of one step.
+
+    Source: Stadler, "Landscapes and their correlation functions", Journal of Mathematical Chemistry 20, 1996.
+
+    Returns:
+        0 for r(1) = 0, infinity for 1; None if the autocorrelation is not defined.
+    """
+    if first is None:
+        return None
+    size = abs(first)
+    return 0.0 if size == 0 else math.inf if size >= 1 else -1 / math.log(size)
+
+
+def fitness_distance(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> float | None:
+    """Return the correlation of cost and distance to the nearest optimum, in steps along the axes.
+
+    With costs, 1 is an easy landscape (the nearer, the better), 0 gives no direction, below 0 it deceives.
+
+    Source: Jones and Forrest, "Fitness distance correlation as a measure of problem difficulty for genetic algorithms",
+    ICGA 1995; its values for fitness have the other sign.
+
+    Args:
+        costs: of the points, the last axis varying fastest.
+        shape: number of points along each axis.
+        tolerance: points that differ from the least cost by at most this are optima too.
+
+    Returns:
+        From -1 to 1; None if all costs or all distances are equal.
+    """
+    where = np.array(list(product(*map(range, shape))))
+    known = [i for i, c in enumerate(costs) if c is not None]
+    values = np.array([costs[i] for i in known], dtype=float)
+    if not known:
+        return None
+    optima = where[[i for i, v in zip(known, values, strict=True) if v <= values.min() + tolerance]]
+    distance = np.array([np.abs(optima - where[i]).sum(axis=1).min() for i in known], dtype=float)
+    if values.std() <= 1e-12 or distance.std() == 0:
+        return None
+    return float(np.corrcoef(values, distance)[0, 1])
+
+
+def local_optima(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> OptimaNetwork:
+    """Return the local optima, their basins, and the probabilities of a random step from one basin into another.
+
+    From each point the climb goes to the best neighbour until none is better. Costs are rounded to multiples of the
+    tolerance. Of equal points the one with the smaller index is better, so that a plateau has an optimum.
+
+    Source: Ochoa, Tomassini, Verel and Darabos, "A study of NK landscapes' basins and local optima networks", GECCO
+    2008.
+
+    Args:
+        costs: of the points, the last axis varying fastest.
+        shape: number of points along each axis.
+        tolerance: costs that round to the same multiple of it are equal.
+    """
+    level = [None if c is None else round(c / tolerance) if tolerance > 0 else c for c in costs]
+    beside: dict[int, list[int]] = {i: [] for i, c in enumerate(level) if c is not None}
+    for i, j in neighbours(list(shape)):
+        if i in beside and j in beside:
+            beside[i].append(j)
+            beside[j].append(i)
+
+    def key(point: int) -> tuple[float, int]:
+        return (level[point] or 0.0, point)
+
+    step = {point: min([point, *around], key=key) for point, around in beside.items()}
+    ends: dict[int, int] = {}
+    for point in sorted(beside, key=key):  # a better point's end is known before
+        ends[point] = point if step[point] == point else ends[step[point]]
+    basins: dict[int, list[int]] = {}
+    for point, end in ends.items():
+        basins.setdefault(end, []).append(point)
+    order = sorted(basins, key=key)
+    number = {end: n for n, end in enumerate(order)}
+    edges: dict[tuple[int, int], float] = {}
+    for end in order:
+        members = basins[end]
+        for point in members:
+            around = beside[point] or [point]
+            for other in around:
+                edge = (number[end], number[ends[other]])
+                edges[edge] = edges.get(edge, 0.0) + 1 / len(around) / len(members)
+    return OptimaNetwork([LocalOptimum(end, float(costs[end] or 0.0), len(basins[end])) for end in order], edges)
+
+
+def analyse_landscape(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> LandscapeAnalysis:
+    """Return all measures of a landscape.
+
+    Args:
+        costs: of the points, the last axis varying fastest; None for a point that failed.
+        shape: number of points along each axis.
+        tolerance: costs that differ by less than this count as equal.
+    """
+    lags = [autocorrelation(costs, shape, d) for d in range(1, max(shape, default=1) // 2 + 1)]
+    first = lags[0] if lags else autocorrelation(costs, shape)
+    return LandscapeAnalysis(
+        tolerance,
+        neutrality(costs, shape, tolerance),
+        [lag for lag in lags if lag is not None],
+        correlation_length(first),
+        fitness_distance(costs, shape, tolerance),
+        local_optima(costs, shape, tolerance),
+    )
