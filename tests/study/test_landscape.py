@@ -33,7 +33,7 @@ from heapwright.tuning.session import Session
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from ..allocators.spaces import number
-from .fakes import Settings, World, install, toy_allocator
+from .fakes import BASE, Settings, World, install, toy_allocator
 
 TOY = toy_allocator(
     number("size", 1, 1024, unit="B", default="128, growing"),
@@ -389,3 +389,22 @@ def test_a_sweep_of_an_older_heapwright_is_refused(sweeping: Any) -> None:
         db.execute("DELETE FROM meta WHERE key = 'repeats'")
     with pytest.raises(HeapwrightError, match="measured no point twice"):
         sweep.go()
+
+
+def test_a_page_less_is_no_gain(sweeping: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One point has a page less of address space than the default, in every run."""
+    peak = 1e8
+    monkeypatch.setitem(BASE, "peak_heap_bytes", peak)
+
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"peak_heap_bytes": 1 - 4096 / peak if settings.get("size") == "16" else 1.0}
+
+    world = World(effect=effect)
+    sweep = sweeping(world, "size:1:1024:1")
+    sweep.go(objectives=("peak_heap_bytes",), margin=0.0)
+    landscape = sweep.landscape("peak_heap_bytes")
+    assert landscape.best is not None
+    assert landscape.best.values == ("16",)
+    assert not landscape.gains
+    assert landscape.smoothness.noise_step > 0
+    assert {pad for _, _, pad in world.made} == {0}, "address space is measured without padding"

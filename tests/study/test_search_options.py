@@ -113,7 +113,7 @@ def test_the_front_in_words(tuning: Callable[..., Tuning]) -> None:
     assert quality_text(view) == (
         "2 members, spanning 5.0% of peak resident memory, 20.0% of CPU time; each 1% less peak resident memory"
         " costs 4% more CPU time; hypervolume 0.0200, reference point 1.1 times the default (the default alone has"
-        " 0.01)"
+        " 0.01); from repeated runs"
     )
     found = tune_json(view)["front_quality"]
     assert found["hypervolume"] == pytest.approx(0.1 * 0.1 + 0.05 * 0.2)
@@ -145,3 +145,19 @@ def test_without_minify_every_setting_of_a_pick_is_confirmed(tuning: Callable[..
     for pick in view.picks.values():
         assert pick.config.settings == pick.searched.config.settings
     assert not [w for w in view.warnings if "no time" in w]
+
+
+def test_the_hypervolume_is_made_of_repeated_runs(tuning: Callable[..., Tuning]) -> None:
+    """Nothing has an effect: single runs look like a gain, repeated runs do not."""
+    options = {**SHORT, "evaluations": 40}
+    single = tuning(World(noise=0.05), options={**options, "search_only": True}).go().quality
+    assert single is not None
+    assert not single.repeated
+    second = tuning(World(noise=0.05), options=options)
+    second.path = second.path.with_name("second.study")
+    view = second.go()
+    assert view.quality is not None
+    assert view.quality.repeated
+    assert tune_json(view)["front_quality"]["repeated"] is True
+    assert view.quality.hypervolume - 0.01 < (single.hypervolume - 0.01) / 2
+    assert "so optimistic" in quality_text(tuning(World(), options={**options, "search_only": True}).go())

@@ -43,6 +43,8 @@ class Blocks:
 
     Attributes:
         typical: the cost of one of these runs at present, in seconds.
+        padded: whether runs get padding. Padding moves the stack, so that one place does not decide a timing. It also
+            moves address space by a page, so runs that are only compared in address space have none.
         unusable: configuration id → why its settings do not take effect. Such a configuration is not run; its runs are
             stored as failures.
     """
@@ -58,6 +60,7 @@ class Blocks:
         self.typical = Typical()
         self._outputs = OutputCheck()
         self.unusable: dict[int, str] = {}
+        self.padded = True
 
     def phase(self, name: str, runs: int | None) -> None:
         """Report that a phase begins, with about `runs` runs to come (None: unknown), and how long it may take."""
@@ -170,6 +173,11 @@ class Blocks:
             self.store.add_run(run, _now())
         return run
 
+    def _pad(self, plan: _PlannedRun) -> int:
+        if not self.padded:
+            return 0
+        return random_pad(f"{self.seed}/{plan.phase}/{plan.block}/{plan.input.name}/{plan.config.id}")
+
     def _work(self, planned: Sequence[_PlannedRun], stored: Mapping[tuple[int, str, int], StoredRun]) -> Work:
         failed = {plan.config.id for plan in planned if plan.key in stored and stored[plan.key].failure}
         return Work(
@@ -180,7 +188,7 @@ class Blocks:
                     plan.input,
                     plan.config.id,
                     plan.config.env,
-                    random_pad(f"{self.seed}/{plan.phase}/{plan.block}/{plan.input.name}/{plan.config.id}"),
+                    self._pad(plan),
                     TRIES if plan.config.is_default else 1,
                 )
                 for plan in planned

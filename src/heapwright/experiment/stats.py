@@ -20,6 +20,7 @@ from heapwright.experiment.shape import shapes
 
 RESAMPLES = 4000  # of the bootstrap over inputs
 ALPHA = 0.05  # error probability: intervals have a confidence of 1 − ALPHA
+NEARLY_EQUAL = 0.01  # range of runs, as a share, of a metric that hardly varies
 _LARGEST = 700.0  # the exponential of a larger logarithm may overflow
 
 
@@ -54,14 +55,18 @@ def summarise(values: Sequence[float]) -> Summary:
 def relative_noise(values: Sequence[float]) -> float:
     """Estimate the relative standard deviation of repeated runs robustly.
 
-    It is 1.4826 times the median absolute deviation of the logarithms; 0 if a value is not positive or there is only
-    one.
+    It is 1.4826 times the median absolute deviation of the logarithms. That is 0 if more than half of the values are
+    equal; if the others are near them (within 1 %), it is the standard deviation instead. 0 if a value is not positive
+    or there is only one.
     """
     array = np.asarray(values, dtype=float)
     if len(array) < 2 or (array <= 0).any():
         return 0.0
     logs = np.log(array)
-    return float(1.4826 * np.median(np.abs(logs - np.median(logs))))
+    robust = float(1.4826 * np.median(np.abs(logs - np.median(logs))))
+    if robust == 0 and 0 < np.ptp(logs) < NEARLY_EQUAL:
+        return float(logs.std(ddof=1))
+    return robust
 
 
 def log_ratio(value: float | None, reference: float | None) -> float | None:
@@ -187,21 +192,22 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def verdict(ratio: Ratio, p: float | None, margin: float) -> Verdict:
+def verdict(ratio: Ratio, p: float | None, margin: float, resolution: float = 0.0) -> Verdict:
     """Decide whether a candidate is better, worse or the same as the default.
 
     Args:
         ratio: candidate to default, with its confidence interval; smaller is better.
         p: adjusted p value of the signed-rank test; None for a metric that is no objective.
         margin: equivalence margin of the ratio (0.005 is half a per cent).
+        resolution: smallest relative difference that runs can show (`experiment.resolution`).
 
     Returns:
-        'same' if the whole interval lies within the margin around 1. 'better' or 'worse' if the interval excludes 1 and
-        `p` is below ALPHA. Otherwise 'unproven'.
+        'same' if the whole interval lies within the margin around 1. 'better' or 'worse' if the interval excludes 1,
+        `p` is below ALPHA, and the difference exceeds the resolution. Otherwise 'unproven'.
     """
     if 1 - margin <= ratio.low and ratio.high <= 1 + margin:
         return "same"
-    if p is not None and p < ALPHA:
+    if p is not None and p < ALPHA and abs(ratio.value - 1) > resolution:
         if ratio.high < 1:
             return "better"
         if ratio.low > 1:

@@ -213,13 +213,14 @@ def quality_text(view: StudyView) -> str:
     q = view.quality
     if q is None:
         return ""
+    basis = "from repeated runs" if q.repeated else "from single runs of the search, so optimistic"
     slope = ""
     if q.slope is not None:
         first, second = (METRICS[k].label for k in view.objectives)
         slope = f"; each 1% less {first} costs {-q.slope:.2g}% more {second}"
     return (
         f"{front_text(view)}{slope}; hypervolume {q.hypervolume:.4f}, reference point {q.reference:g} times the default"
-        f" (the default alone has {q.default_hypervolume:.4g})"
+        f" (the default alone has {q.default_hypervolume:.4g}); {basis}"
     )
 
 

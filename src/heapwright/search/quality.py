@@ -18,7 +18,7 @@ SLOPE_FROM = 0.01  # smallest span (1 %) in every objective for a slope; below i
 
 @dataclass(frozen=True)
 class FrontQuality:
-    """Quality indicators of the search's Pareto front. They come from the runs of the search, so they are optimistic.
+    """Quality indicators of a Pareto front of a study.
 
     Attributes:
         size: number of members.
@@ -28,6 +28,8 @@ class FrontQuality:
         spans: objective → difference of the largest and the smallest ratio on the front.
         slope: change of the second objective per change of the first, between the ends of the front; None without a
             trade-off, or if the front spans less than 1 % in an objective.
+        repeated: whether the ratios come from runs made after the configurations were chosen. If not, they are single
+            runs of the search. Luck selects the best of these, so they are optimistic.
     """
 
     size: int
@@ -36,14 +38,16 @@ class FrontQuality:
     default_hypervolume: float
     spans: dict[str, float]
     slope: float | None
+    repeated: bool = False
 
 
-def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str]) -> FrontQuality:
+def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str], repeated: bool = False) -> FrontQuality:
     """Return the quality indicators of the Pareto front of some points.
 
     Args:
         ratios: (n_points, n_objectives) ratios of feasible points to the default.
         objectives: metric keys, in the order of the columns.
+        repeated: whether they come from runs made after the configurations were chosen.
     """
     import numpy as np
     from pymoo.indicators.hv import HV
@@ -64,6 +68,7 @@ def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str]) 
         default_hypervolume=(REFERENCE - 1) ** width,
         spans=spans,
         slope=slope,
+        repeated=repeated,
     )
 
 

@@ -8,6 +8,7 @@ from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.notes import note
 from heapwright.experiment.records import StoredRun
+from heapwright.experiment.resolution import resolution
 from heapwright.experiment.stats import holm, ratio_interval, signed_rank_p, summarise, verdict
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study.options import Options
@@ -79,7 +80,7 @@ def _confirmation(
         ratio.high,
         p,
         sum(len(g) for g in logs.values()),
-        verdict(ratio, p, options.margin),
+        verdict(ratio, p, options.margin, max(resolution(metric, group) for group in default.values())),
         summarise([v for g in default.values() for v in g]).median,
         summarise([v for g in pick.values() for v in g]).median,
         note(default, pick, logs, ratio, options.margin, METRICS[metric].show),

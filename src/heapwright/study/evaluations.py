@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
-from heapwright.experiment.candidates import Candidate
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.stats import summarise
 from heapwright.metrics import NUMERIC
 from heapwright.search import pareto
+from heapwright.search.quality import FrontQuality, front_quality
 from heapwright.study.options import Options
 from heapwright.study.view import Evaluation
 
@@ -59,3 +62,22 @@ def evaluations_of(
             )
         )
     return evaluations, [e.number for e in evaluations if e.on_front]
+
+
+def quality_of(
+    evaluations: Sequence[Evaluation], runs: Sequence[StoredRun], configs: Mapping[int, Config], options: Options
+) -> FrontQuality | None:
+    """Return the quality of the Pareto front, by the runs of the shortlist if there are any; else by the search's.
+
+    Args:
+        evaluations: of the search.
+        runs: all runs of the study.
+        configs: configurations by number.
+        options: the study's options.
+    """
+    again = gather([r for r in runs if r.phase == Phase.SHORTLIST], configs, 1)
+    costs = [c for candidate in again.values() if (c := candidate.costs(options.objectives)) is not None]
+    if costs:
+        return front_quality([[math.exp(x) for x in c] for c in costs], options.objectives, repeated=True)
+    ratios = [[e.ratios[k] for k in options.objectives] for e in evaluations if e.on_front]
+    return front_quality(ratios, options.objectives) if ratios else None

@@ -11,6 +11,9 @@ runs answer three questions:
   blocks.
 - Is the landscape smooth or rugged? This is asked only if points differ.
 
+A metric of address space changes by whole pages. So σ is at least that of a rounding to pages, and no gain below a page
+is a gain (`experiment.resolution`).
+
 Smoothness, over all pairs of neighbours i, j along an axis, of the log ratios c with mean m and variance v:
 
     autocorrelation    mean of (c_i − m)(c_j − m), divided by v        1: smooth; 0: rugged, or noise
@@ -36,6 +39,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
+from heapwright.experiment.resolution import resolution
 from heapwright.experiment.stats import (
     ALPHA,
     ratio_interval,
@@ -93,7 +97,8 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
     points = _points(axes, runs, candidates, metric)
     calibrated = [v for r in store.runs(Phase.CALIBRATE) if r.block and (v := r.metrics.get(metric)) is not None]
     default = [v for r in runs if r.config == 1 and (v := r.metrics.get(metric)) is not None] or calibrated
-    error = _error(candidates, metric, calibrated)
+    floor = resolution(metric, default) / math.sqrt(12)  # standard deviation of a rounding to whole steps
+    error = max(_error(candidates, metric, calibrated), floor)
     repeats = _repeats(candidates, metric)
     measured = [p for p in points if p.ratio is not None]
     gain, contrast = _ends(store, measured, metric, options)
@@ -126,18 +131,21 @@ def _ends(
         return None, None  # more replicates have shown other points to be lowest or highest since
     runs = [r for r in store.runs(Phase.ends(metric)) if r.block >= start.first]
     configs = {id_: store.config_by_id(id_) for id_ in start.configs}
-    gain = _fresh(gather(runs, configs, 1).get(low), metric, options)
-    contrast = _fresh(gather(runs, configs, low).get(rest[0]), metric, options) if rest else None
+    least = resolution(metric, [v for r in runs if r.config == 1 and (v := r.metrics.get(metric)) is not None])
+    gain = _fresh(gather(runs, configs, 1).get(low), metric, options, least)
+    contrast = _fresh(gather(runs, configs, low).get(rest[0]), metric, options, least) if rest else None
     return gain, contrast
 
 
-def _fresh(candidate: Candidate | None, metric: str, options: Options) -> Fresh | None:
+def _fresh(candidate: Candidate | None, metric: str, options: Options, least: float) -> Fresh | None:
     logs = candidate.logs.get(metric, {}) if candidate and not candidate.failure else {}
     if min(map(len, logs.values()), default=0) < 2:
         return None
     every = [x for group in logs.values() for x in group]
     ratio, p = ratio_interval(logs, options.seed), signed_rank_p(every)
-    return Fresh(ratio, math.exp(median(every)), p, len(every), verdict(ratio, p * ALPHA / _SHOWN, options.margin))
+    return Fresh(
+        ratio, math.exp(median(every)), p, len(every), verdict(ratio, p * ALPHA / _SHOWN, options.margin, least)
+    )
 
 
 def _points(

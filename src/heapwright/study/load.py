@@ -17,7 +17,6 @@ from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun, metrics_by_input
 from heapwright.experiment.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
-from heapwright.search.quality import FrontQuality, front_quality
 from heapwright.study import agreement, matters
 from heapwright.study.beside import with_tried
 from heapwright.study.claim import (
@@ -33,7 +32,7 @@ from heapwright.study.claim import (
     with_verdict,
 )
 from heapwright.study.confirmation import judge
-from heapwright.study.evaluations import evaluations_of
+from heapwright.study.evaluations import evaluations_of, quality_of
 from heapwright.study.evidence import with_evidence
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
@@ -171,7 +170,7 @@ def view_of(store: Store) -> StudyView:
         wall_s=sum(r.elapsed_s for r in runs),
         method="sweep" if landscape else meta.method.get("name", options.method),
         method_why=meta.method.get("why", ""),
-        quality=_quality(evaluations, options.objectives),
+        quality=quality_of(evaluations, runs, configs, options),
         warm=len(meta.warm or []),
         landscape=landscape,
         proxy=_proxy(store, options, candidates, predicted, _noise(calibrated)),
@@ -259,11 +258,6 @@ def _proxy(
         kept.get("slots", 1),
         agreement.check(program, predicted, options.objectives, of_ratio).by_objective if kept["used"] else [],
     )
-
-
-def _quality(evaluations: list[Evaluation], objectives: tuple[str, ...]) -> FrontQuality | None:
-    ratios = [[e.ratios[k] for k in objectives] for e in evaluations if e.on_front]
-    return front_quality(ratios, objectives) if ratios else None
 
 
 def _test_inputs(identity: dict[str, Any]) -> int:

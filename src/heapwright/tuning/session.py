@@ -17,6 +17,7 @@ from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.replays import ReplayExecutor, Replays
+from heapwright.experiment.resolution import ADDRESS_SPACE
 from heapwright.experiment.runner import LocalMachine, Machines, Runner
 from heapwright.measure.meter import SERIES_POINTS, MeterOptions, least_intrusive_backend, needs_pss, stops_for_massif
 from heapwright.metrics import METRICS
@@ -136,6 +137,7 @@ class Session:
             began,
         )
         self.blocks = Blocks(store, runner, options.seed, progress, self.budget)
+        self.blocks.padded = not ADDRESS_SPACE.issuperset(options.objectives)
         self.blocks.unusable = self.config_cache.unusable
         self.threads = True
         self.proof, self.predicts = True, False
