@@ -44,6 +44,12 @@ def test_every_name_is_there_and_no_other() -> None:
         _ = heapwright.nothing
 
 
+def test_the_citation_names_this_version() -> None:
+    lines = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert f"version: {heapwright.__version__}" in lines
+    assert "cff-version: 1.2.0" in lines
+
+
 def test_the_page_names_every_name() -> None:
     page = (ROOT / "docs/api.md").read_text()
     for name in heapwright.__all__:

@@ -54,7 +54,8 @@ SHORTER = {
 FILES = {
     "openmp": ["solver.toml"],
     "service-memory": ["service.toml"],
-    "workload": ["solver.toml", "", "", "", "", "mine.toml"],
+    "workload": ["solver.toml", "", "", "", "", "", "mine.toml"],
+    "in-a-study": ["methods.toml", ""],
 }
 # Commands that do not end by themselves, or that need resources that a test does not have.
 LEFT_OUT = {
@@ -68,6 +69,8 @@ LEFT_OUT = {
         ),
         "minutes of load; tests/system tunes a server",
     ),
+    "tune --workload solver.toml --minimize objective,peak_rss": "tests/system/test_own.py has an own objective",
+    "experiment methods.toml": "tests/system/test_experiment.py runs one",
     "bench": "the whole suite; its verb is run by other lines",
     "bench --quick": "tests/system/test_bench.py runs all programs",
     "record --recover .prog.hwt.abc123.recording -o prog.hwt": "tests/trace kills recorders and recovers",

@@ -1,4 +1,4 @@
-"""Tests `heapwright experiment` with the installed command: it is resumed after a kill, and compares what it ran."""
+"""Tests `heapwright experiment` with the installed command: it resumes after a kill, and compares its searches."""
 
 from __future__ import annotations
 

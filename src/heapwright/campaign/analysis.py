@@ -151,7 +151,13 @@ def _counts(evaluation: Evaluation, objectives: Sequence[str]) -> bool:
 
 
 def evaluations_to(curve: Curve, target: float, larger_is_better: bool) -> int | None:
-    """Return after how many evaluations a search reached a target; None if it did not."""
+    """Return the number of evaluations in which a search reached a target; None if it did not.
+
+    Args:
+        curve: the search.
+        target: the quality to reach.
+        larger_is_better: whether the quality is a hypervolume.
+    """
     return next((n for n, v in enumerate(curve.values, 1) if (v >= target if larger_is_better else v <= target)), None)
 
 

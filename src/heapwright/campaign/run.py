@@ -49,7 +49,7 @@ def is_done(study: Path) -> bool:
         with read_study(study) as store:
             return store.meta.phase == Phase.DONE
     except HeapwrightError:
-        return False  # `tune` says what is wrong with it
+        return False  # `tune` reports the error
 
 
 def run_cells(

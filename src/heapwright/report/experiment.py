@@ -73,7 +73,7 @@ def ranks_table(analysis: Analysis) -> Table:
 
 
 def ranks_text(analysis: Analysis) -> str:
-    """Return what the ranks show, in words."""
+    """Return the ranks' result in words."""
     ranks = analysis.ranks
     if not ranks.average:
         return "No program and budget has finished searches of two or more methods."
