@@ -254,7 +254,7 @@ def test_json_reads_back(value: str) -> None:
 def test_the_claim_stays_in_one_comment(fmt: str) -> None:
     lines = render(TUNED, fmt, ["true"], CLAIM).splitlines()
     (said,) = [line for line in lines if "17.2%" in line]
-    assert said.startswith("# heapwright ")
+    assert said.startswith("-- heapwright " if fmt == "lmod" else "# heapwright ")
     assert said.endswith("$(touch pwned)")
 
 
@@ -263,9 +263,9 @@ def test_where_nothing_is_proven_nothing_is_set(fmt: str, tmp_path: Path) -> Non
     text = render(Config(1, "glibc", {}, {}), fmt, ["true"], "No proven improvement: keep the default.")
     assert "keep the default" in text
     assert "GLIBC_TUNABLES" not in text
-    if fmt in ("env", "systemd", "docker"):
+    if fmt in ("env", "systemd", "docker", "compose", "kubernetes", "supervisord"):
         assert all(line.startswith("#") for line in text.splitlines())
-    elif fmt == "shell":
+    elif fmt in ("shell", "entrypoint"):
         sh(text, tmp_path)
     elif fmt == "json":
         assert json.loads(text)["env"] == {}

@@ -23,6 +23,21 @@ eval hides the status of the command in it, so a script that needs it stores the
   settings=$(heapwright apply heapwright-perl-1a2b3c.study) && eval "$settings"
 """
 
+# Those of report.apply.FORMATS, without its imports; a test compares them.
+_FORMATS = (
+    "env",
+    "shell",
+    "systemd",
+    "docker",
+    "compose",
+    "kubernetes",
+    "supervisord",
+    "entrypoint",
+    "lmod",
+    "slurm",
+    "json",
+)
+
 
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
@@ -30,7 +45,7 @@ def add_parser(verbs: Any) -> None:
         "apply",
         help="print the settings to paste",
         description="Prints the settings of a study for a shell, a wrapper script, systemd,"
-        " a Dockerfile, SLURM or a program.",
+        " images, pods, supervisord, Lmod, SLURM or a program.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -41,7 +56,7 @@ def add_parser(verbs: Any) -> None:
         help="which pick of the study (default: the one that its claim names)",
     )
     parser.add_argument(
-        "--format", choices=("env", "shell", "systemd", "docker", "slurm", "json"), default="env", dest="fmt"
+        "--format", choices=_FORMATS, default="env", dest="fmt", help="what to paste it into (default: env)"
     )
     parser.set_defaults(run=run)
 

@@ -1,4 +1,7 @@
-"""Prints a configuration as a shell script, systemd unit, Dockerfile and other formats, with values quoted for each."""
+"""Prints a configuration as a shell script, systemd unit, Dockerfile and other formats, with values quoted for each.
+
+Formats for images name a preloaded library by its path in the image, and say which file to copy there.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,29 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from heapwright import __version__
 from heapwright.allocators.registry import joined_variables
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
+from heapwright.platforms import INSIDE, KIT_NAME
+from heapwright.report.shipped_library import ShippedLibrary, environment_inside, preloaded_libraries
 
 
 class _Shipped(NamedTuple):
-    """A configuration to print, with the tuned command, its directory (empty if unknown) and the claim."""
+    """A configuration to print, with the tuned command, its directory (empty if unknown) and the claim.
+
+    `inside` are its variables in an image that has `libraries` at their paths there.
+    """
 
     config: Config
     command: list[str]
     claim: str
     cwd: str
+    libraries: list[ShippedLibrary]
+    inside: dict[str, str]
 
 
 def _comment(claim: str) -> str:
@@ -43,19 +54,14 @@ def _enter(cwd: str) -> list[str]:
     return [f"[ ! -d {directory} ] || cd {directory} || exit"] if cwd else []
 
 
-def _shell(shipped: _Shipped) -> str:
-    """Return a wrapper script for any command.
+def _exports(env: dict[str, str]) -> list[str]:
+    """Return the lines of a script that export the variables.
 
-    Without arguments the script runs the tuned command in its directory. A variable that joins several settings keeps
-    the user's; ours come last, so they take precedence.
+    A variable that joins several settings keeps the user's; ours come last, so they take precedence.
     """
     joined = joined_variables()
-    lines = [
-        "#!/bin/sh",
-        _comment(shipped.claim),
-        "# Usage: this-script COMMAND ARGS...; without arguments it runs the tuned command.",
-    ]
-    for key, value in shipped.config.env.items():
+    lines = []
+    for key, value in env.items():
         if key in joined:
             lines.append(f'{key}="${{{key}:+${key}{joined[key]}}}"{shlex.quote(value)}')
         elif key == "LD_PRELOAD":  # the first library takes precedence
@@ -63,6 +69,17 @@ def _shell(shipped: _Shipped) -> str:
         else:
             lines.append(f"{key}={shlex.quote(value)}")
         lines.append(f"export {key}")
+    return lines
+
+
+def _shell(shipped: _Shipped) -> str:
+    """Return a wrapper script for any command. Without arguments it runs the tuned command in its directory."""
+    lines = [
+        "#!/bin/sh",
+        _comment(shipped.claim),
+        "# Usage: this-script COMMAND ARGS...; without arguments it runs the tuned command.",
+        *_exports(shipped.config.env),
+    ]
     command = shlex.join(shipped.command) if shipped.command else "true"
     lines.append(f"[ $# -gt 0 ] || {{ {''.join(f'{line}; ' for line in _enter(shipped.cwd))}set -- {command}; }}")
     lines.append('exec "$@"')
@@ -97,8 +114,172 @@ def docker_quote(text: str) -> str:
     return f'"{escaped}"'
 
 
+def _context_file(library: ShippedLibrary) -> str:
+    """Return the library's file relative to the folder where an image is built."""
+    return library.source if library.in_kit else Path(library.source).name
+
+
+def _copy_lines(shipped: _Shipped) -> list[str]:
+    """Return the lines of a Dockerfile that put the libraries into the image, with their sources in comments."""
+    lines = []
+    for library in shipped.libraries:
+        lines.append(f"# {library.sentence}")
+        if not library.in_kit:
+            lines.append("# Copy it beside the Dockerfile. The image needs the libraries that it needs, see 'ldd'.")
+        lines.append(f"COPY {json.dumps([_context_file(library), library.inside], ensure_ascii=False)}")
+    return lines
+
+
 def _docker(shipped: _Shipped) -> str:
-    return "\n".join([_comment(shipped.claim), *(f"ENV {k}={docker_quote(v)}" for k, v in shipped.config.env.items())])
+    settings = [f"ENV {k}={docker_quote(v)}" for k, v in shipped.inside.items()]
+    return "\n".join([_comment(shipped.claim), *_copy_lines(shipped), *settings])
+
+
+def yaml_quote(text: str) -> str:
+    """Return a text in double quotes for YAML. Characters that YAML may not contain are escaped."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = re.sub(
+        "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]",
+        lambda m: f"\\u{ord(m[0]):04x}",
+        escaped,
+    )
+    return f'"{escaped}"'
+
+
+def _compose(shipped: _Shipped) -> str:
+    """Return a second file for Compose. Compose expands $, so each one is doubled."""
+    lines = [
+        _comment(shipped.claim),
+        "# Save as heapwright.yml and write your service's name for 'app'; then:",
+        "# docker compose -f compose.yml -f heapwright.yml up",
+        *(f"# {library.sentence}" for library in shipped.libraries),
+        "services:",
+        "  app:",
+        "    environment:",
+        *(f"      {key}: {yaml_quote(value.replace('$', '$$'))}" for key, value in shipped.inside.items()),
+    ]
+    if shipped.libraries:
+        lines.append("    volumes:")
+    for library in shipped.libraries:
+        source = library.source if library.source.startswith("/") else f"./{library.source}"
+        lines += [
+            "      - type: bind",
+            f"        source: {yaml_quote(source.replace('$', '$$'))}",
+            f"        target: {yaml_quote(library.inside.replace('$', '$$'))}",
+            "        read_only: true",
+        ]
+    return "\n".join(lines)
+
+
+def _kubernetes(shipped: _Shipped) -> str:
+    """Return a patch of a Deployment.
+
+    Kubernetes expands $(NAME) in values and reads $$ as one $, so each $ is doubled. A library comes from an init
+    container that copies it into a volume.
+    """
+    lines = [
+        _comment(shipped.claim),
+        "# Write your container's name for 'app'; then: kubectl patch deployment NAME --patch-file THIS-FILE",
+    ]
+    if shipped.libraries:
+        lines += [
+            "# The init container needs an image with the library. Push one to your registry, made with:",
+            "#   FROM busybox",
+            *(f"#   {line}" for line in _copy_lines(shipped)),
+            "# Or write the COPY line into your own image, and leave out initContainers, volumes and volumeMounts.",
+        ]
+    lines += ["spec:", "  template:", "    spec:"]
+    if shipped.libraries:
+        files = ", ".join(yaml_quote(library.inside) for library in shipped.libraries)
+        lines += [
+            "      initContainers:",
+            "        - name: heapwright",
+            f"          image: {KIT_NAME}:{__version__}",
+            f'          command: ["cp", {files}, "/heapwright"]',
+            "          volumeMounts:",
+            "            - {name: heapwright, mountPath: /heapwright}",
+        ]
+    lines += ["      containers:", "        - name: app", "          env:"]
+    for key, value in shipped.inside.items():
+        lines += [f"            - name: {key}", f"              value: {yaml_quote(value.replace('$', '$$'))}"]
+    if shipped.libraries:
+        lines += [
+            "          volumeMounts:",
+            f"            - {{name: heapwright, mountPath: {INSIDE}/lib, readOnly: true}}",
+            "      volumes:",
+            "        - {name: heapwright, emptyDir: {}}",
+        ]
+    return "\n".join(lines)
+
+
+def supervisord_quote(text: str) -> str:
+    """Return a quoted value for `environment` of supervisord, whose quotes have no escapes.
+
+    Raises:
+        HeapwrightError: the value holds what supervisord cannot read.
+    """
+    quote = '"' if '"' not in text else "'"
+    lines = len(text.splitlines()) > 1 or text != text.rstrip("\r\n")
+    if lines or quote in text or text[:1] in ("'", '"') or text[-1:] in ("'", '"') or re.search(r"(^|\s)[;#]", text):
+        raise HeapwrightError(
+            f"supervisord cannot read the value {text!r}: it has a line break, quotes or a comment",
+            "choose another --format",
+        )
+    return f"{quote}{text.replace('%', '%%')}{quote}"
+
+
+def _supervisord(shipped: _Shipped) -> str:
+    settings = ",".join(f"{key}={supervisord_quote(value)}" for key, value in shipped.config.env.items())
+    return "\n".join(
+        [
+            _comment(shipped.claim),
+            "# Add the line to [program:NAME], after settings of its own with a comma; then: supervisorctl update",
+            *(f"# {library.sentence}" for library in shipped.libraries),
+            "[program:NAME]",
+            f"environment={settings}",
+        ]
+    )
+
+
+def _entrypoint(shipped: _Shipped) -> str:
+    """Return a script that an image runs before its command, for one program of several in the image."""
+    copies = [line if line.startswith("#") else f"#   {line}" for line in _copy_lines(shipped)]
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            _comment(shipped.claim),
+            "# Save as heapwright-entrypoint with mode 755. In the Dockerfile, before the entry point that it has:",
+            *copies,
+            '#   COPY ["heapwright-entrypoint", "/"]',
+            '#   ENTRYPOINT ["/heapwright-entrypoint", "the entry point that the image has"]',
+            *_exports(shipped.inside),
+            'exec "$@"',
+        ]
+    )
+
+
+def lua_quote(text: str) -> str:
+    """Return a string of Lua in double quotes; control characters are escaped by three digits."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub("[\x00-\x1f\x7f]", lambda m: f"\\{ord(m[0]):03d}", escaped) + '"'
+
+
+def _lmod(shipped: _Shipped) -> str:
+    """Return a module file for Lmod, which undoes it at `module unload`."""
+    lines = []
+    for key, value in shipped.config.env.items():
+        call = "prepend_path" if key == "LD_PRELOAD" else "setenv"
+        lines.append(f'{call}("{key}", {lua_quote(value)})')
+    name = Path(shipped.command[0]).name if shipped.command else "the program"
+    return "\n".join(
+        [
+            f"--{_comment(shipped.claim)[1:]}",
+            "-- Save as heapwright/NAME.lua in a folder of $MODULEPATH; then: module load heapwright/NAME",
+            *(f"-- {library.sentence}" for library in shipped.libraries),
+            f"whatis({lua_quote(f'malloc settings for {name}')})",
+            *lines,
+        ]
+    )
 
 
 def _slurm(shipped: _Shipped) -> str:
@@ -114,6 +295,10 @@ def _json(shipped: _Shipped) -> str:
         "allocator": shipped.config.allocator,
         "settings": shipped.config.settings,
         "env": shipped.config.env,
+        "libraries": [
+            {"path": x.path, "source": x.source, "in_kit": x.in_kit, "inside": x.inside, "sha256": x.sha256 or None}
+            for x in shipped.libraries
+        ],
         "claim": shipped.claim,
     }
     return json.dumps({"schema_version": 1, **value}, indent=1)
@@ -124,12 +309,17 @@ FORMATS: dict[str, Callable[[_Shipped], str]] = {
     "shell": _shell,
     "systemd": _systemd,
     "docker": _docker,
+    "compose": _compose,
+    "kubernetes": _kubernetes,
+    "supervisord": _supervisord,
+    "entrypoint": _entrypoint,
+    "lmod": _lmod,
     "slurm": _slurm,
     "json": _json,
 }
 
 
-def render(config: Config, fmt: str, command: list[str], claim: str, cwd: str = "") -> str:
+def render(config: Config, fmt: str, command: list[str], claim: str, cwd: str = "", platform: str | None = None) -> str:
     """Return a configuration in one of `FORMATS`; for a default without settings, a comment that says to keep it.
 
     Args:
@@ -138,7 +328,12 @@ def render(config: Config, fmt: str, command: list[str], claim: str, cwd: str = 
         command: the tuned command.
         claim: the sentence to print as a comment.
         cwd: the directory of the tuned command; empty if it is not known.
+        platform: of the image in which the configuration was measured; None if it was measured on this machine.
     """
-    if config.is_default and not config.env and fmt not in ("json", "shell", "slurm"):
-        return f"{_comment(claim)}\n# Nothing to set: keep the default."
-    return FORMATS[fmt](_Shipped(config, command, claim, cwd))
+    if config.is_default and not config.env and fmt not in ("json", "shell", "slurm", "entrypoint"):
+        comment = _comment(claim)
+        dash = "--" if fmt == "lmod" else "#"
+        return f"{dash}{comment[1:]}\n{dash} Nothing to set: keep the default."
+    libraries = preloaded_libraries(config.env, platform)
+    inside = environment_inside(config.env, libraries)
+    return FORMATS[fmt](_Shipped(config, command, claim, cwd, libraries, inside))

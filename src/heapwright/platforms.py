@@ -1,0 +1,83 @@
+"""Names the platforms of the native part, and finds the folder of each.
+
+Every folder has the layout of `_native`: programs at its top, libraries in lib/, headers in include/. The folder of
+this machine's platform is `_native` itself. Those of the others come beside it in a wheel, or from `make platforms`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from pathlib import Path
+
+from heapwright.errors import HeapwrightError
+from heapwright.files import NATIVE
+
+PLATFORMS = ("x86_64-glibc", "x86_64-musl", "aarch64-glibc", "aarch64-musl")
+KIT_NAME = "heapwright-kit"  # of the folder in the kit's archive
+INSIDE = "/opt/heapwright"  # where images and containers have the files of their platform
+
+
+def host_platform() -> str:
+    """Return this machine's platform, such as 'x86_64-glibc'."""
+    try:
+        glibc = bool(os.confstr("CS_GNU_LIBC_VERSION"))
+    except (ValueError, OSError):
+        glibc = False
+    return f"{platform.machine()}-{'glibc' if glibc else 'musl'}"
+
+
+def find_platform(name: str) -> Path | None:
+    """Return the folder of a platform's native files; None if they were not built.
+
+    $HEAPWRIGHT_PLATFORMS names another folder of platforms; it is searched first.
+    """
+    named = os.environ.get("HEAPWRIGHT_PLATFORMS")
+    checkout = Path(__file__).parents[2], Path(sys.prefix).parent  # sources run in place; .venv in the checkout
+    places = [Path(named)] if named else []
+    places += [NATIVE / "platforms", *(folder / "build" / "platforms" for folder in checkout)]
+    for folder in places:
+        if (folder / name / "heapwright-meter").is_file():
+            return folder / name
+    return NATIVE if name == host_platform() else None
+
+
+def need_platform(name: str) -> Path:
+    """Return the folder of a platform's native files.
+
+    Raises:
+        HeapwrightError: they were not built.
+    """
+    found = find_platform(name)
+    if found is None:
+        raise HeapwrightError(f"the platform {name} is not built", "run 'make platforms' in heapwright's sources")
+    return found
+
+
+def kit_path(path: str, name: str | None = None) -> tuple[str, Path] | None:
+    """Return where the kit has a library of ours, and the file on this machine; None for other libraries.
+
+    Args:
+        path: of the library, here or below `INSIDE`.
+        name: the platform that the program runs on; None for this machine's.
+    """
+    name = name or host_platform()
+    library = Path(path)
+    folder = find_platform(name)
+    if library.parent == Path(INSIDE, "lib") and folder is not None:
+        return f"{KIT_NAME}/{name}/lib/{library.name}", folder / "lib" / library.name
+    for own in (NATIVE, folder):
+        if own is not None and os.path.realpath(library.parent) == os.path.realpath(own / "lib"):
+            return f"{KIT_NAME}/{name}/lib/{library.name}", library
+    return None
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file in hex; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,65 @@
+"""Finds the libraries that a setting preloads, with what an image needs to have them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from heapwright.platforms import INSIDE, file_sha256, kit_path
+
+
+class ShippedLibrary(NamedTuple):
+    """A library that a setting preloads.
+
+    Attributes:
+        path: as the setting names it.
+        source: the file to copy: in the kit, or on this machine.
+        in_kit: whether the kit has it.
+        inside: its path in an image.
+        sha256: of the file, in hex; empty if the file cannot be read.
+    """
+
+    path: str
+    source: str
+    in_kit: bool
+    inside: str
+    sha256: str
+
+    @property
+    def sentence(self) -> str:
+        """Where the library comes from, for a comment."""
+        source = self.source if self.source.isprintable() else repr(self.source)  # a comment is one line
+        where = f"{source} of the kit ('heapwright kit')" if self.in_kit else f"{source} of this machine"
+        return f"Library: {where}, sha256 {self.sha256 or 'unknown: the file is not here'}"
+
+
+def preloaded_libraries(env: Mapping[str, str], platform: str | None = None) -> list[ShippedLibrary]:
+    """Return the libraries that LD_PRELOAD names by an absolute path.
+
+    Args:
+        env: the variables of a configuration.
+        platform: of the image for which the setting was made; None for this machine. An image has its other libraries
+            already, so only those of the kit are returned.
+    """
+    found = []
+    for path in re.split("[: ]+", env.get("LD_PRELOAD", "")):
+        if not os.path.isabs(path):  # noqa: PTH117 (an empty text is no path)
+            continue
+        kit = kit_path(path, platform)
+        if kit is None and platform is not None:
+            continue
+        source, file = kit or (path, Path(path))
+        found.append(
+            ShippedLibrary(path, source, kit is not None, f"{INSIDE}/lib/{Path(path).name}", file_sha256(file))
+        )
+    return found
+
+
+def environment_inside(env: Mapping[str, str], libraries: list[ShippedLibrary]) -> dict[str, str]:
+    """Return the variables with the paths that the libraries have in an image."""
+    moved = {library.path: library.inside for library in libraries}
+    words = [moved.get(word, word) for word in re.split("([: ]+)", env.get("LD_PRELOAD", ""))]
+    return {**env, "LD_PRELOAD": "".join(words)} if moved else dict(env)
