@@ -30,6 +30,7 @@ from heapwright.cli import (
     import_,
     info,
     inspect,
+    kit,
     landscape,
     link,
     measure,
@@ -52,7 +53,7 @@ _GROUPS = {
     "traces": (record, info, replay, fit, synth, import_, export),
     "allocators": (allocators, inspect, link, bench),
     "clusters": (plan,),
-    "set-up": (doctor, completion),
+    "set-up": (doctor, kit, completion),
 }
 
 _EPILOG = """\

@@ -19,6 +19,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.durations import duration
 from heapwright.errors import UsageError
+from heapwright.platforms import PLATFORMS
 from heapwright.terminal_text import say, warn
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ def add_parser(verbs: Any) -> None:
         metavar="DIR",
         help="write the recorder and its settings into DIR, for a machine without heapwright",
     )
+    parser.add_argument(
+        "--platform", choices=PLATFORMS, metavar="P", help=f"platform for --export: {', '.join(PLATFORMS)}"
+    )
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 
@@ -137,6 +141,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit status of the command."""
     if args.export is not None:
         return _export(args)
+    if args.platform is not None:
+        raise UsageError("--platform applies only to --export", "leave it out")
     recording = _recover(args) if args.recover is not None else _record(args)
     if args.json:
         write_json(args.json, {"exit_code": recording.status, "processes": [_as_json(p) for p in recording.processes]})
@@ -176,7 +182,7 @@ def _export(args: argparse.Namespace) -> int:
         raise UsageError("--export records nothing here", "leave out the command; run it there with LD_PRELOAD")
     if args.output is None or not args.output.is_absolute():
         raise UsageError("--export needs the folder for raw files on that machine", "add -o /an/absolute/folder")
-    library = export(args.export, _sampling(args), args.output)
+    library = export(args.export, _sampling(args), args.output, args.platform)
     if not args.quiet:
         say(f"{library.parent}: {library.name} and {library.with_suffix('.conf').name}")
     print(f"LD_PRELOAD={library.resolve()}")

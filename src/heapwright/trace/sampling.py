@@ -10,8 +10,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from heapwright.allocators.registry import library_folder
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.platforms import host_platform, need_platform
 
 LIBRARY = "libheapwright-sample.so"
 SETTINGS = "libheapwright-sample.conf"
@@ -79,22 +79,23 @@ def parse_signal(text: str) -> int:
     return int(found)
 
 
-def export(folder: Path, sampling: Sampling, raw: Path) -> Path:
+def export(folder: Path, sampling: Sampling, raw: Path, platform: str | None = None) -> Path:
     """Writes the recorder and its settings into a folder, for a machine without heapwright.
 
     Args:
         folder: for the two files; it is made if it does not exist.
         sampling: what to record.
         raw: the folder on that machine in which the recorder makes raw files.
+        platform: of that machine, one of `platforms.PLATFORMS`; None for this machine's.
 
     Returns:
         The library.
 
     Raises:
-        HeapwrightError: the recorder is not installed.
+        HeapwrightError: the recorder is not installed, or not built for the platform.
         UsageError: the folder cannot be written.
     """
-    source = library_folder() / LIBRARY
+    source = need_platform(platform or host_platform()) / "lib" / LIBRARY
     if not source.is_file():
         raise HeapwrightError(f"there is no recorder {source}", "run 'make build', or reinstall heapwright")
     variables = {"HEAPWRIGHT_RECORD": str(raw), "HEAPWRIGHT_RECORD_SAMPLE": "1"} | sampling.variables()

@@ -1,0 +1,1 @@
+"""Packs the native files of chosen platforms, for machines and images without Python."""

@@ -1,0 +1,252 @@
+"""Tests the kit: its archive, and its shell front under two shells, read again by heapwright."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heapwright.cli.main import main
+from heapwright.kit.pack import kit_files
+from heapwright.metrics import NUMERIC
+from heapwright.platforms import PLATFORMS, host_platform
+from tests import needs
+
+HOST = host_platform()
+SHELLS = [["dash"], ["busybox", "sh"]]
+Hw = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kit of this machine, unpacked."""
+    folder = tmp_path_factory.mktemp("kit")
+    assert main(["kit", "-q", "-o", str(folder / "kit.tar.gz")]) == 0
+    with tarfile.open(folder / "kit.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "heapwright-kit"
+
+
+@pytest.fixture(params=SHELLS, ids=" ".join)
+def hw(kit: Path, request: pytest.FixtureRequest, tmp_path: Path) -> Hw:
+    """Runs the front of the kit under a shell, without heapwright's environment."""
+    if shutil.which(request.param[0]) is None:
+        needs.missing({"dash": "dash", "busybox": "busybox-static"}[request.param[0]])
+
+    def run(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+        base = {"PATH": os.environ["PATH"], **env}
+        return subprocess.run(
+            [*request.param, kit / "hw", *words], env=base, text=True, capture_output=True, cwd=tmp_path
+        )
+
+    return run
+
+
+# the archive
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tar.zst"])
+def test_the_same_files_give_the_same_bytes(suffix: str, tmp_path: Path) -> None:
+    if suffix == ".tar.zst" and shutil.which("zstd") is None:
+        needs.missing("zstd")
+    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    for path in (first, second):
+        assert main(["kit", "-q", "-o", str(path)]) == 0
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_names_are_sorted_and_times_fixed(tmp_path: Path) -> None:
+    assert main(["kit", "-q", "-o", str(tmp_path / "kit.tar")]) == 0
+    with tarfile.open(tmp_path / "kit.tar") as archive:
+        entries = archive.getmembers()
+    assert [e.name for e in entries] == sorted(e.name for e in entries)
+    assert {(e.mtime, e.uid, e.gid, e.uname) for e in entries} == {(0, 0, 0, "")}
+    assert {e.name.removeprefix("heapwright-kit/") for e in entries} >= {
+        "hw", "README.md", "SHA256SUMS", f"{HOST}/heapwright-meter", f"{HOST}/heapwright-replay",
+        f"{HOST}/heapwright-trace", f"{HOST}/lib/libexgen.so", f"{HOST}/lib/libreaper-secure.so",
+        f"{HOST}/lib/libheapwright-record.so", f"{HOST}/lib/libheapwright-sample.so",
+    }  # fmt: skip
+
+
+def test_the_checksums_hold(kit: Path) -> None:
+    done = subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=kit, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    named = {line.split("  ", 1)[1] for line in (kit / "SHA256SUMS").read_text().splitlines()}
+    assert named == {str(p.relative_to(kit)) for p in kit.rglob("*") if p.is_file()} - {"SHA256SUMS"}
+    (kit / "README.md").chmod(0o644)
+    assert "@" not in (kit / "README.md").read_text()
+
+
+def test_programs_of_the_kit_need_only_libc(kit: Path) -> None:
+    for path in (*(kit / HOST).glob("heapwright-*"), *(kit / HOST / "lib").glob("*.so")):
+        said = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
+        needed = set(re.findall(r"\(NEEDED\).*\[(.+?)\]", said))
+        assert not {name for name in needed if not re.match(r"(libc|libm|ld-[-\w]+|libpthread|libdl|librt)\.", name)}, (
+            path
+        )
+
+
+def test_a_platform_that_is_not_built_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("heapwright.platforms.NATIVE", tmp_path)
+    monkeypatch.setattr("heapwright.platforms.__file__", str(tmp_path / "a/b/c"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "d/e"))
+    other = next(name for name in PLATFORMS if name != HOST)
+    assert main(["kit", "-o", str(tmp_path / "kit.tar"), "--platform", other]) == 1
+    assert f"the platform {other} is not built" in capsys.readouterr().err
+    assert not (tmp_path / "kit.tar").exists()
+
+
+def test_other_platforms_come_from_their_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kit: Path) -> None:
+    other = next(name for name in PLATFORMS if name != HOST)
+    shutil.copytree(kit / HOST, tmp_path / other)
+    monkeypatch.setenv("HEAPWRIGHT_PLATFORMS", str(tmp_path))
+    assert {name.split("/")[0] for name in kit_files([HOST, other])} >= {HOST, other}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--platform", "sparc-glibc"], "unknown platform 'sparc-glibc'"),
+        (["-o", "kit.zip"], "'kit.zip' is not the name of a kit"),
+    ],
+)
+def test_wrong_words_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):  # argparse's own errors
+        assert main(["kit", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_folder_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["kit", "-o", str(tmp_path / "none/kit.tar")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+# the front
+
+
+@needs.with_command("shellcheck")
+def test_the_front_is_clean(kit: Path) -> None:
+    done = subprocess.run(["shellcheck", "--shell=sh", kit / "hw"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_measure_writes_what_heapwright_writes(hw: Hw, tmp_path: Path) -> None:
+    words = ["sh", "-c", 'printf "%s\n" "$@"; exit 3', "sh", 'a "b" \\', "two\nlines", "größe", "-n"]
+    done = hw("measure", "-n", "3", "--json", "run.json", "--", *words)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.startswith('a "b" \\\ntwo\nlines\ngröße\n-n\n')
+    found = json.loads((tmp_path / "run.json").read_text())
+    assert main(["measure", "-q", "-n", "3", "--json", str(tmp_path / "own.json"), "--", *words]) == 3
+    own = json.loads((tmp_path / "own.json").read_text())
+    assert list(found) == list(own)
+    assert [list(run) for run in found["runs"]] == [list(run) for run in own["runs"]]
+    assert set(found["summary"]) == set(NUMERIC)
+    assert found["command"] == own["command"]
+    assert [run["output_sha256"] for run in found["runs"]] == [run["output_sha256"] for run in own["runs"]]
+    same = (
+        "cpu",
+        "cores",
+        "memory_bytes",
+        "machine",
+        "kernel",
+        "libc",
+        "page_bytes",
+        "thp",
+        "aslr",
+        "max_map_count",
+        "os",
+    )
+    assert {key: found["host"][key] for key in same} == {key: own["host"][key] for key in same}
+    for metric, summary in found["summary"].items():
+        values = sorted(run[metric] for run in found["runs"] if run[metric] is not None)
+        assert (summary is None) == (not values)
+        if values:
+            assert [summary["min"], summary["median"], summary["max"]] == pytest.approx(values)
+            assert summary["mad"] == pytest.approx(sorted(abs(v - values[1]) for v in values)[1])
+
+
+def test_measure_sets_variables_and_reads_input(hw: Hw, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("input\n")
+    done = hw("measure", "--quiet", "--stdin", "in", "--env", "TOY=a b", "--", "sh", "-c", 'cat; echo "$TOY"')
+    assert (done.returncode, done.stdout) == (0, "input\na b\n")
+    assert "peak_rss MiB" in hw("measure", "--", "true").stdout
+
+
+def test_measure_passes_a_signal_on(hw: Hw) -> None:
+    assert hw("measure", "--", "sh", "-c", "kill -SEGV $$").returncode == 139
+    assert hw("measure", "--timeout", "1s", "--", "sleep", "60").returncode == 143
+
+
+@needs.with_command("perl")
+def test_heapwright_reads_what_record_writes(hw: Hw, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = hw("record", "-o", "raw", "--", "perl", "-e", 'my %h; $h{$_} = "x$_" for 1..20000; exit 5')
+    assert done.returncode == 5, done.stderr
+    (raw,) = (tmp_path / "raw").glob("*.raw")
+    assert main(["info", str(raw), "--json", "-", "-q"]) == 0
+    events = json.loads(capfd.readouterr().out)["events"]
+    assert events > 40000
+    assert main(["replay", str(raw), "--json", "-", "-q"]) == 0
+    assert 40000 < json.loads(capfd.readouterr().out)["events"] <= events
+
+
+@needs.with_command("perl")
+def test_record_takes_a_sample(hw: Hw, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--sample", "16", "--max-size", "8M", "--for", "1h"]
+    assert hw("record", "-o", "raw", *words, "--", "perl", "-e", "my %h; $h{$_} = 1 for 1..20000").returncode == 0
+    (raw,) = (tmp_path / "raw").glob("*.raw")
+    assert main(["record", "--recover", str(raw.parent), "-o", str(tmp_path / "t.hwt")]) == 0
+    assert "a sample of 1 in 16" in capfd.readouterr().err
+
+
+def test_run_sets_what_apply_printed(hw: Hw, kit: Path, tmp_path: Path) -> None:
+    (tmp_path / "setting").write_text("export GLIBC_TUNABLES=glibc.malloc.top_pad=65536\nexport TOY='a \"b\"'\n")
+    done = hw("run", "--setting", "setting", "--", "printenv", "TOY", "GLIBC_TUNABLES")
+    assert done.stdout == 'a "b"\nglibc.malloc.top_pad=65536\n'
+    (tmp_path / "setting").write_text("export LD_PRELOAD=/not/here/libexgen.so\n")
+    done = hw("run", "--setting", "setting", "--", "/bin/cat", "/proc/self/maps")
+    assert f"{kit}/{HOST}/lib/libexgen.so" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ([], 2, "usage: hw"),
+        (["sing"], 2, "unknown verb 'sing'"),
+        (["measure", "--"], 2, "no command"),
+        (["measure", "-n", "two", "--", "true"], 2, "'two' is not a whole number"),
+        (["measure", "--loud", "--", "true"], 2, "unknown option '--loud'"),
+        (["measure", "--env", "x", "--", "true"], 2, "'x' is not NAME=VALUE"),
+        (["measure", "--json", "/none/x.json", "--", "true"], 1, "cannot write /none/x.json"),
+        (["measure", "--", "/none/prog"], 127, "/none/prog"),
+        (["record", "--", "true"], 2, "-o DIR"),
+        (["record", "-o", "/proc/none", "--", "true"], 1, "cannot write into /proc/none"),
+        (["run", "--", "true"], 2, "--setting FILE"),
+        (["run", "--setting", "none", "--", "true"], 2, "--setting none cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line(hw: Hw, words: list[str], status: int, said: str) -> None:
+    done = hw(*words)
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr
+    assert "usage" in said or len(done.stderr.splitlines()) == 1
+
+
+def test_a_missing_platform_and_library_are_one_line(hw: Hw, tmp_path: Path) -> None:
+    done = hw("measure", "--", "true", HW_PLATFORM="riscv64-musl")
+    assert (done.returncode, done.stderr) == (1, "hw: this kit has no files for the platform riscv64-musl\n")
+    (tmp_path / "setting").write_text("export LD_PRELOAD=/not/here/libmy.so\n")
+    done = hw("run", "--setting", "setting", "--", "true")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    done = hw("measure", "--", "true", TMPDIR="/proc/none")
+    assert (done.returncode, done.stderr) == (1, "hw: cannot write into /proc/none: set TMPDIR\n")
