@@ -24,7 +24,12 @@ def list_tunables(loader: str, env: Mapping[str, str]) -> dict[str, int]:
         )
     except (OSError, subprocess.SubprocessError):
         return {}
-    found = re.findall(r"^([\w.]+): (0x[0-9a-f]+|-?\d+) \(min:", done.stdout, re.MULTILINE)
+    return tunables_of(done.stdout)
+
+
+def tunables_of(text: str) -> dict[str, int]:
+    """Read the output of `ld.so --list-tunables`: 'glibc.malloc.mxfast' → 0."""
+    found = re.findall(r"^([\w.]+): (0x[0-9a-f]+|-?\d+) \(min:", text, re.MULTILINE)
     return {name: int(value, 0) for name, value in found}
 
 

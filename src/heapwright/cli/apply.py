@@ -6,16 +6,23 @@ import argparse
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from heapwright.cli.common import warn_of_changes
-from heapwright.errors import NO_GAIN, UNDECIDED
+from heapwright.cli.cautions import warn_of_changes
+from heapwright.cli.containers import add_container_option, opened_container
+from heapwright.errors import FAILED, NO_GAIN, UNDECIDED, UsageError
 from heapwright.terminal_text import say, visible, warn
+
+if TYPE_CHECKING:
+    from heapwright.experiment.configuration import Config
+    from heapwright.measure.container import Container
+    from heapwright.study.view import StudyView
 
 _EPILOG = """\
 examples:
   eval "$(heapwright apply heapwright-perl-1a2b3c.study)"
   heapwright apply heapwright-perl-1a2b3c.study --pick time --format systemd
+  heapwright apply heapwright-server-1a2b3c.study --check --container my-image
 
 Exit status: 0 a gain is proven; 3 no gain is proven, the output keeps the default, and a line on stderr says so;
 4 a gain is predicted by replays (tune --trace) and not proven, its settings are printed; 1 failure; 2 wrong usage.
@@ -58,6 +65,12 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--format", choices=_FORMATS, default="env", dest="fmt", help="what to paste it into (default: env)"
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="tell whether the settings would take effect here, or in an image; exit status 1 if they would not",
+    )
+    add_container_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -69,10 +82,15 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.load import load_view
     from heapwright.study.view import MET
 
+    container = opened_container(args)
+    if container is not None and not args.check:
+        raise UsageError("--container applies only to --check here", "add --check")
     warn_of_changes(args.study)
     view = load_view(args.study)
     pick = chosen_pick(view, args.pick)
     config, claim = (pick.config, pick.claim) if pick else (view.default, view.claim)
+    if args.check:
+        return _check(args, view, config, container)
     command, cwd = view.command, str(view.workload.get("cwd") or "")
     if view.recordings is not None:  # the command of the recorded program is not known
         command, cwd = [], ""
@@ -80,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
         shown = {name: visible(value) for name, value in config.env.items()}
         config, command = dataclasses.replace(config, env=shown), [visible(word) for word in command]
         cwd = visible(cwd)
-    text = render(config, args.fmt, command, claim, cwd)
+    platform = str(view.host.get("image_platform") or "") or None
+    text = render(config, args.fmt, command, claim, "" if platform else cwd, platform)
     print(visible(text, "\n") if sys.stdout.isatty() else text, flush=True)
     for r in pick.requirements if pick else []:
         if r.state != "kept":
@@ -95,3 +114,40 @@ def run(args: argparse.Namespace) -> int:
     else:  # only with --pick
         say(f"no gain is proven for the {pick.name} pick of {args.study}, whose settings are printed as asked")
     return NO_GAIN
+
+
+def _check(args: argparse.Namespace, view: StudyView, config: Config, container: Container | None) -> int:
+    """Print whether each part of the settings takes effect; return 1 if one does not."""
+    from heapwright.platforms import INSIDE
+    from heapwright.report.shipped_library import environment_inside, preloaded_libraries
+    from heapwright.study.local import all_spaces
+    from heapwright.study.store import read_study, study_errors
+    from heapwright.tuning.take_effect import effects_of
+    from heapwright.workload.model import from_identity
+
+    if view.recordings is not None:
+        raise UsageError("--check needs the program, and a study of recordings has none", "leave it out")
+    if not config.env:
+        print("nothing to check: the default is kept")
+        return 0
+    with read_study(args.study) as store, study_errors(args.study):
+        spaces = all_spaces(store.meta)
+    studied = dict(view.workload)
+    if container is not None:
+        studied["container"] = {"image": container.image.name, "args": list(container.args)}
+    workload = from_identity(studied)
+    where = "on this machine"
+    if workload.container is not None:
+        image = workload.container.image
+        where = f"in the image {image.name} ({image.digest[:19]})"
+        if container is not None and not view.host.get("image"):  # tuned here: libraries move as --format docker says
+            env = environment_inside(config.env, preloaded_libraries(config.env))
+            config = dataclasses.replace(config, env=env)
+            missing = [p for p in env.get("LD_PRELOAD", "").split(":") if p and not p.startswith(f"{INSIDE}/")]
+            for path in missing:
+                warn(f"{path} is not in the kit")
+    found = effects_of(config, spaces, workload)
+    for effect in found:
+        state = {True: "takes effect", False: "does not take effect", None: "cannot be told"}[effect.works]
+        print(f"{state} {where}: {visible(effect.text)}")
+    return FAILED if any(effect.works is False for effect in found) else 0

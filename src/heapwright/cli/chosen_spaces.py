@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import chosen_allocators
+from heapwright.cli.containers import allocators_inside
 from heapwright.errors import HeapwrightError, UsageError, unknown
 from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.allocators.space_spec import SpaceFile
+    from heapwright.measure.container import Container
 
 
 def names(text: str | None) -> list[str]:
@@ -20,12 +22,15 @@ def names(text: str | None) -> list[str]:
     return [n.strip() for n in (text or "").split(",") if n.strip()]
 
 
-def named_allocators(args: argparse.Namespace, embedded: Allocator | None = None) -> list[Allocator]:
+def named_allocators(
+    args: argparse.Namespace, embedded: Allocator | None = None, container: Container | None = None
+) -> list[Allocator]:
     """Return the allocators that the user named; empty if all are meant.
 
     Args:
         args: the command line.
         embedded: the allocator that is linked into the program, which its name then refers to.
+        container: where the program runs; None for this machine.
     """
     from heapwright.allocators.registry import allocator_from_file
 
@@ -37,7 +42,8 @@ def named_allocators(args: argparse.Namespace, embedded: Allocator | None = None
         from heapwright.allocators.presets import load_preset, preset_allocators
 
         return preset_allocators(load_preset(args.preset), names(args.allocators))
-    return chosen_allocators(args.allocators, embedded=embedded) if names(args.allocators) else []
+    named = names(args.allocators)
+    return chosen_allocators(args.allocators, embedded=embedded, container=container) if named else []
 
 
 def serving_allocators(named: list[Allocator], embedded: Allocator | None, program: str) -> list[Allocator]:
@@ -65,7 +71,9 @@ def serving_allocators(named: list[Allocator], embedded: Allocator | None, progr
     return serving
 
 
-def all_allocators(path: Path, keys: list[str], embedded: Allocator | None) -> list[Allocator]:
+def all_allocators(
+    path: Path, keys: list[str], embedded: Allocator | None, container: Container | None = None
+) -> list[Allocator]:
     """Return the allocators to search if the user names none.
 
     For an existing study these are its own; otherwise all ordinary ones, or those that have one of the parameters.
@@ -74,6 +82,10 @@ def all_allocators(path: Path, keys: list[str], embedded: Allocator | None) -> l
         path: the study.
         keys: the parameters of --params.
         embedded: the allocator that is linked into the program; then only it can be searched.
+        container: where the program runs; None for this machine.
+
+    Raises:
+        HeapwrightError: an image has no allocator that can be searched.
     """
     from heapwright.allocators.joint import restricted
     from heapwright.allocators.registry import get_allocator, ordinary_allocators
@@ -81,9 +93,16 @@ def all_allocators(path: Path, keys: list[str], embedded: Allocator | None) -> l
 
     names = stored_allocators(path) if path.is_file() and path.stat().st_size else []
     own = {embedded.name: embedded} if embedded is not None else {}
+    if container is not None:
+        own = allocators_inside(container)
     if names:
         return [own.get(name) or get_allocator(name) for name in names]
-    every = list(own.values()) or ordinary_allocators()
+    every = [a for a in own.values() if a.ordinary or a is embedded] or (ordinary_allocators() if not container else [])
+    if not every and container is not None:
+        platform = container.image.platform
+        raise HeapwrightError(
+            f"the image has no allocator to search, and {platform} is not built", "run 'make platforms'"
+        )
     having = [a for a in every if keys and restricted(a.space(threads=True, expert=True), keys).params]
     return having or every
 

@@ -6,20 +6,22 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright import SCHEMA_VERSION
+from heapwright.cli.containers import allocators_inside, opened_container
 from heapwright.cli.recordings import tell_of_replay
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import write_whole
-from heapwright.terminal_text import say, warn
+from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.experiment.runner import Machines
+    from heapwright.measure.container import Container
     from heapwright.measure.prefix import Prefix
     from heapwright.report.progress import Silent
     from heapwright.study.store import Store
@@ -152,8 +154,13 @@ def _prefix(text: str) -> Prefix:
     return Prefix(output=text) if count else Prefix(seconds=length)
 
 
-def chosen_allocators(text: str | None, repeats: bool = False, embedded: Allocator | None = None) -> list[Allocator]:
-    """Return the named allocators, or all that are installed.
+def chosen_allocators(
+    text: str | None,
+    repeats: bool = False,
+    embedded: Allocator | None = None,
+    container: Container | None = None,
+) -> list[Allocator]:
+    """Return the named allocators, or all that are installed, here or in a container's image.
 
     Two names of the same library and environment count as one.
 
@@ -161,17 +168,24 @@ def chosen_allocators(text: str | None, repeats: bool = False, embedded: Allocat
         text: names or paths, separated by commas; None or empty for all.
         repeats: whether a name that is given twice counts twice.
         embedded: the allocator that is linked into the program, which its name then refers to.
+        container: where the program runs; None for this machine.
 
     Raises:
         UsageError: a name is unknown, or its library is not on this machine.
     """
+    from heapwright.allocators.in_image import image_allocator
     from heapwright.allocators.registry import find_allocators, get_allocator
 
+    inside = allocators_inside(container) if container is not None else None
     own = {embedded.name: embedded} if embedded is not None and text else {}
-    names = [n.strip() for n in text.split(",") if n.strip()] if text else list(find_allocators())
+    names = (
+        [n.strip() for n in text.split(",") if n.strip()]
+        if text
+        else list(find_allocators() if inside is None else inside)
+    )
     found: dict[tuple[str, ...], Allocator] = {}
     for number, name in enumerate(names):
-        allocator = own.get(name) or get_allocator(name)
+        allocator = own.get(name) or (get_allocator(name) if inside is None else image_allocator(name, inside))
         again = [str(number)] if repeats and text else []
         again += [name] if allocator.embedded else []
         found.setdefault((allocator.preload, *map(str, sorted(allocator.env.items())), *again), allocator)
@@ -217,13 +231,14 @@ def _read_workload(args: argparse.Namespace) -> Workload:
         if getattr(args, "input", None) is not None:
             raise UsageError("--input needs a workload file", "add --workload FILE")
         success, prefix = getattr(args, "success", None) or (0,), getattr(args, "prefix", None)
-        return from_command(tell_of_replay(need_command(args)), success=success, prefix=prefix)
+        words = tell_of_replay(need_command(args))
+        return from_command(words, success=success, prefix=prefix, container=opened_container(args))
     if args.command:
         raise UsageError("a command and --workload cannot both be given", "leave out one of them")
     for option in ("stdin", "success"):
         if getattr(args, option, None) is not None:
             raise UsageError(f"--{option} applies only to a command after --", f"set {option} = … in the workload file")
-    workload = load_workload(args.workload)
+    workload = load_workload(args.workload, opened_container(args))
     prefix = getattr(args, "prefix", None)
     if prefix is None:
         return workload
@@ -357,49 +372,6 @@ def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
     why = why_not(embedded, allocator, program) if embedded is not None else ""
     if embedded is not None and why:
         raise HeapwrightError(why, f"use the allocator that it has: --allocator {embedded.name}")
-
-
-def warn_of_settings(
-    workload: Workload | None = None, allocators: list[Allocator] | None = None, env: Mapping[str, str] | None = None
-) -> None:
-    """Warn on stderr of malloc settings in the environment that will not take effect.
-
-    Args:
-        workload: what is run; the environments of the workload and its inputs count too.
-        allocators: the allocators that will run (default: all that are installed).
-        env: further variables that are set for the command.
-    """
-    import os
-
-    from heapwright.allocators.embedded import find_embedded
-    from heapwright.allocators.user_settings import environment_troubles
-
-    embedded = find_embedded(workload.program(workload.inputs[0])) if workload else None
-    if embedded is not None:
-        allocators = [embedded]
-    own = dict(workload.file.env) if workload else {}
-    inputs = [dict(i.env) for i in workload.inputs] if workload else []
-    program = workload.program() if workload else None
-    lines = [
-        x
-        for more in inputs or [{}]
-        for x in environment_troubles({**os.environ, **own, **more, **(env or {})}, allocators, program)
-    ]
-    for line in dict.fromkeys(lines):
-        warn(line)
-
-
-def warn_of_changes(study: Path) -> None:
-    """Warn on stderr, in one line, if the program has changed since a study was made."""
-    from heapwright.study.program import changed_sentence, program_of
-    from heapwright.study.store import read_study, study_errors
-    from heapwright.workload.program import program_changes
-
-    with read_study(study) as store, study_errors(study):
-        identity = program_of(store) if store.meta.recordings is None else None
-        changes = program_changes(identity) if identity else []
-    if changes:
-        warn(f"{changed_sentence(changes)}; 'heapwright verify {study}' checks whether its gain still holds")
 
 
 def write_json(where: str, value: dict[str, Any]) -> None:

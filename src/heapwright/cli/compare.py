@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heapwright.cli.cautions import warn_of_settings
 from heapwright.cli.common import (
     add_cluster_option,
     add_command_options,
@@ -18,9 +18,9 @@ from heapwright.cli.common import (
     open_workload,
     positive,
     refuse_uncompared,
-    warn_of_settings,
     write_json,
 )
+from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
 from heapwright.errors import UsageError
@@ -60,6 +60,7 @@ def add_parser(verbs: Any) -> None:
     add_workload_option(parser)
     add_trace_options(parser)
     add_command_options(parser)
+    add_container_option(parser)
     parser.add_argument(
         "--allocators",
         metavar="A,B",
@@ -119,7 +120,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     metrics = [m.key for m in parse_metrics(args.metrics or usual)]
     refuse_uncompared(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
-    allocators = chosen_allocators(args.allocators, embedded=embedded)
+    allocators = chosen_allocators(args.allocators, embedded=embedded, container=workload.container)
     if recorded is not None:
         refuse_unreplayable(metrics)
         allocators = _replayed(allocators, recorded[0], named=bool(args.allocators))
@@ -132,7 +133,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     options = meter_options(args, workload.file.timeout)
     backend = least_intrusive_backend(options.backend, metrics, stops_for_massif(options.massif, options.massif_by))
     options = replace(options, backend=backend, pss=needs_pss(metrics))
-    base = {**os.environ, **workload.file.env}
+    base = workload.base_environment()
     with (
         make_progress(quiet=args.quiet) as progress,
         open_machines(args, workload, allocators, progress) as machines,

@@ -24,6 +24,7 @@ from heapwright.cli.common import (
     with_stdin_named,
     write_json,
 )
+from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
 from heapwright.files import write_whole
@@ -79,6 +80,7 @@ def add_parser(verbs: Any) -> None:
     )
     add_workload_option(parser)
     add_command_options(parser)
+    add_container_option(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the landscape, as .svg, .png or .pdf")
     parser.add_argument(
@@ -190,7 +192,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     metric = metrics[0].key
     refuse_uncompared(workload, [metric])
     embedded = find_embedded(workload.program(workload.inputs[0]))
-    allocator = chosen_allocators(args.allocator, embedded=embedded)[0]
+    allocator = chosen_allocators(args.allocator, embedded=embedded, container=workload.container)[0]
     given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}
     given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
     if args.massif or metric == "massif_peak_bytes":

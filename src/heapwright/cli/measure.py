@@ -8,6 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from heapwright.cli.cautions import warn_of_settings
 from heapwright.cli.common import (
     add_command_options,
     add_output_options,
@@ -15,9 +16,9 @@ from heapwright.cli.common import (
     open_workload,
     positive,
     read_inputs,
-    warn_of_settings,
     write_json,
 )
+from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import duration
 from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.errors import HeapwrightError, UsageError
@@ -55,6 +56,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("-n", "--runs", type=positive, default=1, metavar="RUNS", help="number of runs (default 1)")
     add_workload_option(parser, inputs="all")
     add_command_options(parser)
+    add_container_option(parser)
     parser.add_argument(
         "--env",
         type=_variable,
@@ -192,7 +194,7 @@ def _write(where: str, workload: Workload, runs: dict[str, list[Run]]) -> None:
     every = [(name, run) for name, found in runs.items() for run in found]
     result = {
         "command": next(iter(commands.values())) if len(runs) == 1 else workload.file.command,
-        "host": describe_host(),
+        "host": {**describe_host(), **workload.where()},
         "meter": every[0][1].meter,
         "runs": [{**run.as_json(), **({"input": name} if workload.path else {})} for name, run in every],
         "summary": plain([run for _, run in every]),

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import (
     add_output_options,
     add_workload_option,
+    chosen_allocators,
     positive,
     read_inputs,
     read_workload,
     write_json,
 )
+from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import duration
 from heapwright.errors import UsageError
 from heapwright.platforms import PLATFORMS
@@ -64,6 +66,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="the trace to write (default: PROGRAM.hwt)")
     parser.add_argument("--allocator", metavar="A", help="run the command under this allocator (default: its own)")
     add_workload_option(parser, inputs="the first")
+    add_container_option(parser)
     parser.add_argument(
         "--stdin", metavar="FILE|-|none", help="standard input of the command (default '-': heapwright's own)"
     )
@@ -206,18 +209,28 @@ def _record(args: argparse.Namespace) -> Recording:
     from heapwright.measure.meter import MeterOptions
     from heapwright.trace.record import record, record_workload
     from heapwright.workload.execute import Executor
+    from heapwright.workload.model import with_stdin
 
     workload = read_workload(args)
     input_ = read_inputs(args, workload)[0]
-    trace = args.output or Path(f"{Path(workload.program(input_)).name}.hwt")
-    allocator = get_allocator(args.allocator) if args.allocator else None
+    trace = args.output or Path(f"{workload.name(input_)}.hwt")
+    allocator = None
+    if args.allocator:
+        inside = workload.container is not None
+        allocator = (
+            chosen_allocators(args.allocator, container=workload.container)[0]
+            if inside
+            else get_allocator(args.allocator)
+        )
     how = (trace, allocator, not args.no_children, args.force)
     sampling = _sampling(args)
     if not workload.path:
         named = None if args.stdin in (None, "-") else Path(os.devnull if args.stdin == "none" else args.stdin)
         if named is not None and (named.is_dir() or not os.access(named, os.R_OK)):
             raise UsageError(f"--stdin {named} cannot be read", "name a readable file")
-        return record(workload.command(input_), *how, stdin=named, sampling=sampling)
+        if workload.container is None:
+            return record(workload.command(input_), *how, stdin=named, sampling=sampling)
+        workload = with_stdin(workload, str(named or ""))
     options = MeterOptions(backend="poll", timeout=workload.file.timeout)
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         executor = Executor(workload, options, Path(folder) / "references", forward=sys.stdout.buffer)

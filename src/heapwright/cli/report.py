@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from heapwright.cli.common import warn_of_changes
+from heapwright.cli.cautions import warn_of_changes
 from heapwright.errors import UsageError
 from heapwright.terminal_text import tell
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heapwright.cli.cautions import warn_of_settings
 from heapwright.cli.chosen_spaces import (
     added_spaces,
     all_allocators,
@@ -24,10 +25,10 @@ from heapwright.cli.common import (
     positive,
     refuse_uncompared,
     refuse_unreached,
-    warn_of_settings,
     with_stdin_named,
     write_json,
 )
+from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options
 from heapwright.cli.recordings import (
     add_trace_options,
@@ -36,7 +37,7 @@ from heapwright.cli.recordings import (
     refuse_test_alone,
     refuse_unreplayable,
 )
-from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError
+from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.terminal_text import console, say
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload file (TOML) instead of a command")
     add_trace_options(parser, held_out=True)
     add_command_options(parser)
+    add_container_option(parser)
     parser.add_argument("--minimize", metavar="M1,M2", help="metrics to minimise (default peak_rss,cpu)")
     parser.add_argument("--maximize", metavar="M", help="a metric to maximise: throughput of a server's load")
     parser.add_argument(
@@ -292,11 +294,15 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
 
     program = workload.program(workload.inputs[0])
     embedded = find_embedded(program)
-    named = named_allocators(args, embedded)
+    container = workload.container
+    named = named_allocators(args, embedded, container)
     added, more = added_spaces(args, {"runtime": False} if args.no_runtime else {})
     path = args.study or default_path(workload, named, added)
     allocators = [
-        *(serving_allocators(named, embedded, program) or all_allocators(path, names(args.params), embedded)),
+        *(
+            serving_allocators(named, embedded, program)
+            or all_allocators(path, names(args.params), embedded, container)
+        ),
         *more,
     ]
     given = given_options(args, ",".join(a.name for a in allocators))
@@ -318,6 +324,10 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
             "runtime": False,
             **given,
         }  # a space file may hold the program's own settings; presets repeat papers that ran the program
+    if container is not None:  # replays and probes of a runtime would run on this machine's C library
+        if given.get("proxy", "none") != "none":
+            raise UsageError("replays run on this machine, not in a container", "leave out --proxy")
+        given = {**given, "proxy": "none", "runtime": False}
     check_options(given, allocators, added)
     refuse_uncompared(workload, given.get("objectives", ()))
     if len(allocators) == 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from heapwright.cli.common import (
     seconds,
     write_json,
 )
+from heapwright.cli.containers import add_container_option, opened_container
 from heapwright.cli.durations import duration
 from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
@@ -62,6 +62,7 @@ def add_parser(verbs: Any) -> None:
         "--workload", type=Path, metavar="FILE", help="a workload file (TOML) instead of the study's command"
     )
     add_command_options(parser)
+    add_container_option(parser)
     parser.add_argument(
         "--pick",
         choices=("memory", "time", "balanced"),
@@ -164,6 +165,9 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
             check_stdin(workload)
             yield workload
         return
+    if args.container is not None:
+        where = opened_container(args)
+        studied = {**studied, "container": {"image": args.container, "args": list(where.args) if where else []}}
     workload = from_identity(studied)
     if args.success:
         workload = dataclasses.replace(
@@ -209,7 +213,7 @@ def _verified(
     from heapwright.workload.execute import Executor
 
     options = msgspec.convert(view.options, Options, strict=False)
-    base = {**os.environ, **workload.file.env}
+    base = workload.base_environment()
     notes = [
         *notes,
         *(f"this machine differs from the study's: {text}" for text in differences(view.host, describe_host())),
@@ -222,7 +226,7 @@ def _verified(
             notes.append(f"the default is the program as it is. In the study: {view.recordings.reference_why}")
     for config in (default, pick.config):
         env, instead = dict(config.env), ""
-        if env:
+        if env and workload.container is None:
             env, instead = local_environment(config.env, config.settings, config.allocator, spaces, base)
         notes += [f"{config.allocator} is loaded from {instead}"] if instead else []
         local.append(dataclasses.replace(config, env=env))

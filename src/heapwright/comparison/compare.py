@@ -162,7 +162,7 @@ class Comparer:
         fixed, doubt = self._load_time()
         warnings = [*self._warnings(), *filter(None, [fixed or doubt])]
         recordings = self.recorded[0] if self.recorded else None
-        host = self.machines.host or describe_host()
+        host = self.machines.host or {**describe_host(), **self.workload.where()}
         return Comparison(self.rows, rounds, warnings, recordings, host, bool(fixed))
 
     def _make_executor(self, references: Path) -> Executor:
@@ -186,7 +186,7 @@ class Comparer:
     def _find_reference(self) -> None:
         """Run the program with nothing changed. It becomes the reference if its malloc is not that of the first row."""
         system = self.rows[0].allocator
-        if system.preload or not system.path:
+        if system.preload or not system.path or not self.workload.tells_bindings:
             return
         row = Row(Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT))))
         self.rows.insert(0, row)
@@ -220,7 +220,7 @@ class Comparer:
         for input_ in self.workload.inputs if not row.failure else ():
             if (row.allocator.name, input_.name) in self._warmed:
                 continue
-            if row.malloc:  # the program with nothing changed keeps its malloc
+            if row.malloc or not self.workload.tells_bindings:  # the program with nothing changed keeps its malloc
                 self._count_warm_up(row, input_, self._executor.run(input_, self._environment(row)))
             else:
                 self._check_takeover(row, input_)
@@ -238,7 +238,7 @@ class Comparer:
         if row.failure:
             return
         before = row.allocator
-        row.allocator, row.failure = judge(before, self.workload.command(input_)[0], found)
+        row.allocator, row.failure = judge(before, self.workload.program(input_), found)
         if row.allocator is not before:
             self._check_takeover(row, input_)
 

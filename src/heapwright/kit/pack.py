@@ -22,7 +22,7 @@ from heapwright.metrics import NUMERIC
 from heapwright.platforms import KIT_NAME, need_platform
 
 SUFFIXES = (".tar.zst", ".tar.gz", ".tar")
-# Of a platform's folder: what the kit has, by patterns.
+# Patterns of the kit's files in a platform's folder.
 _PARTS = (
     "heapwright-meter",
     "heapwright-replay",

@@ -6,6 +6,7 @@ JSON file. This module decodes that file into typed structures, and hashes the t
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import selectors
@@ -23,8 +24,10 @@ import msgspec
 
 from heapwright.errors import HeapwrightError
 from heapwright.files import NATIVE
+from heapwright.measure.container import REPORTS, Container, new_name
 from heapwright.measure.prefix import Prefix, PrefixEnd
 from heapwright.metrics import METRICS, NUMERIC
+from heapwright.platforms import INSIDE
 
 SERIES_POINTS = 240  # of memory over time, enough for a picture
 _STDERR_TAIL = 4096
@@ -213,7 +216,9 @@ def probe() -> dict[str, Any]:
     return result
 
 
-def meter_command(options: MeterOptions, report: Path, command: Sequence[str], own: bool) -> list[str]:
+def meter_command(
+    options: MeterOptions, report: Path, command: Sequence[str], own: bool, meter: Path | None = None
+) -> list[str]:
     """Return the command line of the native meter.
 
     Args:
@@ -221,8 +226,9 @@ def meter_command(options: MeterOptions, report: Path, command: Sequence[str], o
         report: where the meter writes its JSON.
         command: the target and its arguments.
         own: end the target if this process ends.
+        meter: its path in a container; None for this machine's. A container's parent is not this process.
     """
-    words = [str(meter_path()), "--output", str(report), "--backend", options.backend]
+    words = [str(meter or meter_path()), "--output", str(report), "--backend", options.backend]
     if stops_for_massif(options.massif, options.massif_by):
         words.append("--massif-compat" + ("=kernel" if options.massif_by == "kernel" else ""))
     if options.pss:
@@ -238,7 +244,7 @@ def meter_command(options: MeterOptions, report: Path, command: Sequence[str], o
     if options.report:
         words += ["--checkpoint", str(CHECKPOINT_S)]
     if own:
-        words.append(f"--die-with-parent={os.getpid()}")
+        words.append("--die-with-parent" if meter else f"--die-with-parent={os.getpid()}")
     return [*words, "--", *command]
 
 
@@ -254,6 +260,7 @@ def run_metered(
     attended: bool = False,
     stop: threading.Event | None = None,
     prefix: Prefix | None = None,
+    container: Container | None = None,
 ) -> Run:
     """Run a command once under the meter.
 
@@ -268,6 +275,7 @@ def run_metered(
         attended: a user at a terminal started it, so it stays in our process group and receives Ctrl-C.
         stop: an event that cancels the run from another thread.
         prefix: where SIGKILL ends the run with all its processes; later output is dropped.
+        container: where the command runs; `env` then holds variables besides those of the image. None: here.
 
     Raises:
         HeapwrightError: the command could not be run or measured.
@@ -277,10 +285,23 @@ def run_metered(
     capture = forward is None or (prefix is not None and bool(prefix.output))
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         report = options.report or Path(folder) / "ledger.json"
+        words, name = [], ""
+        if container is None:
+            words = meter_command(options, report, command, own=not attended)
+        else:
+            report, name = Path(folder) / "reports" / "ledger.json", container.name or new_name()
+            report.parent.mkdir()
+            report.parent.chmod(0o777)  # for a user of the image
+            own = not attended and not container.server
+            inside = Path(REPORTS, report.name), command, own, Path(INSIDE, "heapwright-meter")
+            words = container.run_words(
+                meter_command(options, *inside), env or {}, report.parent, name, stdin=stdin is not None
+            )
+            env = None
         source = stdin.open("rb") if stdin else None
         try:
             process = subprocess.Popen(
-                meter_command(options, report, command, own=not attended),
+                words,
                 stdin=source or subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if capture else None,
@@ -292,14 +313,21 @@ def run_metered(
             if source:
                 source.close()
         end = PrefixEnd(prefix)
-        digest, tail = _drain(process, forward, keep, attended, stop, end)
+        try:
+            digest, tail = _drain(process, forward, keep, attended, stop, end)
+        except BaseException:
+            if container is not None:  # the client's end is not the container's
+                dataclasses.replace(container, name=name).signal("KILL")
+            raise
         if process.returncode:
             text = tail.decode(errors="replace").strip()
             message = text.splitlines()[-1] if text else f"the meter ended with status {process.returncode}"
-            raise HeapwrightError(message.removeprefix("heapwright-meter: "), status=process.returncode)
+            message = message.removeprefix("heapwright-meter: ").removeprefix("Error: ")
+            status = process.returncode if container is None else min(process.returncode, 127)
+            raise HeapwrightError(message, status=status)
         text = report.read_bytes().decode("utf-8", "replace")
         if options.report:
-            report.unlink()
+            report.unlink(missing_ok=True)
         ledger, figures = msgspec.json.decode(text, type=Ledger), msgspec.json.decode(text, type=_Figures)
     if end.stream is not None and end.stream is process.stderr:
         digest = ""  # how much of stdout was read by then is arbitrary

@@ -74,6 +74,11 @@ _HOST: dict[str, _Fact] = {
     "max_map_count": ("vm.max_map_count", _plain),
     "os": ("system", _plain),
     "python": ("Python", _plain),
+    "image": ("image", _plain),
+    "image_digest": ("digest of the image", _plain),
+    "image_platform": ("platform of the image", _plain),
+    "image_libc": ("C library of the image", _plain),
+    "container_runtime": ("container runtime", _plain),
 }
 _WORKLOAD: dict[str, _Fact] = {
     "cwd": ("directory", _plain),

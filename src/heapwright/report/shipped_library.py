@@ -1,4 +1,4 @@
-"""Finds the libraries that a setting preloads, with what an image needs to have them."""
+"""Finds the libraries that a setting preloads, with their files, checksums and paths in an image."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ from heapwright.study.view import (
     Worker,
 )
 from heapwright.trace.recordings import Recordings
-from heapwright.workload.model import WorkloadFile
+from heapwright.workload.model import file_of
 from heapwright.workload.program import program_json
 from heapwright.workload.work_done import perhaps_fixed_time
 
@@ -97,7 +97,7 @@ def view_of(store: Store) -> StudyView:
     meta = store.meta
     options = meta.study_options
     landscape = landscape_result_of(store) if options.axes else None
-    file = msgspec.convert(meta.identity, WorkloadFile) if meta.identity else None
+    file = file_of(meta.identity) if meta.identity else None
     runs = store.runs()
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]

@@ -89,7 +89,7 @@ def open_or_begin(
                 spaces=_spaces(allocators),
                 seeks_runtimes=options.runtime and not options.axes,
                 added=_added(added),
-                host=describe_host(),
+                host={**describe_host(), **workload.where()},
                 environment=_environment(allocators, added, options.runtime and not options.axes),
                 options=msgspec.to_builtins(options),
                 objectives_given="objectives" in given,

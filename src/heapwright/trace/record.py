@@ -31,12 +31,14 @@ from heapwright.allocators.reach import find_barrier
 from heapwright.allocators.registry import Allocator, library_folder
 from heapwright.allocators.space_spec import preloading
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.platforms import INSIDE, need_platform
 from heapwright.trace.pack import Packed, pack
 from heapwright.trace.sampling import LIBRARY, Sampling
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input
 
 SUFFIX = ".recording"
+RECORDER = "libheapwright-record.so"
 COMPLETE = Sampling()
 # Of an outer recording; its other variables hold for an inner one too.
 _OWN_VARIABLES = {
@@ -91,7 +93,7 @@ class Recording:
     failure: str = ""
 
 
-def recorder(name: str = "libheapwright-record.so") -> Path:
+def recorder(name: str = RECORDER) -> Path:
     """Returns the path of a recorder, a library to preload.
 
     Raises:
@@ -113,6 +115,7 @@ def environment(
     children: bool,
     base: Mapping[str, str],
     sampling: Sampling = COMPLETE,
+    platform: str = "",
 ) -> dict[str, str]:
     """Returns the environment that records a program.
 
@@ -122,11 +125,13 @@ def environment(
         children: record child processes too.
         base: the environment to start from.
         sampling: what to record.
+        platform: of the container in which it runs; empty for this machine.
     """
     env = {key: value for key, value in base.items() if key not in _OWN_VARIABLES}
     if allocator is not None:
         env |= allocator.environment(env)
-    library = recorder() if sampling.complete else recorder(LIBRARY)
+    name = RECORDER if sampling.complete else LIBRARY
+    library = Path(INSIDE, "lib", name) if platform else recorder(name)
     env |= preloading(str(library), env) | sampling.variables()
     env["HEAPWRIGHT_RECORD"] = str(folder.resolve())
     if not children:
@@ -223,6 +228,8 @@ def record_workload(
         outcome = run_recorded(executor, input_, folder, allocator, children, sampling)
         return executor.exit_status(outcome), outcome.failure
 
+    if executor.workload.container is not None:
+        need_platform(executor.workload.container.image.platform)
     return _recorded(executor.workload.program(input_), trace, force, run)
 
 
@@ -248,7 +255,13 @@ def run_recorded(
         sampling: what to record.
     """
     workload = executor.workload
-    env = environment(folder, allocator, True, {**os.environ, **workload.file.env, **input_.env}, sampling)
+    base = {**workload.base_environment(), **input_.env}
+    if workload.container is not None:
+        env = environment(folder, allocator, True, base, sampling, workload.container.image.platform)
+        if not children:
+            env["HEAPWRIGHT_RECORD_PARENT"] = "1"  # the meter is static, and the first process of the container
+        return executor.run(input_, env)
+    env = environment(folder, allocator, True, base, sampling)
     only = "" if children else "export HEAPWRIGHT_RECORD_PARENT=$PPID; "
     start = ["/bin/sh", "-c", f'{only}export HEAPWRIGHT_RECORD="$0"; exec "$@"', env.pop("HEAPWRIGHT_RECORD")]
     recording = copy.copy(executor)

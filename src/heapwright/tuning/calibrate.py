@@ -169,7 +169,8 @@ def _runtime_manages(session: Session, program: str) -> bool:
 
 def _keep_reachable(session: Session, first: Sequence[StoredRun]) -> bool:
     """Leave out allocators that cannot reach the program and tell who manages its memory; whether any is left."""
-    busiest = next(filter(None, map(matters.busiest, first)), "")
+    here = session.workload.container is None  # otherwise the path is one of the image
+    busiest = next(filter(None, map(matters.busiest, first)), "") if here else ""
     if session.recordings is None:
         find_extras(session, busiest)
     session.allocators, managed = reachable(

@@ -78,7 +78,7 @@ def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str
     if barrier is not None and barrier.certain:
         return str(barrier)
     library = allocator.preload or allocator.path
-    if not library or has_allocator(program, allocator.name):
+    if not library or has_allocator(program, allocator.name) or not executor.workload.tells_bindings:
         return ""
     found, failure = _find_bindings(executor, allocator.environment(base), base, program, input_, library)
     if failure:
@@ -105,9 +105,9 @@ def not_loaded(executor: Executor, env: Mapping[str, str], workload: Workload) -
         workload: the program and its inputs.
     """
     library, program = env.get("LD_PRELOAD", "").partition(":")[0], workload.program()
-    if not library:
+    if not library or not workload.tells_bindings:
         return ""
-    base = {**os.environ, **workload.file.env}
+    base = workload.base_environment()
     found, _ = _find_bindings(executor, env, base, program, workload.train[0], library)
     return verdict(library, program, found)
 
@@ -116,6 +116,8 @@ def _judged(
     executor: Executor, allocator: Allocator, base: Mapping[str, str], workload: Workload
 ) -> tuple[Allocator, str]:
     program = workload.program()
+    if not workload.tells_bindings:  # musl ends a program whose library it cannot load, so its first run tells
+        return allocator, ""
     for _ in range(2):  # the system's malloc may need preloading; then it is judged again
         found, failure = _find_bindings(
             executor,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -121,7 +120,7 @@ class Session:
         self.recordings = recorded[0] if recorded else None
         self._replays = recorded[1] if recorded else None
         only = self.allocators[0] if len(self.allocators) == 1 else None
-        base = {**os.environ, **workload.file.env}  # the program's environment before any setting of ours
+        base = workload.base_environment()  # the program's environment before any setting of ours
         first = only or (reference_allocator(self.recordings) if self.recordings else None)
         env = first.environment(base) if first else {}
         default = store.config(only.name if only else DEFAULT, {}, env)

@@ -111,9 +111,12 @@ class Executor:
         """
         file = self.workload.file
         plain = {**(os.environ if self.environ is None else self.environ), **file.env, **input_.env}
+        inside = plain  # set-up, clean-up and loads run on this machine, the command perhaps in a container
+        if self.workload.container is not None:
+            inside = {**self.workload.base_environment(), **input_.env}
         self._helper("setup", file.setup, plain)
         try:
-            outcome = self._measured(input_, pad_environment({**plain, **env}, pad), plain, stop)
+            outcome = self._measured(input_, pad_environment({**inside, **env}, pad), plain, stop)
         finally:
             self._helper("cleanup", file.cleanup, plain)
         return outcome
@@ -126,8 +129,13 @@ class Executor:
         stdin = Path(input_.stdin or file.stdin) if input_.stdin or file.stdin else None
         with tempfile.TemporaryFile() as output:
             kept = self.keep_output or file.output.compare == "command" or file.objective is not None
-            keep = output if kept else None
-            how = Metered(env=env, cwd=self.workload.cwd, keep=keep, forward=self.forward)
+            how = Metered(
+                env=env,
+                cwd=self.workload.cwd,
+                keep=output if kept else None,
+                forward=self.forward,
+                container=self.workload.container,
+            )
             if file.server is not None:
                 run, trouble = run_server(command, self.options, how, plain, file.server)
             else:

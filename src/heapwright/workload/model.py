@@ -52,6 +52,7 @@ from typing import Any, Literal
 import msgspec
 
 from heapwright.errors import UsageError, unknown
+from heapwright.measure.container import Container, open_container
 from heapwright.measure.prefix import Prefix
 from heapwright.tomlfile import key_line, load_toml_and_text
 from heapwright.workload.load_metrics import LoadMetrics, wrong_key
@@ -152,6 +153,7 @@ class Workload:
         inputs: all of them; a bare command has one, named 'default'.
         path: the workload file, absolute; empty for a bare command. Not part of the identity.
         replays: whether its inputs are recordings, whose replays take the place of runs (`trace.recordings`).
+        container: where the command runs; None for this machine.
     """
 
     file: WorkloadFile
@@ -159,6 +161,7 @@ class Workload:
     inputs: tuple[Input, ...]
     path: str = ""
     replays: bool = False
+    container: Container | None = None
 
     @property
     def train(self) -> tuple[Input, ...]:
@@ -199,11 +202,34 @@ class Workload:
 
         Args:
             input_: the input. If None, the result is empty for a workload whose program depends on the input.
+
+        Returns:
+            Empty for a program in a container too: its file is not on this machine.
         """
+        if self.container is not None:
+            return ""
         word = self.file.command[0] if input_ is None else (*self.command(input_), "")[0]
         if word == "{args}":
             return ""
         return str(self.cwd / word) if "/" in word else word
+
+    def name(self, input_: Input | None = None) -> str:
+        """Return the file name of the program as the command gives it; see `program`."""
+        word = self.file.command[0] if input_ is None else (*self.command(input_), "")[0]
+        return Path(word).name
+
+    def base_environment(self) -> dict[str, str]:
+        """Return the environment of the command before any setting: heapwright's, or the image's, and the file's."""
+        return {**(os.environ if self.container is None else self.container.image.env), **self.file.env}
+
+    @property
+    def tells_bindings(self) -> bool:
+        """Whether the program's loader can tell whose malloc it bound: that of glibc can, that of musl cannot."""
+        return self.container is None or not self.container.image.platform.endswith("-musl")
+
+    def where(self) -> dict[str, str]:
+        """Return facts for reports about the place of the runs, beside those of the machine: the image, or none."""
+        return self.container.facts() if self.container is not None else {}
 
     def identity(self) -> dict[str, Any]:
         """Return the values that must agree for two studies to measure the same workload."""
@@ -218,7 +244,14 @@ class Workload:
             result["server"] = {key: value for key, value in result["server"].items() if key not in new}
         if self.file.input:
             result["input"] = msgspec.to_builtins(list(self.inputs))  # with absolute paths
+        if self.container is not None:
+            result["container"] = {"image": self.container.image.name, "args": list(self.container.args)}
         return result
+
+
+def file_of(identity: dict[str, Any]) -> WorkloadFile:
+    """Return the definition of the workload that `Workload.identity` described."""
+    return msgspec.convert({key: value for key, value in identity.items() if key != "container"}, WorkloadFile)
 
 
 def from_identity(identity: dict[str, Any]) -> Workload:
@@ -227,8 +260,11 @@ def from_identity(identity: dict[str, Any]) -> Workload:
     Raises:
         UsageError: its directory or its program is not on this machine.
     """
-    file = msgspec.convert(identity, WorkloadFile)
+    where, file = identity.get("container"), file_of(identity)
     cwd = Path(file.cwd)
+    if where is not None:
+        container = open_container(where["image"], shlex.join(where["args"]))
+        return Workload(file, cwd, tuple(file.input or [Input("default")]), container=container)
     if not cwd.is_dir():
         raise UsageError(f"no such directory: {cwd}", "give the command after --, or --workload FILE")
     check_command(file.command[0], cwd)
@@ -271,7 +307,11 @@ def check_stdin(workload: Workload) -> None:
 
 
 def from_command(
-    words: list[str], timeout: float = 0.0, success: Sequence[int] = (0,), prefix: Prefix | None = None
+    words: list[str],
+    timeout: float = 0.0,
+    success: Sequence[int] = (0,),
+    prefix: Prefix | None = None,
+    container: Container | None = None,
 ) -> Workload:
     """Return the workload of a command after `--`.
 
@@ -280,15 +320,17 @@ def from_command(
         timeout: maximum seconds of a run; 0 for the default of the study.
         success: exit statuses that count as success.
         prefix: where runs end; None if they end by themselves.
+        container: where it runs; None for this machine.
 
     Raises:
         UsageError: the command is empty, not found or not executable.
     """
     if not words or not words[0]:
         raise UsageError("there is no command to run", "put it after --, for example: heapwright tune -- ./prog")
-    check_command(words[0], Path.cwd())
+    if container is None:
+        check_command(words[0], Path.cwd())
     file = WorkloadFile(command=words, timeout=timeout, success=list(success), prefix=prefix)
-    return Workload(file, Path.cwd(), (Input("default"),))
+    return Workload(file, Path.cwd(), (Input("default"),), container=container)
 
 
 def check_command(program: str, cwd: Path) -> None:
@@ -329,8 +371,12 @@ def _wrong_load(server: Server) -> tuple[list[str], str] | None:
     return (["load_metrics", wrong[0]], wrong[1]) if wrong else None
 
 
-def load_workload(path: Path) -> Workload:
+def load_workload(path: Path, container: Container | None = None) -> Workload:
     """Read and check a workload.toml.
+
+    Args:
+        path: the file.
+        container: where its command runs; None for this machine.
 
     Raises:
         UsageError: the file is invalid; the message names the file, the line and the key.
@@ -348,7 +394,8 @@ def load_workload(path: Path) -> Workload:
     if not cwd.is_dir():
         raise fail(["cwd"], f"no such directory: {cwd}")
     try:
-        check_command(file.command[0], cwd)
+        if container is None:
+            check_command(file.command[0], cwd)
     except UsageError as error:
         raise fail(["command"], error.message) from None
     if file.output.compare == "files" and not file.output.files:
@@ -397,4 +444,4 @@ def load_workload(path: Path) -> Workload:
     )
     if file.stdin:
         file = msgspec.structs.replace(file, stdin=str((path.parent / file.stdin).resolve()))
-    return Workload(file, cwd, inputs, str(path.absolute()))
+    return Workload(file, cwd, inputs, str(path.absolute()), container=container)

@@ -20,6 +20,7 @@ import msgspec
 
 from heapwright.allocators.peers import build_id
 from heapwright.allocators.program_file import ProgramFile, read_program
+from heapwright.measure.container import image_digest
 from heapwright.workload.model import Workload
 
 _WHOLE_BYTES = 64 << 20
@@ -54,6 +55,8 @@ class ProgramIdentity(msgspec.Struct):
         libraries: those that the loader names at the start.
         files: regular files that the command, its inputs and its load name.
         settled: whether files that the program itself writes are left out already.
+        image: name of the image that the program runs in; empty for this machine.
+        image_digest: the digest of the image.
     """
 
     executable: FileIdentity | None = None
@@ -61,10 +64,15 @@ class ProgramIdentity(msgspec.Struct):
     libraries: list[FileIdentity] = []
     files: list[FileIdentity] = []
     settled: bool = False
+    image: str = ""
+    image_digest: str = ""
 
 
 def identify_program(workload: Workload) -> ProgramIdentity:
     """Return the identity of a workload's program, as it is now. It reads the executable and its inputs."""
+    if workload.container is not None:  # the command names files of the image
+        image = workload.container.image
+        return ProgramIdentity(settled=True, image=image.name, image_digest=image.digest)
     path = _executable(workload)
     if path is None:
         return ProgramIdentity(files=_named_files(workload))
@@ -85,6 +93,12 @@ def identify_file(path: str) -> FileIdentity | None:
 
 def program_changes(then: ProgramIdentity) -> list[str]:
     """Return the changes since then, one phrase each ('./prog was rebuilt'); empty if there are none."""
+    if then.image:
+        now = image_digest(then.image)
+        if not now:
+            return [f"the image {then.image} is missing"]
+        digests = f"{_short(then.image_digest)} then, {_short(now)} now"
+        return [] if now == then.image_digest else [f"the image {then.image} was rebuilt ({digests})"]
     known = [f for f in (then.executable, then.interpreter, *then.libraries, *then.files) if f is not None]
     return [phrase for file in known if (phrase := file_change(file))]
 
@@ -141,7 +155,12 @@ def program_json(identity: ProgramIdentity) -> dict[str, str | None]:
         "path": executable.path if executable else None,
         "build_id": (executable.build_id or None) if executable else None,
         "sha256": (executable.digest or None) if executable else None,
+        **({"image": identity.image, "image_digest": identity.image_digest} if identity.image else {}),
     }
+
+
+def _short(digest: str) -> str:
+    return digest.rpartition(":")[2][:12]
 
 
 def _executable(workload: Workload) -> Path | None:

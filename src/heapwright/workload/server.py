@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, TypedDict
 
 from heapwright.errors import HeapwrightError
+from heapwright.measure.container import Container, new_name
 from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.measure.process_tree import ProcessTree, parent_of
 from heapwright.workload.last_words import TAIL_BYTES, last_words
@@ -46,6 +47,7 @@ class Metered(TypedDict):
     cwd: Path
     keep: IO[bytes] | None
     forward: IO[bytes] | None
+    container: Container | None
 
 
 @dataclass
@@ -91,6 +93,10 @@ def run_server(
 
     pid_file = tempfile.NamedTemporaryFile(prefix="heapwright-", suffix=".pid")  # noqa: SIM115 (closed below)
     wrapper = ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', pid_file.name, *command]
+    container = how["container"]
+    if container is not None:  # its runtime knows the process
+        container = dataclasses.replace(container, name=new_name(), server=True)
+        wrapper, how = command, Metered(**{**how, "container": container})
 
     def serve() -> None:
         try:
@@ -103,7 +109,7 @@ def run_server(
     load = _Load()
     try:
         if _wait_ready(server, thread, how["cwd"], plain):
-            tree = _tree_of(pid_file.name, thread)
+            tree = _tree_of(pid_file.name, thread) if container is None else _tree_inside(container)
             if options.end_after:
                 _repeat_load(load, server, thread, how["cwd"], plain, options.end_after, tree)
             else:
@@ -112,7 +118,10 @@ def run_server(
             load.trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else ENDED_EARLY
         ended_by_itself = not thread.is_alive()
     finally:
-        _stop_server(pid_file.name, server, thread)
+        if container is None:
+            _stop_server(pid_file.name, server, thread)
+        else:
+            _stop_inside(container, server, thread)
         pid_file.close()
     if not result or isinstance(result[0], BaseException):
         raise result[0] if result else HeapwrightError("the server cannot be stopped")  # type: ignore[misc]
@@ -290,6 +299,23 @@ def _tree_of(pid_file: str, thread: threading.Thread) -> ProcessTree | None:
             time.sleep(0.005)
     meter = parent_of(int(text)) if text.isdecimal() else 0
     return ProcessTree(meter) if meter > 1 else None
+
+
+def _tree_inside(container: Container) -> ProcessTree | None:
+    """Return the processes of a container that this machine's kernel runs; None if there are none."""
+    meter = container.pid()
+    return ProcessTree(meter) if meter > 1 else None
+
+
+def _stop_inside(container: Container, server: Server, thread: threading.Thread) -> None:
+    """Stop a server in a container by its signal, which the meter passes on; by SIGKILL after ten seconds.
+
+    The meter kills the server at the second SIGINT, and still writes its report.
+    """
+    for names in ((server.stop,), ("SIGINT", "SIGINT"), ("KILL",)):
+        for name in names if thread.is_alive() else ():
+            container.signal(name)
+        thread.join(10.0)
 
 
 def _listening(port: int) -> bool:

@@ -1,0 +1,72 @@
+"""Finds the allocators that a program in an image can have: its C library's, ours from the kit, and the image's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from heapwright import __version__
+from heapwright.allocators.peers import family_of, known_peers
+from heapwright.allocators.registry import OURS, Allocator, bundled_names, bundled_space
+from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
+from heapwright.errors import UsageError, unknown
+from heapwright.platforms import INSIDE, find_platform
+
+
+def image_allocators(platform: str, libraries: Mapping[str, str], libc_version: str) -> dict[str, Allocator]:
+    """Return the allocators of an image by name.
+
+    No library of an image is asked about its settings, because it cannot run on this machine.
+
+    Args:
+        platform: of the image, such as 'x86_64-musl'.
+        libraries: file name of a shared library → path in the image.
+        libc_version: of its glibc, or empty.
+    """
+    found: dict[str, Allocator] = {}
+    if platform.endswith("-glibc"):
+        path = libraries.get("libc.so.6") or "/lib/libc.so.6"
+        found["glibc"] = Allocator("glibc", libc_version or None, path, False, "", bundled_space("glibc"))
+    else:
+        found["musl"] = Allocator("musl", None, None, False, "", SpaceFile(AllocatorSpec("musl")), ordinary=False)
+    folder = find_platform(platform)
+    for name in OURS:
+        if folder is not None and (folder / "lib" / f"lib{name}.so").is_file():
+            path = f"{INSIDE}/lib/lib{name}.so"
+            found[name] = _preloaded(name, path, __version__, {}, name, "-" not in name, bundled=True)
+    for spec in known_peers():
+        path = next((libraries[soname] for soname in spec.sonames if soname in libraries), "")
+        if path:
+            space = spec.space or spec.name
+            found[spec.name] = _preloaded(spec.name, path, None, spec.env, space, not spec.hardened)
+    return found
+
+
+def image_allocator(name: str, found: Mapping[str, Allocator]) -> Allocator:
+    """Return the allocator of this name in an image, or the library at this path of the image.
+
+    Raises:
+        UsageError: it is not in the image.
+    """
+    if name in found:
+        return found[name]
+    if name.startswith("/"):
+        return _preloaded(name.rpartition("/")[2], name, None, {}, family_of(name), True)
+    if name in OURS:
+        raise UsageError(
+            f"allocator '{name}' is not built for this image", "run 'make platforms' in heapwright's sources"
+        )
+    spec = next((s for s in known_peers() if s.name == name), None)
+    if spec is not None:
+        raise UsageError(f"allocator '{name}' is not in the image", "install it there, or give its path in the image")
+    raise unknown("allocator", name, found)
+
+
+def _preloaded(
+    name: str, path: str, version: str | None, env: Mapping[str, str], space: str, ordinary: bool, bundled: bool = False
+) -> Allocator:
+    file = bundled_space(space) if space in bundled_names() else SpaceFile(AllocatorSpec(name))
+    spec = msgspec.structs.replace(file.allocator, name=name, preload=path, needs=dict(env), probe="")
+    file = msgspec.structs.replace(file, allocator=spec)
+    return Allocator(name, version, path, bundled, path, file, dict(env), ordinary)

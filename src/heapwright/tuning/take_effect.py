@@ -1,0 +1,125 @@
+"""Tells, without running the program, whether a configuration would take effect on this machine or in an image.
+
+The program's own loader tells which libraries it would load, and which tunables of glibc it has. In an image the loader
+runs in a container, and the program is not started.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from heapwright.allocators.effect import effective
+from heapwright.allocators.loader_trace import trace_bindings
+from heapwright.allocators.probe import tunables_of
+from heapwright.allocators.reach import find_barrier
+from heapwright.allocators.space_spec import SpaceFile
+from heapwright.allocators.takeover import verdict
+from heapwright.experiment.configuration import Config
+from heapwright.measure.container import Container
+from heapwright.platforms import kit_path
+from heapwright.workload.model import Workload
+
+_GLIBC_LOADERS = {"x86_64": "/lib64/ld-linux-x86-64.so.2", "aarch64": "/lib/ld-linux-aarch64.so.1"}
+_TUNABLE = re.compile(r"glibc\.malloc\.(\w+)=([^:]*)")
+
+
+class Effect(NamedTuple):
+    """Whether a part of a configuration takes effect: True, False, or None if it cannot be told; and why."""
+
+    works: bool | None
+    text: str
+
+
+def effects_of(config: Config, spaces: Mapping[str, Any], workload: Workload) -> list[Effect]:
+    """Return whether each part of a configuration takes effect: the library that it preloads, and its settings.
+
+    Args:
+        config: the configuration.
+        spaces: the study's parameter spaces, by allocator.
+        workload: the program, here or in an image.
+
+    Raises:
+        HeapwrightError: a container cannot be made.
+    """
+    libraries = [word for word in re.split("[: ]+", config.env.get("LD_PRELOAD", "")) if word]
+    if workload.container is not None:
+        return _inside(config, libraries, workload, workload.container)
+    found = [_loaded(config, library, workload) for library in libraries]
+    if config.allocator in spaces and config.settings:
+        spec = msgspec.convert(spaces[config.allocator], SpaceFile).allocator
+        spec = msgspec.structs.replace(spec, preload=libraries[0] if libraries else "")
+        base = workload.base_environment()
+        values = effective(spec, workload.program(), config.settings, {**base, **config.env})
+        found += [_setting(key, value, values.get(key)) for key, value in config.settings.items()]
+    return found
+
+
+def _setting(key: str, asked: str, value: str | None) -> Effect:
+    if value is None:
+        return Effect(None, f"{key}={asked}: the allocator does not tell")
+    return Effect(value == asked, f"{key}={asked}" + ("" if value == asked else f": it is {value}"))
+
+
+def _loaded(config: Config, library: str, workload: Workload) -> Effect:
+    """Return whether the program's loader on this machine binds malloc to a library."""
+    name, program = Path(library).name, workload.program(workload.inputs[0])
+    if not os.access(library, os.R_OK):
+        kit = kit_path(library)
+        hint = f"; the kit has it as {kit[0]}" if kit else ""
+        return Effect(False, f"{name}: there is no {library}{hint}")
+    barrier = find_barrier(program, config.allocator, library)
+    if barrier is not None and barrier.certain:
+        return Effect(False, f"{name}: {barrier.why}")
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+        bound = trace_bindings(program, {**workload.base_environment(), **config.env}, Path(folder))
+    if not bound:
+        return Effect(None, f"{name}: the loader of {shutil.which(program) or program} does not tell")
+    why = verdict(library, program, bound)
+    return Effect(not why, f"{name}: {why or f'{Path(program).name} loads it'}")
+
+
+def _inside(config: Config, libraries: list[str], workload: Workload, container: Container) -> list[Effect]:
+    """Return the effects in an image, by the word of its loader."""
+    architecture, _, libc = container.image.platform.partition("-")
+    musl = libc == "musl"
+    loader = f"/lib/ld-musl-{architecture}.so.1" if musl else _GLIBC_LOADERS[architecture]
+    found = []
+    if libraries:
+        listed = _listed(workload, container, loader, config.env)
+        for library in libraries:
+            works = library in listed.split()
+            why = "the program loads it" if works else "the program's loader does not load it"
+            if not works and not _listed(workload, container, loader, {}):
+                why = "the program is not in the image, or is linked statically"
+            found.append(Effect(works, f"{Path(library).name}: {why}"))
+    tunables = _TUNABLE.findall(config.env.get("GLIBC_TUNABLES", ""))
+    if tunables and musl:
+        found += [Effect(False, f"{key}={value}: musl has no tunables") for key, value in tunables]
+    elif tunables:
+        values = tunables_of(container.ask([loader, "--list-tunables"], config.env).stdout)
+        found += [_setting(key, value, _text(values.get(f"glibc.malloc.{key}"))) for key, value in tunables]
+    others = {key: value for key, value in config.settings.items() if key not in dict(tunables)}
+    return found + [_setting(key, value, None) for key, value in others.items()]
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _listed(workload: Workload, container: Container, loader: str, env: Mapping[str, str]) -> str:
+    """Return the libraries that the loader of an image lists for the program; empty if it cannot load the program."""
+    word = workload.command(workload.inputs[0])[0]
+    folders = container.image.env.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
+    for path in [word] if "/" in word else [f"{folder}/{word}" for folder in folders]:
+        done = container.ask([loader, "--list", path], env)
+        if done.returncode == 0:
+            return done.stdout
+    return ""
