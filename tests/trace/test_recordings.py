@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -22,8 +24,11 @@ from heapwright.trace.recordings import (
     recorded_workload,
     reference_allocator,
 )
+from heapwright.trace.replay import Ready, Replayed, replay_once
+from tests import needs
 from tests.trace.recording import heapwright_record
 
+PROGRAMS = Path(__file__).parents[1] / "programs"
 SECURE = "exgen-secure"
 
 
@@ -71,6 +76,30 @@ def test_the_reference_is_the_malloc_of_the_recording(traces: Path) -> None:
     assert mixed.reference == "glibc"
     assert "different mallocs" in mixed.reference_why
     assert "models do not name" in read_recordings(recorded_workload([traces / "model.json"])).reference_why
+
+
+def test_a_malloc_that_a_program_is_linked_with_stays_loaded(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = library_folder() / f"lib{SECURE}.so"
+    source, linked = PROGRAMS / "tiny_blocks.c", tmp_path / "linked"
+    options = ["-DBLOCKS=1000", "-o", linked, source, library, f"-Wl,-rpath,{library.parent}"]
+    subprocess.run([needs.command("gcc"), "-pthread", *options], check=True)
+    assert heapwright_record("-o", "linked.hwt", "--", linked, folder=tmp_path).returncode == 0
+    seen: list[str] = []
+
+    def replay(ready: Ready, options: MeterOptions, env: dict[str, str], stop: Event | None = None) -> Replayed:
+        seen.append(env["LD_PRELOAD"])
+        return replay_once(ready, options, env, stop=stop)
+
+    monkeypatch.setattr("heapwright.experiment.replays.replay_once", replay)
+    exgen = library_folder() / "libexgen.so"
+    for trace, stays in ((tmp_path / "linked.hwt", [library]), (traces / "other.hwt", [])):
+        workload = recorded_workload([trace])
+        with recorded_replays(workload, MeterOptions()) as replays:
+            outcome = replays.run(workload.inputs[0], find_allocators()["exgen"].environment({}))
+        assert outcome.failure == ""
+        assert [Path(one).resolve() for one in seen.pop().split(":")] == [one.resolve() for one in (exgen, *stays)]
 
 
 def test_a_malloc_that_is_not_here_gives_way_to_glibc(traces: Path) -> None:

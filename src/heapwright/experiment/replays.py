@@ -67,8 +67,11 @@ class Replays:
         ready = self._ready[input_.name]
         environ = os.environ if self.environ is None else self.environ
         whole = {**environ, **self.workload.file.env, **input_.env, **env}
-        if "LD_PRELOAD" not in env and ready.own_malloc:  # the program as it is
-            whole["LD_PRELOAD"] = ":".join(filter(None, [whole.get("LD_PRELOAD", ""), ready.own_malloc]))
+        # The program as it is; or another malloc, which comes first, and beside it the one that the program loads.
+        loaded = ready.linked_malloc if "LD_PRELOAD" in env else ready.own_malloc
+        before = [library for library in whole.get("LD_PRELOAD", "").split(":") if library]
+        if loaded and os.path.realpath(loaded) not in map(os.path.realpath, before):
+            whole["LD_PRELOAD"] = ":".join([*before, loaded])
         replayed = replay_once(ready, self.options, pad_environment(whole, pad), stop=stop)
         replayed.run.metrics.update(replayed.metrics())
         return Outcome(replayed.run, "", replayed.failure)

@@ -41,11 +41,17 @@ RUNTIME: tuple[Library, ...] = get_args(Library)
 
 def runtime_of(executable: str) -> list[str]:
     """Returns the libraries of RUNTIME that a program loads; none if the program does not exist."""
-    if not os.access(executable, os.R_OK):
-        return []
-    done = subprocess.run(["ldd", executable], capture_output=True, check=False, stdin=subprocess.DEVNULL)
-    known = {line.split()[0].decode(errors="replace") for line in done.stdout.splitlines() if line.strip()}
+    known = _linked_libraries(executable)
     return [library for library in RUNTIME if library in known]
+
+
+def _linked_libraries(executable: str) -> dict[str, str]:
+    """Returns the paths of the libraries that a program is linked with, by name; none if it does not exist."""
+    if not os.access(executable, os.R_OK):
+        return {}
+    done = subprocess.run(["ldd", executable], capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    lines = [line.split() for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
+    return {words[0]: words[2] if words[1:2] == ["=>"] and len(words) > 2 else words[0] for words in lines}
 
 
 class Operations(msgspec.Struct):
@@ -179,6 +185,18 @@ class Ready:
         if not os.access(library, os.R_OK):
             raise HeapwrightError(f"{self.trace}: its program's malloc, {library}, is not on this machine")
         return library
+
+    @cached_property
+    def linked_malloc(self) -> str:
+        """`own_malloc` if the program is linked with it, so that it stays loaded beside another malloc; else empty.
+
+        Its data and what it maps at its start then count as memory of the program under every malloc.
+        """
+        with suppress(HeapwrightError):  # it is not on this machine
+            own = self.own_malloc
+            linked = _linked_libraries(self.operations.executable).values() if own else ()
+            return own if os.path.realpath(own) in map(os.path.realpath, linked) else ""
+        return ""
 
     @cached_property
     def own_cpu_s(self) -> float:
