@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heapwright.workload.load_metrics import Figures, Format, LoadMetrics, combine, read_parts
 
-# Output of wrk 4.1.0, hey 0.1.4, ab 2.3 and redis-benchmark 7.0.15. k6.json follows k6's documentation, not a run.
+# Output of wrk 4.1.0, hey 0.1.4, ab 2.3, redis-benchmark 7.0.15 and k6 1.8.1.
 LOADS = Path(__file__).parent / "loads"
 
 
@@ -34,7 +34,8 @@ def figures(text: str, how: LoadMetrics, wall_s: float = 1.0) -> Figures:
         ("redis.txt", "redis-benchmark", Figures(40000, 149253.73, 0.183, 0.279, 0.447)),
         ("redis.csv", "redis-benchmark", Figures(None, 143369.18, 0.183, 0.287, 0.391)),
         ("redis-q.txt", "redis-benchmark", Figures(None, 135593.22, 0.191)),
-        ("k6.json", "k6", Figures(1587, 528.37, 3.434, 7.337, None, 3)),
+        ("k6.json", "k6", Figures(80, 32.978902, 57.748546, 84.285741, None, 20)),
+        ("k6-summary.json", "k6", Figures(80, 27.533214, 66.714919, 132.486112, 157.054582, 19)),
     ],
 )
 def test_the_tools_own_output(file: str, format_: Format, found: Figures) -> None:
@@ -61,11 +62,11 @@ def test_numbers_that_no_load_has(number: str) -> None:
     assert read_parts(f'{{"operations": {number}, "p99_ms": {number}}}', LoadMetrics(format="json")) == []
 
 
-def test_k6_in_both_of_its_forms() -> None:
-    flat = json.loads((LOADS / "k6.json").read_text())
-    nested = {"metrics": {name: {"values": values} for name, values in flat["metrics"].items()}}
-    how = LoadMetrics(format="k6")
-    assert read_parts(json.dumps(nested), how) == read_parts(json.dumps(flat), how) != []
+def test_k6_whose_requests_all_failed_has_no_latency() -> None:
+    found = json.loads((LOADS / "k6.json").read_text())
+    found["metrics"]["http_req_failed"] = {"passes": 80, "fails": 0, "value": 1}
+    read = figures(json.dumps(found), LoadMetrics(format="k6"))
+    assert (read.operations, read.load_errors, read.p50_ms, read.p95_ms) == (80, 80, None, None)
 
 
 def test_own_expressions() -> None:

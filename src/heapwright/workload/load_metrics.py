@@ -291,10 +291,12 @@ def _read_k6(text: str) -> list[Figures]:
                 return float(number)
         return None
 
-    quantiles = (value("http_req_duration", *keys) for keys in _K6_PERCENTILES.values())
     # http_req_failed is a rate of the value 'true': its 'passes' are the requests that failed
-    errors = value("http_req_failed", "passes")
-    return [_figures(value("http_reqs", "count"), value("http_reqs", "rate"), quantiles, errors)]
+    count, errors = value("http_reqs", "count"), value("http_req_failed", "passes")
+    # A request that is refused counts with a duration of 0.
+    known = _K6_PERCENTILES.values() if errors is None or errors != count else ()
+    quantiles = [value("http_req_duration", *keys) for keys in known] or [None] * len(_K6_PERCENTILES)
+    return [_figures(count, value("http_reqs", "rate"), quantiles, errors)]
 
 
 _READERS: dict[str, Callable[[str], list[Figures]]] = {
