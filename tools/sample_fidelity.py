@@ -92,11 +92,12 @@ def run_program(
         client.join()
     if process.returncode:
         raise SystemExit(f"{program.name} ended with status {process.returncode}")
+    while readings and not readings[-1][1]:  # it has given back its memory, and still ends
+        readings.pop()
     pairs = list(itertools.pairwise(readings))
     spent = readings[-1][0] - readings[0][0]
     mean = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairs) / spent
-    used = [bytes_ for _, bytes_ in readings if bytes_]
-    return {"peak": usage.ru_maxrss * 1024.0, "mean": mean, "idle": float(idle[0] or used[-1])}
+    return {"peak": usage.ru_maxrss * 1024.0, "mean": mean, "idle": float(idle[0] or readings[-1][1])}
 
 
 def record(program: fidelity.Program, folder: Path, trace: Path) -> None:

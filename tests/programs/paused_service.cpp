@@ -3,13 +3,14 @@
 //   paused_service MODE [PEAKS [PAUSE_MS [THREADS]]]
 //
 // MODE 'pool': the same threads work in each peak. 'exiting': each peak has threads of its own, which then
-// exit. In a peak, each thread handles requests: it allocates a few hundred blocks, keeps some of them for
+// exit. 'shifting': as 'pool', and the blocks of each peak have other sizes than those before. In a peak, each thread handles requests: it allocates a few hundred blocks, keeps some of them for
 // the rest of the peak, and frees the others. At the end of the peak one block in sixteen stays. In a pause
 // the main thread handles a small request every 5 ms.
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -29,6 +30,15 @@ constexpr std::size_t kLimitOfCache = 40000;  // blocks that stay at most
 std::mutex lock;
 std::vector<Block> cache;
 
+// Sizes of the peaks in the mode 'shifting', in turn. Peaks take about the same number of bytes.
+struct Sizes {
+  std::size_t min;
+  std::size_t max;
+  unsigned blocks;  // of a request
+};
+constexpr Sizes kShifting[] = {{16, 112, 4000}, {1500, 4000, 200}, {200, 600, 1200}, {9000, 60000, 20}};
+bool shifting = false;
+
 Block make_block(std::mt19937& random) {
   // Mostly small, seldom some tens of KiB, as objects and buffers are.
   const std::size_t bytes = random() % 64 == 0 ? 4096 + random() % 60000 : 16 + random() % 1000;
@@ -47,15 +57,24 @@ void keep(std::vector<Block>& of_peak) {
   }
 }
 
+Block make_block(std::mt19937& random, const Sizes& sizes) {
+  const std::size_t bytes = sizes.min + random() % (sizes.max - sizes.min);
+  Block block(new char[bytes]);
+  std::memset(block.get(), 1, bytes);
+  return block;
+}
+
 void work(unsigned seed) {
   std::mt19937 random(seed);
   std::vector<Block> of_peak;
+  const Sizes& sizes = kShifting[seed / 100 % std::size(kShifting)];
+  const unsigned count = shifting ? sizes.blocks : kBlocks;
   for (unsigned request = 0; request < kRequests; ++request) {
     std::vector<Block> blocks;
-    for (unsigned i = 0; i < kBlocks; ++i) {
-      blocks.push_back(make_block(random));
+    for (unsigned i = 0; i < count; ++i) {
+      blocks.push_back(shifting ? make_block(random, sizes) : make_block(random));
     }
-    for (unsigned i = 0; i < kBlocks; i += kKeptOfRequest) {
+    for (unsigned i = 0; i < count; i += kKeptOfRequest) {
       of_peak.push_back(std::move(blocks[i]));
     }
   }
@@ -136,7 +155,8 @@ unsigned number(int argc, char** argv, int at, unsigned otherwise) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool pool = argc > 1 && std::strcmp(argv[1], "pool") == 0;
+  shifting = argc > 1 && std::strcmp(argv[1], "shifting") == 0;
+  const bool pool = shifting || (argc > 1 && std::strcmp(argv[1], "pool") == 0);
   const unsigned peaks = number(argc, argv, 2, 4);
   const std::chrono::milliseconds time(number(argc, argv, 3, 1500));
   const unsigned threads = number(argc, argv, 4, 4);
