@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.measure.meter import Parts
+from heapwright.measure.parts import Parts
 from heapwright.study.matters import (
     CALL_S,
     COUNTED_LATE,

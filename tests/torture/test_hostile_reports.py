@@ -17,12 +17,10 @@ from heapwright.report.embedded import data_of, unpacked
 from heapwright.report.html import extract, render_report, write_report
 from heapwright.report.watch import watching
 from heapwright.study.view import StudyView
-from tests.report.conftest import ALL, browser
+from tests.report.conftest import ALL
 from tests.report.test_browser import opened_at
 
 from .hostile import HEAPWRIGHT
-
-__all__ = ["browser"]  # the fixture
 
 STATES = ("proven", "workload file", "replayed", "swept", "unfinished", "three objectives")
 # Texts that break out of an element, an attribute in either quote, a script, a comment, CDATA, a style or a URL; ends

@@ -83,7 +83,7 @@ def test_a_malloc_that_a_program_is_linked_with_stays_loaded(
 ) -> None:
     library = library_folder() / f"lib{SECURE}.so"
     source, linked = PROGRAMS / "tiny_blocks.c", tmp_path / "linked"
-    options = ["-DBLOCKS=1000", "-o", linked, source, library, f"-Wl,-rpath,{library.parent}"]
+    options = ["-DBLOCKS=1000", "-o", str(linked), str(source), str(library), f"-Wl,-rpath,{library.parent}"]
     subprocess.run([needs.command("gcc"), "-pthread", *options], check=True)
     assert heapwright_record("-o", "linked.hwt", "--", linked, folder=tmp_path).returncode == 0
     seen: list[str] = []

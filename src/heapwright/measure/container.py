@@ -47,7 +47,7 @@ class Image:
 
     Attributes:
         name: as the user gives it.
-        id: what the runtime starts; the name may get another image meanwhile.
+        id: of the image that the runtime starts; the name may get another image meanwhile.
         digest: 'sha256:…', of its manifest, or of its configuration if it has none.
         platform: such as 'x86_64-musl'.
         env: its own environment.

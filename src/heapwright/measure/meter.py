@@ -25,6 +25,7 @@ import msgspec
 from heapwright.errors import HeapwrightError
 from heapwright.files import NATIVE
 from heapwright.measure.container import REPORTS, Container, new_name
+from heapwright.measure.parts import Breakdown
 from heapwright.measure.prefix import Prefix, PrefixEnd
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.platforms import INSIDE
@@ -34,44 +35,6 @@ _STDERR_TAIL = 4096
 CHECKPOINT_S = 60  # how often the report of a bounded run is written while it runs
 _END_GRACE_S = 10
 _PARTS_INTERVAL_MS = 2  # short, so that polling does not miss the peak of a short program
-
-
-class Parts(msgspec.Struct):
-    """Resident memory by kind of mapping (native/meter/parts.h), in bytes.
-
-    Attributes:
-        program: the executable and its libraries; files: other files, and memory that processes share.
-        stacks: main stacks.
-        heap: the C library's heap and its arenas.
-        other: all other anonymous memory: blocks that malloc maps by themselves, other allocators, threads' stacks.
-    """
-
-    program: float
-    files: float
-    stacks: float
-    heap: float
-    other: float
-
-    @property
-    def total(self) -> float:
-        """The sum of all parts, in bytes."""
-        return self.program + self.files + self.stacks + self.heap + self.other
-
-
-class Breakdown(msgspec.Struct):
-    """The parts of a process tree's memory at the meter's largest reading of proportional memory.
-
-    Attributes:
-        rss, pss: by resident and by proportional set size, summed over processes.
-        busiest: the path of the program whose process had the most proportional memory.
-        busiest_pss: how much that was, in bytes.
-    """
-
-    rss: Parts
-    pss: Parts
-    processes: int
-    busiest: str
-    busiest_pss: float
 
 
 class Ledger(msgspec.Struct):
@@ -335,21 +298,22 @@ def run_metered(
     cut = end.reached or bounded
     digest = "" if bounded else digest  # how much it had printed by then is arbitrary
     run = _as_run(ledger, msgspec.structs.asdict(figures), digest, tail.decode(errors="replace"), cut)
-    if options.callgrind:
-        from heapwright.measure.valgrind import count_instructions
+    _measure_under_valgrind(run, options, command, env, cwd, stdin)
+    return run
 
-        counted = count_instructions(command, env=env, cwd=cwd, stdin=stdin, status=run.exit_code)
-        run.metrics["instructions"] = counted
+
+def _measure_under_valgrind(run: Run, options: MeterOptions, *target: Any) -> None:
+    """Add the metrics that need runs of their own under Valgrind. `target`: command, env, cwd, stdin."""
+    from heapwright.measure import valgrind
+
+    if options.callgrind:
+        run.metrics["instructions"] = counted = valgrind.count_instructions(*target, status=run.exit_code)
         if counted is None:
             run.warnings.append("the command ended differently under callgrind: its instructions were not counted")
     if options.massif and options.massif_by == "valgrind":
-        from heapwright.measure.valgrind import massif_peak
-
-        peak = massif_peak(command, env=env, cwd=cwd, stdin=stdin, status=run.exit_code)
-        run.metrics["massif_peak_bytes"] = peak
+        run.metrics["massif_peak_bytes"] = peak = valgrind.massif_peak(*target, status=run.exit_code)
         if peak is None:
             run.warnings.append("the command ended differently under Massif: its peak was not taken")
-    return run
 
 
 def _drain(

@@ -87,10 +87,10 @@ def _under_valgrind(
 
 def count_instructions(
     command: Sequence[str],
-    *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: Path | None = None,
+    *,
     status: int = 0,
 ) -> float | None:
     """Count the user instructions (callgrind's Ir) of a command and its children, summed over processes.
@@ -123,10 +123,10 @@ def count_instructions(
 
 def massif_peak(
     command: Sequence[str],
-    *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: Path | None = None,
+    *,
     status: int = 0,
 ) -> float | None:
     """Measure the peak that Massif --pages-as-heap=yes reports for the first process, in bytes.

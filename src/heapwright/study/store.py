@@ -33,7 +33,7 @@ from heapwright.allocators.space_spec import VARIABLE
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import PhaseStart, StoredRun
-from heapwright.measure.meter import Breakdown
+from heapwright.measure.parts import Breakdown
 from heapwright.study.meta import StudyMeta
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
 

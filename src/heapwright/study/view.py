@@ -249,7 +249,7 @@ class Matters:
             means that there is no bound.
         held_share: upper bound of malloc's share of the peak. unsure_share: the part of it that may be another's,
             such as memory that a runtime maps for its own heap.
-        shares: holder of memory → its share of the peak (`measure.meter.Parts`); empty if it could not be read.
+        shares: holder of memory → its share of the peak (`measure.parts.Parts`); empty if it could not be read.
         live_bytes: peak of the recorded live blocks. recorded_share: the share of anonymous memory that they explain.
         calls: calls of malloc, free and the like. calls_per_cpu_s: calls per second of CPU time.
         threads, processes: largest numbers at once.

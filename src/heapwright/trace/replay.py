@@ -190,7 +190,7 @@ class Ready:
     def linked_malloc(self) -> str:
         """`own_malloc` if the program is linked with it, so that it stays loaded beside another malloc; else empty.
 
-        Its data and what it maps at its start then count as memory of the program under every malloc.
+        Its data and its mappings at start then count as memory of the program under every malloc.
         """
         with suppress(HeapwrightError):  # it is not on this machine
             own = self.own_malloc
