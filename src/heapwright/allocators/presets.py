@@ -1,7 +1,7 @@
 """Presets: the set-ups of published searches, to be run as they are (`tune --preset NAME`).
 
-`spaces/presets/NAME.toml` names the parameter spaces (files beside it) and the study's options; what the user gives on
-the command line comes before both. The facts of the allocator itself (how it is written, preloaded and asked) are its
+`spaces/presets/NAME.toml` names the parameter spaces (files beside it) and the study's options; options of the user
+come before both. The facts of the allocator itself (how it is written, preloaded and asked) are its
 own file's, in `spaces/`.
 """
 
@@ -25,7 +25,7 @@ class Preset(msgspec.Struct, forbid_unknown_fields=True):
     """A preset file.
 
     Attributes:
-        explain: what it is, in a few words.
+        explain: a description in a few words.
         spaces: parameter-space files, one for each allocator; the first is searched if the user names none.
         options: of the study (`study.options.Options`).
         unset: whether a search may leave a setting unset. The publications' own searches always set all of them.

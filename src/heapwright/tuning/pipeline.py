@@ -203,7 +203,7 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
         references={name: c.id for name, c in advice.items() if c.id in chosen},
     )
     needed = pairs_needed(len(inputs), len(options.objectives))
-    # What a confirmation of one pick would need: pairs of each input, and seconds for all of them.
+    # The needs of a confirmation of one pick: pairs of each input, and seconds for all of them.
     needs = {"pairs": needed, "seconds": 2 * needed * len(inputs) * session.run_s, "run_s": session.run_s}
     method = session.store.meta.method.get("name", options.method)  # 'auto' may have chosen a grid
     # Nothing can be claimed if picks could not be confirmed, or if too few settings ran (a grid may be that small).
