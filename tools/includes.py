@@ -25,7 +25,7 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "allocator/include": (),
     "allocator/core": ("allocator/platform",),
     "allocator/entry": ("allocator/platform", "allocator/core"),
-    "allocator/exgen": ("allocator/include", "allocator/entry"),
+    "allocator/exgen": ("allocator/platform", "allocator/include", "allocator/entry"),
     "allocator/reaper": ("allocator/include", "allocator/entry"),
     # The recorder and the reader of its files: neither includes the other, both include the format.
     "raw_format": (),

@@ -29,7 +29,7 @@ constexpr std::size_t kMaxEntries = 1 << 22U;
 constexpr std::size_t kAlignment = 16;
 constexpr std::size_t kClasses = 32;  // sizes to 512 bytes
 constexpr std::uint32_t kMaxPools = 64;
-constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kSmallestPageBytes = 4096;
 constexpr std::string_view kDeleted = " (deleted)";  // behind the name of a deleted file that is mapped
 
 // struct arena_object of obmalloc.c, the same in all versions.
@@ -90,7 +90,7 @@ bool plausible(const ArenaObject& arena, std::uint64_t array, const Geometry& ge
     return arena.next == 0 || (arena.next > array && (arena.next - array) % sizeof arena == 0 &&
                                (arena.next - array) / sizeof arena < kMaxEntries);
   }
-  return arena.address % kPageBytes == 0 && arena.total_pools >= kMaxPools - 1 &&
+  return arena.address % kSmallestPageBytes == 0 && arena.total_pools >= kMaxPools - 1 &&
          arena.total_pools <= kMaxPools && arena.free_pools <= arena.total_pools &&
          arena.pool_address % geometry.pool_bytes == 0 && arena.pool_address >= arena.address &&
          arena.pool_address <= arena.address + geometry.arena_bytes;

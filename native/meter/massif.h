@@ -98,7 +98,7 @@ struct StartStack {
 
 class Massif {
  public:
-  explicit Massif(std::uint64_t page = 4096) : page_(page) {}
+  explicit Massif(std::uint64_t page) : page_(page) {}
 
   // Begins a new program image (exec): forgets all pages, keeps the peak. `stack_bytes` is
   // start_stack_bytes(). `brk` may be 0, which means unknown: then the first brk call gives it. The

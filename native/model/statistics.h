@@ -99,7 +99,7 @@ struct Reading {
 
 class Statistics {
  public:
-  explicit Statistics(std::uint64_t page_size = 4096) : page_size_(page_size) {}
+  explicit Statistics(std::uint64_t page_size = trace::kUnstatedPageBytes) : page_size_(page_size) {}
 
   void add(const trace::Event& event);
 

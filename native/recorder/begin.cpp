@@ -17,6 +17,9 @@
 #include "settings.h"
 #include "system.h"
 
+// glibc's since 2.32; weak for other C libraries.
+extern "C" [[gnu::weak]] const char* strerrordesc_np(int error) noexcept;
+
 namespace heapwright::recorder {
 
 namespace {
@@ -46,6 +49,21 @@ bool ticks_agree() {
   sys::read_start("/sys/devices/system/clocksource/clocksource0/current_clocksource", source, sizeof(source));
   return std::strncmp(source, "tsc", 3) == 0 || std::strncmp(source, "kvm-clock", 9) == 0 ||
          std::strncmp(source, "hyperv_clocksource_tsc_page", 27) == 0;
+#elif defined(__aarch64__)
+  // The architecture requires that the counters agree. Its errata make the kernel choose another
+  // clock source, or trap the instruction and then say so by the name of the source.
+  char source[64];
+  sys::read_start("/sys/devices/system/clocksource/clocksource0/current_clocksource", source, sizeof(source));
+  std::uint64_t hertz = 0;
+  asm volatile("mrs %0, cntfrq_el0" : "=r"(hertz));
+  if (std::strncmp(source, "arch_sys_counter", 16) != 0 || hertz == 0) {
+    return false;
+  }
+  constexpr std::uint64_t kRate = 1'500'000'000;  // ticks of a second that a unit is meant for
+  while (hertz << tick_shift < kRate && tick_shift < 8) {
+    ++tick_shift;
+  }
+  return true;
 #else
   return false;
 #endif
@@ -219,8 +237,11 @@ int move_to_high_descriptor(int file) {
 
 void print_error(const char* what, int error) {
   char line[512];
+  char number[32];
+  (void)std::snprintf(number, sizeof(number), "error %d", error);
+  const char* const reason = strerrordesc_np == nullptr ? number : strerrordesc_np(error);
   const int length = std::snprintf(line, sizeof(line), "heapwright: %s (process %d: %s)\n", what,
-                                   sys::process_id(), strerrordesc_np(error));
+                                   sys::process_id(), reason == nullptr ? number : reason);
   if (length > 0) {
     sys::write_file(STDERR_FILENO, line,
                     static_cast<std::size_t>(length) < sizeof(line) ? static_cast<std::size_t>(length)

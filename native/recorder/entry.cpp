@@ -143,7 +143,10 @@ HEAPWRIGHT_EXPORT void* pvalloc(std::size_t size) {
     find_real();
   }
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return on_aligned_alloc(page, (size + page - 1) & ~(page - 1), [=] { return real.pvalloc(size); });
+  const std::size_t bytes = (size + page - 1) & ~(page - 1);
+  return on_aligned_alloc(page, bytes, [=] {  // musl has none
+    return real.pvalloc != nullptr ? real.pvalloc(size) : real.memalign(page, bytes);
+  });
 }
 
 HEAPWRIGHT_EXPORT std::size_t malloc_usable_size(void* block) {

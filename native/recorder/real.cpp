@@ -1,7 +1,6 @@
 #include "real.h"
 
 #include <dlfcn.h>
-#include <gnu/libc-version.h>
 #include <sched.h>
 
 #include <atomic>
@@ -9,6 +8,9 @@
 #include <cstring>
 
 #include "begin.h"
+
+// glibc's; weak for musl.
+extern "C" [[gnu::weak]] const char* gnu_get_libc_version() noexcept;
 
 namespace heapwright::recorder {
 
@@ -101,9 +103,12 @@ void find_real() {
   Dl_info library{};
   if (dladdr(reinterpret_cast<void*>(them.malloc), &library) != 0 && library.dli_fname != nullptr) {
     char name[64];
-    (void)std::snprintf(name, sizeof(name), "glibc %s", gnu_get_libc_version());
+    (void)std::snprintf(name, sizeof(name), "%s%s", gnu_get_libc_version == nullptr ? "musl" : "glibc ",
+                        gnu_get_libc_version == nullptr ? "" : gnu_get_libc_version());
     const char* const base = std::strrchr(library.dli_fname, '/');
-    const bool is_libc = std::strncmp(base == nullptr ? library.dli_fname : base + 1, "libc.so", 7) == 0;
+    const char* const file = base == nullptr ? library.dli_fname : base + 1;
+    // musl is its own loader, and the file may have either name.
+    const bool is_libc = std::strncmp(file, "libc.", 5) == 0 || std::strncmp(file, "ld-musl-", 8) == 0;
     set_allocator(is_libc ? name : library.dli_fname);
   }
   configure();

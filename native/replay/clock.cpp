@@ -63,11 +63,19 @@ std::uint64_t kernel_clock(clockid_t which) {
 
 }  // namespace heapwright::replay
 
+// glibc's headers declare that these functions do not throw. musl's do not.
+#ifdef __GLIBC__
+#define HEAPWRIGHT_NOTHROW noexcept
+#else
+#define HEAPWRIGHT_NOTHROW
+#endif
+
 using heapwright::replay::counts_real_time;
 using heapwright::replay::kSecond;
 using heapwright::replay::replayed_clock;
 
-extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+extern "C" [[gnu::visibility("default")]] int clock_gettime(clockid_t clock,
+                                                            timespec* time) HEAPWRIGHT_NOTHROW {
   if (!counts_real_time(clock)) {
     return static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
   }
@@ -77,7 +85,7 @@ extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
   return 0;
 }
 
-extern "C" int gettimeofday(timeval* time, void* zone) noexcept {
+extern "C" [[gnu::visibility("default")]] int gettimeofday(timeval* time, void* zone) HEAPWRIGHT_NOTHROW {
   if (zone != nullptr) {
     return static_cast<int>(::syscall(SYS_gettimeofday, time, zone));
   }
@@ -87,7 +95,7 @@ extern "C" int gettimeofday(timeval* time, void* zone) noexcept {
   return 0;
 }
 
-extern "C" time_t time(time_t* result) noexcept {
+extern "C" [[gnu::visibility("default")]] time_t time(time_t* result) HEAPWRIGHT_NOTHROW {
   const auto now = static_cast<time_t>(replayed_clock(CLOCK_REALTIME) / kSecond);
   if (result != nullptr) {
     *result = now;

@@ -45,7 +45,7 @@ struct Replay {
   bool dry = false;        // make no call and touch nothing, to measure the cost of the replayer itself
   bool real_pace = false;  // make the calls at the recorded times
   Touch touch = Touch::kPage;
-  std::size_t page = 4096;
+  std::size_t page = 0;  // bytes, of this machine
 
   ThreadEntry* threads = nullptr;
   pthread_t* handles = nullptr;

@@ -76,9 +76,15 @@ constexpr bool uses_object(Kind kind) {
   return kind == Kind::kRealloc || is_free(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched;
 }
 
-// Returns the page size that a file states, if it is a valid one, else 4096. Callers divide by it.
+// The page size of a trace whose file states none: that of x86-64.
+inline constexpr std::uint64_t kUnstatedPageBytes = 4096;
+
+// Returns the page size that a file states, if it is a valid one, else kUnstatedPageBytes. Callers
+// divide by it.
 constexpr std::uint64_t page_size_of(std::uint64_t bytes) {
-  return std::has_single_bit(bytes) && bytes >= 1024 && bytes <= (std::uint64_t{1} << 21) ? bytes : 4096;
+  return std::has_single_bit(bytes) && bytes >= 1024 && bytes <= (std::uint64_t{1} << 21)
+             ? bytes
+             : kUnstatedPageBytes;
 }
 
 // Facts about a trace as a whole.
@@ -89,7 +95,7 @@ struct Header {
   std::uint64_t pid = 0;
   std::uint64_t parent = 0;
   std::uint64_t start = 0;  // seconds since 1970
-  std::uint64_t page_size = 4096;
+  std::uint64_t page_size = kUnstatedPageBytes;
   // Bytes before the first allocation of the program; 0 if it is not known.
   std::uint64_t resident_at_start = 0;
   std::vector<std::string> phases;

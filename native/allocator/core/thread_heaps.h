@@ -220,7 +220,7 @@ void ThreadHeaps<C>::on_thread_exit(void* pointer) {
 
 template <Configuration C>
 void ThreadHeaps<C>::before_fork() {
-  if (!platform::single_threaded() && platform::Forking::begin()) {
+  if (platform::may_have_threads(pool_.threaded) && platform::Forking::begin()) {
     each_lock([](platform::Lock& lock) { lock.keep_across_fork(); });
   }
 }

@@ -1,14 +1,13 @@
 // The bodies of glibc's functions that report on an allocator: mallinfo, malloc_stats, malloc_info.
 #pragma once
 
-#include <malloc.h>
-
 #include <climits>
 #include <cstddef>
 #include <cstdio>
 
 #include "../core/message.h"
 #include "../core/statistics.h"
+#include "../platform/c_library.h"
 
 namespace heapwright::alloc::entry {
 

@@ -9,8 +9,6 @@
 // (reaper), every thread has its heap from the beginning.
 #pragma once
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -18,6 +16,7 @@
 #include "../core/message.h"
 #include "../core/options.h"
 #include "../core/thread_heaps.h"
+#include "../platform/c_library.h"
 
 namespace heapwright::alloc {
 

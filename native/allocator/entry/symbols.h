@@ -5,10 +5,9 @@
 // Include once, after `heapwright::alloc::library` has been defined.
 #pragma once
 
-#include <malloc.h>
-
 #include <cstdio>
 
+#include "../platform/c_library.h"
 #include "allocate.h"
 #include "cxx.h"
 #include "information.h"
@@ -34,55 +33,68 @@ extern heapwright::alloc::HeapLayout heapwright_heap_layout;
 // headers.
 
 extern "C" {
-HEAPWRIGHT_EXPORT void* malloc(std::size_t bytes) noexcept { return entry::allocate(library, bytes); }
-HEAPWRIGHT_EXPORT void free(void* address) noexcept { library.free(address); }
-HEAPWRIGHT_EXPORT void free_sized(void* address, std::size_t bytes) noexcept {
+HEAPWRIGHT_EXPORT void* malloc(std::size_t bytes) HEAPWRIGHT_NOTHROW {
+  return entry::allocate(library, bytes);
+}
+HEAPWRIGHT_EXPORT void free(void* address) HEAPWRIGHT_NOTHROW { library.free(address); }
+HEAPWRIGHT_EXPORT void free_sized(void* address, std::size_t bytes) HEAPWRIGHT_NOTHROW {
   library.free(address, {.origin = Origin::kMalloc, .bytes = bytes});
 }
 HEAPWRIGHT_EXPORT void free_aligned_sized(void* address, std::size_t /*alignment*/,
-                                          std::size_t bytes) noexcept {
+                                          std::size_t bytes) HEAPWRIGHT_NOTHROW {
   library.free(address, {.origin = Origin::kMalloc, .bytes = bytes});
 }
-HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) noexcept {
+HEAPWRIGHT_EXPORT void* calloc(std::size_t count, std::size_t size) HEAPWRIGHT_NOTHROW {
   return entry::allocate_zeroed(library, count, size);
 }
-HEAPWRIGHT_EXPORT void* realloc(void* address, std::size_t bytes) noexcept {
+HEAPWRIGHT_EXPORT void* realloc(void* address, std::size_t bytes) HEAPWRIGHT_NOTHROW {
   return entry::reallocate(library, address, bytes);
 }
-HEAPWRIGHT_EXPORT void* reallocarray(void* address, std::size_t count, std::size_t size) noexcept {
+HEAPWRIGHT_EXPORT void* reallocarray(void* address, std::size_t count, std::size_t size) HEAPWRIGHT_NOTHROW {
   return entry::reallocate_array(library, address, count, size);
 }
-HEAPWRIGHT_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+HEAPWRIGHT_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t bytes) HEAPWRIGHT_NOTHROW {
   return entry::aligned_alloc(library, alignment, bytes);
 }
-HEAPWRIGHT_EXPORT void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
+HEAPWRIGHT_EXPORT void* memalign(std::size_t alignment, std::size_t bytes) HEAPWRIGHT_NOTHROW {
   return entry::memalign(library, alignment, bytes);
 }
-HEAPWRIGHT_EXPORT int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
+HEAPWRIGHT_EXPORT int posix_memalign(void** result, std::size_t alignment,
+                                     std::size_t bytes) HEAPWRIGHT_NOTHROW {
   return entry::posix_memalign(library, result, alignment, bytes);
 }
-HEAPWRIGHT_EXPORT void* valloc(std::size_t bytes) noexcept { return entry::valloc(library, bytes); }
-HEAPWRIGHT_EXPORT void* pvalloc(std::size_t bytes) noexcept { return entry::pvalloc(library, bytes); }
-HEAPWRIGHT_EXPORT std::size_t malloc_usable_size(void* address) noexcept { return library.usable(address); }
-HEAPWRIGHT_EXPORT int malloc_trim(std::size_t /*pad*/) noexcept { return library.trim() ? 1 : 0; }
-HEAPWRIGHT_EXPORT struct mallinfo2 mallinfo2() noexcept { return entry::information2(library.statistics()); }
-HEAPWRIGHT_EXPORT struct mallinfo mallinfo() noexcept { return entry::information(library.statistics()); }
-HEAPWRIGHT_EXPORT void malloc_stats() noexcept {
+HEAPWRIGHT_EXPORT void* valloc(std::size_t bytes) HEAPWRIGHT_NOTHROW { return entry::valloc(library, bytes); }
+HEAPWRIGHT_EXPORT void* pvalloc(std::size_t bytes) HEAPWRIGHT_NOTHROW {
+  return entry::pvalloc(library, bytes);
+}
+HEAPWRIGHT_EXPORT std::size_t malloc_usable_size(void* address) HEAPWRIGHT_NOTHROW {
+  return library.usable(address);
+}
+HEAPWRIGHT_EXPORT int malloc_trim(std::size_t /*pad*/) HEAPWRIGHT_NOTHROW { return library.trim() ? 1 : 0; }
+HEAPWRIGHT_EXPORT struct mallinfo2 mallinfo2() HEAPWRIGHT_NOTHROW {
+  return entry::information2(library.statistics());
+}
+HEAPWRIGHT_EXPORT struct mallinfo mallinfo() HEAPWRIGHT_NOTHROW {
+  return entry::information(library.statistics());
+}
+HEAPWRIGHT_EXPORT void malloc_stats() HEAPWRIGHT_NOTHROW {
   entry::print_statistics(library.kName, library.statistics());
 }
-HEAPWRIGHT_EXPORT int malloc_info(int options, FILE* file) noexcept {
+HEAPWRIGHT_EXPORT int malloc_info(int options, FILE* file) HEAPWRIGHT_NOTHROW {
   return entry::write_xml(options, file, library.kName, library.statistics());
 }
-HEAPWRIGHT_EXPORT int mallopt(int what, int value) noexcept { return library.set_option(what, value); }
+HEAPWRIGHT_EXPORT int mallopt(int what, int value) HEAPWRIGHT_NOTHROW {
+  return library.set_option(what, value);
+}
 
-HEAPWRIGHT_ALIAS("free") void cfree(void*) noexcept;
-HEAPWRIGHT_ALIAS("malloc") void* __libc_malloc(std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void __libc_free(void*) noexcept;
-HEAPWRIGHT_ALIAS("free") void __libc_cfree(void*) noexcept;
-HEAPWRIGHT_ALIAS("calloc") void* __libc_calloc(std::size_t, std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("realloc") void* __libc_realloc(void*, std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("memalign") void* __libc_memalign(std::size_t, std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("valloc") void* __libc_valloc(std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("pvalloc") void* __libc_pvalloc(std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("posix_memalign") int __posix_memalign(void**, std::size_t, std::size_t) noexcept;
+HEAPWRIGHT_ALIAS("free") void cfree(void*) HEAPWRIGHT_NOTHROW;
+HEAPWRIGHT_ALIAS("malloc") void* __libc_malloc(std::size_t) HEAPWRIGHT_NOTHROW;
+HEAPWRIGHT_ALIAS("free") void __libc_free(void*) HEAPWRIGHT_NOTHROW;
+HEAPWRIGHT_ALIAS("free") void __libc_cfree(void*) HEAPWRIGHT_NOTHROW;
+HEAPWRIGHT_ALIAS("calloc") void* __libc_calloc(std::size_t, std::size_t) HEAPWRIGHT_NOTHROW;
+HEAPWRIGHT_ALIAS("realloc") void* __libc_realloc(void*, std::size_t) HEAPWRIGHT_NOTHROW;
+HEAPWRIGHT_ALIAS("memalign") void* __libc_memalign(std::size_t, std::size_t) HEAPWRIGHT_NOTHROW;
+HEAPWRIGHT_ALIAS("valloc") void* __libc_valloc(std::size_t) HEAPWRIGHT_NOTHROW;
+HEAPWRIGHT_ALIAS("pvalloc") void* __libc_pvalloc(std::size_t) HEAPWRIGHT_NOTHROW;
+HEAPWRIGHT_ALIAS("posix_memalign") int __posix_memalign(void**, std::size_t, std::size_t) HEAPWRIGHT_NOTHROW;
 }

@@ -7,16 +7,16 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <threads.h>
 
 #include "../entry/symbols.h"
 #include "../include/exgen.h"
+#include "../platform/c_library.h"
 
 namespace {
 
 [[gnu::constructor(101)]] void start(int /*count*/, char** /*arguments*/, char** environment) {
-  library.start("EXGEN_OPTIONS",
-                heapwright::alloc::platform::environment_value(environment, "EXGEN_OPTIONS"));
+  char** const variables = heapwright::alloc::platform::environment(environment);
+  library.start("EXGEN_OPTIONS", heapwright::alloc::platform::environment_value(variables, "EXGEN_OPTIONS"));
 }
 
 [[gnu::destructor(101)]] void end() {
@@ -26,7 +26,8 @@ namespace {
 }
 
 // Returns the C library's own function. A static program has no next library: there it is `other`,
-// a second name in glibc's archive. Only -Wl,-u,__pthread_create brings that name into the program.
+// a second name in the C library's archive. Only -Wl,-u,__pthread_create brings that name into the
+// program.
 template <class Function>
 Function next(const char* name, Function other) {
   if (const auto found = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name)); found != nullptr) {
@@ -45,11 +46,8 @@ Function next(const char* name, Function other) {
 
 extern "C" {
 
-[[gnu::weak]] decltype(pthread_create) __pthread_create;
-[[gnu::weak]] decltype(thrd_create) __thrd_create;
-
 HEAPWRIGHT_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                                     void* (*body)(void*), void* argument) noexcept {
+                                     void* (*body)(void*), void* argument) HEAPWRIGHT_NOTHROW {
   // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): looked up at the first call
   static const auto real = next<decltype(&pthread_create)>("pthread_create", __pthread_create);
   library.become_threaded();
@@ -58,7 +56,8 @@ HEAPWRIGHT_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* at
 
 HEAPWRIGHT_EXPORT int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
   // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): looked up at the first call
-  static const auto real = next<decltype(&thrd_create)>("thrd_create", __thrd_create);
+  static const auto real =
+      next<decltype(&thrd_create)>("thrd_create", heapwright::alloc::platform::second_thrd_create());
   library.become_threaded();
   return real(thread, body, argument);
 }

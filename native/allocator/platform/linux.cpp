@@ -281,6 +281,8 @@ void Lock::lock() {
   for (int tries = 0; tries < 100 && !Forking::keeps_locks(); ++tries) {  // locks are held only briefly
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb" ::: "memory");  // waits for about as long as x86's pause; `yield` does nothing
 #endif
     if (__atomic_load_n(&word_, __ATOMIC_RELAXED) == 0 && try_lock(0, kHeld)) {
       return;

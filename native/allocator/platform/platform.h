@@ -61,9 +61,15 @@ const char* environment_value(char** environment, const char* name);
 void write_error(const char* text, std::size_t length);
 [[noreturn]] void abort_process();
 
-// Whether the process has had one thread so far. The C library does not know of threads made by a
-// bare system call.
+// Whether the process has had one thread so far, as far as the C library says. It does not know of
+// threads made by a bare system call.
 inline bool single_threaded() { return &__libc_single_threaded == nullptr || __libc_single_threaded != 0; }
+// Whether there may be more threads than one. musl and glibc before 2.32 do not say.
+//
+// told  whether the allocator was told so
+inline bool may_have_threads(bool told) {
+  return &__libc_single_threaded == nullptr ? told : __libc_single_threaded == 0;
+}
 
 // Forking: the forking thread keeps every lock from before the fork until after it, so that the
 // child finds no data half changed. Meanwhile other code runs that does not know this:
