@@ -25,10 +25,10 @@ NOT_UNDER_trap := ^$$
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build dev run bench docs man test test-bare torture lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz release peers format lock sbom clean help
+.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz release peers format lock sbom clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz lint sanitize analyze peers native format lock sbom release clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz lint sanitize analyze peers platforms test-platforms native format lock sbom release clean"
 
 build: $(VENV)/.installed
 
@@ -95,6 +95,17 @@ man: build
 # crates.io (docs/allocators.md).
 peers: build
 	@tools/peers $(VENV)/lib/heapwright/allocators
+
+# Builds the programs and libraries for x86_64 and aarch64, with glibc (from 2.17 on) and musl, in
+# build/platforms (docs/platforms.md). PLATFORMS names some of them.
+platforms:
+	@tools/setup platforms
+	tools/platforms $(PLATFORMS)
+
+# Runs tests of the platforms: musl's programs by its own loader, arm64's by qemu's user emulation.
+test-platforms: build platforms
+	@tools/debian_source musl:arm64 build/platforms/sources >/dev/null
+	$(BIN)/python -m pytest tests/platforms
 
 native: build/.system-test
 	cmake -S . -B $(NATIVE) -DHEAPWRIGHT_TESTS=ON >$(NATIVE).log 2>&1 || (cat $(NATIVE).log; false)

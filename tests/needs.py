@@ -34,6 +34,7 @@ LONG_EXAMPLES = 100  # of a property test in the long form; Hypothesis's own def
 # Command → the Debian package that has it.
 PACKAGES = {
     "7z": "p7zip-full",
+    "aarch64-linux-gnu-gcc": "g++-aarch64-linux-gnu",
     "awk": "mawk",
     "bash": "bash",
     "busybox": "busybox-static",
@@ -80,6 +81,7 @@ PACKAGES = {
     "podman": "podman",
     "povray": "povray",
     "python3": "python3",
+    "qemu-aarch64": "qemu-user",
     "redis-benchmark": "redis-server",
     "redis-cli": "redis-server",
     "redis-server": "redis-server",

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from heapwright.allocators.program_file import ProgramFile, is_privileged, read_program
+from heapwright.allocators.program_file import ProgramFile, is_privileged, read_mapped, read_program
 
 _SHELLS = frozenset({"ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "sh", "toybox", "zsh"})
 GLIBC = "glibc"
@@ -133,8 +133,15 @@ def _static(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrie
     return Barrier(f"{it} is linked statically", instead, certain=False)
 
 
+def _built_for_musl(library: str) -> bool:
+    """Whether a library needs musl: its name is libc.so, or libc.musl-x86_64.so.1 on Alpine; glibc's is libc.so.6."""
+    mapped = read_mapped(Path(library))
+    return mapped is not None and any(name == "libc.so" or name.startswith("libc.musl-") for name in mapped.needed)
+
+
 def _other_libc(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:  # noqa: ARG001
-    if "musl" not in Path(found.loader).name:
+    if "musl" not in Path(found.loader).name or (preload and _built_for_musl(preload)):
         return None
     return Barrier(f"the C library of {'its interpreter' if found.script else 'it'} is musl",
-                   "use a build of the program for glibc", certain=False)  # fmt: skip
+                   "use a library for musl (docs/platforms.md), or a build of the program for glibc",
+                   certain=False)  # fmt: skip

@@ -1,0 +1,70 @@
+"""On each platform: programs run under the allocators, and what is recorded is replayed with the same counts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.platforms.conftest import LIBRARIES, Platform
+
+CASES = re.compile(r"ok (\d+)\n")
+
+
+def test_without_an_allocator(runnable: Platform, compiled: Callable[..., Path]) -> None:
+    done = runnable.run(compiled(runnable, "platform_cases"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert CASES.fullmatch(done.stdout)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_preloaded(runnable: Platform, compiled: Callable[..., Path], name: str) -> None:
+    variable = name.partition("-")[0].upper() + "_OPTIONS"
+    done = runnable.run(compiled(runnable, "platform_cases"), preload=runnable.library(name), env={variable: "stats=1"})
+    assert done.returncode == 0, done.stderr
+    assert CASES.fullmatch(done.stdout)
+    assert " bytes live (" in done.stderr  # the library was there
+    assert "failed" not in done.stderr
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_linked_into_a_static_program(runnable: Platform, compiled: Callable[..., Path], name: str) -> None:
+    if runnable.name == "aarch64-musl":
+        pytest.xfail("zig would build a static musl first; tests/platforms links x86_64's")
+    library = str(runnable.folder / f"lib/lib{name}.a")
+    path = compiled(runnable, "platform_cases", "-static", "-Wl,-u,__pthread_create", library)
+    variable = name.partition("-")[0].upper() + "_OPTIONS"
+    done = runnable.run(path, env={variable: "stats=1"})
+    assert done.returncode == 0, done.stderr
+    assert CASES.fullmatch(done.stdout)
+    assert " bytes live (" in done.stderr
+
+
+def test_recorded_and_replayed(runnable: Platform, compiled: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    program = compiled(runnable, "platform_cases")
+    done = runnable.run(program, preload=runnable.library("heapwright-record"), env={"HEAPWRIGHT_RECORD": str(folder)})
+    assert (done.returncode, done.stderr) == (0, "")
+    found = CASES.fullmatch(done.stdout)
+    assert found
+    raws = sorted(folder.glob("*.raw"), key=lambda path: path.stat().st_size)
+    assert len(raws) == 11  # the process and its ten children
+    trace, ops, report = tmp_path / "a.hwt", tmp_path / "a.ops", tmp_path / "report.json"
+    packed = runnable.run(runnable.folder / "heapwright-trace", "pack", raws[-1], trace)
+    assert packed.returncode == 0, packed.stderr
+    counts = json.loads(packed.stdout)
+    mallocs = runnable.run(runnable.folder / "heapwright-trace", "dump", trace).stdout.count(" malloc ")
+    assert 0 <= mallocs - int(found[1]) < 100  # the C library allocates a little itself
+    expanded = runnable.run(runnable.folder / "heapwright-trace", "expand", trace, ops)
+    assert expanded.returncode == 0, expanded.stderr
+    replayed = runnable.run(
+        runnable.folder / "heapwright-replay", ops, "--report", report, preload=runnable.library("exgen")
+    )
+    assert replayed.returncode == 0, replayed.stderr
+    told = json.loads(report.read_text())
+    assert told["events"] == told["events_expected"]
+    assert told["events"] >= counts["allocations"]
