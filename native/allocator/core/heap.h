@@ -104,8 +104,8 @@ class Heap {
  public:
   constexpr explicit Heap(Pool& pool, std::uint32_t number = 0)
       : cache_(pool, owner_tag(number)),
-        depot_(owned_),
         owned_(pool, owner_tag(number)),
+        depot_(owned_),
         remote_frees_(pool, owned_),
         big_(pool),
         pool_(&pool) {}
@@ -289,9 +289,9 @@ class Heap {
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
   std::array<bool, Classes::kCount> scattered_{};  // whether the lists of a class now do so
-  mutable Depot<C> depot_;                         // statistics() takes and puts back the shared stacks
-  std::size_t depot_limit_ = kMinDepotBytes;       // when the depot holds more, shrink_depot() decides
   OwnedSuperblocks<C> owned_;
+  mutable Depot<C> depot_;                    // statistics() takes and puts back the shared stacks
+  std::size_t depot_limit_ = kMinDepotBytes;  // when the depot holds more, shrink_depot() decides
   RemoteFrees<C> remote_frees_;
   BigBlocks<C> big_;
   Pool* pool_;
