@@ -90,7 +90,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def build(where: Platform, name: str, *options: str) -> Path:
         path = folder / "-".join([where.name, name, *(Path(option).name for option in options)])
         if not path.exists():
-            words = [*where.compiler(), "-O1", "-fno-builtin", "-pthread", "-o", path, PROGRAMS / f"{name}.c", *options]
+            words = [*where.compiler(), "-O1", "-fno-builtin", "-pthread", "-o", str(path)]
+            words += [str(PROGRAMS / f"{name}.c"), *options]
             subprocess.run(words, check=True, capture_output=True)
         return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
@@ -18,9 +19,9 @@ def facts(path: Path) -> tuple[str, set[str], set[str], int]:
     """The machine of an ELF file, the libraries and versions that it needs, and its DT_FLAGS_1."""
     with path.open("rb") as file:
         elf = ELFFile(file)
-        dynamic = elf.get_section_by_name(".dynamic")
+        dynamic: Any = elf.get_section_by_name(".dynamic")
         tags = list(dynamic.iter_tags()) if dynamic else []
-        versions = elf.get_section_by_name(".gnu.version_r")
+        versions: Any = elf.get_section_by_name(".gnu.version_r")
         named = {aux.name for _, auxes in (versions.iter_versions() if versions else ()) for aux in auxes}
         needed = {tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"}
         flags = next((tag.entry.d_val for tag in tags if tag.entry.d_tag == "DT_FLAGS_1"), 0)

@@ -9,7 +9,8 @@ namespace {
 
 [[gnu::constructor(101)]] void start(int /*count*/, char** /*arguments*/, char** environment) {
   char** const variables = heapwright::alloc::platform::environment(environment);
-  library.start("REAPER_OPTIONS", heapwright::alloc::platform::environment_value(variables, "REAPER_OPTIONS"));
+  library.start("REAPER_OPTIONS",
+                heapwright::alloc::platform::environment_value(variables, "REAPER_OPTIONS"));
 }
 
 [[gnu::destructor(101)]] void end() {
