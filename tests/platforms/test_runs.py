@@ -1,4 +1,4 @@
-"""On each platform: programs run under the allocators, and what is recorded is replayed with the same counts."""
+"""On each platform: programs run under the allocators, and a replay has the counts of the recording."""
 
 from __future__ import annotations
 

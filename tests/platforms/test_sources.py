@@ -6,7 +6,7 @@ import re
 
 from tests.conftest import ROOT
 
-# Source → what the number is there, if not a page.
+# Source → the meaning of the number there, if not a page.
 OTHERS = {
     "allocator/core/hardening.h": "offsets in a superblock, a piece that is wiped at once, a guard's smallest size",
     "allocator/core/remote_queue.h": "a guard's smallest size",

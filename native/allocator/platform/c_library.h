@@ -1,5 +1,5 @@
-// Makes the C libraries alike: glibc of any version and musl. It declares what a library's headers
-// lack, and the exception specification with which they declare C functions.
+// Makes the C libraries alike: glibc of any version and musl. It declares the types and functions
+// that a library's headers lack, and the exception specification of its C functions.
 #pragma once
 
 #include <features.h>
@@ -26,7 +26,11 @@ struct mallinfo {
 #define M_TRIM_THRESHOLD (-1)
 #endif
 
-#if !HEAPWRIGHT_GLIBC_SINCE(33)
+// glibc has it since 2.33. zig's headers have it for every version, so CMake tries.
+#ifndef HEAPWRIGHT_HAS_MALLINFO2
+#define HEAPWRIGHT_HAS_MALLINFO2 HEAPWRIGHT_GLIBC_SINCE(33)
+#endif
+#if !HEAPWRIGHT_HAS_MALLINFO2
 struct mallinfo2 {
   std::size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
