@@ -20,6 +20,12 @@
 namespace heapwright::meter {
 namespace {
 
+#ifdef MAP_32BIT
+constexpr std::uint64_t kMap32Bit = MAP_32BIT;
+#else
+constexpr std::uint64_t kMap32Bit = 0;  // only x86 has it
+#endif
+
 constexpr int kPatience = 5;  // ticks a call may take while others wait
 
 std::string read_file(pid_t process, const char* name, std::size_t limit = SIZE_MAX) {
@@ -180,7 +186,7 @@ CallArguments MassifTracker::rearrange(const CallArguments& call) {
   if (call.call == Call::kBrk && brk_end_ != 0 && argument[0] > brk_end_) {
     argument[0] = 0;  // fails: the kernel returns the present break
   } else if (call.call == Call::kMmap) {
-    constexpr std::uint64_t kPlaced = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_HUGETLB;
+    constexpr std::uint64_t kPlaced = MAP_FIXED | MAP_FIXED_NOREPLACE | kMap32Bit | MAP_HUGETLB;
     if (!layout_.preloaded() && (argument[3] & MAP_ANONYMOUS) == 0) {
       layout_.preload();
     }
