@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   meter::PageMultiset real;
   Pages simple;
-  meter::Massif massif;
+  meter::Massif massif(kPage);
   massif.start(8 * kPage, 0x1000000);
   massif.start_segment(0x400000, 3 * kPage);
   for (int steps = 0; !in.empty() && steps < 2000; ++steps) {
