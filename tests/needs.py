@@ -9,12 +9,15 @@ the test states its need.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 import pytest
@@ -74,6 +77,7 @@ PACKAGES = {
     "objcopy": "g++",
     "objdump": "g++",
     "pbzip2": "pbzip2",
+    "pdflatex": "texlive-latex-recommended",
     "perl": "perl",
     "pgbench": "postgresql",
     "pigz": "pigz",
@@ -117,6 +121,13 @@ def machine_cannot(what: str) -> NoReturn:
     """Skips the test: the kernel, the hardware or the user cannot do this."""
     __tracebackhide__ = True
     pytest.skip(MACHINE + what)
+
+
+def module(name: str) -> ModuleType:
+    """Skips the test if an optional Python module is missing, else returns it."""
+    if importlib.util.find_spec(name) is None:
+        machine_cannot(f"import {name}")
+    return importlib.import_module(name)
 
 
 def not_built(part: str) -> NoReturn:

@@ -16,6 +16,7 @@ import pytest
 
 import heapwright
 from heapwright.report.study_json import tune_json
+from tests import needs
 
 from ..study.conftest import Tuning
 from ..study.fakes import World
@@ -99,7 +100,7 @@ def test_a_study_from_beginning_to_table(program: Callable[..., Path], tmp_path:
     again = heapwright.tune([str(program("mapping_calls"))], study=where, search_only=True, **TUNE)
     assert [run.order for run in again.runs()] == [run.order for run in study.runs()], "it was resumed"
     assert len(study.rows()) == len(study.runs())
-    pandas = pytest.importorskip("pandas", reason="pandas is not here")
+    pandas = needs.module("pandas")
     frame = study.to_dataframe()
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) == len(study.runs())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.report.tables import csv_table, latex_table, markdown_table, tex
+from tests import needs
 
 ROWS = [["method", "a_b & 50%", "{x}^~\\"], ["gp", "−0.1", "#1 $2"], ["nsga2", "not run: it timed out"]]
 
@@ -29,7 +29,8 @@ def test_a_short_row_spans_the_rest() -> None:
     assert r"\begin{tabular}{lrr}" in text
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not here")
+@pytest.mark.long
+@needs.with_command("pdflatex")
 def test_latex_takes_it(tmp_path: Path) -> None:
     document = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}" + latex_table(ROWS, "50% & more")
     (tmp_path / "t.tex").write_text(document + "\\end{document}")

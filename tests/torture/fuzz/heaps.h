@@ -300,6 +300,7 @@ class Heaps {
       case 31:  // fork: the child has only this thread; the heaps of the other threads stay as they are
         if (!alone() && count_ > 1) {
           ++pool_.forks;
+          pool_.forget_depots();
           forked_ = true;
           std::swap(heaps_[0], heaps_[what / 32 % count_]);
           heaps_[0]->lock().reset();
