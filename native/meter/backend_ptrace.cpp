@@ -109,8 +109,8 @@ class PtraceRun : public TraceListener {
       context_.outcome.massif_peak = massif_.peak();
       if (context_.options.massif_as_valgrind && !massif_.as_under_valgrind()) {
         context_.outcome.warnings.insert(
-            "the kernel did not place all mappings where Valgrind would: the Massif peak may differ; "
-            "Valgrind itself tells (--massif valgrind)");
+            "brk or mappings are not where Valgrind would place them: the Massif peak may differ; "
+            "measure it by --massif valgrind");
       }
     }
   }

@@ -176,7 +176,6 @@ void MassifTracker::executed(pid_t process) {
   prlimit(process, RLIMIT_DATA, nullptr, &limit);
   layout_.start(loader_end - loader, brk, limit.rlim_cur);
   brk_end_ = brk == 0 ? 0 : brk + layout_.brk_bytes();
-  as_under_valgrind_ = true;
 }
 
 // Returns the call with the arguments under which the kernel does what Valgrind would do.
@@ -217,10 +216,14 @@ TraceListener::Resume MassifTracker::called(pid_t thread, const CallArguments& c
   ticks_ = 0;
   Running& running = calls_[thread];
   running = {call, movable ? rearrange(call) : call};
+  if (!movable && call.call == Call::kBrk && brk_end_ != 0 && call.values[0] > brk_end_) {
+    as_under_valgrind_ = false;  // from here on Valgrind's heap would consist of mappings
+  }
   for (unsigned index = 0; index < call.values.size(); ++index) {
     const std::uint64_t value = running.changed.values.at(index);
     if (value != call.values.at(index) && !Tracer::set_argument(thread, index, value)) {
       running.changed.values.at(index) = call.values.at(index);
+      as_under_valgrind_ = false;
     }
   }
   return TraceListener::Resume::kStopAtEnd;
@@ -259,6 +262,7 @@ void MassifTracker::account(pid_t thread, const Running& running, std::uint64_t 
       break;
     case Call::kMremap: {
       const bool keeps_old = argument[1] == 0 || (argument[3] & MREMAP_DONTUNMAP) != 0;
+      as_under_valgrind_ &= running.changed.values[4] == argument[4] || running.changed.values[4] == result;
       massif_.mremap(argument[0], argument[1], result, argument[2], keeps_old);
       if (!keeps_old) {
         layout_.release(argument[0], argument[1]);

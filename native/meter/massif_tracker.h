@@ -47,8 +47,8 @@ class MassifTracker {
   void tick();
 
   [[nodiscard]] std::uint64_t peak() const { return massif_.peak(); }
-  // Whether all mappings are where Valgrind would place them. If not, the peak of a program with
-  // more than 8 MiB of heap may differ from Massif's.
+  // Whether brk and all mappings are as Valgrind would give them. If not, the peak may differ from
+  // Massif's.
   [[nodiscard]] bool as_under_valgrind() const { return as_under_valgrind_; }
 
  private:

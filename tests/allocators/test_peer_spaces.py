@@ -203,6 +203,7 @@ def test_the_landscape_of_2025_as_published() -> None:
     """Table 1 of the paper: ranges, unmutated values and Magpie's means."""
     preset = load_preset("landscape2025")
     assert (preset.options["evaluations"], preset.options["massif"]) == (1000, True)
+    assert preset.options["massif_by"] == "emulation"
     (found,) = preset_allocators(preset, [])
     space = found.space(threads=False)
     table = {p.key: (p.levels[0], p.levels[-1], len(p.levels), p.spec.start, p.spec.mean) for p in space.params}

@@ -1,4 +1,4 @@
-"""Tests the count of instructions by callgrind."""
+"""Tests the count of instructions by callgrind, and the peak that Massif reports."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.measure.valgrind import count_instructions, massif_peak
+from heapwright.study.options import Options
 from tests import needs
 
 needs_valgrind = needs.with_command("valgrind")
@@ -125,3 +127,8 @@ def test_massif_tells_no_peak_of_a_program_that_ends_otherwise() -> None:
 def test_massif_follows_an_exec() -> None:
     needs.command("valgrind")
     assert massif_peak(["/usr/bin/env", "X=1", "/bin/true"]) == pytest.approx(massif_peak(["/bin/true"]), abs=8192)
+
+
+def test_an_old_study_keeps_its_way_of_taking_the_peak() -> None:
+    """A study from before the choice has peaks of the kernel's layout, and must not mix them with others."""
+    assert msgspec.json.decode(b'{"massif": true}', type=Options).massif_by == "kernel"

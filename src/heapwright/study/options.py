@@ -87,7 +87,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     meter: str = "auto"
     callgrind: bool = False
     massif: bool = False
-    massif_by: str = "emulation"
+    massif_by: str = "kernel"  # of studies from before the choice
     timeout: float = 0.0
     axes: tuple[str, ...] = ()
     replicates: int = 1
