@@ -42,6 +42,10 @@ inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 
 static_assert(kLargestClassBytes <= kSuperblockBytes);
 
+// Where the remote queues lie in a chunk's first superblock: behind what hardening uses.
+inline constexpr std::size_t kQueuesBegin = 40 * 1024;
+inline constexpr std::size_t kQueuesBytes = kSuperblocksInChunk * 64;
+
 // An upper bound of the addresses that a process gets without asking for higher ones.
 inline constexpr std::size_t kAddresses = std::size_t{1} << 48U;
 

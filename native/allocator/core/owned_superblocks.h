@@ -246,7 +246,8 @@ Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number) {
     if constexpr (C::kSecure) {
       pool_->start_hardening();
     }
-    superblock = pool_->region.take(1, static_cast<std::uint8_t>(class_number));
+    superblock = pool_->region.take(1, static_cast<std::uint8_t>(class_number),
+                                    Classes::bytes(class_number) <= HugePages::kLargestBlockBytes);
     touched = !pool_->region.last_was_clean();
   }
   if (superblock == nullptr) {

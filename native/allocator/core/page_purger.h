@@ -121,6 +121,7 @@ void PagePurger<C>::purge(Superblock* superblock) const {
     block = next;
   }
   superblock->free = resident;
+  pool_->region.before_purge(superblock);
   pool_->region.count_purged(static_cast<std::size_t>(std::popcount(pages)) * page);
   while (pages != 0) {  // neighbouring pages in one system call
     const auto first = static_cast<std::size_t>(std::countr_zero(pages));

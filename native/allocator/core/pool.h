@@ -67,7 +67,6 @@ struct Pool {
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
   bool threaded = false;            // set while there is still one thread, and never cleared
-  std::size_t heaps = 0;            // with a thread; 0: the only heap
   std::uint32_t forks = 0;          // how many forks lie between the first process and this one
   Sender* senders = nullptr;        // of the heaps that have sent something since the last fork
   DepotRecord* depots = nullptr;    // of the heaps that have had a large depot since the last fork
@@ -77,7 +76,7 @@ struct Pool {
   // region purges nothing, it may keep all, because the region would keep free superblocks as well.
   // The caller holds the lock.
   [[nodiscard]] std::size_t depot_share() const {
-    const std::size_t sharing = std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1});
+    const std::size_t sharing = std::max(__atomic_load_n(&region.heaps, __ATOMIC_RELAXED), std::size_t{1});
     return region.may_purge() ? region.allowance() * kSuperblockBytes / sharing : SIZE_MAX;
   }
   [[nodiscard]] bool has_depots() const { return __atomic_load_n(&depots, __ATOMIC_RELAXED) != nullptr; }

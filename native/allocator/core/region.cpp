@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <climits>
 
 namespace heapwright::alloc {
 
@@ -15,7 +16,6 @@ constexpr std::size_t kFarthest = std::size_t{16} << 40U;
 constexpr int kBaseTries = 4;
 constexpr std::size_t kLargestReservation = std::size_t{64} << 30U;
 constexpr std::size_t kMaxChunksAtOnce = 16;
-constexpr std::size_t kSmallHeap = std::size_t{32} << 20U;
 constexpr std::size_t kChunksToSearch = 16;
 constexpr std::size_t kLargestGuard =
     kSuperblockBytes / 4;  // the space that hardening.h's bits leave free at the end
@@ -88,12 +88,15 @@ bool Region::start() {
   return start_in_reservation();
 }
 
-// On a system that gives huge pages to every mapping, a small heap must not use 2 MiB for each page
-// that it touches.
+// With `auto`, each chunk that shall have huge pages asks for them.
 platform::HugePages Region::advice() const {
-  const bool small = bytes_ < kSmallHeap;
-  return small && settings.huge_pages == platform::HugePages::kAsSystem ? platform::HugePages::kNever
-                                                                        : settings.huge_pages;
+  return settings.huge_pages == platform::HugePages::kAsSystem ? platform::HugePages::kNever
+                                                               : settings.huge_pages;
+}
+
+bool Region::may_use_huge_pages() const {
+  return used_ >= HugePages::kSmallHeap / kSuperblockBytes &&
+         settings.huge_pages == platform::HugePages::kAsSystem && !settings.guards;
 }
 
 // Maps so many more chunks, and their tags.
@@ -121,7 +124,7 @@ bool Region::obtain(std::size_t chunks) {
   return true;
 }
 
-Chunk* Region::fresh_chunk() {
+Chunk* Region::fresh_chunk(bool huge) {
   if (base_ == 0) {
     if (!start()) {
       return nullptr;
@@ -138,9 +141,13 @@ Chunk* Region::fresh_chunk() {
     }
   }
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + bytes_);
-  *chunk = {kAllFree, 0, 0, nullptr, nullptr};  // after shrink() of a reservation the memory need not be zero
+  if (huge) {
+    huge_pages_.ask(chunk, true);
+  }
+  // After shrink() of a reservation the memory need not be zero.
+  *chunk = {kAllFree, 0, 0, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0};
   __atomic_store_n(&bytes_, bytes_ + kChunkBytes, __ATOMIC_RELAXED);
-  open_.push_front(chunk);
+  empty_.push_front(chunk);
   const std::size_t page = platform::page_size();
   if (settings.guards && page <= kLargestGuard) {
     platform::protect(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page);
@@ -148,9 +155,31 @@ Chunk* Region::fresh_chunk() {
   return chunk;
 }
 
+// The list that an open chunk is in; nullptr: it has no free superblock.
+List<Chunk>* Region::list_of(const Chunk* chunk) {
+  if (chunk->free == 0) {
+    return nullptr;
+  }
+  return chunk->free == kAllFree ? &empty_ : chunk->huge != 0 ? &huge_ : &plain_;
+}
+
+void Region::move(Chunk* chunk, List<Chunk>* from) {
+  List<Chunk>* const to = list_of(chunk);
+  if (to == from) {
+    return;
+  }
+  if (from != nullptr) {
+    from->remove(chunk);
+  }
+  if (to != nullptr) {
+    to->push_front(chunk);
+  }
+}
+
 // Takes free superblocks out of the masks and lists.
-Superblock* Region::claim(Chunk* chunk, std::size_t index, std::size_t count) {
-  const std::uint64_t mask = mask_of(index, count);
+Superblock* Region::claim(Chunk* chunk, std::size_t index, const Wish& wish) {
+  List<Chunk>* const from = list_of(chunk);
+  const std::uint64_t mask = mask_of(index, wish.count);
   clean_ = (chunk->dirty & mask) == 0;
   for (std::uint64_t held = chunk->dirty & mask; held != 0; held &= held - 1) {
     dirty_.remove(at(chunk, static_cast<std::size_t>(std::countr_zero(held))));
@@ -160,10 +189,11 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, std::size_t count) {
   chunk->dirty &= ~mask;
   chunk->purged &= ~mask;
   chunk->free &= ~mask;
-  if (chunk->free == 0) {
-    open_.remove(chunk);
+  move(chunk, from);
+  used_ += wish.count;
+  if (wish.number != 0) {
+    huge_pages_.count(wish.number, 1);
   }
-  used_ += count;
   if (purged != 0) {
     count_reused(static_cast<std::size_t>(std::popcount(purged)) * kSuperblockBytes);
   }
@@ -186,44 +216,107 @@ Superblock* Region::choose_dirty(std::uint8_t number) const {
   return dirty_.first;
 }
 
-Superblock* Region::take(std::size_t count, std::uint8_t number) {
+// Chooses, among the first `most` chunks of a list that have `count` neighbouring superblocks with their
+// bits in `where` set, the fullest, and of equally full ones the first in memory; nullptr: there is none.
+Chunk* Region::choose_chunk(const List<Chunk>& list, std::uint64_t Chunk::* where, std::size_t count,
+                            std::size_t most) {
+  Chunk* best = nullptr;
+  int best_free = INT_MAX;
+  std::size_t searched = 0;
+  for (Chunk* chunk = list.first; chunk != nullptr && searched < most; chunk = chunk->next, ++searched) {
+    const int free = std::popcount(chunk->free);
+    if ((free < best_free || (free == best_free && chunk < best)) &&
+        find_run(chunk->*where, count) < kSuperblocksInChunk) {
+      best = chunk;
+      best_free = free;
+    }
+  }
+  return best;
+}
+
+Superblock* Region::take_open(const List<Chunk>& list, std::uint64_t Chunk::* where, const Wish& wish,
+                              std::size_t most) {
+  Chunk* const chunk = choose_chunk(list, where, wish.count, most);
+  return chunk == nullptr ? nullptr : claim(chunk, find_run(chunk->*where, wish.count), wish);
+}
+
+// Takes superblocks from a chunk that is wholly free, which gets huge pages exactly if it shall.
+Superblock* Region::take_empty(const Wish& wish) {
+  Chunk* chunk = choose_chunk(empty_, &Chunk::free, wish.count, kChunksToSearch);
+  if (chunk == nullptr) {
+    chunk = fresh_chunk(wish.huge);
+  }
+  if (chunk == nullptr) {
+    return nullptr;
+  }
+  if (chunk->dirty == 0 && (chunk->huge != 0) != wish.huge) {
+    if (wish.huge) {
+      huge_pages_.ask(chunk, false);
+    } else {
+      HugePages::refuse(chunk, chunk->huge);
+    }
+  }
+  return claim(chunk, 1, wish);
+}
+
+Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
+  Wish wish{count, number, false};
   if (count == 1) {
     if (Superblock* const held = choose_dirty(number); held != nullptr) {
-      return claim(chunk_of(held), index_in_chunk(held), 1);
-    }
-    Chunk* const chunk = open_.first != nullptr ? open_.first : fresh_chunk();
-    return chunk == nullptr ? nullptr
-                            : claim(chunk, static_cast<std::size_t>(std::countr_zero(chunk->free)), 1);
-  }
-  std::size_t searched = 0;
-  for (Chunk* chunk = open_.first; chunk != nullptr; chunk = chunk->next, ++searched) {
-    if (searched == kChunksToSearch) {  // search further only if no new chunk can be had
-      if (Chunk* const fresh = fresh_chunk(); fresh != nullptr) {
-        return claim(fresh, 1, count);
-      }
-    }
-    const std::size_t index = find_run(chunk->free, count);
-    if (index < kSuperblocksInChunk) {
-      return claim(chunk, index, count);
+      return claim(chunk_of(held), index_in_chunk(held), wish);
     }
   }
-  Chunk* const chunk = fresh_chunk();
-  return chunk == nullptr ? nullptr : claim(chunk, 1, count);
+  if (may_use_huge_pages()) {
+    look_at_next_chunk();
+    wish.huge = small && huge_pages_.is_large_class(
+                             number, std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1}));
+  }
+  Superblock* first = nullptr;
+  if (wish.huge) {
+    first = take_open(huge_, &Chunk::free, wish, kChunksToSearch);
+    if (first == nullptr) {
+      first = take_open(plain_, &Chunk::purged, wish, kChunksToSearch);
+    }
+  } else {
+    first = take_open(plain_, &Chunk::free, wish, kChunksToSearch);
+  }
+  if (first == nullptr) {
+    first = take_empty(wish);
+  }
+  for (const List<Chunk>* list : {&plain_, &huge_}) {  // no new chunk can be had: search further
+    if (first == nullptr) {
+      first = take_open(*list, &Chunk::free, wish, SIZE_MAX);
+    }
+  }
+  return first;
+}
+
+void Region::look_at_next_chunk() {
+  next_look_ = next_look_ < bytes_ ? next_look_ : 0;
+  auto* const chunk = reinterpret_cast<Chunk*>(base_ + next_look_);
+  next_look_ += kChunkBytes;
+  List<Chunk>* const from = list_of(chunk);
+  if (huge_pages_.look(chunk, settings.clock() - started_ms_)) {
+    move(chunk, from);
+  }
 }
 
 void Region::give(Superblock* first, std::size_t count) {
   Chunk* const chunk = chunk_of(first);
+  List<Chunk>* const from = list_of(chunk);
   const std::size_t index = index_in_chunk(first);
   const std::uint64_t mask = mask_of(index, count);
-  if (chunk->free == 0) {
-    open_.push_front(chunk);
+  if (first->kind == Kind::kBlocks) {
+    huge_pages_.count(first->number, -1);
   }
   chunk->free |= mask;
   chunk->dirty |= mask;
+  chunk->full = 0;
   for (std::size_t i = count; i-- > 0;) {
     first[i].kind = Kind::kFree;
     dirty_.push_front(first + i);
   }
+  move(chunk, from);
   dirty_count_ += count;
   used_ -= count;
   purge(excess());
@@ -248,9 +341,14 @@ void Region::purge_excess() {
 }
 
 void Region::purge(std::size_t count) {
+  Chunk* whole = may_use_huge_pages() ? empty_.first : nullptr;
   while (count > 0 && dirty_count_ > 0) {
     const std::size_t before = dirty_count_;
-    purge_oldest();
+    while (whole != nullptr && whole->dirty == 0) {
+      whole = whole->next;
+    }
+    purge_around(whole != nullptr ? at(whole, static_cast<std::size_t>(std::countr_zero(whole->dirty)))
+                                  : dirty_.last);
     count -= std::min(count, before - dirty_count_);
   }
 }
@@ -290,7 +388,7 @@ bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
   if ((chunk->free & mask) != mask) {
     return false;
   }
-  claim(chunk, index + count, wanted - count);
+  claim(chunk, index + count, {wanted - count, 0, false});
   return true;
 }
 
@@ -298,11 +396,11 @@ std::size_t Region::allowance() const {
   return std::max(settings.keep_bytes, (used_ * kSuperblockBytes + large_bytes) / 4) / kSuperblockBytes;
 }
 
-// Purges the oldest free superblock and, in the same call, its dirty neighbours.
-void Region::purge_oldest() {
-  Superblock* const oldest = dirty_.last;
-  Chunk* const chunk = chunk_of(oldest);
-  std::size_t from = index_in_chunk(oldest);
+// Purges a free superblock and, in the same call, its dirty neighbours.
+void Region::purge_around(Superblock* superblock) {
+  Chunk* const chunk = chunk_of(superblock);
+  List<Chunk>* const listed = list_of(chunk);
+  std::size_t from = index_in_chunk(superblock);
   std::size_t to = from + 1;
   while ((chunk->dirty >> (from - 1) & 1U) != 0) {  // bit 0 is never set
     --from;
@@ -317,6 +415,8 @@ void Region::purge_oldest() {
   chunk->dirty &= ~mask;
   chunk->purged |= mask;
   dirty_count_ -= to - from;
+  HugePages::before_purge(chunk, from, to);
+  move(chunk, listed);
   platform::purge(memory_of(at(chunk, from)), (to - from) * kSuperblockBytes);
   count_purged((to - from) * kSuperblockBytes);
 }
@@ -324,7 +424,7 @@ void Region::purge_oldest() {
 bool Region::purge_all() {
   const bool any = dirty_count_ > 0;
   while (dirty_count_ > 0) {
-    purge_oldest();
+    purge_around(dirty_.last);
   }
   recently_purged_ = 0;  // an explicit trim never counts as a premature purge
   return any;
@@ -337,7 +437,7 @@ void Region::shrink() {
     if (last->free != kAllFree) {
       break;
     }
-    open_.remove(last);
+    empty_.remove(last);
     __atomic_store_n(&bytes_, bytes_ - kChunkBytes, __ATOMIC_RELAXED);
   }
   const std::uintptr_t end = base_ + bytes_;
@@ -354,7 +454,8 @@ void Region::shrink() {
 }
 
 Region::Statistics Region::statistics() const {
-  return {bytes_, used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, purged_bytes_, purges_};
+  return {bytes_,  used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, purged_bytes_,
+          purges_, huge_pages_.collapses()};
 }
 
 Superblock* Region::next_used(Superblock* after) const {

@@ -31,6 +31,10 @@
 // purging is throttled, the region purges free superblocks as long as these and the memory in use
 // exceed the peak of memory in use plus the allowance.
 //
+// Huge pages. Chunks are open in one of three lists: wholly free, with huge pages (huge_pages.h), and
+// others. Memory comes from the fullest chunk of its list, so that chunks become full or empty. When
+// huge pages are in use, wholly free chunks are purged first.
+//
 // Threads: callers hold the pool's lock, except for base(), bytes(), contains() and tag(). These
 // need none: a thread that has a pointer into the region got it from a thread that saw the region
 // contain it. The values only grow, except in shrink(), which unmaps only free chunks.
@@ -41,6 +45,7 @@
 
 #include "../platform/platform.h"
 #include "heap_layout.h"
+#include "huge_pages.h"
 #include "list.h"
 #include "superblock.h"
 
@@ -65,11 +70,13 @@ class Region {
     std::size_t dirty_bytes;   // in free superblocks that may hold memory
     std::size_t purged_bytes;  // purged so far
     std::size_t purges;        // the number of calls
+    std::size_t collapses;     // halves of chunks that became huge pages after their first access
   };
 
   // Takes `count` neighbouring free superblocks, at most kSuperblocksInChunk − 1; nullptr: out of
-  // memory. The caller sets their kind. `number`: the class that a single superblock is for.
-  Superblock* take(std::size_t count, std::uint8_t number = 0);
+  // memory. The caller sets their kind. `number`: the class that a single superblock is for; 0: none.
+  // `small`: its blocks are small enough for huge pages (HugePages::kLargestBlockBytes).
+  Superblock* take(std::size_t count, std::uint8_t number = 0, bool small = false);
   // Returns superblocks to the region. Their tags must be 0.
   void give(Superblock* first, std::size_t count);
   // Lengthens a span from `count` to `wanted` superblocks, if those behind it are free.
@@ -109,6 +116,7 @@ class Region {
   Settings settings;
   std::size_t large_bytes = 0;  // in large blocks; counts towards the limit
   std::size_t kept_bytes = 0;   // in freed large blocks whose mappings are kept
+  std::size_t heaps = 0;        // that have a thread; 0: the only heap. Atomic: no lock guards it
 
   // How many superblocks' worth of memory must be purged now.
   [[nodiscard]] std::size_t excess() const;
@@ -117,6 +125,13 @@ class Region {
   // Record that other code has purged memory, or has obtained memory from the kernel again.
   void count_purged(std::size_t bytes);
   void count_reused(std::size_t bytes);
+  // Must be called before pages of a superblock are purged.
+  void before_purge(const Superblock* superblock) {
+    Chunk* const chunk = chunk_of(superblock);
+    List<Chunk>* const from = list_of(chunk);
+    HugePages::break_up(chunk, index_in_chunk(superblock) / (kSuperblocksInChunk / 2));
+    move(chunk, from);
+  }
   // Whether premature purges are few enough to purge more.
   [[nodiscard]] bool may_purge() const;
   // Tells a reader in another process where the region's fields are.
@@ -138,11 +153,25 @@ class Region {
   bool start_in_reservation();
   bool obtain(std::size_t chunks);
   [[nodiscard]] platform::HugePages advice() const;
-  Chunk* fresh_chunk();
-  Superblock* claim(Chunk* chunk, std::size_t index, std::size_t count);
+  [[nodiscard]] bool may_use_huge_pages() const;
+  Chunk* fresh_chunk(bool huge);
+  struct Wish {
+    std::size_t count;    // neighbouring superblocks
+    std::uint8_t number;  // the class; 0: none
+    bool huge;            // whether they may lie in a chunk of huge pages
+  };
+  static Chunk* choose_chunk(const List<Chunk>& list, std::uint64_t Chunk::* where, std::size_t count,
+                             std::size_t most);
+  Superblock* take_open(const List<Chunk>& list, std::uint64_t Chunk::* where, const Wish& wish,
+                        std::size_t most);
+  Superblock* take_empty(const Wish& wish);
+  void look_at_next_chunk();
+  List<Chunk>* list_of(const Chunk* chunk);
+  void move(Chunk* chunk, List<Chunk>* from);
+  Superblock* claim(Chunk* chunk, std::size_t index, const Wish& wish);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   void purge(std::size_t count);  // `count` free superblocks, or all that hold memory
-  void purge_oldest();
+  void purge_around(Superblock* superblock);
 
   std::uintptr_t base_ = 0;
   std::size_t bytes_ = 0;       // of usable chunks
@@ -152,9 +181,14 @@ class Region {
   std::uintptr_t map_limit_ = 0;
   bool reserved_ = false;
   bool clean_ = false;
-  List<Chunk> open_;        // chunks with a free superblock
-  List<Superblock> dirty_;  // free superblocks that hold memory, the latest first
-  std::size_t used_ = 0;    // superblocks
+  // Chunks with a free superblock.
+  List<Chunk> empty_;  // wholly free
+  List<Chunk> huge_;   // with huge pages
+  List<Chunk> plain_;  // others
+  HugePages huge_pages_;
+  std::size_t next_look_ = 0;  // offset of the chunk that HugePages looks at next
+  List<Superblock> dirty_;     // free superblocks that hold memory, the latest first
+  std::size_t used_ = 0;       // superblocks
   std::size_t dirty_count_ = 0;
   std::size_t peak_in_use_ = 0;  // superblocks, and as many as large blocks would fill
   std::uint64_t started_ms_ = 0;

@@ -53,11 +53,9 @@ template <class Word>
 class BasicRemoteQueue {
  public:
   static constexpr std::uint32_t kUnowned = 1U << 31U;
-  static constexpr std::size_t kBegin =
-      40 * 1024;  // in a chunk's first superblock, behind what hardening uses
 
   static BasicRemoteQueue& of(const Superblock* superblock) {
-    char* const first = reinterpret_cast<char*>(chunk_of(superblock)) + kBegin;
+    char* const first = reinterpret_cast<char*>(chunk_of(superblock)) + kQueuesBegin;
     return reinterpret_cast<BasicRemoteQueue*>(first)[index_in_chunk(superblock)];
   }
 
@@ -116,7 +114,7 @@ class BasicRemoteQueue {
   [[nodiscard]] std::uint32_t count() const { return count_of(word_.load(std::memory_order_seq_cst)); }
   // Tells a reader in another process where the queues are, and what a word means.
   static constexpr void describe(HeapLayout& layout) {
-    layout.queue_begin = kBegin;
+    layout.queue_begin = kQueuesBegin;
     layout.queue_bytes = sizeof(BasicRemoteQueue);
     layout.queue_count_shift = kCountShift;
     layout.queue_count_mask = kCountMask;
@@ -145,7 +143,7 @@ class BasicRemoteQueue {
   alignas(64) Word word_;
 };
 using RemoteQueue = BasicRemoteQueue<std::atomic<std::uint32_t>>;
-static_assert(sizeof(RemoteQueue) == 64 &&
-              RemoteQueue::kBegin + kSuperblocksInChunk * sizeof(RemoteQueue) + 4096 <= kSuperblockBytes);
+static_assert(sizeof(RemoteQueue) == 64 && kSuperblocksInChunk * sizeof(RemoteQueue) == kQueuesBytes &&
+              kQueuesBegin + kQueuesBytes + 4096 <= kSuperblockBytes);
 
 }  // namespace heapwright::alloc

@@ -80,6 +80,8 @@ struct alignas(64) Chunk {
   std::uint64_t purged;  // free and purged: using it again costs page faults that keeping it would have saved
   Chunk* next;           // among chunks with a free superblock
   Chunk* previous;
+  std::uint8_t huge;  // bits of the halves that may have huge pages, and that were full: see huge_pages.h
+  std::uint8_t full;
 };
 static_assert(sizeof(Chunk) == 64);
 

@@ -76,7 +76,7 @@ class ThreadHeaps {
 
   Heap<C>* attach();
   void count_heaps(int change) {
-    __atomic_fetch_add(&pool_.heaps, static_cast<std::size_t>(change), __ATOMIC_RELAXED);
+    __atomic_fetch_add(&pool_.region.heaps, static_cast<std::size_t>(change), __ATOMIC_RELAXED);
   }
   Heap<C>* create_heap(std::uint32_t number);
   Heap<C>* construct_heap(void* memory, std::uint32_t number);
@@ -234,7 +234,7 @@ void ThreadHeaps<C>::after_fork(bool child) {
   if (child) {
     ++pool_.forks;
     each_lock([](platform::Lock& lock) { lock.reset(); });
-    pool_.heaps = 1;
+    pool_.region.heaps = 1;
     pool_.senders = nullptr;  // the heaps of other threads may have been sending, and now never end
     pool_.forget_depots();
     each_heap_of_child([](Heap<C>& heap) { heap.keep_in_child(); });

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -30,6 +31,11 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0  // then the address is only a hint, and map_at() compares the result
 #endif
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25  // older C libraries do not know it
+#endif
+constexpr std::size_t kMostPages = 512;
 
 class KeepErrno {
  public:
@@ -117,6 +123,32 @@ void advise_huge_pages(void* address, std::size_t bytes, HugePages mode) {
   if (mode != HugePages::kAsSystem) {
     madvise(address, bytes, mode == HugePages::kNever ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   }
+}
+
+bool collapse(void* address, std::size_t bytes) {
+  const KeepErrno keep;
+  return madvise(address, bytes, MADV_COLLAPSE) == 0;
+}
+
+std::size_t resident_pages(void* address, std::size_t bytes) {
+  const KeepErrno keep;
+  std::array<unsigned char, kMostPages>
+      pages;  // NOLINT(cppcoreguidelines-pro-type-member-init): the kernel fills it
+  const std::size_t count = bytes / page_size();
+  if (count > kMostPages || mincore(address, bytes, pages.data()) != 0) {
+    return 0;
+  }
+  std::size_t resident = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    resident += pages[i] & 1U;
+  }
+  return resident;
+}
+
+std::uint64_t clock_us() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
 }
 
 std::uint64_t clock_ms() {

@@ -22,7 +22,7 @@ class HeapDepotTest : public HeapTest<Usual> {
   }
   void start_threads() {
     Heap<Usual>::become_threaded(pool);
-    pool.heaps = 2;
+    pool.region.heaps = 2;
   }
   [[nodiscard]] std::size_t kept() const { return heap.statistics().cached_bytes; }
 };

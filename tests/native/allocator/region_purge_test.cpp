@@ -158,15 +158,17 @@ TEST_F(RegionPurgeTest, ScatteredFreeMemoryMakesWay) {
 }
 
 TEST_F(RegionPurgeTest, RunTimePaysForPrematurePurges) {
-  give(take(100));
-  const std::size_t premature = 100 - dirty();
-  give(take(100));
-  ASSERT_EQ(dirty(), 100U);
+  constexpr std::size_t kTwoChunks =
+      2 * (kSuperblocksInChunk - 1);  // so that no other memory is used instead
+  give(take(kTwoChunks));
+  const std::size_t premature = kTwoChunks - dirty();
+  give(take(kTwoChunks));
+  ASSERT_EQ(dirty(), kTwoChunks);
   test::now_ms += premature * Region::kMsPerPrematurePurge - 1;
-  give(take(100));
-  EXPECT_EQ(dirty(), 100U);
+  give(take(kTwoChunks));
+  EXPECT_EQ(dirty(), kTwoChunks);
   test::now_ms += 1;
-  give(take(100));
+  give(take(kTwoChunks));
   EXPECT_LE(dirty(), kKeep);
 }
 

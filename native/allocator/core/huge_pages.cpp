@@ -1,0 +1,127 @@
+// Huge pages: asking for them, refusing them, and collapsing full halves. See huge_pages.h.
+#include "huge_pages.h"
+
+#include <bit>
+
+#include "../platform/platform.h"
+
+namespace heapwright::alloc {
+
+namespace {
+
+constexpr std::size_t kInHalf = kSuperblocksInChunk / 2;
+
+// The superblocks of a half; the first half's superblock 0 is not in its chunk's masks.
+constexpr std::uint64_t mask_of_half(std::size_t half) {
+  return half == 0 ? 0xffff'fffeU : 0xffff'ffff'0000'0000U;
+}
+
+char* begin_of(Chunk* chunk, std::size_t half) {
+  return reinterpret_cast<char*>(chunk) + half * HugePages::kHalfBytes;
+}
+
+}  // namespace
+
+void HugePages::ask(Chunk* chunk, bool fresh) {
+  platform::advise_huge_pages(chunk, kChunkBytes, platform::HugePages::kAlways);
+  if (fresh) {
+    // An access to the first page makes the last one resident exactly if the page is huge.
+    *reinterpret_cast<volatile char*>(chunk) = 0;
+    const std::size_t page = platform::page_size();
+    given_ = platform::resident_pages(begin_of(chunk, 1) - page, page) == 1;
+  } else {
+    given_ = given_ && platform::collapse(chunk, kHalfBytes);
+  }
+  chunk->huge = 3;
+  if (!given_) {
+    refuse(chunk, 3);
+  }
+}
+
+void HugePages::refuse(Chunk* chunk, std::uint8_t halves) {
+  for (std::size_t half = 0; half < 2; ++half) {
+    if ((chunk->huge & halves & 1U << half) != 0) {
+      platform::advise_huge_pages(begin_of(chunk, half), kHalfBytes, platform::HugePages::kNever);
+    }
+  }
+  chunk->huge &= static_cast<std::uint8_t>(~halves);
+}
+
+void HugePages::break_up(Chunk* chunk, std::size_t half) {
+  const auto bit = static_cast<std::uint8_t>(1U << half);
+  if ((chunk->huge & bit) == 0) {
+    return;
+  }
+  refuse(chunk, bit);
+  // The huge page made superblocks resident that nobody has used.
+  for (std::uint64_t unused = chunk->free & ~chunk->dirty & mask_of_half(half); unused != 0;) {
+    const auto first = static_cast<std::size_t>(std::countr_zero(unused));
+    const auto run = static_cast<std::size_t>(std::countr_one(unused >> first));
+    platform::purge(reinterpret_cast<char*>(chunk) + first * kSuperblockBytes, run * kSuperblockBytes);
+    unused &= unused + (std::uint64_t{1} << first);
+  }
+  if (half == 0) {
+    // Of superblock 0, only the descriptions and the remote queues are used.
+    auto* const begin = reinterpret_cast<char*>(chunk);
+    const std::size_t page = platform::page_size();
+    const std::size_t descriptions = round_up(kSuperblocksInChunk * sizeof(Superblock), page);
+    const std::size_t queues = kQueuesBegin / page * page;
+    const std::size_t end = round_up(kQueuesBegin + kQueuesBytes, page);
+    if (descriptions < queues) {
+      platform::purge(begin + descriptions, queues - descriptions);
+    }
+    if (end < kSuperblockBytes) {
+      platform::purge(begin + end, kSuperblockBytes - end);
+    }
+  }
+}
+
+void HugePages::before_purge(Chunk* chunk, std::size_t from, std::size_t to) {
+  if (from < kInHalf) {
+    break_up(chunk, 0);
+  }
+  // A huge page that goes back as a whole need not be broken up.
+  const bool whole = from <= kInHalf && to == kSuperblocksInChunk;
+  if (to > kInHalf && !whole) {
+    break_up(chunk, 1);
+  }
+}
+
+bool HugePages::look(Chunk* chunk, std::uint64_t run_ms) {
+  if (!given_ || spent_us_ * kBudget > run_ms * 1000) {
+    return false;
+  }
+  bool any = false;
+  for (std::size_t half = 0; half < 2; ++half) {
+    const auto bit = static_cast<std::uint8_t>(1U << half);
+    const bool was_full = (chunk->full & bit) != 0;
+    const bool is_full = (chunk->free & mask_of_half(half)) == 0;
+    chunk->full = static_cast<std::uint8_t>((chunk->full & ~bit) | (is_full && !was_full ? bit : 0));
+    if (is_full && was_full && (chunk->huge & bit) == 0) {
+      any = collapse(chunk, half) || any;
+    }
+  }
+  return any;
+}
+
+bool HugePages::collapse(Chunk* chunk, std::size_t half) {
+  const std::uint64_t began = platform::clock_us();
+  const std::size_t first = half == 0 ? kSuperblockBytes : 0;
+  const std::size_t pages = (kHalfBytes - first) / platform::page_size();
+  char* const begin = begin_of(chunk, half);
+  bool done = false;
+  if (platform::resident_pages(begin + first, kHalfBytes - first) >= pages - pages / kResidentParts) {
+    platform::advise_huge_pages(begin, kHalfBytes, platform::HugePages::kAlways);
+    done = platform::collapse(begin, kHalfBytes);
+    if (done) {
+      chunk->huge |= static_cast<std::uint8_t>(1U << half);
+      ++collapses_;
+    } else {
+      platform::advise_huge_pages(begin, kHalfBytes, platform::HugePages::kNever);
+    }
+  }
+  spent_us_ += (platform::clock_us() - began) * (done ? 1 : kInVain);
+  return done;
+}
+
+}  // namespace heapwright::alloc

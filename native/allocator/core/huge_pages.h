@@ -1,0 +1,87 @@
+// Huge pages of `huge_pages=auto`: which halves of chunks the kernel may back by one page of 2 MiB.
+//
+//     chunk ─► ┌───────────────────────┬───────────────────────┐
+//              │ half 0                │ half 1                │   2 MiB each, aligned
+//              │ descriptions, sb 1–31 │ superblocks 32–63     │
+//              └───────────────────────┴───────────────────────┘
+//     Chunk::huge    bit i: half i may have a huge page
+//     Chunk::full    bit i: half i had no free superblock at the last look
+//
+// A huge page makes all of its half resident, used or not. These rules bound what is resident and
+// unused:
+//
+// - A heap below 32 MiB gets none. Without `huge`, a half is advised against huge pages.
+// - A wholly free chunk gets huge pages, before its first access, if a superblock is taken for a
+//   class that has at least kClassShare superblocks for each heap. Such chunks are filled from their
+//   beginning, before another one is begun. So each heap leaves at most a 1/kClassShare of a class
+//   unused, and the region at most one half.
+// - Only these classes take memory from such a chunk, as long as there is other memory: spans, large
+//   blocks and large classes are often accessed in part only.
+// - A half without a free superblock, at two looks in turn, of which 31/32 are resident, is collapsed
+//   into a huge page. This may take 5 % of the process's run time.
+// - Before a part of a half is purged, the half loses `huge`. Otherwise the kernel would fill it again.
+//
+// Whether the system gives huge pages is not read but tried: a huge page is resident as a whole after
+// its first access. Guard pages split the first half, so hardened builds have none.
+//
+// The caller holds the pool's lock.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "superblock.h"
+
+namespace heapwright::alloc {
+
+class HugePages {
+ public:
+  static constexpr std::size_t kSmallHeap = std::size_t{32} << 20U;  // a smaller heap gets no huge pages
+  static constexpr std::size_t kHalfBytes = kChunkBytes / 2;
+  static constexpr std::size_t kClassShare = 32;
+  static constexpr std::size_t kLargestBlockBytes = 4096;  // larger blocks are often accessed in part only
+
+  // Counts a superblock that a class takes (+1) or returns (−1).
+  void count(std::uint8_t number, int change) {
+    used_by_class_[number] += static_cast<std::uint32_t>(change);
+  }
+  // Whether a class is so large that its next superblock may lie in a chunk of huge pages.
+  //
+  // number    the size class
+  // heaps     how many heaps share the region
+  [[nodiscard]] bool is_large_class(std::uint8_t number, std::size_t heaps) const {
+    return used_by_class_[number] >= kClassShare * heaps;
+  }
+  // Asks for huge pages for a chunk whose superblocks are free and hold no memory.
+  //
+  // fresh  whether nothing of the chunk was accessed; else only its descriptions
+  void ask(Chunk* chunk, bool fresh);
+  // Advises against huge pages in the halves that have them.
+  static void refuse(Chunk* chunk, std::uint8_t halves);
+  // Must be called before a part of a half is purged.
+  static void break_up(Chunk* chunk, std::size_t half);
+  // Must be called before the free superblocks from `from` to `to` − 1 are purged.
+  static void before_purge(Chunk* chunk, std::size_t from, std::size_t to);
+  // Looks at a chunk, and collapses full halves. Returns whether it did.
+  //
+  // run_ms  the run time of the process so far, in milliseconds
+  bool look(Chunk* chunk, std::uint64_t run_ms);
+
+  // How many halves were collapsed.
+  [[nodiscard]] std::size_t collapses() const { return collapses_; }
+
+ private:
+  static constexpr std::uint64_t kBudget = 50;       // collapsing may take 1/kBudget of the run time
+  static constexpr std::uint64_t kInVain = 10;       // a look without a collapse counts as so many
+  static constexpr std::size_t kResidentParts = 32;  // at most one of so many parts may be absent
+
+  bool collapse(Chunk* chunk, std::size_t half);
+
+  std::array<std::uint32_t, 256> used_by_class_{};
+  std::uint64_t spent_us_ = 0;
+  std::size_t collapses_ = 0;
+  bool given_ = false;  // whether the last chunk that was asked for got huge pages
+};
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,185 @@
+// Tests huge pages with `auto` on the kernel here: which parts of a region get them, and that they cost
+// no more memory than huge_pages.h promises.
+#include "core/huge_pages.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/region.h"
+#include "support.h"
+
+namespace heapwright::alloc {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20U;
+constexpr std::uint8_t kClass = 7;
+
+// Whether a process that asks for huge pages gets them.
+bool system_has_huge_pages() {
+  std::string line;
+  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), line);
+  return line.find("[madvise]") != std::string::npos || line.find("[always]") != std::string::npos;
+}
+
+class HugePagesTest : public testing::Test {
+ protected:
+  HugePagesTest() {
+    test::now_ms = 1'000'000;
+    region.settings.clock = test::test_clock;
+  }
+  ~HugePagesTest() override { test::abandon(region); }
+  void SetUp() override {
+    if (!system_has_huge_pages()) {
+      GTEST_SKIP() << "this system gives no huge pages";
+    }
+  }
+
+  // Takes superblocks for a class and writes them all over.
+  std::vector<Superblock*> take(std::size_t bytes, bool small = true) {
+    std::vector<Superblock*> taken;
+    for (std::size_t have = 0; have < bytes; have += kSuperblockBytes) {
+      Superblock* const one = region.take(1, kClass, small);
+      one->number = kClass;
+      one->kind = Kind::kBlocks;
+      std::memset(memory_of(one), 1, kSuperblockBytes);
+      taken.push_back(one);
+    }
+    return taken;
+  }
+  // A field of /proc/self/smaps, summed over the chunks of the region, in bytes.
+  [[nodiscard]] std::size_t sum(const std::string& field) const {
+    std::ifstream file("/proc/self/smaps");
+    std::size_t bytes = 0;
+    bool inside = false;
+    for (std::string line; std::getline(file, line);) {
+      unsigned long begin = 0;
+      unsigned long end = 0;
+      if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {  // NOLINT(cert-err34-c)
+        inside = begin >= region.base() && begin < region.base() + region.bytes();
+      } else if (inside && line.starts_with(field + ":")) {
+        bytes += std::stoul(line.substr(field.size() + 1)) * 1024;
+      }
+    }
+    return bytes;
+  }
+  [[nodiscard]] std::size_t chunks() const { return region.bytes() / kChunkBytes; }
+
+  Region region;
+};
+
+TEST_F(HugePagesTest, ASmallHeapHasNone) {
+  take(32 * kMiB - kSuperblockBytes);
+  EXPECT_EQ(sum("AnonHugePages"), 0U);
+}
+
+TEST_F(HugePagesTest, ALargeClassGetsThemForALittleMemory) {
+  const std::size_t bytes = 128 * kMiB;
+  take(bytes);
+  const std::size_t expected = bytes - HugePages::kSmallHeap - 2 * kChunkBytes;
+  EXPECT_GE(sum("AnonHugePages"), expected);
+  // The rest of each chunk's first superblock, and of one half.
+  EXPECT_LE(sum("Rss"), bytes + chunks() * kSuperblockBytes + HugePages::kHalfBytes);
+}
+
+TEST_F(HugePagesTest, FullHalvesAreCollapsedWithinTheBudget) {
+  take(40 * kMiB);
+  const std::size_t before = region.statistics().collapses;
+  take(40 * kMiB);  // the clock stands still: there is no budget
+  EXPECT_LE(region.statistics().collapses, before + 1);
+  test::now_ms += 100'000;
+  take(40 * kMiB);
+  EXPECT_GE(region.statistics().collapses, before + 8) << "the first 32 MiB are 16 halves";
+}
+
+TEST_F(HugePagesTest, OtherMemoryHasNone) {
+  take(128 * kMiB, false);
+  EXPECT_EQ(sum("AnonHugePages"), 0U);
+}
+
+TEST_F(HugePagesTest, AHalfWithAbsentPagesIsNotCollapsed) {
+  take(40 * kMiB);
+  for (Superblock* one = region.next_used(nullptr); one != nullptr; one = region.next_used(one)) {
+    if (chunk_of(one)->huge == 0) {
+      platform::purge(memory_of(one), kSuperblockBytes / 8);
+    }
+  }
+  const std::size_t before = sum("Rss");
+  const std::size_t collapses = region.statistics().collapses;
+  test::now_ms += 100'000;
+  take(64 * kMiB);
+  EXPECT_EQ(region.statistics().collapses, collapses);
+  EXPECT_LE(sum("Rss"), before + 64 * kMiB + chunks() * kSuperblockBytes + HugePages::kHalfBytes);
+}
+
+TEST_F(HugePagesTest, PurgingGivesEverythingBack) {
+  std::vector<Superblock*> taken = take(128 * kMiB);
+  std::shuffle(taken.begin(), taken.end(), std::mt19937(1));
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    region.give(taken[i], 1);
+    if (i % 16 == 0) {
+      region.purge_all();
+    }
+  }
+  region.purge_all();
+  EXPECT_LE(sum("Rss"), chunks() * 2 * platform::page_size());
+  EXPECT_EQ(region.statistics().used_bytes, 0U);
+}
+
+TEST_F(HugePagesTest, ATenthIsAsSmallAsWithoutHugePages) {
+  std::vector<Superblock*> taken = take(128 * kMiB);
+  std::shuffle(taken.begin(), taken.end(), std::mt19937(1));
+  const std::size_t left = taken.size() / 10;
+  for (std::size_t i = left; i < taken.size(); ++i) {
+    region.give(taken[i], 1);
+  }
+  const std::size_t allowed = left * kSuperblockBytes + region.allowance() * kSuperblockBytes;
+  EXPECT_LE(sum("Rss"), allowed + chunks() * 2 * platform::page_size() + 2 * HugePages::kHalfBytes);
+}
+
+TEST_F(HugePagesTest, SuperblocksAreDistinctAndKeepTheirContents) {
+  take(48 * kMiB);
+  std::mt19937 random(7);
+  std::vector<std::pair<Superblock*, std::size_t>> taken;
+  std::set<Superblock*> seen;
+  for (int step = 0; step < 20'000; ++step) {
+    test::now_ms += 10;
+    if (taken.size() < 600 || random() % 9 < 5) {
+      const std::size_t count = random() % 8 == 0 ? 1 + random() % 20 : 1;
+      const bool single = count == 1;
+      Superblock* const first = region.take(count, single ? kClass : std::uint8_t{0}, single);
+      ASSERT_NE(first, nullptr);
+      first->number = kClass;
+      first->kind = single ? Kind::kBlocks : Kind::kSpan;
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_TRUE(seen.insert(first + i).second);
+        std::memcpy(memory_of(first + i), &first, sizeof(first));
+        memory_of(first + i)[kSuperblockBytes - 1] = static_cast<char>(i);
+      }
+      taken.emplace_back(first, count);
+    }
+    if (taken.size() > 900 || random() % 9 < 4) {
+      std::swap(taken[random() % taken.size()], taken.back());
+      const auto [first, count] = taken.back();
+      taken.pop_back();
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(std::memcmp(memory_of(first + i), &first, sizeof(first)), 0);
+        ASSERT_EQ(memory_of(first + i)[kSuperblockBytes - 1], static_cast<char>(i));
+        seen.erase(first + i);
+      }
+      region.give(first, count);
+    }
+    if (step % 4'000 == 3'999) {
+      region.purge_all();
+    }
+  }
+  EXPECT_GT(sum("AnonHugePages"), 0U);
+}
+
+}  // namespace
+}  // namespace heapwright::alloc
