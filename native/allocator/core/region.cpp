@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <climits>
 
 namespace heapwright::alloc {
 
@@ -19,7 +18,7 @@ constexpr std::size_t kMaxChunksAtOnce = 16;
 constexpr std::size_t kChunksToSearch = 16;
 constexpr std::size_t kLargestGuard =
     kSuperblockBytes / 4;  // the space that hardening.h's bits leave free at the end
-constexpr std::uint64_t kAllFree = ~std::uint64_t{1};  // superblock 0 holds the descriptions
+constexpr std::uint64_t kAllFree = OpenChunks::kAllFree;
 
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -28,17 +27,6 @@ std::uint64_t mix(std::uint64_t value) {
 
 std::uint64_t mask_of(std::size_t index, std::size_t count) {
   return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << index;
-}
-
-// Returns where a run of `count` set bits begins, or 64.
-std::size_t find_run(std::uint64_t bits, std::size_t count) {
-  std::size_t have = 1;  // each set bit of `bits` begins a run of this length
-  while (have < count && bits != 0) {
-    const std::size_t step = std::min(have, count - have);
-    bits &= bits >> step;
-    have += step;
-  }
-  return static_cast<std::size_t>(std::countr_zero(bits));
 }
 
 Superblock* at(Chunk* chunk, std::size_t index) { return reinterpret_cast<Superblock*>(chunk) + index; }
@@ -147,7 +135,7 @@ Chunk* Region::fresh_chunk(bool huge) {
   // After shrink() of a reservation the memory need not be zero.
   *chunk = {kAllFree, 0, 0, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0};
   __atomic_store_n(&bytes_, bytes_ + kChunkBytes, __ATOMIC_RELAXED);
-  empty_.push_front(chunk);
+  open_.empty.push_front(chunk);
   const std::size_t page = platform::page_size();
   if (settings.guards && page <= kLargestGuard) {
     platform::protect(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page);
@@ -155,30 +143,9 @@ Chunk* Region::fresh_chunk(bool huge) {
   return chunk;
 }
 
-// The list that an open chunk is in; nullptr: it has no free superblock.
-List<Chunk>* Region::list_of(const Chunk* chunk) {
-  if (chunk->free == 0) {
-    return nullptr;
-  }
-  return chunk->free == kAllFree ? &empty_ : chunk->huge != 0 ? &huge_ : &plain_;
-}
-
-void Region::move(Chunk* chunk, List<Chunk>* from) {
-  List<Chunk>* const to = list_of(chunk);
-  if (to == from) {
-    return;
-  }
-  if (from != nullptr) {
-    from->remove(chunk);
-  }
-  if (to != nullptr) {
-    to->push_front(chunk);
-  }
-}
-
 // Takes free superblocks out of the masks and lists.
 Superblock* Region::claim(Chunk* chunk, std::size_t index, const Wish& wish) {
-  List<Chunk>* const from = list_of(chunk);
+  List<Chunk>* const from = open_.list_of(chunk);
   const std::uint64_t mask = mask_of(index, wish.count);
   clean_ = (chunk->dirty & mask) == 0;
   for (std::uint64_t held = chunk->dirty & mask; held != 0; held &= held - 1) {
@@ -189,7 +156,7 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, const Wish& wish) {
   chunk->dirty &= ~mask;
   chunk->purged &= ~mask;
   chunk->free &= ~mask;
-  move(chunk, from);
+  open_.move(chunk, from);
   used_ += wish.count;
   if (wish.number != 0) {
     huge_pages_.count(wish.number, 1);
@@ -216,33 +183,15 @@ Superblock* Region::choose_dirty(std::uint8_t number) const {
   return dirty_.first;
 }
 
-// Chooses, among the first `most` chunks of a list that have `count` neighbouring superblocks with their
-// bits in `where` set, the fullest, and of equally full ones the first in memory; nullptr: there is none.
-Chunk* Region::choose_chunk(const List<Chunk>& list, std::uint64_t Chunk::* where, std::size_t count,
-                            std::size_t most) {
-  Chunk* best = nullptr;
-  int best_free = INT_MAX;
-  std::size_t searched = 0;
-  for (Chunk* chunk = list.first; chunk != nullptr && searched < most; chunk = chunk->next, ++searched) {
-    const int free = std::popcount(chunk->free);
-    if ((free < best_free || (free == best_free && chunk < best)) &&
-        find_run(chunk->*where, count) < kSuperblocksInChunk) {
-      best = chunk;
-      best_free = free;
-    }
-  }
-  return best;
-}
-
 Superblock* Region::take_open(const List<Chunk>& list, std::uint64_t Chunk::* where, const Wish& wish,
                               std::size_t most) {
-  Chunk* const chunk = choose_chunk(list, where, wish.count, most);
+  Chunk* const chunk = OpenChunks::choose(list, where, wish.count, most);
   return chunk == nullptr ? nullptr : claim(chunk, find_run(chunk->*where, wish.count), wish);
 }
 
 // Takes superblocks from a chunk that is wholly free, which gets huge pages exactly if it shall.
 Superblock* Region::take_empty(const Wish& wish) {
-  Chunk* chunk = choose_chunk(empty_, &Chunk::free, wish.count, kChunksToSearch);
+  Chunk* chunk = OpenChunks::choose(open_.empty, &Chunk::free, wish.count, kChunksToSearch);
   if (chunk == nullptr) {
     chunk = fresh_chunk(wish.huge);
   }
@@ -273,17 +222,17 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   }
   Superblock* first = nullptr;
   if (wish.huge) {
-    first = take_open(huge_, &Chunk::free, wish, kChunksToSearch);
+    first = take_open(open_.huge, &Chunk::free, wish, kChunksToSearch);
     if (first == nullptr) {
-      first = take_open(plain_, &Chunk::purged, wish, kChunksToSearch);
+      first = take_open(open_.plain, &Chunk::purged, wish, kChunksToSearch);
     }
   } else {
-    first = take_open(plain_, &Chunk::free, wish, kChunksToSearch);
+    first = take_open(open_.plain, &Chunk::free, wish, kChunksToSearch);
   }
   if (first == nullptr) {
     first = take_empty(wish);
   }
-  for (const List<Chunk>* list : {&plain_, &huge_}) {  // no new chunk can be had: search further
+  for (const List<Chunk>* list : {&open_.plain, &open_.huge}) {  // no new chunk can be had: search further
     if (first == nullptr) {
       first = take_open(*list, &Chunk::free, wish, SIZE_MAX);
     }
@@ -295,15 +244,15 @@ void Region::look_at_next_chunk() {
   next_look_ = next_look_ < bytes_ ? next_look_ : 0;
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + next_look_);
   next_look_ += kChunkBytes;
-  List<Chunk>* const from = list_of(chunk);
+  List<Chunk>* const from = open_.list_of(chunk);
   if (huge_pages_.look(chunk, settings.clock() - started_ms_)) {
-    move(chunk, from);
+    open_.move(chunk, from);
   }
 }
 
 void Region::give(Superblock* first, std::size_t count) {
   Chunk* const chunk = chunk_of(first);
-  List<Chunk>* const from = list_of(chunk);
+  List<Chunk>* const from = open_.list_of(chunk);
   const std::size_t index = index_in_chunk(first);
   const std::uint64_t mask = mask_of(index, count);
   if (first->kind == Kind::kBlocks) {
@@ -316,7 +265,7 @@ void Region::give(Superblock* first, std::size_t count) {
     first[i].kind = Kind::kFree;
     dirty_.push_front(first + i);
   }
-  move(chunk, from);
+  open_.move(chunk, from);
   dirty_count_ += count;
   used_ -= count;
   purge(excess());
@@ -341,7 +290,7 @@ void Region::purge_excess() {
 }
 
 void Region::purge(std::size_t count) {
-  Chunk* whole = may_use_huge_pages() ? empty_.first : nullptr;
+  Chunk* whole = may_use_huge_pages() ? open_.empty.first : nullptr;
   while (count > 0 && dirty_count_ > 0) {
     const std::size_t before = dirty_count_;
     while (whole != nullptr && whole->dirty == 0) {
@@ -399,7 +348,7 @@ std::size_t Region::allowance() const {
 // Purges a free superblock and, in the same call, its dirty neighbours.
 void Region::purge_around(Superblock* superblock) {
   Chunk* const chunk = chunk_of(superblock);
-  List<Chunk>* const listed = list_of(chunk);
+  List<Chunk>* const listed = open_.list_of(chunk);
   std::size_t from = index_in_chunk(superblock);
   std::size_t to = from + 1;
   while ((chunk->dirty >> (from - 1) & 1U) != 0) {  // bit 0 is never set
@@ -416,7 +365,7 @@ void Region::purge_around(Superblock* superblock) {
   chunk->purged |= mask;
   dirty_count_ -= to - from;
   HugePages::before_purge(chunk, from, to);
-  move(chunk, listed);
+  open_.move(chunk, listed);
   platform::purge(memory_of(at(chunk, from)), (to - from) * kSuperblockBytes);
   count_purged((to - from) * kSuperblockBytes);
 }
@@ -437,7 +386,7 @@ void Region::shrink() {
     if (last->free != kAllFree) {
       break;
     }
-    empty_.remove(last);
+    open_.empty.remove(last);
     __atomic_store_n(&bytes_, bytes_ - kChunkBytes, __ATOMIC_RELAXED);
   }
   const std::uintptr_t end = base_ + bytes_;

@@ -31,9 +31,8 @@
 // purging is throttled, the region purges free superblocks as long as these and the memory in use
 // exceed the peak of memory in use plus the allowance.
 //
-// Huge pages. Chunks are open in one of three lists: wholly free, with huge pages (huge_pages.h), and
-// others. Memory comes from the fullest chunk of its list, so that chunks become full or empty. When
-// huge pages are in use, wholly free chunks are purged first.
+// Huge pages. Some chunks may have them (huge_pages.h, open_chunks.h). When huge pages are in use,
+// wholly free chunks are purged first.
 //
 // Threads: callers hold the pool's lock, except for base(), bytes(), contains() and tag(). These
 // need none: a thread that has a pointer into the region got it from a thread that saw the region
@@ -47,6 +46,7 @@
 #include "heap_layout.h"
 #include "huge_pages.h"
 #include "list.h"
+#include "open_chunks.h"
 #include "superblock.h"
 
 namespace heapwright::alloc {
@@ -128,9 +128,9 @@ class Region {
   // Must be called before pages of a superblock are purged.
   void before_purge(const Superblock* superblock) {
     Chunk* const chunk = chunk_of(superblock);
-    List<Chunk>* const from = list_of(chunk);
+    List<Chunk>* const from = open_.list_of(chunk);
     HugePages::break_up(chunk, index_in_chunk(superblock) / (kSuperblocksInChunk / 2));
-    move(chunk, from);
+    open_.move(chunk, from);
   }
   // Whether premature purges are few enough to purge more.
   [[nodiscard]] bool may_purge() const;
@@ -160,14 +160,10 @@ class Region {
     std::uint8_t number;  // the class; 0: none
     bool huge;            // whether they may lie in a chunk of huge pages
   };
-  static Chunk* choose_chunk(const List<Chunk>& list, std::uint64_t Chunk::* where, std::size_t count,
-                             std::size_t most);
   Superblock* take_open(const List<Chunk>& list, std::uint64_t Chunk::* where, const Wish& wish,
                         std::size_t most);
   Superblock* take_empty(const Wish& wish);
   void look_at_next_chunk();
-  List<Chunk>* list_of(const Chunk* chunk);
-  void move(Chunk* chunk, List<Chunk>* from);
   Superblock* claim(Chunk* chunk, std::size_t index, const Wish& wish);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   void purge(std::size_t count);  // `count` free superblocks, or all that hold memory
@@ -181,10 +177,7 @@ class Region {
   std::uintptr_t map_limit_ = 0;
   bool reserved_ = false;
   bool clean_ = false;
-  // Chunks with a free superblock.
-  List<Chunk> empty_;  // wholly free
-  List<Chunk> huge_;   // with huge pages
-  List<Chunk> plain_;  // others
+  OpenChunks open_;
   HugePages huge_pages_;
   std::size_t next_look_ = 0;  // offset of the chunk that HugePages looks at next
   List<Superblock> dirty_;     // free superblocks that hold memory, the latest first
