@@ -11,11 +11,11 @@
 // unused:
 //
 // - A heap below 32 MiB gets none. Without `huge`, a half is advised against huge pages.
-// - A wholly free chunk gets huge pages, before its first access, if a superblock is taken for a
-//   class that has at least kClassShare superblocks for each heap. Such chunks are filled from their
-//   beginning, before another one is begun. So each heap leaves at most a 1/kClassShare of a class
-//   unused, and the region at most one half.
-// - Only these classes take memory from such a chunk, as long as there is other memory: spans, large
+// - A wholly free chunk gets huge pages, before its first access, if a superblock for small blocks is
+//   taken, and the superblocks that heaps may be filling, one for each class and heap, are at most
+//   1/kShare of those in use. Such chunks are filled from their beginning, before another one is begun.
+//   So at most 1/kShare of the heap and one half are resident and unused.
+// - Only small blocks take memory from such a chunk, as long as there is other memory: spans, large
 //   blocks and large classes are often accessed in part only.
 // - A half without a free superblock, at two looks in turn, of which 31/32 are resident, is collapsed
 //   into a huge page. This may take 5 % of the process's run time.
@@ -39,19 +39,22 @@ class HugePages {
  public:
   static constexpr std::size_t kSmallHeap = std::size_t{32} << 20U;  // a smaller heap gets no huge pages
   static constexpr std::size_t kHalfBytes = kChunkBytes / 2;
-  static constexpr std::size_t kClassShare = 32;
+  static constexpr std::size_t kShare = 16;
   static constexpr std::size_t kLargestBlockBytes = 4096;  // larger blocks are often accessed in part only
 
   // Counts a superblock that a class takes (+1) or returns (−1).
   void count(std::uint8_t number, int change) {
-    used_by_class_[number] += static_cast<std::uint32_t>(change);
+    std::uint32_t& used = used_by_class_[number];
+    const bool had = used != 0;
+    used += static_cast<std::uint32_t>(change);
+    classes_ += static_cast<std::size_t>(used != 0) - static_cast<std::size_t>(had);
   }
-  // Whether a class is so large that its next superblock may lie in a chunk of huge pages.
+  // Whether the next superblock for small blocks may lie in a chunk of huge pages.
   //
-  // number    the size class
-  // heaps     how many heaps share the region
-  [[nodiscard]] bool is_large_class(std::uint8_t number, std::size_t heaps) const {
-    return used_by_class_[number] >= kClassShare * heaps;
+  // used   superblocks in use
+  // heaps  how many heaps share the region
+  [[nodiscard]] bool pay_off(std::size_t used, std::size_t heaps) const {
+    return classes_ * heaps <= used / kShare;
   }
   // Asks for huge pages for a chunk whose superblocks are free and hold no memory.
   //
@@ -79,6 +82,7 @@ class HugePages {
   bool collapse(Chunk* chunk, std::size_t half);
 
   std::array<std::uint32_t, 256> used_by_class_{};
+  std::size_t classes_ = 0;  // that have a superblock
   std::uint64_t spent_us_ = 0;
   std::size_t collapses_ = 0;
   bool given_ = false;  // whether the last chunk that was asked for got huge pages

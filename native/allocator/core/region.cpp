@@ -217,8 +217,8 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   }
   if (may_use_huge_pages()) {
     look_at_next_chunk();
-    wish.huge = small && huge_pages_.is_large_class(
-                             number, std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1}));
+    const std::size_t sharing = std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1});
+    wish.huge = small && huge_pages_.pay_off(used_, sharing);
   }
   Superblock* first = nullptr;
   if (wish.huge) {

@@ -90,6 +90,12 @@ def _burst(name: str, *words: str, least: int = 1) -> Benchmark:
     return Benchmark(f"burst-{name}", "burst", "bench-burst", words, least=least, time="cpu_s")
 
 
+def _pages(name: str, *words: str, quick: bool | None = None) -> Benchmark:
+    return Benchmark(
+        f"pages-{name}", "pages", "bench-pages", words, time="cpu_s", memory="fallen_rss_bytes", quick=quick
+    )
+
+
 _SMALLER = ("mib=256", "steps=1000000")
 
 BENCHMARKS: tuple[Benchmark, ...] = (
@@ -122,6 +128,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     _burst("handover-1000", "handover=1", "blocks=1000", least=2),
     _burst("spread", "handover=2", least=2),
     Benchmark("phases", "phases", "bench-phases", scope="one", memory="fall_idle_rss_bytes"),
+    _pages("random", "random=1"),
+    *(_pages(str(mib), f"mib={mib}", quick=False) for mib in (16, 64, 256, 1024)),
     Benchmark("realloc-growth", "realloc-growth", "bench-realloc-growth", scope="one"),
     Benchmark("large", "large", "bench-large"),
     Benchmark("thread-exit", "thread-exit", "bench-thread-exit", memory="rss_bytes"),
