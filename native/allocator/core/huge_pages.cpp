@@ -22,7 +22,7 @@ char* begin_of(Chunk* chunk, std::size_t half) {
 
 }  // namespace
 
-void HugePages::ask(Chunk* chunk, bool fresh) {
+void HugePages::ask(Chunk* chunk, std::size_t used, bool fresh) {
   platform::advise_huge_pages(chunk, kChunkBytes, platform::HugePages::kAlways);
   if (fresh) {
     // An access to the first page makes the last one resident exactly if the page is huge.
@@ -35,6 +35,7 @@ void HugePages::ask(Chunk* chunk, bool fresh) {
   chunk->huge = 3;
   if (!given_) {
     refuse(chunk, 3);
+    ask_from_ = used + used / 8;
   }
 }
 

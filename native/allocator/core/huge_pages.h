@@ -22,7 +22,7 @@
 // - Before a part of a half is purged, the half loses `huge`. Otherwise the kernel would fill it again.
 //
 // Whether the system gives huge pages is not read but tried: a huge page is resident as a whole after
-// its first access. Guard pages split the first half, so hardened builds have none.
+// its first access. After a refusal the heap must grow by an eighth before it asks again. Guard pages split the first half, so hardened builds have none.
 //
 // The caller holds the pool's lock.
 #pragma once
@@ -54,12 +54,13 @@ class HugePages {
   // used   superblocks in use
   // heaps  how many heaps share the region
   [[nodiscard]] bool pay_off(std::size_t used, std::size_t heaps) const {
-    return classes_ * heaps <= used / kShare;
+    return used >= ask_from_ && classes_ * heaps <= used / kShare;
   }
   // Asks for huge pages for a chunk whose superblocks are free and hold no memory.
   //
+  // used   superblocks in use
   // fresh  whether nothing of the chunk was accessed; else only its descriptions
-  void ask(Chunk* chunk, bool fresh);
+  void ask(Chunk* chunk, std::size_t used, bool fresh);
   // Advises against huge pages in the halves that have them.
   static void refuse(Chunk* chunk, std::uint8_t halves);
   // Must be called before a part of a half is purged.
@@ -82,7 +83,8 @@ class HugePages {
   bool collapse(Chunk* chunk, std::size_t half);
 
   std::array<std::uint32_t, 256> used_by_class_{};
-  std::size_t classes_ = 0;  // that have a superblock
+  std::size_t classes_ = 0;   // that have a superblock
+  std::size_t ask_from_ = 0;  // superblocks in use
   std::uint64_t spent_us_ = 0;
   std::size_t collapses_ = 0;
   bool given_ = false;  // whether the last chunk that was asked for got huge pages

@@ -130,7 +130,7 @@ Chunk* Region::fresh_chunk(bool huge) {
   }
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + bytes_);
   if (huge) {
-    huge_pages_.ask(chunk, true);
+    huge_pages_.ask(chunk, used_, true);
   }
   // After shrink() of a reservation the memory need not be zero.
   *chunk = {kAllFree, 0, 0, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0};
@@ -200,7 +200,7 @@ Superblock* Region::take_empty(const Wish& wish) {
   }
   if (chunk->dirty == 0 && (chunk->huge != 0) != wish.huge) {
     if (wish.huge) {
-      huge_pages_.ask(chunk, false);
+      huge_pages_.ask(chunk, used_, false);
     } else {
       HugePages::refuse(chunk, chunk->huge);
     }

@@ -2,6 +2,8 @@
 // no more memory than huge_pages.h promises.
 #include "core/huge_pages.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -95,6 +97,15 @@ TEST_F(HugePagesTest, FullHalvesAreCollapsedWithinTheBudget) {
   test::now_ms += 100'000;
   take(40 * kMiB);
   EXPECT_GE(region.statistics().collapses, before + 8) << "the first 32 MiB are 16 halves";
+}
+
+TEST_F(HugePagesTest, ARefusalCostsNothing) {
+  ASSERT_EQ(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+  take(128 * kMiB);
+  EXPECT_EQ(sum("AnonHugePages"), 0U);
+  EXPECT_EQ(region.statistics().collapses, 0U);
+  EXPECT_EQ(chunks(), (128 * kMiB / kSuperblockBytes + kSuperblocksInChunk - 2) / (kSuperblocksInChunk - 1));
+  ASSERT_EQ(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
 }
 
 TEST_F(HugePagesTest, OtherMemoryHasNone) {
