@@ -30,7 +30,7 @@ examples:
   heapwright bench all --json bench.json --markdown bench.md --plots plots
 
 suites: realistic, openmp, server, producer-consumer, batch, burst, phases,
-realloc-growth, large, thread-exit, fork-storm, startup.
+pages, realloc-growth, large, thread-exit, fork-storm, startup.
 docs/benchmarks.md describes each program.
 Ratios are to the first allocator (the reference); a ratio below 1 is less memory or time.
 A name that is given twice is compared with itself, which shows the noise of the machine.
