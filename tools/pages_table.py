@@ -33,6 +33,7 @@ MODES = (
     ("jemalloc", "", ""),
     ("jemalloc", "MALLOC_CONF", "thp:always"),
     ("mimalloc2", "", ""),
+    ("mimalloc2", "MIMALLOC_LARGE_OS_PAGES", "1"),
     ("mimalloc2-nothp", "", ""),
     ("tcmalloc", "", ""),
     ("tbbmalloc", "", ""),
@@ -68,10 +69,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-n", "--rounds", type=int, default=5)
     parser.add_argument("--threads", default="1,8", help="numbers of threads, separated by commas")
+    parser.add_argument("--allocators", help="glibc and these, separated by commas (default: all)")
     parser.add_argument("--mib", type=int, default=256, help="size of the heap when grown")
     args = parser.parse_args()
     here = find_allocators()
-    modes = [mode for mode in MODES if mode[0] in here]
+    wanted = ["glibc", *args.allocators.split(",")] if args.allocators else list(here)
+    modes = [mode for mode in MODES if mode[0] in here and mode[0] in wanted]
     for threads in (int(word) for word in args.threads.split(",")):
         runs: dict[tuple[str, str, str], list[dict[str, Any]]] = {mode: [] for mode in modes}
         for turn in range(args.rounds):
