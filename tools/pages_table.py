@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the benchmark `pages` under each allocator and its huge-page modes: the tables in docs/results/huge-pages.md.
 
-The modes run in turns. A table gives medians over the turns, and CPU time as the ratio to glibc's of the same turn, with
-the ratio's range.
+The modes run in turns. A table gives medians over the turns, and CPU time as the ratio to glibc's of the same turn,
+with its range.
 
     .venv/bin/python tools/pages_table.py -n 5 --threads 1,8
 """
