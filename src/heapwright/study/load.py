@@ -338,7 +338,7 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
     for run in sorted(runs, key=rank):
         for name in names.get(run.config, []):
             if run.series and name not in found:
-                found[name] = Series(*(run.series[k] for k in ("t", "rss", "heap", "vm")))
+                found[name] = Series(*(run.series.get(k, []) for k in ("t", "rss", "heap", "vm", "huge")))
     return found
 
 
