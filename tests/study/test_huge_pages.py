@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from heapwright.allocators.huge_pages import LIBRARY, VARIABLE, with_library
+from heapwright.allocators.registry import Allocator
+from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec, SpaceFile
 from heapwright.report.apply import FORMATS, render
 from heapwright.study.local import all_spaces, local_environment
 from heapwright.study.store import read_study
 from heapwright.study.view import StudyView
 
+from ..allocators.spaces import number
 from .conftest import Tuning
 from .fakes import Settings, World
 
@@ -87,3 +90,37 @@ def test_a_claim_says_whether_pages_were_cold_if_there_were_huge_pages(study: Ca
 
 def test_without_huge_pages_a_claim_says_nothing_of_them(study: Callable[..., StudyView]) -> None:
     assert "Huge pages" not in study("always", COLD).claim
+
+
+def huge_allocator(name: str) -> Allocator:
+    """An allocator of which one setting asks for huge pages, among many that do nothing."""
+    spec = AllocatorSpec(name, env="TOY", pair="toy.{key}={value}", join=":", needs={"TOY": f"toy.is={name}"})
+    pages = ParamSpec(
+        "pages",
+        "explained",
+        type="enum",
+        values=["ask", "forbid"],
+        try_first={"madvise": "ask", "always": "forbid"},
+        hazard="Huge pages can raise resident memory.",
+    )
+    return Allocator(
+        name, None, None, False, "", SpaceFile(spec, [], [*(number(f"k{i}", 1, 64) for i in range(9)), pages])
+    )
+
+
+@pytest.mark.parametrize(
+    ("thp", "peak", "tried"),
+    [("madvise", 64 << 20, "ask"), ("always", 64 << 20, "forbid"), ("never", 64 << 20, ""), ("madvise", 8 << 20, "")],
+)
+@pytest.mark.parametrize("single", [True, False])
+def test_a_large_heap_tries_huge_pages_first(
+    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch, thp: str, peak: int, tried: str, single: bool
+) -> None:
+    world = World(extra={"peak_rss_bytes": float(peak)})
+    others = () if single else (huge_allocator("other"),)
+    study = tuning(world, allocator=huge_allocator("first"), others=others, options=OPTIONS)
+    monkeypatch.setattr("heapwright.tuning.huge_pages.thp_state", lambda: thp)
+    view = study.go(objectives=("cpu_s",), evaluations=6)
+    first = {r.config for r in study.runs("search") if r.block == 0}
+    settings = [e.config.settings for e in view.evaluations if e.config.id in first]
+    assert ({"pages": tried} in settings) == bool(tried)

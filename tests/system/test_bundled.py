@@ -44,3 +44,17 @@ def test_tune_runs_under_the_allocator_it_tunes(heapwright: Heapwright, program:
     assert Path(variables["LD_PRELOAD"]).name == "libexgen.so"
     shipped = heapwright("apply", "s.study").out
     assert "export LD_PRELOAD=/" in shipped
+    status = heapwright("run", "s.study", "--", "cat", "/proc/self/status", env={"HEAPWRIGHT_HUGE_PAGES": "never"})
+    assert "THP_enabled:\t1" not in status.out
+    assert status.status == 0, status.err
+
+
+def test_doctor_tells_the_state_of_huge_pages(heapwright: Heapwright) -> None:
+    checks = json.loads(heapwright("doctor", "--json", "-").out)["checks"]
+    [row] = [c for c in checks if c["name"] == "huge pages"]
+    state = describe_host()["thp"]
+    if state not in ("always", "madvise"):
+        assert row["works"]
+        assert "not used" in row["detail"]
+    elif "gave this process none" not in row["detail"]:
+        assert row["detail"].startswith(f"{state}, {'warm' if row['works'] else 'cold'}: a first touch takes ")

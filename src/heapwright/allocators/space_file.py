@@ -60,6 +60,8 @@ def load_space_file(path: Path) -> SpaceFile:
         states = {state for listed in spec.values_thp.values() for state in listed}
         if not states <= _THP_STATES:
             raise fail([*place, "values_thp"], f"'{spec.key}': a state is always, madvise or never")
+        if not (set(spec.try_first) <= _THP_STATES and set(spec.try_first.values()) <= set(map(str, spec.values))):
+            raise fail([*place, "try_first"], f"'{spec.key}' needs states, each with one of its values")
         earlier.add(spec.key)
         if not (spec.env or file.allocator.env):
             raise fail([*place, "env"], f"neither '{spec.key}' nor the {kind} has an env variable")

@@ -56,6 +56,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         values_since: value of an enum → the first version that has it.
         values_thp: value of an enum → the states of transparent huge pages in which it has an effect; all others have
             it in each.
+        try_first: state of transparent huge pages → the value that a search tries first if the heap is large.
         valid: further values of an enum that are valid and not searched, such as those for finding errors.
         default: what 'unset' means to the allocator, for people.
         gate: setting this parameter means something only when this gate is on.
@@ -90,6 +91,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     values: list[int | str] = []
     values_since: dict[str, str] = {}
     values_thp: dict[str, list[str]] = {}
+    try_first: dict[str, str] = {}
     valid: list[int | str] = []
     default: str = "unset"
     gate: str = ""
