@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
   size_t reads = 0;
   if (strcmp(kind, "large") == 0) {
     count = ((size_t)300 << 20) / 112;
-    reads = 4000000;
+    reads = 8000000;
   } else if (strcmp(kind, "small") == 0) {
     count = ((size_t)1 << 20) / 112;
     reads = 60000000;
