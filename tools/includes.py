@@ -42,6 +42,7 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "diagnose": ("allocator/core", "meter"),
     "benchmarks": (),
     "nomain": (),
+    "no_huge_pages": (),
 }
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from heapwright.allocators.huge_pages import process_space
 from heapwright.allocators.registry import bundled_names, bundled_space
 from heapwright.allocators.runtimes import shipped_runtimes
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile, shares_variable, variable_of
@@ -36,6 +37,10 @@ def _when(spec: ParamSpec) -> str:
     parts += ["threads"] if spec.requires.threads else []
     parts += [f"gate {spec.gate}"] if spec.gate else []
     parts += [f"not with {key}={'/'.join(map(str, values))}" for key, values in spec.unless.items()]
+    for value, states in spec.values_thp.items():
+        whose = f"{value}: " if len(spec.values_thp) > 1 else ""
+        parts.append(f"{whose}THP {' or '.join(states)}")
+    parts += ["no pool of huge pages"] if spec.requires.without_pool else []
     parts += ["`--expert`"] if spec.safe == "expert" else []
     return ", ".join(parts)
 
@@ -68,6 +73,7 @@ def main() -> None:
     for name in bundled_names():
         _print_file(name, bundled_space(name))
     print("snmalloc, rpmalloc, hoard and google-tcmalloc have nothing to set at run time that a search could use.\n")
+    _print_file("The process itself", process_space())
     for file in shipped_runtimes():
         assert file.runtime is not None
         _print_file(f"{file.runtime.title} (runtime `{file.runtime.name}`)", file)

@@ -10,6 +10,7 @@ void raise(Memory& peak, const Memory& value) {
   peak.vm = std::max(peak.vm, value.vm);
   peak.rss = std::max(peak.rss, value.rss);
   peak.heap = std::max(peak.heap, value.heap);
+  peak.huge = std::max(peak.huge, value.huge);
 }
 
 // total = total - before + after, which never goes below zero because total includes before.
@@ -86,6 +87,11 @@ void Ledger::process_ended(pid_t process, double time) {
   changed_ = time;
 }
 
+void Ledger::set_huge(std::uint64_t bytes) {
+  total_.huge = bytes;
+  raise_peaks();
+}
+
 void Ledger::tick(double time) {
   if (series_limit_ == 0) {
     return;
@@ -98,6 +104,7 @@ void Ledger::tick(double time) {
   }
   ++ticks_in_last_;
   recent_ = total_;
+  recent_.huge = std::min(total_.huge, total_.rss);  // a process may have ended since the last reading
   if (series_.size() > series_limit_) {  // halve: of two points keep the earlier time and the larger figures
     ticks_in_last_ += series_.size() % 2 == 0 ? ticks_in_point_ : 0;
     ticks_in_point_ *= 2;

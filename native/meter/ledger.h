@@ -35,6 +35,7 @@ struct Memory {
   std::uint64_t vm = 0;
   std::uint64_t rss = 0;
   std::uint64_t heap = 0;
+  std::uint64_t huge = 0;  // of the tree, from readings of their own (Ledger::set_huge)
 };
 
 struct SeriesPoint {
@@ -60,6 +61,8 @@ class Ledger {
   void lazily_returned(std::uint64_t length) { returned_lazily_ += length; }
   // The process, or its program image, has ended. Its memory counts as last read until now.
   void process_ended(pid_t process, double time);
+  // The tree has this much memory in huge pages from now on.
+  void set_huge(std::uint64_t bytes);
   // Closes a point of the series: the largest totals since the last one.
   void tick(double time);
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "backends.h"
+#include "huge.h"
 #include "procfs.h"
 
 namespace heapwright::meter {
@@ -98,6 +99,9 @@ int exec_failure(const Options& options, int problem) {
 }
 
 int meter(const Options& options) {
+  if (!obey_huge_pages_variable()) {
+    return fail(kFailed, std::string("cannot forbid huge pages for the program: ") + std::strerror(errno));
+  }
   std::string error;
   Outcome outcome;
   if (!choose(options, outcome, error)) {

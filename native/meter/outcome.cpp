@@ -58,7 +58,7 @@ std::string list(const std::vector<SeriesPoint>& series, Get get) {
   return text;
 }
 
-std::string series_json(const std::vector<SeriesPoint>& series) {
+std::string series_json(const std::vector<SeriesPoint>& series, bool huge) {
   std::array<char, 32> buffer{};
   const auto time = [&](const SeriesPoint& p) {
     (void)std::snprintf(buffer.data(), buffer.size(), "%.4f", p.time);
@@ -73,6 +73,10 @@ std::string series_json(const std::vector<SeriesPoint>& series) {
   text += list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.heap); });
   text += ", \"vm\": ";
   text += list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.vm); });
+  if (huge) {
+    text += ", \"huge\": ";
+    text += list(series, [](const SeriesPoint& p) { return std::to_string(p.memory.huge); });
+  }
   text += '}';
   return text;
 }
@@ -99,6 +103,24 @@ std::string breakdown_json(const TreeBreakdown& tree) {
 
 std::optional<std::uint64_t> at_most(std::optional<std::uint64_t> value, std::uint64_t limit) {
   return value ? std::optional(std::min(*value, limit)) : value;
+}
+
+void huge_json(Object& json, const Outcome& outcome, const Watcher& watcher) {
+  const HugePageSampler& huge = watcher.huge();
+  if (huge.samples() > 0) {
+    json.count("huge_bytes", huge.peak());
+    json.number("mean_huge_bytes", huge.mean(outcome.end));
+    json.optional("huge_share", huge.share(outcome.end));
+  } else {
+    json.null("huge_bytes");
+    json.null("mean_huge_bytes");
+    json.null("huge_share");
+  }
+  json.count("huge_samples", huge.samples());
+  json.number("huge_cpu_s", huge.spent());
+  const auto& events = watcher.thp_events();
+  json.optional("system_thp_faults", events ? std::optional(events->faults) : std::nullopt);
+  json.optional("system_thp_collapses", events ? std::optional(events->collapses) : std::nullopt);
 }
 
 void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, const Watcher& watcher) {
@@ -139,6 +161,7 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
     json.null("peak_pss_bytes");
     json.null("mean_pss_bytes");
   }
+  huge_json(json, outcome, watcher);
   if (const auto& tree = watcher.breakdown()) {
     json.raw("parts", breakdown_json(*tree));
   }
@@ -150,7 +173,7 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   json.count("max_maps", watcher.max_maps());
   json.count("samples", ledger.samples());
   if (!ledger.series().empty()) {
-    json.raw("series", series_json(ledger.series()));
+    json.raw("series", series_json(ledger.series(), watcher.huge().samples() > 0));
   }
 }
 

@@ -127,7 +127,10 @@ std::optional<Rollup> read_rollup(pid_t pid) {
     errno = errno == 0 ? ESRCH : errno;  // before Linux 6.16 a zombie's is empty
     return std::nullopt;
   }
-  return Rollup{.rss = status_field(text, "\nRss:") * 1024, .pss = status_field(text, "\nPss:") * 1024};
+  return Rollup{.rss = status_field(text, "\nRss:") * 1024,
+                .pss = status_field(text, "\nPss:") * 1024,
+                .anonymous = status_field(text, "\nAnonymous:") * 1024,
+                .huge = status_field(text, "\nAnonHugePages:") * 1024};
 }
 
 std::optional<std::uint64_t> count_maps(pid_t pid) {

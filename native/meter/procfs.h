@@ -38,6 +38,16 @@ struct Stat {
 struct Rollup {
   std::uint64_t rss = 0;
   std::uint64_t pss = 0;
+  std::uint64_t anonymous = 0;
+  std::uint64_t huge = 0;  // anonymous memory in huge pages
+
+  Rollup& operator+=(const Rollup& more) {
+    rss += more.rss;
+    pss += more.pss;
+    anonymous += more.anonymous;
+    huge += more.huge;
+    return *this;
+  }
 };
 
 // Opens /proc/TID/statm. The descriptor stays bound to this task, even if its number is used again.

@@ -34,8 +34,19 @@ void Watcher::started(pid_t root, double time) {
   if (pss_) {
     pss_->start(time);
   }
+  huge_.start(time);
+  thp_before_ = read_thp_events();
   adopt(root, true);
   look_at_group(time);
+}
+
+void Watcher::finish() {
+  group_.read();
+  const auto after = read_thp_events();
+  if (thp_before_ && after) {
+    thp_events_ = ThpEvents{.faults = after->faults - thp_before_->faults,
+                            .collapses = after->collapses - thp_before_->collapses};
+  }
 }
 
 void Watcher::adopt(pid_t process, bool uncounted) {
@@ -221,6 +232,9 @@ void Watcher::called(pid_t thread, const CallArguments& call, double time) {
     ledger_.releasing(process, thread);
   }
   read_pss(time, moment_of(at->second, call));
+  if (call.call == Call::kExit) {
+    read_huge(time, true);
+  }
   call_effects(process, at->second, call, time);
 }
 

@@ -22,6 +22,7 @@
 
 #include "calls.h"
 #include "cgroup.h"
+#include "huge.h"
 #include "ledger.h"
 #include "parts.h"
 #include "procfs.h"
@@ -61,8 +62,8 @@ class Watcher {
   void process_ended(pid_t process, double time);
   // Called every 10 ms: reads all processes and looks for new ones.
   void tick(double time);
-  // All processes have ended: reads the last figures of the cgroup.
-  void finish() { group_.read(); }
+  // All processes have ended: reads the last figures of the cgroup and of the machine.
+  void finish();
   // Excludes a child of the meter that is not the target's from the tree.
   void ignore(pid_t process) { ignored_.insert(process); }
 
@@ -73,6 +74,10 @@ class Watcher {
   [[nodiscard]] std::uint64_t max_maps() const { return max_maps_; }
   // nullptr unless asked for.
   [[nodiscard]] const PssSampler* pss() const { return pss_ ? &*pss_ : nullptr; }
+  [[nodiscard]] const HugePageSampler& huge() const { return huge_; }
+  // The huge pages that the kernel made for all processes of the machine during the run; nullopt if
+  // it does not count them.
+  [[nodiscard]] const std::optional<ThpEvents>& thp_events() const { return thp_events_; }
   // The memory by kind at the largest complete reading; nullopt if not requested, or if there was
   // none.
   [[nodiscard]] const std::optional<TreeBreakdown>& breakdown() const { return breakdown_; }
@@ -110,10 +115,14 @@ class Watcher {
   static PssSampler::Moment moment_of(Process& state, const CallArguments& call);
   std::optional<Rollup> read_memory(pid_t task, TreeBreakdown& tree) const;
   void read_pss(double time, PssSampler::Moment moment);
+  void read_huge(double time, bool exiting);
   void look_at_group(double time);
 
   Ledger& ledger_;
   std::optional<PssSampler> pss_;
+  HugePageSampler huge_;
+  std::optional<ThpEvents> thp_before_;
+  std::optional<ThpEvents> thp_events_;
   bool parts_;
   std::optional<TreeBreakdown> breakdown_;
   TreeGroup group_;

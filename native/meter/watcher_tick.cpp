@@ -114,8 +114,7 @@ void Watcher::read_pss(double time, PssSampler::Moment moment) {
     }
     const auto one = read_memory(state.task, tree);
     if (one && sum) {
-      sum->rss += one->rss;
-      sum->pss += one->pss;
+      *sum += *one;
     } else if (!one && errno != ESRCH && errno != ENOENT) {
       warnings_.insert(
           std::string("proportional memory leaves out the time in which a process could not be read: ") +
@@ -129,7 +128,34 @@ void Watcher::read_pss(double time, PssSampler::Moment moment) {
   if (parts_ && sum && sum->pss > pss_->peak()) {
     breakdown_ = tree;
   }
+  if (!parts_ && sum) {
+    huge_.add(time, *sum);
+    ledger_.set_huge(sum->huge);
+  }
   pss_->read(time, cpu_now() - began, ledger_, sum);
+}
+
+// Counts the huge pages of all processes if a reading is due. Readings of proportional memory count
+// them too, except those by kind of memory.
+void Watcher::read_huge(double time, bool exiting) {
+  if ((pss_ && !parts_) || ledger_.live() == 0 || !huge_.due(time, ledger_.total().rss, exiting)) {
+    return;
+  }
+  const double began = cpu_now();
+  Rollup sum;
+  for (const auto& [process, state] : processes_) {
+    if (state.uncounted || state.ending) {
+      continue;
+    }
+    if (const auto one = read_rollup(state.task)) {
+      sum += *one;
+    }
+  }
+  huge_.spend(time, cpu_now() - began, ledger_.total().rss);
+  if (sum.rss > 0) {
+    huge_.add(time, sum);
+    ledger_.set_huge(sum.huge);
+  }
 }
 
 // Finds the memory cgroup of the tree and reads its figures.
@@ -178,6 +204,7 @@ void Watcher::tick(double time) {
   }
   ledger_.tick(time);
   read_pss(time, PssSampler::Moment::kOrdinary);
+  read_huge(time, false);
   look_at_group(time);
 }
 

@@ -11,6 +11,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from heapwright.errors import unknown
+from heapwright.units import (
+    show_bytes,
+    show_count,
+    show_estimate,
+    show_latency,
+    show_rate,
+    show_seconds,
+    three_digits,
+)  # fmt: skip
+
+__all__ = [
+    "METRICS", "NUMERIC", "REPLAYABLE", "Kind", "Metric", "Unit", "find_metric", "show_bytes", "show_count",
+    "show_estimate", "show_latency", "show_rate", "show_seconds",
+]  # fmt: skip
 
 Kind = Literal["memory", "time", "count", "output"]
 Unit = Literal["s", "ms", "s/op", "1/s", "B", "B/s", "count", "J", "number", ""]
@@ -34,7 +48,7 @@ class Metric:
         replayable: whether a replay of the program's allocations measures it.
         proportional: whether it needs readings of proportional memory (PSS).
         in_tree: the metric that takes its place for a tree of processes; empty for itself.
-        series: the column of memory over time that shows it: rss, heap or vm; empty for none.
+        series: the column of memory over time that shows it: rss, heap, vm or huge; empty for none.
         bench_key: the name of the meter's figure in the results of `bench`; empty where `bench` does not report it.
         of_load: whether only a workload file's load or objective measures it. Tables leave it out where none did.
         larger_is_better: whether more is better.
@@ -82,69 +96,17 @@ class Metric:
             case "1/s":
                 return show_rate(value)
             case "J":
-                return f"{_three_digits(value)} J"
+                return f"{three_digits(value)} J"
             case "number":
-                return _three_digits(value)
+                return three_digits(value)
             case _:
                 return show_count(value)
 
 
-def show_bytes(value: float) -> str:
-    """1536 → '1.5 KiB'."""
-    size = float(value)
-    for unit, digits in (("B", 0), ("KiB", 1), ("MiB", 1)):
-        if abs(round(size, digits)) < 1024:
-            return f"{size:.{digits}f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GiB"
-
-
-def show_seconds(value: float) -> str:
-    """0.0123 → '12.3 ms'."""
-    if abs(value) < 0.99995:
-        return f"{value * 1e3:.1f} ms"
-    if abs(value) < 119.995:
-        return f"{value:.2f} s"
-    return f"{value / 60:.1f} min"
-
-
-def show_latency(seconds: float) -> str:
-    """A short time with three digits: 0.0000123 → '12.3 µs'."""
-    if abs(seconds) >= 0.9995:
-        return show_seconds(seconds)
-    if abs(seconds) >= 0.9995e-3:
-        return f"{_three_digits(seconds * 1e3)} ms"
-    return f"{_three_digits(seconds * 1e6)} µs"
-
-
-def show_rate(per_second: float) -> str:
-    """12345 → '12.3 k/s'."""
-    shown = _three_digits(per_second) if abs(per_second) < 1e4 else show_count(per_second)
-    return shown + ("/s" if " " in shown else " /s")
-
-
-def show_estimate(seconds: float) -> str:
-    """A time to come, for which two digits are enough: 95.2 → '2 min'."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def show_count(value: float) -> str:
-    """1234567 → '1.23 M'."""
-    for limit, scale, unit in ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (1e4, 1e3, "k")):
-        if abs(value) >= limit:
-            return f"{_three_digits(value / scale)} {unit}"
-    return f"{value:.0f}"
-
-
-def _three_digits(value: float) -> str:
-    """Three significant digits, more before the point, never an exponent."""
-    return f"{value:.3g}" if 1e-3 < abs(value) < 999.5 else f"{value:.0f}"
-
-
 _METER = "the meter: /proc/PID/statm at every mapping call and every 10 ms"
 _PSS = "the meter: /proc/PID/smaps_rollup of every process, now and then"
+_HUGE = "the meter: AnonHugePages in /proc/PID/smaps_rollup of every process, now and then"
+_VMSTAT = "/proc/vmstat before and after the run; the kernel does not count them by process"
 _RUSAGE = "the kernel's rusage of every process of the tree"
 
 _LOAD = "the server's load, as [server.load_metrics] of the workload file says"
@@ -169,6 +131,11 @@ def _of_load(
         larger_is_better=larger_is_better,
         minimised_as=minimised_as,
     )
+
+
+def _observed(name: tuple[str, Unit, Kind, str], meaning: str, source: str, series: str = "") -> Metric:
+    """Return a metric that is shown and never minimised; `name` is its key, unit, kind and label."""
+    return Metric(*name, meaning, source, objective=False, needs_stops=False, series=series)
 
 
 _ALL = (
@@ -270,6 +237,22 @@ _ALL = (
         replayable=True,
         series="vm",
     ),
+    _observed(
+        ("huge_bytes", "B", "memory", "peak memory in huge pages"),
+        "Largest anonymous memory in transparent huge pages at any reading, summed over the process tree.",
+        _HUGE,
+        series="huge",
+    ),
+    _observed(
+        ("mean_huge_bytes", "B", "memory", "mean memory in huge pages"),
+        "Anonymous memory in transparent huge pages averaged over wall time.",
+        _HUGE + "; a straight line between readings",
+    ),
+    _observed(
+        ("huge_share", "number", "count", "share in huge pages"),
+        "Share of the resident anonymous memory that is in transparent huge pages, both averaged over time: 0 to 1.",
+        _HUGE,
+    ),
     Metric(
         "wall_s",
         "s",
@@ -359,6 +342,16 @@ _ALL = (
         _RUSAGE,
         needs_stops=False,
         bench_key="major_faults",
+    ),
+    _observed(
+        ("system_thp_faults", "count", "count", "huge page faults, whole system"),
+        "Page faults of all processes on the machine that got a transparent huge page during the run.",
+        _VMSTAT,
+    ),
+    _observed(
+        ("system_thp_collapses", "count", "count", "huge page collapses, whole system"),
+        "Transparent huge pages that the kernel made of small pages during the run, in all processes of the machine.",
+        _VMSTAT,
     ),
     Metric(
         "mapping_calls",

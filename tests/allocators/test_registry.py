@@ -37,7 +37,7 @@ def test_the_glibc_space_is_valid_for_every_version(version: str, expert: bool) 
         p.key for p in space.params
     }
     assert {p.spec.gate for p in space.params} == {"static_thresholds", ""}
-    assert "hugetlb" not in {p.key for p in space.params} or (expert and version_key(version) >= (2, 35))
+    assert "hugetlb" not in {p.key for p in space.params} or version_key(version) >= (2, 35)
 
 
 def test_thresholds_share_a_gate() -> None:

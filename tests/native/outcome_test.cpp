@@ -44,6 +44,9 @@ TEST(Json, WhatABackEndCannotKnowIsNull) {
   EXPECT_NE(text.find("\"peak_pss_bytes\": null"), std::string::npos);
   EXPECT_NE(text.find("\"mean_pss_bytes\": null"), std::string::npos);
   EXPECT_NE(text.find("\"cgroup_peak_bytes\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"huge_bytes\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"huge_share\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"system_thp_faults\": null"), std::string::npos);
   EXPECT_NE(text.find("\"max_processes\": 1"),
             std::string::npos);  // the program itself, though none was seen
   outcome.backend = Backend::kNotify;

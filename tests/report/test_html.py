@@ -154,7 +154,13 @@ def test_the_data_come_back(tmp_path: Path) -> None:
     assert study["command"] == full.command
     assert study["picks"]["time"]["confirmed"]["cpu_s"]["ratio"] == 0.7
     assert len(study["evaluations"]) == study["searched"] == len(full.evaluations)
-    assert study["series"]["time"] == {"t": [0.0, 0.5, 1.0], "rss": [1e6, 9e6, 4e6], "heap": [2e6, 2e7, 2e7]}
+    assert study["series"]["time"] == {
+        "t": [0.0, 0.5, 1.0],
+        "rss": [1e6, 9e6, 4e6],
+        "heap": [2e6, 2e7, 2e7],
+        "huge": [0.0, 2e6, 2e6],
+    }
+    assert "in huge pages" in (tmp_path / "report.html").read_text()
     assert "balanced" not in study["series"], "the same setting: once is enough"
     json.dumps(data, allow_nan=False)
 

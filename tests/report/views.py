@@ -81,7 +81,7 @@ def view(searched: int = 60, **changes: Any) -> StudyView:
         "time": time_pick,
         "balanced": dataclasses.replace(time_pick, name="balanced"),
     }
-    series = Series([0.0, 0.5, 1.0], [1e6, 9e6, 4e6], [2e6, 2e7, 2e7], [3e6, 4e7, 4e7])
+    series = Series([0.0, 0.5, 1.0], [1e6, 9e6, 4e6], [2e6, 2e7, 2e7], [3e6, 4e7, 4e7], [0.0, 2e6, 2e6])
     found = StudyView(
         path="out/spectrum.study",
         created="2026-01-01T00:00:00+00:00",

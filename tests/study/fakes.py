@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from heapwright.allocators.huge_pages import VARIABLE
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, GateSpec, ParamSpec, SpaceFile
 from heapwright.measure.meter import MeterOptions, Run
@@ -100,8 +101,9 @@ class World:
 
 
 def read_settings(env: Mapping[str, str]) -> Settings:
-    """The settings in the variable TOY."""
-    return dict(part.removeprefix("toy.").split("=") for part in env.get("TOY", "").split(":") if part)
+    """The settings in the variable TOY, and whether the process goes without huge pages."""
+    found = dict(part.removeprefix("toy.").split("=") for part in env.get("TOY", "").split(":") if part)
+    return found | ({"huge_pages": env[VARIABLE]} if VARIABLE in env else {})
 
 
 def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +126,8 @@ def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("runner", "budget"):
         monkeypatch.setattr(f"heapwright.experiment.{module}.time", SimpleNamespace(monotonic=lambda: world.clock))
     monkeypatch.delenv("TOY", raising=False)
+    monkeypatch.setattr("heapwright.study.open.measure_cold_pages", lambda: None)  # real time
+    monkeypatch.setattr("heapwright.tuning.runtimes.thp_state", lambda: "madvise")
 
 
 def toy_allocator(*params: ParamSpec, gates: tuple[str, ...] = ()) -> Allocator:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from heapwright.measure.host import describe_host
+
 from .conftest import Heapwright
 
 
@@ -14,13 +16,14 @@ def test_they_are_listed_with_their_settings(heapwright: Heapwright) -> None:
     exgen = rows["exgen"]
     assert exgen["bundled"]
     assert Path(exgen["path"]).is_file()
-    assert {p["key"] for p in exgen["parameters"]} == {"keep", "purge_delay", "front"}
-    assert [s["key"] for s in exgen["not_searched"]] == ["huge_pages"]
+    huge = {"huge_pages"} if describe_host()["thp"] in ("always", "madvise") else set()
+    assert {p["key"] for p in exgen["parameters"]} == {"keep", "purge_delay", "front"} | huge
+    assert {s["key"] for s in exgen["not_searched"]} == {"huge_pages"} - huge
     assert "comes with heapwright" in heapwright("allocators").out
     checks = json.loads(heapwright("doctor", "--json", "-").out)["checks"]
     detail = next(c["detail"] for c in checks if c["name"] == "allocator: exgen")
     assert "comes with heapwright" in detail
-    assert "3 settings to search" in detail
+    assert f"{3 + len(huge)} settings to search" in detail
 
 
 def test_compare_and_bench_take_them(heapwright: Heapwright) -> None:
@@ -41,3 +44,17 @@ def test_tune_runs_under_the_allocator_it_tunes(heapwright: Heapwright, program:
     assert Path(variables["LD_PRELOAD"]).name == "libexgen.so"
     shipped = heapwright("apply", "s.study").out
     assert "export LD_PRELOAD=/" in shipped
+    status = heapwright("run", "s.study", "--", "cat", "/proc/self/status", env={"HEAPWRIGHT_HUGE_PAGES": "never"})
+    assert "THP_enabled:\t1" not in status.out
+    assert status.status == 0, status.err
+
+
+def test_doctor_tells_the_state_of_huge_pages(heapwright: Heapwright) -> None:
+    checks = json.loads(heapwright("doctor", "--json", "-").out)["checks"]
+    [row] = [c for c in checks if c["name"] == "huge pages"]
+    state = describe_host()["thp"]
+    if state not in ("always", "madvise"):
+        assert row["works"]
+        assert "not used" in row["detail"]
+    elif "gave this process none" not in row["detail"]:
+        assert row["detail"].startswith(f"{state}, {'warm' if row['works'] else 'cold'}: a first touch takes ")

@@ -15,6 +15,7 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.allocators.effect import known_keys, said_version
+from heapwright.allocators.huge_pages import has_pool, thp_state
 from heapwright.allocators.peers import Peer, family_of, find_peers, known_peers, library_version
 from heapwright.allocators.space import Space, build_space
 from heapwright.allocators.space_file import load_space_file
@@ -61,7 +62,9 @@ class Allocator:
     def space(self, threads: bool, expert: bool = False) -> Space:
         """What can be searched for a program with or without threads on this machine."""
         known = known_keys(self.file.allocator) if self.file.param else None
-        context = Context(upstream(self.version or ""), os.cpu_count() or 1, threads, expert, known)
+        context = Context(
+            upstream(self.version or ""), os.cpu_count() or 1, threads, expert, known, thp_state(), has_pool()
+        )
         return build_space(self.file, context, self.name)
 
 

@@ -226,7 +226,12 @@ def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Spa
         late = {v: since for v, since in spec.values_since.items() if _older(context.version, since)}
         if late:
             skipped += [(f"{spec.key}={v}", f"needs version {s}, here is {context.version}") for v, s in late.items()]
-            levels = tuple(level for level in levels if level not in late)
+        idle = {v: s for v, s in spec.values_thp.items() if context.thp and context.thp not in s and v not in late}
+        for value, states in idle.items():
+            where = f"only where transparent huge pages are {' or '.join(states)}, here they are {context.thp}"
+            skipped.append((spec.key if len(idle) == len(levels) else f"{spec.key}={value}", where))
+        if late or idle:
+            levels = tuple(level for level in levels if level not in late and level not in idle)
             if not levels:
                 continue
         if spec.always and (spec.gate or spec.unless):
@@ -250,6 +255,8 @@ def _inapplicable(spec: ParamSpec, context: Context) -> str:
         return trouble
     if spec.safe == "expert" and not context.expert:
         return "only with --expert" + (f": {spec.hazard}" if spec.hazard else "")
+    if spec.requires.without_pool and context.pool:
+        return "the system has a pool of huge pages, whose memory the kernel does not count as resident"
     if spec.requires.threads and not context.threads:
         return "the program has one thread"
     if context.known is not None and spec.key not in context.known:

@@ -22,6 +22,8 @@ from heapwright.allocators.space_spec import (
 from heapwright.errors import UsageError, unknown
 from heapwright.tomlfile import key_line, load_toml_and_text
 
+_THP_STATES = frozenset(("always", "madvise", "never"))
+
 
 def load_space_file(path: Path) -> SpaceFile:
     """Reads a parameter-space file and checks what can be checked on any machine.
@@ -53,6 +55,13 @@ def load_space_file(path: Path) -> SpaceFile:
                 raise fail([*place, "unless"], f"'{spec.key}' depends on '{key}', whose table must come before it")
         if not set(spec.values_since) <= set(map(str, spec.values)):
             raise fail([*place, "values_since"], f"'{spec.key}' has a value that is not among its values")
+        if not set(spec.values_thp) <= set(map(str, spec.values)):
+            raise fail([*place, "values_thp"], f"'{spec.key}' has a value that is not among its values")
+        states = {state for listed in spec.values_thp.values() for state in listed}
+        if not states <= _THP_STATES:
+            raise fail([*place, "values_thp"], f"'{spec.key}': a state is always, madvise or never")
+        if not (set(spec.try_first) <= _THP_STATES and set(spec.try_first.values()) <= set(map(str, spec.values))):
+            raise fail([*place, "try_first"], f"'{spec.key}' needs states, each with one of its values")
         earlier.add(spec.key)
         if not (spec.env or file.allocator.env):
             raise fail([*place, "env"], f"neither '{spec.key}' nor the {kind} has an env variable")

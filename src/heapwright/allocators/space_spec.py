@@ -27,12 +27,15 @@ class Requires(msgspec.Struct, forbid_unknown_fields=True):
         since, before: the versions in [since, before).
         threads: only in a program with more than one thread.
         allocators: of a runtime's parameter: only under these allocators; empty for all.
+        without_pool: only where the system has no pool of huge pages. The kernel does not count memory of the pool as
+            resident, so a saving would only be apparent.
     """
 
     since: str = ""
     before: str = ""
     threads: bool = False
     allocators: list[str] = []
+    without_pool: bool = False
 
 
 class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,6 +54,9 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         specials: values outside the range worth a try (0, or 'never' words the allocator knows).
         values: the values of an enum.
         values_since: value of an enum → the first version that has it.
+        values_thp: value of an enum → the states of transparent huge pages in which it has an effect; all others have
+            it in each.
+        try_first: state of transparent huge pages → the value that a search tries first if the heap is large.
         valid: further values of an enum that are valid and not searched, such as those for finding errors.
         default: what 'unset' means to the allocator, for people.
         gate: setting this parameter means something only when this gate is on.
@@ -84,6 +90,8 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     specials: list[int | str] = []
     values: list[int | str] = []
     values_since: dict[str, str] = {}
+    values_thp: dict[str, list[str]] = {}
+    try_first: dict[str, str] = {}
     valid: list[int | str] = []
     default: str = "unset"
     gate: str = ""
@@ -215,6 +223,8 @@ class Context:
         threads: whether the program has more than one.
         expert: whether settings that can bite are searched.
         known: the keys this very library says it knows; None where it cannot be asked.
+        thp: the system's state of transparent huge pages; empty if unknown, then it is held against no value.
+        pool: whether the system has a pool of huge pages.
     """
 
     version: str = ""
@@ -222,6 +232,8 @@ class Context:
     threads: bool = True
     expert: bool = False
     known: frozenset[str] | None = None
+    thp: str = ""
+    pool: bool = False
 
 
 def written(pair: str, key: str, value: str) -> str:

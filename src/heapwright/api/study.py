@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heapwright.allocators.huge_pages import with_library
 from heapwright.api.results import Pick
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.stats import Ratio
@@ -67,7 +68,7 @@ class Study:
             name: Pick(
                 pick.config.allocator,
                 dict(pick.config.settings),
-                dict(pick.config.env),
+                with_library(pick.config.env, "image_platform" in self.view.host),
                 pick.claim,
                 dict(pick.searched.ratios),
                 {m: Ratio(c.ratio, c.low, c.high) for m, c in pick.confirmed.items()},

@@ -76,11 +76,13 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; the exit status says whether the printed settings are proven to be a gain."""
+    from heapwright.allocators.huge_pages import are_forbidden
     from heapwright.report.apply import render
     from heapwright.study.choose import chosen_pick
     from heapwright.study.claim import is_proven, proven_by
     from heapwright.study.load import load_view
     from heapwright.study.view import MET
+    from heapwright.tuning.take_effect import library_trouble
 
     container = opened_container(args)
     if container is not None and not args.check:
@@ -99,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
         config, command = dataclasses.replace(config, env=shown), [visible(word) for word in command]
         cwd = visible(cwd)
     platform = str(view.host.get("image_platform") or "") or None
+    if command and not platform and are_forbidden(config.env) and (why := library_trouble(command[0])):
+        warn(why)
     text = render(config, args.fmt, command, claim, "" if platform else cwd, platform)
     print(visible(text, "\n") if sys.stdout.isatty() else text, flush=True)
     for r in pick.requirements if pick else []:

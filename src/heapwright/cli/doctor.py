@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         perf.get("why") or "instructions are counted",
         "without them the metric instructions is n/a; --instructions=callgrind counts them, slowly",
     )
+    _check_huge_pages(check)
     rapl = probed.get("rapl", {})
     check(
         "energy (RAPL)", bool(rapl.get("works")), rapl.get("why") or "readable", "without it the metric energy is n/a"
@@ -115,6 +116,37 @@ def run(args: argparse.Namespace) -> int:
         _print(host, checks)
     meters = [c["works"] for c in checks if c["name"].startswith("meter")]
     return 0 if any(meters) else 1
+
+
+def _check_huge_pages(check: Callable[..., None]) -> None:
+    """Say whether huge pages are cold.
+
+    Args:
+        check: adds a line: name, whether it works, detail, remedy.
+    """
+    from heapwright.allocators.huge_pages import has_pool, thp_state
+    from heapwright.measure.cold_pages import measure_cold_pages
+
+    state = thp_state()
+    pool = "; the system has a pool of huge pages, which resident memory does not count" if has_pool() else ""
+    if state not in ("always", "madvise"):
+        check("huge pages", True, f"not used: transparent huge pages are {state or 'n/a'}{pool}")
+        return
+    found = measure_cold_pages()
+    if found is None:
+        check("huge pages", True, f"{state}, but the kernel gave this process none{pool}")
+        return
+    times = (
+        f"a first touch takes {1e3 * found['first_touch_s']:.2g} ms, the next {1e3 * found['again_s']:.2g} ms (medians;"
+        f" {found['slow_pages']} of {found['pages']} first touches took more than 1 ms)"
+    )
+    check(
+        "huge pages",
+        not found["cold"],
+        f"{state}, {'cold' if found['cold'] else 'warm'}: {times}{pool}",
+        "the host of this virtual machine adds memory at its first touch, so huge pages look slower than they are:"
+        " measure again after the memory has been used once, for example by a run that fills it",
+    )
 
 
 def _check_runtimes(command: list[str], check: Callable[..., None]) -> list[dict[str, Any]]:

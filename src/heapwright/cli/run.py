@@ -41,6 +41,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replace this process by the command; other settings of the user in the same variables stay."""
+    from heapwright.allocators.huge_pages import are_forbidden, forbid_huge_pages
     from heapwright.allocators.reach import find_barrier
     from heapwright.study.choose import chosen_config, kept_choice
     from heapwright.study.local import all_spaces, local_environment
@@ -81,4 +82,6 @@ def run(args: argparse.Namespace) -> int:
     if stdin:
         os.dup2(os.open(stdin, os.O_RDONLY), 0)
     os.chdir(workload.cwd)
+    if are_forbidden(env):
+        forbid_huge_pages()
     os.execvpe(command[0], command, env)

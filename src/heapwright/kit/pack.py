@@ -31,6 +31,7 @@ _PARTS = (
     "lib/libreaper*",
     "lib/libheapwright-record.so",
     "lib/libheapwright-sample.so",
+    "lib/libheapwright-no-huge-pages.so",
     "include/*.h",
 )
 _TIME = 0  # seconds since 1970, of every file

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from heapwright.allocators.huge_pages import thp_state
 from heapwright.allocators.registry import glibc_version
 
 # Two sets of runs are comparable only if these agree.
@@ -32,12 +33,6 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def _bracketed(path: str) -> str | None:
-    """Return the word in brackets of a file such as 'always [madvise] never'."""
-    text = _read(path)
-    return text[text.find("[") + 1 : text.find("]")] if text and "[" in text else text
-
-
 def describe_host() -> dict[str, Any]:
     """Return the description of this machine; None for values that cannot be read."""
     memory = next(
@@ -54,7 +49,7 @@ def describe_host() -> dict[str, Any]:
         "kernel": platform.release(),
         "libc": f"glibc {libc}" if libc else None,
         "page_bytes": os.sysconf("SC_PAGE_SIZE"),
-        "thp": _bracketed("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "thp": thp_state() or None,
         "aslr": _read("/proc/sys/kernel/randomize_va_space"),
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "max_map_count": int(maps) if maps and maps.isdecimal() else None,

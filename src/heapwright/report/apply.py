@@ -5,6 +5,7 @@ Formats for images name a preloaded library by its path in the image, and say wh
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heapwright import __version__
+from heapwright.allocators.huge_pages import with_library
 from heapwright.allocators.registry import joined_variables
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
@@ -334,6 +336,7 @@ def render(config: Config, fmt: str, command: list[str], claim: str, cwd: str = 
         comment = _comment(claim)
         dash = "--" if fmt == "lmod" else "#"
         return f"{dash}{comment[1:]}\n{dash} Nothing to set: keep the default."
+    config = dataclasses.replace(config, env=with_library(config.env, inside=platform is not None))
     libraries = preloaded_libraries(config.env, platform)
     inside = environment_inside(config.env, libraries)
     return FORMATS[fmt](_Shipped(config, command, claim, cwd, libraries, inside))

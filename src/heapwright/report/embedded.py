@@ -34,7 +34,12 @@ def data_of(view: StudyView) -> dict[str, Any]:
     value["prefix"] = msgspec.to_builtins(view.prefix)
     first = {p.config.id: p.name for _, p in reversed(view.distinct_picks())}  # one name for each configuration
     value["series"] = {
-        name: {"t": [round(t, 4) for t in s.t], "rss": [*map(round, s.rss)], "heap": [*map(round, s.heap)]}
+        name: {
+            "t": [round(t, 4) for t in s.t],
+            "rss": [*map(round, s.rss)],
+            "heap": [*map(round, s.heap)],
+            "huge": [*map(round, s.huge)],
+        }
         for name, s in view.series.items()
         if name == "default" or name in first.values()
     }

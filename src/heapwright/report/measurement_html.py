@@ -16,7 +16,11 @@ from heapwright.terminal_text import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LINES = {"rss": ("resident memory", COLOUR["memory"]), "heap": ("mapped heap", ALLOCATORS[1])}
+_LINES = {
+    "rss": ("resident memory", COLOUR["memory"]),
+    "heap": ("mapped heap", ALLOCATORS[1]),
+    "huge": ("in huge pages", ALLOCATORS[2]),
+}
 
 
 def write_page(runs: Mapping[str, Sequence[Run]], commands: Mapping[str, Sequence[str]], out: Path) -> None:
@@ -64,14 +68,21 @@ def _memory_over_time(run: Run, key: str) -> str:
     series = run.series or {}
     if len(series.get("t", [])) < 2:
         return ""
-    text = " ".join(f"{label}: at most {show_bytes(max(series[name]))}." for name, (label, _) in _LINES.items())
+    lines = _lines_of(series)
+    text = " ".join(f"{label}: at most {show_bytes(max(series[name]))}." for name, (label, _) in lines.items())
     text += f" {len(series['t'])} points, each with the largest values since the point before."
     return picture(lambda narrow: _draw(series, narrow), "measurement", key, "Memory over time", text)
 
 
+def _lines_of(series: Mapping[str, Sequence[float]]) -> dict[str, tuple[str, str]]:
+    """Return the lines to draw; huge pages only if there were any."""
+    return {name: line for name, line in _LINES.items() if name != "huge" or any(series.get(name, ()))}
+
+
 def _draw(series: Mapping[str, Sequence[float]], narrow: bool) -> tuple[Figure, dict[str, str]]:
     figure, (axes,) = figure_of(narrow, 3.4)
-    top = max(max(series[name]) for name in _LINES)
+    lines = _lines_of(series)
+    top = max(max(series[name]) for name in lines)
     scale, unit = (2**30, "GiB") if top >= 2**30 else (2**20, "MiB") if top >= 2**20 else (2**10, "KiB")
     times, per = series["t"], 1.0
     since = "seconds"
@@ -79,11 +90,11 @@ def _draw(series: Mapping[str, Sequence[float]], narrow: bool) -> tuple[Figure, 
         if times[-1] > limit:
             per, since = length, name
             break
-    for name, (label, colour) in _LINES.items():
+    for name, (label, colour) in lines.items():
         axes.plot([t / per for t in times], [v / scale for v in series[name]], color=colour, linewidth=1.6, label=label)
     axes.set_title(unit, loc="left")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel(f"{since} since the start; the run took at least {show_seconds(times[-1])}")
-    figure.legend(loc="outside upper left", ncols=1 if narrow else 2)
+    figure.legend(loc="outside upper left", ncols=1 if narrow else len(lines))
     return figure, {}

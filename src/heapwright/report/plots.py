@@ -385,7 +385,7 @@ def _ends(c: Confirmation) -> tuple[float, float]:
 
 
 def memory_svg(view: StudyView, anchor: str) -> str:
-    """Draw resident memory and mapped heap over time, for the default and the picks."""
+    """Draw resident memory, mapped heap and huge pages over time, for the default and the picks."""
     runs = [("default", "default", view.series["default"])] if "default" in view.series else []
     runs += [
         (f"{label} pick", p.name, view.series[p.name]) for label, p in ordered_picks(view) if p.name in view.series
@@ -395,16 +395,22 @@ def memory_svg(view: StudyView, anchor: str) -> str:
         return ""
     text = " ".join(
         f"{label}: at most {show_bytes(max(s.rss))} resident and {show_bytes(max(s.heap))} of mapped heap,"
-        f" ended after {show_seconds(s.t[-1])}."
+        + (f" at most {show_bytes(max(s.huge))} in huge pages," if any(s.huge) else "")
+        + f" ended after {show_seconds(s.t[-1])}."
         for label, _, s in runs
     )
     return picture(lambda narrow: _memory(runs, narrow), anchor, "memory", "Memory over time", text)
 
 
 def _memory(runs: list[tuple[str, str, Series]], narrow: bool) -> tuple[Figure, dict[str, str]]:
-    figure, panels = figure_of(narrow, 5.4 if narrow else 3.5, columns=1 if narrow else 2, rows=2 if narrow else 1)
-    for i, (axes, title) in enumerate(zip(panels, ("resident memory", "mapped heap"), strict=True)):
-        lines = [(label, name, s.t, s.heap if i else s.rss) for label, name, s in runs]
+    columns = {"resident memory": "rss", "mapped heap": "heap"}
+    if any(any(s.huge) for _, _, s in runs):
+        columns["in huge pages"] = "huge"
+    count = len(columns)
+    height = 2.7 * count if narrow else 3.5
+    figure, panels = figure_of(narrow, height, columns=1 if narrow else count, rows=count if narrow else 1)
+    for i, (axes, (title, column)) in enumerate(zip(panels, columns.items(), strict=True)):
+        lines = [(label, name, s.t, values) for label, name, s in runs if (values := getattr(s, column))]
         top = max(max(values) for *_, values in lines)
         scale, unit = (2**30, "GiB") if top >= 2**30 else (2**20, "MiB") if top >= 2**20 else (2**10, "KiB")
         for label, name, t, values in lines:

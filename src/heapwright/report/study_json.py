@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from heapwright.allocators.huge_pages import with_library
 from heapwright.report.recordings import recordings_json
 from heapwright.study.claim import headline, proven_by
 from heapwright.study.view import Confirmation, StudyView
@@ -54,7 +55,8 @@ def tune_json(view: StudyView) -> dict[str, Any]:
     """Return a study as `tune --json` writes it."""
 
     def config(c: Any) -> dict[str, Any]:
-        return {"allocator": c.allocator, "settings": c.settings, "env": c.env}
+        env = with_library(c.env, "image_platform" in view.host)
+        return {"allocator": c.allocator, "settings": c.settings, "env": env}
 
     proven = headline(view.picks, view.objectives)
     confirmed = "confirmed" if view.recordings is None else "predicted"

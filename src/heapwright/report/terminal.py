@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heapwright.allocators.huge_pages import with_library
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
@@ -135,7 +136,7 @@ def print_summary(view: StudyView, console: Console, report: Path | None) -> Non
     pick = chosen_pick(view, None) if view.phase == Phase.DONE else None
     if pick is not None:
         console.print("paste:", style="bold")
-        for key, value in pick.config.env.items():
+        for key, value in with_library(pick.config.env, "image_platform" in view.host).items():
             console.print(visible(f"  export {key}={shlex.quote(value)}"), markup=False, soft_wrap=True)
         for key in pick.config.settings:
             say(f"{key}: {view.explain(pick.config, key)}", indent="  ")

@@ -31,6 +31,7 @@ from heapwright.study.claim import (
     with_time_objection,
     with_verdict,
 )
+from heapwright.study.cold_pages import with_cold_pages
 from heapwright.study.confirmation import judge
 from heapwright.study.evaluations import evaluations_of, quality_of
 from heapwright.study.evidence import with_evidence
@@ -125,7 +126,7 @@ def view_of(store: Store) -> StudyView:
     picks = _picks(store, evaluations, confirmed, options, how)
     usual = _references(store, confirmed, options, how)
     requires, tested = requirements_of(options), gather(fresh, configs, default.id)
-    picks = with_requirements(picks, requires, confirmed, tested)
+    picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested), runs, default.id, meta.host)
     usual = with_requirements(usual, requires, confirmed, tested)
     dropped: list[str] = []
     if meta.phase == Phase.DONE:
@@ -338,7 +339,7 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
     for run in sorted(runs, key=rank):
         for name in names.get(run.config, []):
             if run.series and name not in found:
-                found[name] = Series(*(run.series[k] for k in ("t", "rss", "heap", "vm")))
+                found[name] = Series(*(run.series.get(k, []) for k in ("t", "rss", "heap", "vm", "huge")))
     return found
 
 

@@ -14,12 +14,15 @@ from typing import Any
 import msgspec
 
 from heapwright import __version__
+from heapwright.allocators.huge_pages import thp_state
 from heapwright.allocators.registry import Allocator, upstream
 from heapwright.allocators.runtimes import shipped_runtimes
 from heapwright.allocators.space_spec import SpaceFile, variable_of, version_trouble
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
+from heapwright.measure.cold_pages import cold_sentence, measure_cold_pages
 from heapwright.measure.host import describe_host, differences
+from heapwright.study.cold_pages import COLD, TOUCH
 from heapwright.study.options import Options, conflicts
 from heapwright.study.prefix import kept_prefix
 from heapwright.study.program import changed_sentence, program_of
@@ -89,7 +92,7 @@ def open_or_begin(
                 spaces=_spaces(allocators),
                 seeks_runtimes=options.runtime and not options.axes,
                 added=_added(added),
-                host={**describe_host(), **workload.where()},
+                host={**describe_host(), **workload.where(), **_huge_page_touch()},
                 environment=_environment(allocators, added, options.runtime and not options.axes),
                 options=msgspec.to_builtins(options),
                 objectives_given="objectives" in given,
@@ -206,6 +209,12 @@ def _with_budget(options: Options, given: dict[str, Any]) -> Options:
     return msgspec.structs.replace(
         options, evaluations=given.get("evaluations", 0), budget_s=given.get("budget_s", 0.0)
     )
+
+
+def _huge_page_touch() -> dict[str, Any]:
+    """Measure once whether huge pages are cold, where the system may give some."""
+    found = measure_cold_pages() if thp_state() in ("always", "madvise") else None
+    return {COLD: found["cold"], TOUCH: cold_sentence(found)} if found else {}
 
 
 def _spaces(allocators: Sequence[Allocator]) -> dict[str, Any]:

@@ -193,12 +193,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Series:
-    """Memory over time of one run: parallel lists, seconds and bytes."""
+    """Memory over time of one run: parallel lists, seconds and bytes; `huge` is empty if it was not counted."""
 
     t: list[float]
     rss: list[float]
     heap: list[float]
     vm: list[float]
+    huge: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

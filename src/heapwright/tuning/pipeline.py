@@ -54,6 +54,7 @@ from heapwright.study.view import PickName
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.choose_space import loaded_space, screened_space
 from heapwright.tuning.confirm import confirm, fitting_rows, pairs_needed
+from heapwright.tuning.huge_pages import huge_page_points
 from heapwright.tuning.minify import minify_each
 from heapwright.tuning.reach import take_over
 from heapwright.tuning.recorded_setting import proposed
@@ -146,7 +147,8 @@ def _search(session: Session, space: Space, screened: list[StoredRun]) -> list[S
         session.phase(Phase.SEARCH)  # after phases of the replay search
     evaluator = Evaluator(Phase.SEARCH, session.blocks, noise=session.noise)
     search = search_of(session, space, evaluator, measured)
-    first = [*warm_points(session, space), *combinations(session, space, measured), *proposed(session, space, measured)]
+    first = [*warm_points(session, space), *huge_page_points(session, space)]
+    first += [*combinations(session, space, measured), *proposed(session, space, measured)]
     search.go(first, lambda setup: strategy_of(session, setup))
     return search.runs
 

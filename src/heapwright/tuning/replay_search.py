@@ -28,6 +28,7 @@ from heapwright.study import agreement
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
 from heapwright.tuning import proxy
+from heapwright.tuning.huge_pages import huge_page_points
 from heapwright.tuning.search_loop import Evaluator, Search
 from heapwright.tuning.session import Session
 from heapwright.tuning.shortlist import choose_picks
@@ -161,9 +162,8 @@ class ReplaySearch:
         search.take(anchors)
         self._next_check = len(search.known) + 2 * opt.BLOCK
         if self._holds(search):
-            search.go(
-                warm_points(session, self.space), lambda setup: strategy_of(session, setup), lambda: self._holds(search)
-            )
+            first = [*warm_points(session, self.space), *huge_page_points(session, self.space)]
+            search.go(first, lambda setup: strategy_of(session, setup), lambda: self._holds(search))
         if not self._why and not self._checks:  # a short search has not been checked yet
             self._check(search)
 

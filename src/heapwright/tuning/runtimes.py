@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from heapwright.allocators.huge_pages import PROCESS, has_pool, process_space, thp_state
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, beside_allocators, has_extras, join
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
@@ -69,6 +70,8 @@ def extra_sentence(extra: Extra, space: Space) -> str:
     """'CPython 3.11 runs this program: its settings are searched too (malloc).'"""
     who = f"{extra.title} {extra.version}".strip()
     runs = f"{who} runs this program" if extra.program else f"The space {who} is added"
+    if extra.title == PROCESS:
+        runs = "The process can go without transparent huge pages, which are 'always' here"
     skipped = [f"{key} ({why})" for key, why in space.skipped if not why.startswith("only with --expert")]
     without = f" Not searched: {', '.join(skipped)}." if skipped else ""
     if not space.params:
@@ -82,7 +85,8 @@ def extra_space(extra: Extra, session: Session) -> Space:
     if extra.program:
         found = Runtime(extra.space, extra.version, Path(extra.program)).space(session.threads, options.expert)
     else:
-        context = Context("", os.cpu_count() or 1, session.threads, options.expert)
+        thp, pool = thp_state(), has_pool()
+        context = Context("", os.cpu_count() or 1, session.threads, options.expert, thp=thp, pool=pool)
         found = build_space(extra.space, context, extra.title)
     if not options.params:
         return found
@@ -176,9 +180,11 @@ def find_extra_spaces(session: Session, busiest: str = "") -> list[Extra]:
         if file.runtime is not None and name not in {one.name for one in found}:
             title = file.runtime.title
             session.progress.note(f"{title} does not run this program, so the settings of --add-space are not searched")
+    process = Extra(process_space(), PROCESS)
     return [
         *(Extra(one.file, one.spec.title, one.version, str(one.program)) for one in found),
         *(Extra(file, name) for name, file in added.items() if file.runtime is None),
+        *([process] if thp_state() == "always" and extra_space(process, session).params else []),
     ]
 
 

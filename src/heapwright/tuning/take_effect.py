@@ -6,6 +6,7 @@ runs in a container, and the program is not started.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -17,12 +18,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from heapwright.allocators.effect import effective
+from heapwright.allocators.huge_pages import FORBIDDEN, LIBRARY, PROCESS, VARIABLE, are_forbidden
 from heapwright.allocators.loader_trace import trace_bindings
 from heapwright.allocators.probe import tunables_of
+from heapwright.allocators.program_file import is_privileged, read_program
 from heapwright.allocators.reach import find_barrier
 from heapwright.allocators.space_spec import SpaceFile
 from heapwright.allocators.takeover import verdict
 from heapwright.experiment.configuration import Config
+from heapwright.files import NATIVE
 from heapwright.measure.container import Container
 from heapwright.platforms import kit_path
 from heapwright.workload.model import Workload
@@ -49,6 +53,37 @@ def effects_of(config: Config, spaces: Mapping[str, Any], workload: Workload) ->
     Raises:
         HeapwrightError: a container cannot be made.
     """
+    forbidden, config = _huge_pages(config, workload)
+    return forbidden + _effects(config, spaces, workload)
+
+
+def _huge_pages(config: Config, workload: Workload) -> tuple[list[Effect], Config]:
+    """Return whether huge pages would be forbidden for the program, and the configuration without that setting."""
+    if not are_forbidden(config.env):
+        return [], config
+    env = {key: value for key, value in config.env.items() if key != VARIABLE}
+    settings = {key: value for key, value in config.settings.items() if not key.startswith(f"{PROCESS}.")}
+    rest = dataclasses.replace(config, env=env, settings=settings)
+    text = f"{PROCESS}.huge_pages={FORBIDDEN}"
+    if workload.container is not None:
+        return [Effect(None, f"{text}: the library of 'heapwright apply' forbids them, if the program loads it")], rest
+    trouble = library_trouble(workload.program(workload.inputs[0]))
+    return [Effect(not trouble, f"{text}: {trouble or 'the library of heapwright apply forbids them'}")], rest
+
+
+def library_trouble(program: str) -> str:
+    """Return why the library that forbids huge pages would not reach a program, and what does; empty if it would."""
+    if not (NATIVE / "lib" / LIBRARY).is_file():
+        return f"there is no {LIBRARY}: reinstall heapwright"
+    found = read_program(program)
+    if found is not None and (found.static or is_privileged(found.path)):
+        kind = "is linked statically" if found.static else "runs with the rights of another user"
+        return f"{program} {kind}, so no library is preloaded; 'heapwright run' forbids huge pages for it"
+    return ""
+
+
+def _effects(config: Config, spaces: Mapping[str, Any], workload: Workload) -> list[Effect]:
+    """Return the effects of the libraries and of the allocator's settings."""
     libraries = [word for word in re.split("[: ]+", config.env.get("LD_PRELOAD", "")) if word]
     if workload.container is not None:
         return _inside(config, libraries, workload, workload.container)
