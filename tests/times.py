@@ -12,12 +12,14 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.command_server import SERVER
+
 CPU = "processor time in seconds"  # the name of the property that carries it from a worker
 
 
 def processor_time() -> float:
-    """The processor time in seconds of this process and of its finished children."""
-    return sum(os.times()[:4])
+    """The processor time in seconds of this process, of its finished children, and of commands in forks."""
+    return sum(os.times()[:4]) + SERVER.spent
 
 
 def by_folder(reports: Iterable[pytest.TestReport]) -> dict[str, tuple[float, float]]:

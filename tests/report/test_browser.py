@@ -11,9 +11,9 @@ import pytest
 from heapwright.report.html import write_report
 from tests import needs
 
-from .conftest import ALL
+from .conftest import ALL, PAGES
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, PAGES]
 
 
 def opened(browser: Any, page: Path, width: int, dark: bool = False) -> None:

@@ -35,7 +35,7 @@ OPTIONS = [
     "--proxy",
     "none",
 ]
-KILLS = 6
+KILLS = needs.repeats(6, 3)
 # The grid has two parameters. `local` and the replays do not search top_pad, because under some of its values the peak
 # differs from run to run. Replays of this program are not faster than it, so `--proxy replay` forces them; otherwise
 # measured times would decide.

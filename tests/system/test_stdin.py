@@ -164,7 +164,7 @@ def test_an_interrupted_study_keeps_its_input(heapwright: Heapwright) -> None:
 @pytest.fixture(scope="module")
 def gained(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Heapwright:
     """A study of a command with piped input that is certain to find a gain."""
-    heapwright = Heapwright(tmp_path_factory.mktemp("gained"))
+    heapwright = Heapwright(tmp_path_factory.mktemp("gained"), forked=True)
     script = f'{NEEDS_INPUT} && exec "$0"'
     done = heapwright.piped(LINES, *GAIN, "--exit-code", "--", "sh", "-c", script, str(program("mapping_calls")))
     assert done.status == 0, done.err
@@ -238,6 +238,7 @@ def test_a_status_that_is_meant(heapwright: Heapwright) -> None:
     assert (done.status, done.err.count("\n")) == (1, 1)
     for part in ("exit status 1", "--success 0,1", "success = [0, 1] in a workload file", "--stdin FILE"):
         assert part in done.err
+    heapwright.report = True
     done = heapwright(*SHORT, "--success", "0,1", "--stdin", "in.txt", *grep)
     assert done.status == 0, done.err
     page = (heapwright.folder / names(heapwright, "*.html")[0]).read_text()
