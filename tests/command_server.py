@@ -44,6 +44,7 @@ LATE = (
     "sqlite3",
     "threadpoolctl",
 )
+AT_START = ("LD_", "PYTHON", "GLIBC_TUNABLES", "MALLOC_", "LC_", "LANG")
 ENOUGH = 1 << 20  # bytes: more than any request has
 
 
@@ -70,7 +71,7 @@ class CommandServer:
         words: Sequence[str],
         folder: Path,
         env: Mapping[str, str],
-        text: str = "",
+        text: str | bytes = "",
         timeout: float = 240,
         memory: int = 0,
     ) -> tuple[int, bytes, bytes]:
@@ -90,7 +91,8 @@ class CommandServer:
         """
         if text:
             source, sink = os.pipe()
-            assert os.write(sink, text.encode()) == len(text.encode()), "more than a pipe holds"
+            data = text.encode() if isinstance(text, str) else text
+            assert os.write(sink, data) == len(data), "more than a pipe holds"
             os.close(sink)
         else:
             source = os.open(os.devnull, os.O_RDONLY)
@@ -132,6 +134,11 @@ def _all_of(descriptor: int) -> bytes:
 
 
 SERVER = CommandServer()
+
+
+def at_start(env: Mapping[str, str]) -> bool:
+    """Whether one of the variables is read by the loader, the C library or the interpreter when a process starts."""
+    return any(name.startswith(AT_START) for name in env)
 
 
 def serve(number: int) -> None:

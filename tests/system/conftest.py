@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.command_server import SERVER
+from tests.command_server import SERVER, at_start
 
 SECONDS = 240  # until a command hangs
-AT_START = ("LD_", "PYTHON", "GLIBC_TUNABLES", "MALLOC_")  # variables that a process reads when it starts
 
 
 class Done(NamedTuple):
@@ -58,7 +57,7 @@ class Heapwright:
 
     def __call__(self, *words: str, env: Mapping[str, str] | None = None) -> Done:
         """Runs the command to its end."""
-        if self.forked and not any(name.startswith(AT_START) for name in env or ()):
+        if self.forked and not at_start(env or {}):
             return self._fork("", words, env or {})
         process = self.start(*words, env=env)
         try:
