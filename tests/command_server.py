@@ -63,8 +63,13 @@ class CommandServer:
             # Python asks once whether its streams can seek: pipes cannot, as those of the forks.
             process = subprocess.Popen(words, pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             theirs.close()
-            atexit.register(lambda: (self.ours and self.ours.close(), process.wait(20)))
+            atexit.register(self._end, process)
         return self.ours
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        if self.ours is not None:
+            self.ours.close()
+        process.wait(20)
 
     def run(
         self,

@@ -13,8 +13,8 @@ import pytest
 
 from .conftest import Heapwright
 
-TUNE = ("tune", "--allocators", "glibc", "--params", "mmap_max,trim_threshold", "--budget", "16", "--pairs", "8:12")
-TUNE = (*TUNE, "--study", "s.study")
+FEW = ("--params", "mmap_max,trim_threshold", "--budget", "16", "--pairs", "8:12")
+TUNE = ("tune", "--allocators", "glibc", *FEW, "--study", "s.study")
 
 
 @pytest.fixture(scope="module")
