@@ -35,6 +35,7 @@ OPTIONS = [
     "--proxy",
     "none",
 ]
+FEW = ["--budget", "8"]  # the last value of an option counts
 KILLS = needs.repeats(6, 3)
 # The grid has two parameters. `local` and the replays do not search top_pad, because under some of its values the peak
 # differs from run to run. Replays of this program are not faster than it, so `--proxy replay` forces them; otherwise
@@ -132,7 +133,7 @@ def test_a_kill_takes_the_target_along(heapwright: Heapwright) -> None:
 
 
 def test_ctrl_c_keeps_everything(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    command = ["tune", *OPTIONS, "--study", "s.study", "--", str(program("mapping_calls"))]
+    command = ["tune", *OPTIONS, *FEW, "--study", "s.study", "--", str(program("mapping_calls"))]
     study = heapwright.folder / "s.study"
     process = heapwright.start(*command)
     wait_for(lambda: study.exists() and runs(study) >= 20)
@@ -154,6 +155,7 @@ def test_a_finished_study_measures_nothing_again(heapwright: Heapwright, program
     command = [
         "tune",
         *OPTIONS,
+        *FEW,
         "--study",
         "s.study",
         "--json",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.processes import wait_for
 
 from .conftest import Done, Heapwright, environment
@@ -178,8 +179,9 @@ def test_the_lines_of_a_report_work(gained: Heapwright, tmp_path: Path) -> None:
     lines = sorted({html.unescape(line) for line in found})
     (copy,) = names(gained, "*.stdin")
     assert all(f"--stdin {gained.folder / copy} -- sh" in line for line in lines)
-    assert [line.partition(" tune ")[1] for line in lines].count(" tune ") == 1
-    for line in lines:
+    (tune,) = [line for line in lines if " tune " in line]
+    measure = [line for line in lines if line != tune]
+    for line in [tune, *measure[: needs.repeats(len(measure), 2)]]:
         done = pasted(gained, line, gained.folder if " tune " in line else tmp_path)
         assert done.status == 0, done.err
         if " tune " not in line:
