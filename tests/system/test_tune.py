@@ -53,7 +53,8 @@ def rows(study: Path, query: str) -> list[tuple[Any, ...]]:
 def test_a_planted_gain_is_found_and_confirmed(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     heapwright.report, heapwright.forked = True, False  # as a user runs it
     path = str(program("large_blocks", "-DROUNDS=5"))
-    words = ["tune", "--allocators", "glibc", "--budget", "36", "--pairs", "8:12", "--study", "s.study"]
+    words = ["tune", "--allocators", "glibc", "--params", "mmap_threshold,mmap_max,trim_threshold,top_pad,mxfast"]
+    words += ["--budget", "24", "--pairs", "8:12", "--study", "s.study"]
     found = result(heapwright(*words, "--json", "-", "--", path))
     pick = found["picks"]["time"]
     cpu = pick["confirmed"]["cpu_s"]
