@@ -82,6 +82,7 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(
     assert len(expected) <= starts(log) <= len(expected) + KILLS
 
 
+@pytest.mark.long  # in the short form test_tune_trace.py kills a study whose runs are all replays
 def test_killed_on_replays_it_makes_the_same_ones(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     log = heapwright.folder / "starts"
     command = ["--", *counting(str(program("mapping_calls")), log)]
