@@ -28,7 +28,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NoReturn
 
-# What the verbs import inside their functions.
+# Modules that the verbs import inside their functions.
 LATE = (
     "cma",
     "jinja2",
@@ -91,8 +91,7 @@ class CommandServer:
             memory: the limit on its data in bytes; no limit if it is 0.
 
         Returns:
-            The exit status, or the negative number of the signal that ended it; what it wrote to standard output and
-            standard error.
+            The exit status, or the negative number of the signal that ended it; standard output; standard error.
         """
         if text:
             source, sink = os.pipe()

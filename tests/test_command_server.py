@@ -1,4 +1,4 @@
-"""Tests that a command in a fork does what the installed command does."""
+"""Compares commands in forks with the installed command."""
 
 from __future__ import annotations
 

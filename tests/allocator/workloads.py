@@ -198,7 +198,7 @@ class Workload:
     """A script to run.
 
     Attributes:
-        script: what the shell runs.
+        script: run by the shell.
         needs: the programs that must be there for it.
         long: whether only the long form runs it.
     """
