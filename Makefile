@@ -153,6 +153,13 @@ $(SANITIZED_BUILT): sanitize-built-%: build/.system-test
 $(SANITIZED_ALL): sanitize-all-%: sanitize-built-%
 	ctest --test-dir build/sanitize-$* -j 2 --output-on-failure --exclude-regex '$(NOT_UNDER_$*)'
 
+# The package and build/native compile the same sources with the same options: with ccache only the first of them does.
+# A build folder keeps the launcher that it was made with.
+ifneq ($(shell command -v ccache),)
+$(VENV)/.installed native $(addprefix sanitize-,$(SANITIZERS)) $(SANITIZED_BUILT): export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
+$(VENV)/.installed native $(addprefix sanitize-,$(SANITIZERS)) $(SANITIZED_BUILT): export CCACHE_DIR ?= $(CURDIR)/build/ccache
+endif
+
 # Analyses the native sources statically. Each suppression has its reason beside it.
 analyze: native
 	@tools/setup torture
@@ -167,7 +174,7 @@ build/.dotnet: tools/dotnet.lock $(VENV)/.dependencies
 	else echo "heapwright: could not install .NET's runtime; tests that need it are skipped" >&2; fi
 
 unit-test: build native build/.dotnet
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: build native
 	$(BIN)/ruff check src tests tools tools/peers examples
@@ -179,10 +186,11 @@ lint: build native
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
 	$(BIN)/python tools/tidy.py $(NATIVE) $$(git ls-files 'native/*.cpp')
 
-# Runs all linters and tests, and prints the time of each part and which takes longest.
+# Runs all linters and tests, and prints the time of each part and which takes longest. A part that has run is not made
+# again for the next one. The output of the last part ends with the longest tests.
 test:
-	@at=$$(date +%s); took=; most=-1; longest=; for part in build native lint native-test unit-test; do \
-	  $(MAKE) --no-print-directory $$part || exit; now=$$(date +%s); spent=$$((now - at)); at=$$now; \
+	@at=$$(date +%s); took=; most=-1; longest=; made=; for part in build native lint native-test unit-test; do \
+	  $(MAKE) --no-print-directory $$made $$part || exit; made="$$made -o $$part"; now=$$(date +%s); spent=$$((now - at)); at=$$now; \
 	  took="$$took$${took:+, }$$part $$spent s"; [ $$spent -le $$most ] || { most=$$spent; longest=$$part; }; done; \
 	  echo "make test passed: $$took; longest: $$longest"
 

@@ -43,7 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects the tests marked `long`, except in the long form."""
+    """Keeps tests together that share a fixture, and deselects those marked `long`, except in the long form.
+
+    With --dist loadgroup one process of pytest-xdist runs a group, so that a fixture of a module is made once.
+    """
+    for item in items:
+        fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+        if any(one[-1].scope == "module" for one in fixtures if one) and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
     if config.getoption("--long"):
         return
     long = [item for item in items if item.get_closest_marker("long")]

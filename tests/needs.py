@@ -203,9 +203,15 @@ def long(*values: object) -> ParameterSet:
     return pytest.param(*values, marks=pytest.mark.long)
 
 
-def long_unless(short: bool, *values: object) -> ParameterSet:
-    """A set of parameters that the short form runs too if `short` is true."""
-    return pytest.param(*values) if short else long(*values)
+def long_unless(short: bool, *values: object, id: str | None = None) -> ParameterSet:
+    """A set of parameters that the short form runs too if `short` is true.
+
+    Args:
+        short: whether the short form runs it.
+        values: the parameters.
+        id: the name of the set; pytest makes one if it is None.
+    """
+    return pytest.param(*values, id=id, marks=() if short else pytest.mark.long)
 
 
 def root(what: str) -> None:
@@ -247,10 +253,20 @@ def summary(reasons: Iterable[str], long: int) -> str:
     )
 
 
+def repeats(long: int, short: int) -> int:
+    """How often a test repeats something that chance has a part in.
+
+    Args:
+        long: the number in the long form.
+        short: the number in the short form.
+    """
+    return long if settings().max_examples >= LONG_EXAMPLES else short
+
+
 def examples(long: int) -> int:
     """The number of examples of a property test whose examples start programs: a third of them in the short form.
 
     Args:
         long: the number in the long form.
     """
-    return long if settings().max_examples >= LONG_EXAMPLES else long // 3
+    return repeats(long, long // 3)

@@ -22,7 +22,7 @@ REPORTS = [
     report("tests/study/test_a.py::test_one", "call", 1),
     report("tests/study/test_a.py::test_one", "teardown", 1, 3),
     report("tests/study/test_b.py::test_two", "call", 9),
-    report("tests/link/test_c.py::test_three", "call", 13),
+    report("tests/link/test_c.py::test_three@tests/link/test_c.py", "call", 13),
     report("tests/test_metrics.py::test_four", "call", 0.25),
 ]
 

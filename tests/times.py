@@ -7,17 +7,20 @@ that of the test's process and of the children that it waited for.
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 
 import pytest
 
+from tests.command_server import SERVER
+
 CPU = "processor time in seconds"  # the name of the property that carries it from a worker
 
 
 def processor_time() -> float:
-    """The processor time in seconds of this process and of its finished children."""
-    return sum(os.times()[:4])
+    """The processor time in seconds of this process, of its finished children, and of commands in forks."""
+    return sum(os.times()[:4]) + SERVER.spent
 
 
 def by_folder(reports: Iterable[pytest.TestReport]) -> dict[str, tuple[float, float]]:
@@ -40,6 +43,11 @@ def by_folder(reports: Iterable[pytest.TestReport]) -> dict[str, tuple[float, fl
     }
 
 
+def _short(nodeid: str) -> str:
+    """The name of a test without tests/ and without the group that pytest-xdist adds."""
+    return re.sub(r"@[^\]]*$", "", nodeid.removeprefix("tests/"))
+
+
 def summary(reports: Iterable[pytest.TestReport], longest: int = 5) -> list[str]:
     """Two lines: the time of each folder, and the longest tests.
 
@@ -55,5 +63,5 @@ def summary(reports: Iterable[pytest.TestReport], longest: int = 5) -> list[str]
     tests = sorted(whole, key=whole.__getitem__, reverse=True)[:longest]
     return [
         f"seconds of tests by folder (of them processor time): {folders}",
-        "longest tests: " + ", ".join(f"{name.removeprefix('tests/')} {whole[name]:.0f} s" for name in tests),
+        "longest tests: " + ", ".join(f"{_short(name)} {whole[name]:.0f} s" for name in tests),
     ]

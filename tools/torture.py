@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 STATE = ROOT / "build/torture.json"
 LOGS = ROOT / "build/torture"
-TEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "--long")
+TEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "--long")
 # Property tests try more examples in the long form; Hypothesis marks them.
 MORE = "long or hypothesis"
 NOTHING_COLLECTED = 5  # pytest's exit status if no test is selected

@@ -10,7 +10,7 @@ import fcntl
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from _pytest.mark import ParameterSet
 
 from heapwright.files import NATIVE
 from tests import needs
+from tests.allocator.workloads import Workload
 from tests.conftest import ROOT
 
 NAMES = ("exgen", "reaper", "exgen-secure", "reaper-secure")
@@ -104,22 +105,33 @@ def judge(program: Callable[..., Path]) -> Callable[[str], Path]:
     return lambda name: program(f"allocator_{name}", *FLAGS)
 
 
-def short_form(names: Iterable[str]) -> list[ParameterSet]:
+def short_form(workloads: Mapping[str, Workload]) -> list[ParameterSet]:
     """Pairs of a malloc and a program for `test_prints_the_same`, as its arguments `allocator` and `name`.
 
-    In the short form each program runs under the plain builds and one of the hardened ones, in turn.
+    In the short form each program runs under one plain build and one hardened build of the other allocator, in turn.
     """
-    hardened = [one.name for one in _under_test() if one.name.endswith("-secure")]
-    turn = {name: hardened[i % len(hardened)] if hardened else "" for i, name in enumerate(names)}
+    mallocs = _under_test()
+    groups = [[one for one in mallocs if one.name.endswith("-secure") == hard] for hard in (False, True)]
+    pairs = []
+    for turn, (name, workload) in enumerate(workloads.items()):
+        short = [group[(turn + shift) % len(group)] for shift, group in enumerate(groups) if group]
+        for one in mallocs:
+            marks = () if one in short and not workload.long else pytest.mark.long
+            pairs.append(pytest.param(one, name, id=f"{one.name}-{name}", marks=marks))
+    return pairs or [_ABSENT_PAIR]
+
+
+def cases(names: Iterable[str], hardened: Collection[str]) -> list[ParameterSet]:
+    """Pairs of a malloc and a case, as the arguments `allocator` and `case` of a test.
+
+    Args:
+        names: all cases; in the short form the plain builds have all of them.
+        hardened: the cases that the hardened builds have in the short form: those that contain the others.
+    """
     pairs = [
-        pytest.param(
-            one,
-            name,
-            id=f"{one.name}-{name}",
-            marks=pytest.mark.long if one.name in hardened and one.name != turn[name] else (),
-        )
+        needs.long_unless(not one.name.endswith("-secure") or name in hardened, one, name, id=f"{one.name}-{name}")
         for one in _under_test()
-        for name in turn
+        for name in names
     ]
     return pairs or [_ABSENT_PAIR]
 

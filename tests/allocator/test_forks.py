@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.allocator.conftest import FLAGS, GLIBC, Malloc
+from tests import needs
+from tests.allocator.conftest import FLAGS, GLIBC, Malloc, cases
 from tests.allocator.test_threads import behave
 
 BEHAVIOURS = ("files", "handlers", "nested", "signals", "waits", "all")
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
-def test_a_fork(allocator: Malloc, judge: Callable[[str], Path], behaviour: str) -> None:
-    behave(allocator, judge("forks"), behaviour)
+@pytest.mark.parametrize(("allocator", "case"), cases(BEHAVIOURS, ("all",)))
+def test_a_fork(allocator: Malloc, judge: Callable[[str], Path], case: str) -> None:
+    behave(allocator, judge("forks"), case)
 
 
 @pytest.mark.long
@@ -24,17 +25,17 @@ def test_forks_for_minutes(allocator: Malloc, judge: Callable[[str], Path]) -> N
     behave(allocator, judge("forks"), "all", "120", timeout=300)
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("behaviour", [needs.long_unless(name == "all", name) for name in BEHAVIOURS])
 def test_the_reference_forks(judge: Callable[[str], Path], behaviour: str) -> None:
     behave(GLIBC, judge("forks"), behaviour)
 
 
-@pytest.mark.parametrize("behaviour", ["handlers", "waits"])
-def test_handlers_of_a_library(allocator: Malloc, program: Callable[..., Path], tmp_path: Path, behaviour: str) -> None:
+@pytest.mark.parametrize(("allocator", "case"), cases(("handlers", "waits"), ("waits",)))
+def test_handlers_of_a_library(allocator: Malloc, program: Callable[..., Path], tmp_path: Path, case: str) -> None:
     """Whose constructor runs before the program's, and registers handlers before anything has been allocated."""
     library = program("allocator_forks", *FLAGS, "-shared", "-fPIC", "-Dmain=unused")
     main = tmp_path / "main"
     words: list[str | Path] = ["-x", "c", "-", "-x", "none", library, f"-Wl,-rpath,{library.parent}", "-pthread"]
     source = "int unused(int, char**); int main(int count, char** words) { return unused(count, words); }"
     subprocess.run(["gcc", "-o", main, *words], input=source.encode(), check=True)
-    behave(allocator, main, behaviour)
+    behave(allocator, main, case)

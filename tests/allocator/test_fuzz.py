@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.allocator.conftest import GLIBC, Malloc
+from tests.allocator.conftest import GLIBC, Malloc, cases
 
 SECONDS = int(os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "2"))
 LONG_SECONDS = max(SECONDS, 20)
@@ -51,15 +51,15 @@ def fuzz(malloc: Malloc, path: Path, seed: int, seconds: int, *words: str) -> No
 
 @pytest.mark.timeout(2 * LONG_SECONDS + 300)
 @pytest.mark.parametrize("seconds", [SECONDS, needs.long(LONG_SECONDS)])
-@pytest.mark.parametrize("mode", MODES)
-def test_nothing_breaks(allocator: Malloc, judge: Callable[[str], Path], mode: str, seconds: int) -> None:
+@pytest.mark.parametrize(("allocator", "case"), cases(MODES, ("one-thread", "threads-fork")))
+def test_nothing_breaks(allocator: Malloc, judge: Callable[[str], Path], case: str, seconds: int) -> None:
     path = judge("fuzz")
     half = max(1, seconds // 2)
-    fuzz(allocator, path, 1, half, *MODES[mode])
-    fuzz(allocator, path, random.SystemRandom().randrange(1 << 30), half, *MODES[mode])
+    fuzz(allocator, path, 1, half, *MODES[case])
+    fuzz(allocator, path, random.SystemRandom().randrange(1 << 30), half, *MODES[case])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [needs.long_unless(mode == "threads-fork", mode) for mode in MODES])
 def test_the_reference_passes(judge: Callable[[str], Path], mode: str) -> None:
     fuzz(GLIBC, judge("fuzz"), 2, 1, *MODES[mode])
 

@@ -61,7 +61,8 @@ def test_one_byte_before_a_block(tell: Tell) -> None:
     assert told == {END: bugs}
 
 
-@pytest.mark.timeout(300)
+# All sizes take a while, and both builds have the same code for it.
+@pytest.mark.parametrize("hardened", ["exgen-secure", needs.long("reaper-secure")], indirect=True)
 def test_a_write_after_free_at_every_offset(tell: Tell) -> None:
     bugs, told = tell("late")
     assert bugs > 1500

@@ -106,6 +106,7 @@ def test_a_storm_of_ending_threads_leaves_little(malloc: Malloc) -> None:
     assert all_of_them["rss_bytes"] - one["rss_bytes"] < 1.25 * MIB  # 1.8 MB when classes did not get theirs back
 
 
+@pytest.mark.parametrize("malloc", [needs.long_unless(name == "reaper", name) for name in NAMES], indirect=True)
 def test_forks_of_forks_with_threads(malloc: Malloc, owners: Path) -> None:
     assert malloc.run(owners, "fork").stdout == b"ok\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.allocator.conftest import FLAGS, GLIBC, Malloc
+from tests.allocator.conftest import FLAGS, GLIBC, Malloc, cases
 from tests.conftest import PROGRAMS
 
 BEHAVIOURS = ("storm", "detached", "orphans", "fork", "signals", "vfork", "limit")
@@ -19,11 +19,12 @@ def behave(malloc: Malloc, *words: str | Path, timeout: float = 120) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, [b"ok"]), done.stderr.decode()
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
-def test_behaviour(allocator: Malloc, judge: Callable[[str], Path], behaviour: str) -> None:
-    behave(allocator, judge("threads"), behaviour)
+@pytest.mark.parametrize(("allocator", "case"), cases(BEHAVIOURS, ("storm", "signals", "vfork", "limit")))
+def test_behaviour(allocator: Malloc, judge: Callable[[str], Path], case: str) -> None:
+    behave(allocator, judge("threads"), case)
 
 
+@pytest.mark.long  # it tests the test program
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_the_reference_behaves(judge: Callable[[str], Path], behaviour: str) -> None:
     behave(GLIBC, judge("threads"), behaviour)

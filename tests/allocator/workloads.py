@@ -21,13 +21,16 @@ cksum out
 PYTHON_TESTS = r"""
 "$PYTHON" - <<'END'
 import contextlib, io, unittest
-for name in "json re dict list bytes set sort zlib struct string memoryview".split():
+for name in "NAMES".split():
     with contextlib.redirect_stdout(io.StringIO()):
         suite = unittest.defaultTestLoader.loadTestsFromName("test.test_" + name)
         result = unittest.TextTestRunner(stream=io.StringIO()).run(suite)
     print(name, result.testsRun, [str(case) for case, _ in result.failures + result.errors])
 END
 """
+
+PYTHON_SHORT = PYTHON_TESTS.replace("NAMES", "re dict list sort zlib struct string memoryview")
+PYTHON_LONG = PYTHON_TESTS.replace("NAMES", "json bytes set")
 
 PYTHON_WORK = r"""
 "$PYTHON" - <<'END'
@@ -192,15 +195,23 @@ node -e '
 
 @dataclass(frozen=True)
 class Workload:
-    """A script, and the programs that must be there for it."""
+    """A script to run.
+
+    Attributes:
+        script: run by the shell.
+        needs: the programs that must be there for it.
+        long: whether only the long form runs it.
+    """
 
     script: str
     needs: tuple[str, ...]
+    long: bool = False
 
 
 WORKLOADS = {
     "g++": Workload(COMPILE, ("g++",)),
-    "python-tests": Workload(PYTHON_TESTS, ()),
+    "python-tests": Workload(PYTHON_SHORT, ()),
+    "python-tests-long": Workload(PYTHON_LONG, (), long=True),
     "python-work": Workload(PYTHON_WORK, ()),
     "python-threads": Workload(PYTHON_THREADS, ()),
     "perl": Workload(PERL, ("perl",)),

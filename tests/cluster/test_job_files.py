@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from heapwright.cluster.job_files import run_one
+from tests.system.conftest import Heapwright
 
 from .test_losses import evaluations
-
-HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
 
 
 @dataclass
@@ -23,7 +21,8 @@ class Shell:
     folder: Path
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([HEAPWRIGHT, *words], cwd=self.folder, capture_output=True, text=True)
+        done = Heapwright(self.folder, forked=True)(*words)
+        return subprocess.CompletedProcess(words, done.status, done.out, done.err)
 
     def count(self, *words: str) -> int:
         done = self(*words)

@@ -33,7 +33,7 @@ from tests import needs
 from ..processes import alive, runs, wait_for
 from .farm import Farm, none_left, pids_in
 
-KILLS = int(os.environ.get("HEAPWRIGHT_KILLS", "4"))
+KILLS = int(os.environ.get("HEAPWRIGHT_KILLS", "2"))
 HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
 
 
@@ -164,7 +164,13 @@ def network() -> Iterator[tuple[str, str, str]]:
         subprocess.run([ip, "netns", "delete", name], capture_output=True)
 
 
-@pytest.mark.parametrize("pause_s", [2.0, 8.0], ids=["short", "so-long-that-the-worker-is-given-up"])
+@pytest.mark.parametrize(
+    "pause_s",
+    [
+        needs.long_unless(True, 2.0, id="short"),
+        needs.long_unless(False, 8.0, id="so-long-that-the-worker-is-given-up"),
+    ],
+)
 def test_the_network_is_paused(pause_s: float, network: tuple[str, str, str], tmp_path: Path) -> None:
     name, cable, host = network
     farm, log, notes = Farm(tmp_path, host), tmp_path / "pids", list[str]()

@@ -30,6 +30,7 @@ from .farm import Farm, none_left, pids_in
 
 ONE = Input("one", args=["1"])
 TWO = Input("two", args=["2"])
+pytestmark = pytest.mark.xdist_group("farm")  # one cluster for all processes of pytest
 Make = Callable[[str], Runner]
 
 

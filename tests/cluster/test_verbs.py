@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from heapwright.report.html import extract
 
 from .farm import Farm
 
+pytestmark = pytest.mark.xdist_group("farm")  # one cluster for all processes of pytest
 HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from heapwright.allocators.registry import find_allocators
 from tests import needs
+from tests.command_server import SERVER
 from tests.trace.recording import HEAPWRIGHT
 
 MIB = 1 << 20
@@ -38,7 +39,9 @@ def python(code: str) -> Iterator[int]:
 
 
 def heapwright(*words: str | int | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([HEAPWRIGHT, "diagnose", *map(str, words)], capture_output=True, text=True, check=False)
+    line = [str(HEAPWRIGHT), "diagnose", *map(str, words)]
+    status, out, err = SERVER.run(line, Path.cwd(), os.environ)
+    return subprocess.CompletedProcess(line, status, out.decode(), err.decode())
 
 
 def diagnosed(*words: str | int | Path) -> dict[str, Any]:

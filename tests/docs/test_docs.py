@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
 import json
 import os
 import re
@@ -21,6 +23,11 @@ COMMANDS = [c for page in PAGES for c in commands(page)]
 NAMES = [str(p.relative_to(ROOT)) for p in PAGES]
 
 
+@functools.cache
+def parser() -> argparse.ArgumentParser:
+    return build_parser()
+
+
 def test_there_are_commands_to_check() -> None:
     assert len(COMMANDS) > 60
     assert {"README.md", "docs/tutorial.md"} <= {str(c.page.relative_to(ROOT)) for c in COMMANDS}
@@ -34,7 +41,7 @@ def test_commands_are_accepted(command: Command, capsys: pytest.CaptureFixture[s
         words, target = words[: words.index("--")], True
     words = [w for w in words if w not in ("...", "…")]
     try:
-        args = build_parser().parse_args(words)
+        args = parser().parse_args(words)
     except SystemExit as ended:
         if ended.code:
             pytest.fail(capsys.readouterr().err)

@@ -27,6 +27,7 @@ from _pytest.mark import ParameterSet
 
 from heapwright.errors import NO_GAIN
 from tests import needs
+from tests.command_server import SERVER
 from tests.markdown import code_blocks
 
 from .commands import PAGES, ROOT, Command, commands
@@ -231,20 +232,26 @@ def test_commands_run(page: Path, lines: list[Command], folder: Path) -> None:
         put_what_is_missing(words, folder)
         if "libmine.so" in " ".join(words) and not (folder / "libmine.so").exists():
             continue
-        with contextlib.ExitStack() as stack:
-            process = stack.enter_context(
-                subprocess.Popen([HEAPWRIGHT, *shorter(words)], cwd=folder, env=env, stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
-            )  # fmt: skip
-            serves = words[0] == "watch" or (words[:2] == ["record", "-o"] and "./service" in words)
-            try:
-                _, said = process.communicate(timeout=3 if serves else 300)
-            except subprocess.TimeoutExpired:
-                assert serves, line
-                os.killpg(process.pid, signal.SIGINT)  # Ctrl-C
-                _, said = process.communicate(timeout=30)
-            fine = (0, NO_GAIN) if words[0] == "apply" else (0,)  # a study of one second seldom proves a gain
-            assert process.returncode in fine or serves, f"{line}\n{said[-1000:]}"
+        serves = words[0] == "watch" or (words[:2] == ["record", "-o"] and "./service" in words)
+        fine = (0, NO_GAIN) if words[0] == "apply" else (0,)  # a study of one second seldom proves a gain
+        if serves:
+            end_after(3, [HEAPWRIGHT, *shorter(words)], folder, env)
+        else:
+            status, _, said = SERVER.run([HEAPWRIGHT, *shorter(words)], folder, env, timeout=300)
+            assert status in fine, f"{line}\n{said[-1000:].decode()}"
+
+
+def end_after(seconds: float, words: list[str], folder: Path, env: dict[str, str]) -> None:
+    """Runs a command that does not end by itself, and ends it with Ctrl-C."""
+    with subprocess.Popen(
+        words, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        process_group=0,
+    ) as process:  # fmt: skip
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=seconds)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=30)
 
 
 def test_what_is_left_out_is_there() -> None:

@@ -15,6 +15,8 @@ from heapwright.study.view import PICK_NAMES, Pick, PickName, StudyView
 
 from .views import OBJECTIVES, STATES, confirmation, evaluation, view
 
+# One process of pytest-xdist runs all tests of pages, so that each page is rendered once.
+PAGES = pytest.mark.xdist_group("pages")
 _RENDERED: dict[str, str] = {}
 
 

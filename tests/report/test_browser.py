@@ -11,9 +11,9 @@ import pytest
 from heapwright.report.html import write_report
 from tests import needs
 
-from .conftest import ALL
+from .conftest import ALL, PAGES
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, PAGES]
 
 
 def opened(browser: Any, page: Path, width: int, dark: bool = False) -> None:
@@ -43,7 +43,7 @@ def test_it_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
     opened_alone(browser, page)
 
 
-@pytest.mark.parametrize("width", [360, needs.long(768), 1280])
+@pytest.mark.parametrize("width", [360, needs.long(768), needs.long(1280)])
 def test_nothing_sticks_out(width: int, browser: Any, page: Path) -> None:
     opened(browser, page, width)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width

@@ -22,8 +22,10 @@ from heapwright.study.view import Agreement, Series, StudyView, Worker
 from heapwright.workload.load_metrics import LoadMetrics
 from heapwright.workload.model import Phase, Server
 
-from .conftest import ALL, written_once
+from .conftest import ALL, PAGES, written_once
 from .views import STATES, config, view, with_requirements
+
+pytestmark = PAGES
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "col", "path", "use", "rect", "line", "circle"}
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028{{ 7*7 }}"

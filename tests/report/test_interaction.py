@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from .conftest import written_once
+from .conftest import PAGES, written_once
 from .test_browser import opened
 from .views import view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, PAGES]
 
 ROWS = "return document.querySelectorAll('table.sortable tbody tr:not([hidden])').length"
 

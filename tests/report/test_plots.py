@@ -14,7 +14,7 @@ from heapwright.report.plots import course_svg, limits, memory_svg, search_svg, 
 from heapwright.report.proxy import proxy_svg
 from heapwright.study.view import StudyView
 
-from .conftest import ALL
+from .conftest import ALL, PAGES
 from .views import STATES, view
 
 DRAWN = (
@@ -23,16 +23,27 @@ DRAWN = (
 )
 
 
+pytestmark = PAGES
+
+_ALL_DRAWN: dict[str, list[str]] = {}
+
+
+def all_drawn(state: StudyView) -> list[str]:
+    """All pictures of a state; they are drawn once, because that takes a second or two."""
+    key = repr(state)
+    if key not in _ALL_DRAWN:
+        _ALL_DRAWN[key] = [draw(state, "s1") for draw in DRAWN]
+    return _ALL_DRAWN[key]
+
+
 def test_every_state_is_drawn_twice_or_not_at_all(state: StudyView) -> None:
-    for draw in DRAWN:
-        text = draw(state, "s1")
+    for text in all_drawn(state):
         assert len(re.findall(r'<svg [^>]*class="wide"', text)) == len(re.findall(r'<svg [^>]*class="narrow"', text))
         assert text == "" or text.count("<svg ") == text.count("</svg>") == text.count("</desc>") == 2
 
 
 def test_colours_come_from_the_page(state: StudyView) -> None:
-    for draw in DRAWN:
-        text = draw(state, "s1")
+    for text in all_drawn(state):
         assert not re.findall(r"#0102\w\w", text), "a sentinel is left"
         assert set(re.findall(r'(?:fill|stroke)="([^"]*)"', text)) <= {
             "none",

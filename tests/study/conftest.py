@@ -109,6 +109,12 @@ class Tuning:
             ]
 
 
+@pytest.fixture(autouse=True)
+def _commits_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk takes 4 ms for each of hundreds of simulated runs, which need not survive a power cut."""
+    monkeypatch.setattr("heapwright.study.store.SYNCHRONOUS", "OFF")
+
+
 @pytest.fixture
 def tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tuning]:
     """Makes a `Tuning` on a world with these properties."""

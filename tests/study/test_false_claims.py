@@ -18,6 +18,7 @@ from heapwright.study.view import Confirmation
 from heapwright.tuning.confirm import Rows, confirm
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
+from tests import needs
 
 from ..experiment.fakes import MemoryStore
 from .fakes import World, read_settings
@@ -64,7 +65,7 @@ def claims(found: dict[int, dict[str, Confirmation]], verdict: str) -> set[tuple
 
 
 def test_studies_of_nothing_seldom_claim_a_gain() -> None:
-    studies = 250
+    studies = needs.repeats(250, 100)
     wrong = sum(bool(claims(study(seed), "better")) for seed in range(studies))
     assert wrong / studies <= 0.06
 

@@ -9,13 +9,16 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests import needs
+
 from .fakes import Settings
 from .flat import COURSES, is_flat, sweep
 
 SWEEPS = 20
+SHORT = ("normal, 2 %", "drift and jumps", "two modes, 20 % slow", "5 % outliers, × 1.5 to 5")  # courses
 
 
-@pytest.mark.parametrize("name", COURSES)
+@pytest.mark.parametrize("name", [needs.long_unless(name in SHORT, name) for name in COURSES])
 def test_what_does_nothing_is_flat(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [sweep(COURSES[name], seed, patch=monkeypatch) for seed in range(SWEEPS)]
     assert sum(map(is_flat, found)) >= 0.95 * SWEEPS

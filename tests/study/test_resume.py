@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from heapwright.workload.model import Input
+from tests import needs
 
 from .conftest import Tuning
 from .fakes import Settings, World
@@ -43,10 +44,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "auto": {"method": "auto", "evaluations": 20},
     "auto by time": {"method": "auto", "budget_s": 200.0, "evaluations": 0},
 }
+# The number of runs between two interruptions. The short form has them after each run with one method alone.
 STEPS = {"nsga2": 3, "sobol": 1, "grid": 1, "nsga2 by time": 7, "gp": 31, "cmaes": 7, "local": 3, "magpie": 5}
+STEPS |= {"auto": 31, "auto by time": 31}
+INTERRUPTIONS = [
+    *(needs.long_unless(name.startswith("auto") or name == "sobol", name, step) for name, step in STEPS.items()),
+    *((name, 37) for name, step in STEPS.items() if step < 31 and name != "sobol"),
+]
 
 
-@pytest.mark.parametrize(("name", "step"), [*STEPS.items(), ("auto", 31), ("auto by time", 31)])
+@pytest.mark.parametrize(("name", "step"), INTERRUPTIONS)
 def test_interrupted_it_ends_as_undisturbed(
     name: str, step: int, tuning: Callable[..., Tuning], tmp_path: Path
 ) -> None:

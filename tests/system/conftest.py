@@ -1,4 +1,4 @@
-"""Runs the installed command on real programs."""
+"""Runs the installed command on real programs, most often in forks (tests/command_server.py)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.command_server import SERVER, at_start
+
+SECONDS = 240  # until a command hangs
+
 
 class Done(NamedTuple):
     """An ended command."""
@@ -21,16 +25,27 @@ class Done(NamedTuple):
 
 
 class Heapwright:
-    """Runs the installed `heapwright` in one directory."""
+    """Runs the installed `heapwright` in one directory.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        folder: the directory.
+        report: whether `tune` writes its page, which takes longer than a short study.
+        forked: whether commands that run to their end are forks of a process that has imported everything.
+    """
+
+    def __init__(self, folder: Path, report: bool = True, forked: bool = False) -> None:
+        self.folder, self.report, self.forked = folder, report, forked
         self.path = Path(sys.executable).parent / "heapwright"
+
+    def words(self, words: tuple[str, ...]) -> list[str]:
+        """The command line, with --no-report if it is `tune` without a page."""
+        more = ["--no-report"] if words[:1] == ("tune",) and not self.report else []
+        return [str(self.path), *words[:1], *more, *words[1:]]
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Starts the command in a process group of its own, as a terminal would."""
         return subprocess.Popen(
-            [self.path, *words],
+            self.words(words),
             cwd=self.folder,
             env={**environment(), **(env or {})},
             stdin=subprocess.DEVNULL,
@@ -42,25 +57,33 @@ class Heapwright:
 
     def __call__(self, *words: str, env: Mapping[str, str] | None = None) -> Done:
         """Runs the command to its end."""
+        if self.forked and not at_start(env or {}):
+            return self._fork("", words, env or {})
         process = self.start(*words, env=env)
         try:
-            out, err = process.communicate(timeout=240)
+            out, err = process.communicate(timeout=SECONDS)
         finally:
             process.kill()
         return Done(process.returncode, out, err)
 
     def piped(self, text: str, *words: str) -> Done:
         """Runs the command to its end with a text on its standard input."""
+        if self.forked:
+            return self._fork(text, words, {})
         done = subprocess.run(
-            [self.path, *words],
+            self.words(words),
             cwd=self.folder,
             env=environment(),
             input=text,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=SECONDS,
         )
         return Done(done.returncode, done.stdout, done.stderr)
+
+    def _fork(self, text: str, words: tuple[str, ...], env: Mapping[str, str]) -> Done:
+        status, out, err = SERVER.run(self.words(words), self.folder, {**environment(), **env}, text, SECONDS)
+        return Done(status, out.decode(), err.decode())
 
 
 def environment() -> dict[str, str]:
@@ -71,7 +94,7 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture
 def heapwright(tmp_path: Path) -> Heapwright:
-    """The installed command, working in a fresh directory."""
-    found = Heapwright(tmp_path)
+    """The command, working in a fresh directory, in forks and without a page unless the test asks for it."""
+    found = Heapwright(tmp_path, report=False, forked=True)
     assert found.path.exists(), "run 'make build' first"
     return found

@@ -30,14 +30,14 @@ def test_compare_and_bench_take_them(heapwright: Heapwright) -> None:
     words = ["-n", "2", "--json", "-", "--allocators", "glibc,exgen"]
     found = json.loads(heapwright("compare", *words, "--", "perl", "-e", "1").out)["allocators"]
     assert found["exgen"]["failure"] is None
-    done = heapwright("bench", "realistic", "--quick", "--threads", "1", *words)
+    done = heapwright("bench", "startup", "--quick", "--threads", "1", *words)
     assert [a["name"] for a in json.loads(done.out)["allocators"]] == ["glibc", "exgen"]
 
 
 def test_tune_runs_under_the_allocator_it_tunes(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """The allocator's library is loaded in all runs, in the default's too, and in what `apply` and `run` use."""
-    words = ["tune", "--allocators", "exgen", "--budget", "4", "--study", "s.study", "--json", "-"]
-    done = heapwright(*words, "--", str(program("large_blocks")))
+    words = ["tune", "--allocators", "exgen", "--budget", "4", "--pairs", "6:6", "--study", "s.study"]
+    done = heapwright(*words, "--json", "-", "--", str(program("large_blocks", "-DROUNDS=5")))
     assert done.status == 0, done.err
     ran = heapwright("run", "s.study", "--", "env")
     variables = dict(line.split("=", 1) for line in ran.out.splitlines() if "=" in line)

@@ -21,6 +21,7 @@ SHORT += ["--study", "s.study", "--seed", "3"]
 
 def tuned(heapwright: Heapwright, *words: str) -> list[str]:
     """Tunes; returns the lines to measure by hand from the page and the terminal, the default's first."""
+    heapwright.report = True
     done = heapwright("tune", *SHORT, *words)
     assert done.status == 0, done.err
     page = (heapwright.folder / "s.html").read_text()
@@ -106,6 +107,7 @@ def test_redis(heapwright: Heapwright) -> None:
         f'ready = ["redis-cli", "-p", "{port}", "ping"]\n'
         f'load = ["redis-benchmark", "-p", "{port}", "-q", "-n", "2000", "-t", "set"]\n'
     )
+    heapwright.report = True
     words = ["--allocators", "exgen", "--budget", "1"]
     words += ["--proxy", "none", "--pairs", "6:6", "--study", "s.study"]
     done = heapwright("tune", *words, "--workload", "redis.toml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +23,15 @@ GO_NOTE = '.section .note.go.buildid,"a",@note\n.long 3, 4, 4\n.asciz "Go"\n.bal
 QUICK = ["--study", "s.study", "--minimize", "peak_rss", "--pairs", "6:6", "--json", "-"]
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_prefixed_jemalloc(tmp_path_factory.mktemp("embedded"))
+
+
 @pytest.fixture
-def embedded(heapwright: Heapwright) -> Path:
+def embedded(heapwright: Heapwright, built: Path) -> Path:
     """A program with jemalloc linked in under prefixed names, as the Rust crate does it."""
-    return build_prefixed_jemalloc(heapwright.folder)
+    return Path(shutil.copy2(built, heapwright.folder))
 
 
 def test_a_gain_is_proven_by_its_own_variable(embedded: Path, heapwright: Heapwright) -> None:
@@ -104,6 +110,7 @@ def test_settings_by_hand_are_held_against_it(embedded: Path, heapwright: Heapwr
 def test_a_go_program_ends_at_once(heapwright: Heapwright) -> None:
     """Regression: `tune` tried six allocators ('not loaded: statically linked') and then searched glibc's settings."""
     (heapwright.folder / "note.s").write_text(GO_NOTE)
+    heapwright.report = True
     go, sources = str(heapwright.folder / "go"), [PROGRAMS / "moody.c", heapwright.folder / "note.s"]
     subprocess.run([needs.command("gcc"), "-static", "-o", go, *sources], check=True)
     done = heapwright("tune", "--study", "s.study", "--json", "-", "--exit-code", "--", go)

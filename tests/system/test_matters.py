@@ -16,6 +16,7 @@ UNKNOWN = "what can be won in CPU time is not known before its allocations are r
 
 def tuned(heapwright: Heapwright, *command: str) -> tuple[dict[str, Any], str]:
     """Tunes a command; returns the final bound and all messages."""
+    heapwright.report = True
     done = heapwright("tune", *QUICK, "--", *command)
     assert done.status == 0, done.err
     found: dict[str, Any] = json.loads((heapwright.folder / "found.json").read_text())["matters"]

@@ -14,6 +14,7 @@ WORDS = ["tune", "--allocators", "glibc", "--budget", "6", "--proxy", "none", "-
 
 
 def test_an_own_method(heapwright: Heapwright, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heapwright.forked = False  # PYTHONPATH is read at the start
     monkeypatch.setenv("PYTHONPATH", str(install_package(tmp_path / "packages")))
     out = ["--no-report", "--json", "-"]
     done = heapwright(*WORDS, "--params", "mxfast,top_pad", "--method", "highest", *out, "--", "true")

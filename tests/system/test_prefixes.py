@@ -55,6 +55,7 @@ def test_a_workload_file_ends_a_recording(heapwright: Heapwright, slow: str) -> 
 @pytest.mark.long  # 100 s; tests/study/test_prefix.py has the same study of a simulated program
 def test_a_long_program_is_proven_by_prefixes(heapwright: Heapwright, slow: str) -> None:
     """One whole run takes a fifth of the budget."""
+    heapwright.report = True
     began = time.monotonic()
     done = heapwright("tune", *TWO, "--budget", "40s", "--study", "s.study", "--json", "found.json", "--", slow, "8")
     assert done.status == 0, done.err

@@ -23,6 +23,7 @@ def test_a_requirement_bounds_the_pick(heapwright: Heapwright, program: Callable
         "--json",
         "t.json",
     ]
+    heapwright.report = True
     required = ["--require", "peak_heap <= 1.5x", "--require", "minor_faults <= 1000000"]
     done = heapwright("tune", *words, *required, "--", str(program("mapping_calls")))
     assert done.status == 0, done.err

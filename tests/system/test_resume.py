@@ -35,7 +35,8 @@ OPTIONS = [
     "--proxy",
     "none",
 ]
-KILLS = 6
+FEW = ["--budget", "8"]  # the last value of an option counts
+KILLS = needs.repeats(6, 3)
 # The grid has two parameters. `local` and the replays do not search top_pad, because under some of its values the peak
 # differs from run to run. Replays of this program are not faster than it, so `--proxy replay` forces them; otherwise
 # measured times would decide.
@@ -81,6 +82,7 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(
     assert len(expected) <= starts(log) <= len(expected) + KILLS
 
 
+@pytest.mark.long  # in the short form test_tune_trace.py kills a study whose runs are all replays
 def test_killed_on_replays_it_makes_the_same_ones(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     log = heapwright.folder / "starts"
     command = ["--", *counting(str(program("mapping_calls")), log)]
@@ -132,7 +134,7 @@ def test_a_kill_takes_the_target_along(heapwright: Heapwright) -> None:
 
 
 def test_ctrl_c_keeps_everything(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    command = ["tune", *OPTIONS, "--study", "s.study", "--", str(program("mapping_calls"))]
+    command = ["tune", *OPTIONS, *FEW, "--study", "s.study", "--", str(program("mapping_calls"))]
     study = heapwright.folder / "s.study"
     process = heapwright.start(*command)
     wait_for(lambda: study.exists() and runs(study) >= 20)
@@ -154,6 +156,7 @@ def test_a_finished_study_measures_nothing_again(heapwright: Heapwright, program
     command = [
         "tune",
         *OPTIONS,
+        *FEW,
         "--study",
         "s.study",
         "--json",

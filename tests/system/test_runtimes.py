@@ -22,6 +22,7 @@ SHORT = ["--budget", "8", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
 def test_a_python_script(heapwright: Heapwright) -> None:
     (heapwright.folder / "script.py").write_text(SCRIPT)
     python = needs.command("/usr/bin/python3")
+    heapwright.report = True
     done = heapwright("tune", "--allocators", "glibc,exgen", *SHORT, "--", python, "script.py")
     found = result(done)
     runtime = found["runtime"]
@@ -126,7 +127,7 @@ def test_a_go_program_when_one_allocator_is_named(heapwright: Heapwright) -> Non
     assert "Nothing is proven" not in found["claim"]
 
 
-@pytest.mark.parametrize("name", ["ruby", needs.long("node"), needs.long("openjdk"), "dotnet", "go"])
+@pytest.mark.parametrize("name", ["ruby", needs.long("node"), needs.long("openjdk"), "dotnet", needs.long("go")])
 def test_both_halves_of_each_runtime(heapwright: Heapwright, name: str) -> None:
     command, source, keys = PROGRAMS[name]
     file = {"openjdk": "Rows.java", "dotnet": "Rows.cs"}.get(name, command[-1])

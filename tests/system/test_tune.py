@@ -51,10 +51,11 @@ def rows(study: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def test_a_planted_gain_is_found_and_confirmed(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    path = str(program("large_blocks"))
-    found = result(
-        heapwright("tune", "--allocators", "glibc", "--budget", "36", "--study", "s.study", "--json", "-", "--", path)
-    )
+    heapwright.report, heapwright.forked = True, False  # as a user runs it
+    path = str(program("large_blocks", "-DROUNDS=5"))
+    words = ["tune", "--allocators", "glibc", "--params", "mmap_threshold,mmap_max,trim_threshold,top_pad,mxfast"]
+    words += ["--budget", "24", "--pairs", "8:12", "--study", "s.study"]
+    found = result(heapwright(*words, "--json", "-", "--", path))
     pick = found["picks"]["time"]
     cpu = pick["confirmed"]["cpu_s"]
     assert cpu["verdict"] == "better"
@@ -195,7 +196,7 @@ def test_no_run_begins_after_the_deadline(heapwright: Heapwright, program: Calla
 
 def test_the_json_keeps_its_contract(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     words = ["tune", "--budget", "6", "--pairs", "6:6", "--study", "s.study", "--json", "r.json"]
-    done = heapwright(*words, "--", str(program("large_blocks")))
+    done = heapwright(*words, "--", str(program("large_blocks", "-DROUNDS=5")))
     assert done.status == 0, done.err
     found = json.loads((heapwright.folder / "r.json").read_text())
     assert found["schema_version"] == 1

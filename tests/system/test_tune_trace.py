@@ -27,7 +27,7 @@ TUNE = ("tune", "--trace", "a.hwt", "--test", "b.hwt", "--allocators", "glibc,ex
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Heapwright:
     """A directory with ./prog and two recordings of it."""
-    heapwright = Heapwright(tmp_path_factory.mktemp("recorded"))
+    heapwright = Heapwright(tmp_path_factory.mktemp("recorded"), forked=True)
     shutil.copy(program("tiny_blocks", "-DBLOCKS=200000"), heapwright.folder / "prog")
     for name in ("a.hwt", "b.hwt"):
         done = heapwright("record", "-q", "-o", name, "--", "./prog")
@@ -48,7 +48,7 @@ def tuned(recorded: Heapwright) -> Heapwright:
 def there(tuned: Heapwright, tmp_path: Path) -> Heapwright:
     """A copy of that directory for a test to change."""
     shutil.copytree(tuned.folder, tmp_path / "copy")
-    return Heapwright(tmp_path / "copy")
+    return Heapwright(tmp_path / "copy", forked=True)
 
 
 def json_of(heapwright: Heapwright, name: str) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from heapwright.metrics import METRICS, NUMERIC
 
 from .conftest import Heapwright, environment
 
+# All verbs here are the installed command: no forks.
+
 VERBS = ("tune", "compare", "bench", "measure", "apply", "run", "report", "doctor", "allocators")
 
 
@@ -28,6 +30,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Pa
     done = heapwright(*words, "--study", "s.study", "--", str(program("mapping_calls")))
     assert done.status == 0, done.err
     return heapwright.folder / "s.study"
+
+
+@pytest.fixture
+def heapwright(tmp_path: Path) -> Heapwright:
+    """The installed command, working in a fresh directory."""
+    return Heapwright(tmp_path)
 
 
 @pytest.fixture

@@ -13,14 +13,15 @@ import pytest
 
 from .conftest import Heapwright
 
-TUNE = ("tune", "--allocators", "glibc", "--params", "mmap_max,trim_threshold", "--budget", "16", "--study", "s.study")
+FEW = ("--params", "mmap_max,trim_threshold", "--budget", "16", "--pairs", "8:12")
+TUNE = ("tune", "--allocators", "glibc", *FEW, "--study", "s.study")
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Heapwright:
     """A directory with ./prog and a study that claims a gain for it."""
-    heapwright = Heapwright(tmp_path_factory.mktemp("verify"))
-    shutil.copy(program("large_blocks"), heapwright.folder / "prog")
+    heapwright = Heapwright(tmp_path_factory.mktemp("verify"), forked=True)
+    shutil.copy(program("large_blocks", "-DROUNDS=5"), heapwright.folder / "prog")
     done = heapwright(*TUNE, "--json", "t.json", "--exit-code", "--", "./prog")
     assert done.status == 0, done.err
     return heapwright
@@ -31,7 +32,7 @@ def there(tuned: Heapwright, tmp_path: Path) -> Heapwright:
     """A copy of that directory for a test to change. The study names the original, so `--` names the program."""
     for name in ("s.study", "prog", "s.html"):
         shutil.copy2(tuned.folder / name, tmp_path)
-    return Heapwright(tmp_path)
+    return Heapwright(tmp_path, forked=True)
 
 
 def test_a_gain_holds_and_is_lost_on_another_program(tuned: Heapwright) -> None:

@@ -207,7 +207,7 @@ def test_record_of_a_run_that_fails(server: str, heapwright: Heapwright) -> None
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> str:
     """A finished study with one setting that is certain to help."""
-    heapwright = Heapwright(tmp_path_factory.mktemp("study"))
+    heapwright = Heapwright(tmp_path_factory.mktemp("study"), report=False, forked=True)
     words = ["--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
     done = heapwright("tune", "--study", "s.study", *words, "--", str(program("mapping_calls")))
     assert done.status == 0, done.err

@@ -44,7 +44,7 @@ class Marked(Heapwright):
     """Starts commands whose processes, with all their children, can be found by a variable in their environment."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+        super().__init__(folder, forked=True)
         self.mark = f"mark-{uuid.uuid4().hex}"
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -53,12 +53,7 @@ class Marked(Heapwright):
 
     def __call__(self, *words: str, env: Mapping[str, str] | None = None) -> Done:
         """Runs the command to its end, within the time limit."""
-        process = self.start(*words, env=env)
-        try:
-            out, err = process.communicate(timeout=SECONDS)
-        finally:
-            process.kill()
-        return Done(process.returncode, out, err)
+        return super().__call__(*words, env={"MARK": self.mark, **(env or {})})
 
     def left(self) -> list[int]:
         """The ids of all started processes that still run."""

@@ -1,20 +1,21 @@
-"""Runs the installed command with limits or in a terminal, for the hostile tests."""
+"""Runs the command with limits, or the installed command in a terminal, for the hostile tests."""
 
 from __future__ import annotations
 
 import os
 import pty
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.command_server import SERVER
+
 HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
 SECONDS = 60  # far more than any command here takes, so only an endless loop reaches it
-MEMORY = 1500 << 20  # RLIMIT_DATA in bytes: drawing a report takes about 200 MiB
+MEMORY = 1500 << 20  # RLIMIT_DATA in bytes: imports and drawing a report take about 300 MiB
 # Clears the screen, sets the title, makes the terminal type into the shell, reverses text, and fakes a message of ours.
 NAME = "n\x1b[2J\x1b]0;owned\x07\x1b[6n\u202egnp.\x9b31m\nheapwright: all is well\r"
 
@@ -28,28 +29,24 @@ class Done(NamedTuple):
 
 
 def run(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> Done:
-    """Runs the installed command with limits on memory and time.
+    """Runs the command with limits on memory and time, in a fork unless variables are given.
 
     Args:
         words: the command's arguments.
         cwd: its working directory.
-        env: variables added to its environment.
+        env: variables added to its environment, which the interpreter may read when it starts.
     """
-
-    def limits() -> None:
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-
-    done = subprocess.run(
-        [HEAPWRIGHT, *words],
-        cwd=cwd,
-        env={**environment(), **(env or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-        preexec_fn=limits,
-    )
-    return Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    line = [str(HEAPWRIGHT), *map(str, words)]
+    if env:
+        limited = ["prlimit", f"--data={MEMORY}", *line]
+        done = subprocess.run(
+            limited, cwd=cwd, env={**environment(), **env}, stdin=subprocess.DEVNULL, capture_output=True,
+            timeout=SECONDS, check=False,
+        )  # fmt: skip
+        status, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        status, out, err = SERVER.run(line, cwd, environment(), "", SECONDS, MEMORY)
+    return Done(status, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
 def environment() -> dict[str, str]:

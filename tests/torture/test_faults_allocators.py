@@ -60,8 +60,16 @@ def numbers(malloc: Malloc, *words: str | Path, env: Mapping[str, str] | None = 
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("scenario", ["mixed", "threads"])
+@pytest.mark.parametrize(
+    ("malloc", "scenario", "how"),
+    [
+        needs.long_unless(not name.endswith("-secure") or how == "every", name, scenario, how)
+        for name in NAMES
+        for scenario in ("mixed", "threads")
+        for how in HOWS
+    ],
+    indirect=["malloc"],
+)
 def test_a_call_that_fails(scenario: str, how: str, malloc: Malloc, fail_calls: Path, faults: Path, long: bool) -> None:
     """malloc returns NULL with ENOMEM or a valid block, spoils no block, and recovers when calls succeed again."""
     most = () if long else (str(SHORT),)

@@ -33,7 +33,7 @@ BEFORE = b"the old content\n"
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
     """A folder with a trace, its model, its wl form and a study."""
-    heapwright = Heapwright(tmp_path_factory.mktemp("inputs"))
+    heapwright = Heapwright(tmp_path_factory.mktemp("inputs"), report=False, forked=True)
     prog = str(program("moody"))
     for words in (
         ("record", "-q", "-o", "t.hwt", "--", prog),

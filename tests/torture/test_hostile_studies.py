@@ -172,7 +172,7 @@ def test_any_page_may_be_broken(
     monkeypatch.chdir(tmp_path)
     rng = random.Random(11)
     whole, read = template(), 0
-    for _ in range(4000 if long else 250):
+    for _ in range(4000 if long else 60):
         changed = bytearray(whole)
         for _ in range(rng.choice((1, 1, 3, 30))):
             changed[rng.randrange(len(changed))] = rng.randrange(256)
@@ -188,7 +188,7 @@ def test_any_page_may_be_broken(
         assert "Traceback" not in err
         assert (err.count("\n") == 1) == (status == 1)
         assert not status or not out
-    assert read > 10
+    assert read > 2
 
 
 def test_files_beside_it_are_not_believed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Records programs with the installed command and reads their events back."""
+"""Records programs with the command and reads their events back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.trace.pack import native_program
+from tests.command_server import SERVER, at_start
 
 HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
 # The programs' own blocks have these sizes (tests/programs/record_cases.c); the C library's and the loader's have not.
@@ -80,10 +81,11 @@ def heapwright_record(
     folder: Path,
     stdin: bytes = b"",
 ) -> subprocess.CompletedProcess[bytes]:
-    """`heapwright record` with these words, in a folder."""
-    return subprocess.run(
-        [HEAPWRIGHT, "record", *words], cwd=folder, env={**os.environ, **(env or {})}, input=stdin, capture_output=True
-    )
+    """`heapwright record` with these words, in a folder; a fork if the variables allow it."""
+    line, whole = [str(HEAPWRIGHT), "record", *map(str, words)], {**os.environ, **(env or {})}
+    if at_start(env or {}):
+        return subprocess.run(line, cwd=folder, env=whole, input=stdin, capture_output=True)
+    return subprocess.CompletedProcess(line, *SERVER.run(line, folder, whole, stdin))
 
 
 def record_told(

@@ -38,6 +38,7 @@ from heapwright.study.meta import StudyMeta
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
 
 _T = TypeVar("_T")
+SYNCHRONOUS = "FULL"  # SQLite's setting: a commit waits for the disk, so that a power cut loses no run
 
 
 class _Extra(msgspec.Struct):
@@ -374,7 +375,7 @@ def open_study(path: Path) -> Store:
         db = sqlite3.connect(path, timeout=10)
         begun = check(path, db)  # before anything is changed: it may be a database of something else
         db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         if not begun:
             with db:
                 db.executescript(
