@@ -39,8 +39,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from heapwright.allocators.in_image import image_allocators
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras
-from heapwright.allocators.registry import Allocator
+from heapwright.allocators.registry import Allocator, find_allocators
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.candidates import Candidate, gather
@@ -231,7 +232,12 @@ def usual_advice(session: Session) -> dict[str, Config]:
     def config(allocator: Allocator, settings: dict[str, str]) -> Config:
         return session.config_cache.config(allocator.space(threads=True, expert=True), settings)
 
-    return references(base, session.threads, works, config)
+    container = session.workload.container
+    if container is None:
+        found = find_allocators()
+    else:
+        found = image_allocators(container.image.platform, container.image.libraries, container.image.libc_version)
+    return references(found, base, session.threads, works, config)
 
 
 def _run_whole(session: Session, final: Mapping[PickName, Config]) -> None:
