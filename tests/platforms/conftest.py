@@ -58,7 +58,7 @@ class Platform:
         own = {**({"LD_PRELOAD": str(preload)} if preload else {}), **(env or {})}
         command = [str(word) for word in words]
         if self.foreign:
-            options = [f"-E{key}={value}" for key, value in own.items()]
+            options = [word for key, value in own.items() for word in ("-E", f"{key}={value}")]
             command, own = [needs.command("qemu-aarch64"), "-L", self.root, *options, *command], {}
         return subprocess.run(command, env={**base, **own}, capture_output=True, text=True, timeout=280, check=False)
 
