@@ -48,6 +48,7 @@ from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
+from heapwright.search.protocol import check_method
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
 from heapwright.study.prefix import Whole, kept_prefix, whole_ratios
@@ -73,12 +74,13 @@ def tune(session: Session) -> None:
     """Run the whole pipeline of a study.
 
     Raises:
-        HeapwrightError: the study is a landscape, the program does not work by itself, or nothing can be measured or
-            stored.
+        HeapwrightError: the study is a landscape, a package of its search method is missing, the program does not
+            work by itself, or nothing can be measured or stored.
         KeyboardInterrupt: all completed runs are stored.
     """
     if session.options.axes:
         raise HeapwrightError(f"{session.store.path} is a landscape", "name another file with --study for a new one")
+    check_method(session.store.meta.method.get("name") or session.options.method)  # before minutes of measurements
     session.phase(Phase.CALIBRATE)
     calibrate(session)
     session.say_matters()
