@@ -25,10 +25,10 @@ NOT_UNDER_trap := ^$$
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz release peers format lock sbom clean help
+.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz wheels test-wheels release peers format lock sbom clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz lint sanitize analyze peers platforms test-platforms native format lock sbom release clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz lint sanitize analyze peers platforms test-platforms wheels test-wheels native format lock sbom release clean"
 
 build: $(VENV)/.installed
 
@@ -106,6 +106,14 @@ platforms:
 test-platforms: build platforms
 	@tools/debian_source musl:arm64 build/platforms/sources >/dev/null
 	$(BIN)/python -m pytest tests/platforms
+
+# Builds the wheels for x86_64 and aarch64 and the kit of all platforms in dist/ (docs/wheels.md).
+wheels: build platforms
+	$(BIN)/python tools/wheels.py
+
+# Installs the wheel in a new Debian without a compiler, and runs the tutorial there. Needs root.
+test-wheels: wheels
+	tools/wheel_trial
 
 native: build/.system-test
 	cmake -S . -B $(NATIVE) -DHEAPWRIGHT_TESTS=ON >$(NATIVE).log 2>&1 || (cat $(NATIVE).log; false)
@@ -219,7 +227,7 @@ format: build
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --group dev --extra cluster pyproject.toml -o requirements.lock --no-header
+	  --group dev --extra cluster --extra tune pyproject.toml -o requirements.lock --no-header
 
 # Lists the parts of the wheel, in the CycloneDX format, in build/heapwright.cdx.json.
 sbom: build

@@ -39,11 +39,10 @@ def locked(text: str) -> dict[tuple[str, str], list[str]]:
 
 
 def needs(name: str) -> list[str]:
-    """The packages that an installed package requires on this machine, without extras."""
+    """The packages that an installed package requires on this machine, of our extras with 'tune' alone."""
+    extra = {"extra": "tune" if name == "heapwright" else ""}
     wanted = map(Requirement, metadata.requires(name) or [])
-    return sorted(
-        {canonicalize_name(one.name) for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})}
-    )
+    return sorted({canonicalize_name(one.name) for one in wanted if one.marker is None or one.marker.evaluate(extra)})
 
 
 def closure(name: str) -> dict[str, list[str]]:

@@ -1,15 +1,20 @@
 """Names the platforms of the native part, and finds the folder of each.
 
 Every folder has the layout of `_native`: programs at its top, libraries in lib/, headers in include/. The folder of
-this machine's platform is `_native` itself. Those of the others come beside it in a wheel, or from `make platforms`.
+this machine's platform is `_native` itself. Those of the others come from `make platforms`, or in a wheel from the
+archive `PACKED`, which is unpacked when one of them is first used.
 """
 
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import platform
+import shutil
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 
 from heapwright.errors import HeapwrightError
@@ -17,6 +22,7 @@ from heapwright.files import NATIVE
 
 PLATFORMS = ("x86_64-glibc", "x86_64-musl", "aarch64-glibc", "aarch64-musl")
 KIT_NAME = "heapwright-kit"  # of the folder in the kit's archive
+PACKED = "platforms.tar.xz"  # in `_native` of a wheel; a hard link there names a file of `_native`
 INSIDE = "/opt/heapwright"  # where images and containers have the files of their platform
 
 
@@ -37,11 +43,59 @@ def find_platform(name: str) -> Path | None:
     named = os.environ.get("HEAPWRIGHT_PLATFORMS")
     checkout = Path(__file__).parents[2], Path(sys.prefix).parent  # sources run in place; .venv in the checkout
     places = [Path(named)] if named else []
-    places += [NATIVE / "platforms", *(folder / "build" / "platforms" for folder in checkout)]
+    places += [folder / "build" / "platforms" for folder in checkout]
     for folder in places:
         if (folder / name / "heapwright-meter").is_file():
             return folder / name
-    return NATIVE if name == host_platform() else None
+    if name == host_platform():
+        return NATIVE
+    unpacked = _unpack()
+    return unpacked / name if unpacked is not None and (unpacked / name).is_dir() else None
+
+
+def _unpack() -> Path | None:
+    """Return the folder of the wheel's other platforms, unpacked into the user's cache; None if there is no archive.
+
+    Raises:
+        HeapwrightError: the archive cannot be unpacked.
+    """
+    archive = NATIVE / PACKED
+    if not archive.is_file():
+        return None
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heapwright" / "platforms"
+    folder = cache / file_sha256(archive)[:16]
+    if folder.is_dir():
+        return folder
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", dir=cache, ignore_cleanup_errors=True) as scratch:
+            draft = Path(scratch) / "draft"
+            _extract(archive, draft)
+            try:
+                draft.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was first
+                    raise
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
+        said = getattr(error, "strerror", None) or error
+        hint = "name a folder with room in XDG_CACHE_HOME"
+        raise HeapwrightError(f"cannot unpack {archive} into {cache}: {said}", hint) from None
+    return folder
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    """Unpack the files of an archive of ours. A hard link becomes a copy of the file of `_native` that it names."""
+    with tarfile.open(archive) as entries:
+        for entry in entries:
+            path = folder / entry.name
+            if not path.resolve().is_relative_to(folder.resolve()):
+                raise tarfile.TarError(f"{entry.name} is outside of the folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if entry.islnk():
+                shutil.copyfile(NATIVE / entry.linkname, path)
+            elif (content := entries.extractfile(entry)) is not None:
+                path.write_bytes(content.read())
+            path.chmod(entry.mode)
 
 
 def need_platform(name: str) -> Path:

@@ -35,6 +35,11 @@ class Platform:
         return not self.name.startswith(platform.machine())
 
     @property
+    def cases(self) -> tuple[str, ...]:
+        """The arguments of tests/programs/platform_cases.c."""
+        return ("emulated",) if self.foreign else ()
+
+    @property
     def root(self) -> str:
         """Where the loader and the C library of a foreign platform are, for the emulator."""
         return "/usr/aarch64-linux-gnu" if self.name == "aarch64-glibc" else str(BUILT / "sources/musl-arm64")
@@ -58,8 +63,9 @@ class Platform:
         own = {**({"LD_PRELOAD": str(preload)} if preload else {}), **(env or {})}
         command = [str(word) for word in words]
         if self.foreign:
-            options = [f"-E{key}={value}" for key, value in own.items()]
-            command, own = [needs.command("qemu-aarch64"), "-L", self.root, *options, *command], {}
+            options = [word for key, value in own.items() for word in ("-E", f"{key}={value}")]
+            command = [needs.command("qemu-aarch64"), "-L", self.root, *options, *command]
+            own.pop("LD_PRELOAD", None)  # the others also in /proc/self/environ, which is the emulator's
         return subprocess.run(command, env={**base, **own}, capture_output=True, text=True, timeout=280, check=False)
 
 

@@ -28,7 +28,7 @@ def allocator(name: str) -> Allocator:
 
 
 @pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, dict[str, str]]]:
+def rows() -> Callable[..., dict[str, dict[str, str]]]:
     """The rows as name → settings, on a machine with these allocators."""
 
     def go(
@@ -37,12 +37,15 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, dict[str, s
         base: Mapping[str, str] | None = None,
         here: tuple[str, ...] = ("glibc", "jemalloc"),
     ) -> dict[str, dict[str, str]]:
-        monkeypatch.setattr("heapwright.tuning.references.find_allocators", lambda: {n: allocator(n) for n in here})
+        present = {n: allocator(n) for n in here}
 
         def works(found: Allocator) -> Allocator:
             return dataclasses.replace(found, preload="libc.so.6") if own and found.name == "glibc" else found
 
-        found = references(base or {}, threads, works, lambda a, settings: Config(2, a.name, settings, {"X": a.name}))
+        def config(a: Allocator, settings: dict[str, str]) -> Config:
+            return Config(2, a.name, settings, {"X": a.name})
+
+        found = references(present, base or {}, threads, works, config)
         return {name: {"allocator": c.allocator, **c.settings} for name, c in found.items()}
 
     return go
@@ -55,6 +58,7 @@ def test_each_kind_of_program_has_its_advice(rows: Callable[..., dict[str, dict[
     assert rows(threads=False) == jemalloc
     assert rows(threads=True, own=True) == {"glibc": {"allocator": "glibc"}}
     assert rows(threads=True, here=("glibc",)) == arenas
+    assert rows(threads=True, here=("musl", "exgen")) == {}
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_CONF"])

@@ -13,10 +13,10 @@ import pytest
 
 from heapwright.cli.main import main
 from heapwright.measure.container import find_runtime, open_container
-from heapwright.platforms import host_platform
+from heapwright.platforms import find_platform, host_platform
 from heapwright.workload.model import from_command
 from heapwright.workload.program import identify_program, program_changes
-from tests import containers
+from tests import containers, needs
 
 GLIBC, MUSL = "heapwright-test-glibc", "heapwright-test-musl"
 
@@ -149,6 +149,67 @@ def test_tune_in_an_image_ends_with_a_setting_that_takes_effect_there(
     assert main(["apply", str(study), "--check", "--container", MUSL]) == 1
     assert "does not take effect in the image" in capfd.readouterr().out
     assert main([*words, "-q", "--", "work", "100"]) == 0, "it resumes"
+
+
+@pytest.mark.usefixtures("images")
+def test_tune_in_a_musl_image_ends_with_a_setting_that_a_dockerfile_applies(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    platform = open_container(MUSL).image.platform
+    if find_platform(platform) is None:
+        needs.not_built(f"{platform} (make platforms)")
+    study, result = str(tmp_path / "s.study"), tmp_path / "s.json"
+    words = ["tune", "--container", MUSL, "--budget", "4", "--pairs", "6", "--study", study, "--json", str(result)]
+    assert main([*words, "-q", "--", "work", "20"]) == 0
+    found = json.loads(result.read_text())
+    assert found["host"]["image_libc"] == "musl"
+    shown = [*found["picks"].values(), *found["front"]]
+    assert {one["allocator"] for one in shown} <= {"default", "exgen", "reaper"}
+    assert found["references"] == {}, "the usual advice is about glibc, and jemalloc is not in the image"
+    assert "glibc was not searched: the image has musl" in " ".join(found["warnings"])
+    assert re.match(r"With (exgen|reaper)", found["claim"]), "musl's malloc is far slower at this program"
+    capfd.readouterr()
+    assert main(["apply", study, "--check"]) == 0
+    capfd.readouterr()
+    assert main(["apply", study, "--format", "docker"]) == 0
+    text = capfd.readouterr().out
+    assert "GLIBC_TUNABLES" not in text
+    assert main(["kit", "-q", "-o", str(tmp_path / "kit.tar"), "--platform", platform]) == 0
+    subprocess.run(["tar", "-xf", "kit.tar"], cwd=tmp_path, check=True)
+    (tmp_path / "Dockerfile").write_text(f"FROM {MUSL}\n{text}")
+    name = "heapwright-test-tuned"
+    try:
+        build = ["podman", "build", "-q", "--pull=never", "-t", name, str(tmp_path)]
+        done = subprocess.run(build, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        libraries = set(re.findall(r"/opt/heapwright/lib/(lib\w+\.so)", text))
+        assert libraries
+        assert libraries <= set(re.findall(r"/opt/heapwright/lib/(lib\w+\.so)", maps_of_a_container(name)))
+    finally:
+        subprocess.run(["podman", "rmi", "--force", name], capture_output=True)
+
+
+def maps_of_a_container(image: str) -> str:
+    """/proc/PID/maps of the program of a container of this image, which reads its input meanwhile."""
+    name = "heapwright-test-maps"
+    words = ["podman", "run", "--rm", "--interactive", "--name", name, image, "work", "1", "read"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"x" * 8192)  # it prints a whole buffer, so it has started
+        process.stdin.flush()
+        process.stdout.read(1)
+        inspect = ["podman", "inspect", "--format", "{{.State.Pid}}", name]
+        pid = subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.strip()
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        process.communicate()
+    return maps
+
+
+@pytest.mark.usefixtures("images")
+def test_glibc_is_not_in_a_musl_image(capfd: pytest.CaptureFixture[str]) -> None:
+    said = one_line(["tune", "--container", MUSL, "--allocators", "glibc", "--", "work"], capfd)
+    assert "the image has musl, not glibc" in said
 
 
 @pytest.mark.usefixtures("images")

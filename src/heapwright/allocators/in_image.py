@@ -57,6 +57,8 @@ def image_allocator(name: str, found: Mapping[str, Allocator]) -> Allocator:
         raise UsageError(
             f"allocator '{name}' is not built for this image", "run 'make platforms' in heapwright's sources"
         )
+    if name == "glibc":
+        raise UsageError("the image has musl, not glibc", "musl's malloc is the default; leave out 'glibc'")
     spec = next((s for s in known_peers() if s.name == name), None)
     if spec is not None:
         raise UsageError(f"allocator '{name}' is not in the image", "install it there, or give its path in the image")

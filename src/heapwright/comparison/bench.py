@@ -85,7 +85,9 @@ def program_path(name: str) -> Path:
     """
     path = NATIVE / "benchmarks" / name
     if not os.access(path, os.X_OK):
-        raise HeapwrightError(f"there is no benchmark program {path}", "run 'make build', or reinstall heapwright")
+        raise HeapwrightError(
+            f"there is no benchmark program {path}", "wheels have none: run 'make build' in the sources"
+        )
     return path
 
 

@@ -49,6 +49,22 @@ def check_output(path: Path) -> None:
         raise UsageError("there is no zstd to compress the kit", "install zstd, or name a file that ends in .tar.gz")
 
 
+def platform_files(folder: Path) -> dict[str, tuple[bytes, bool]]:
+    """Return the kit's files of a platform: name in its folder → content, and whether it is executable.
+
+    Raises:
+        HeapwrightError: a part is missing.
+    """
+    found = {}
+    for pattern in _PARTS:
+        matches = sorted(path for path in folder.glob(pattern) if path.is_file())
+        if not matches:
+            raise HeapwrightError(f"there is no {pattern} in {folder}", "build it again: 'make platforms'")
+        for path in matches:
+            found[str(path.relative_to(folder))] = path.read_bytes(), path.name.startswith("heapwright-")
+    return found
+
+
 def kit_files(platforms: Sequence[str]) -> dict[str, tuple[bytes, bool]]:
     """Return the files of the kit: name → content, and whether it is executable.
 
@@ -66,14 +82,8 @@ def kit_files(platforms: Sequence[str]) -> dict[str, tuple[bytes, bool]]:
 
     found = {"hw": (filled("hw"), True), "README.md": (filled("README.md"), False)}
     for platform in platforms:
-        folder = need_platform(platform)
-        for pattern in _PARTS:
-            matches = sorted(path for path in folder.glob(pattern) if path.is_file())
-            if not matches:
-                raise HeapwrightError(f"there is no {pattern} in {folder}", "build it again: 'make platforms'")
-            for path in matches:
-                name = f"{platform}/{path.relative_to(folder)}"
-                found[name] = path.read_bytes(), path.name.startswith("heapwright-")
+        parts = platform_files(need_platform(platform))
+        found |= {f"{platform}/{name}": part for name, part in parts.items()}
     sums = "".join(f"{hashlib.sha256(found[name][0]).hexdigest()}  {name}\n" for name in sorted(found))
     return {**found, "SHA256SUMS": (sums.encode(), False)}
 

@@ -8,13 +8,14 @@ the same points. Therefore a killed study can resume by replaying its store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Protocol
 
 from heapwright.allocators.space import Point, Space
-from heapwright.errors import unknown
+from heapwright.errors import HeapwrightError, unknown
 from heapwright.plugins import METHODS_GROUP, load_plugin, plugin_names
 
 # Points that a method without generations proposes at once: as many as share a block with one run of the default.
@@ -79,12 +80,14 @@ class Method:
         budget: number of evaluations from which on it beats random search, as tests/search/test_planted.py shows;
             0 if that is not claimed.
         module, name: its class, which is imported only when used, because some methods need large libraries.
+        needs: module → package of the extra `tune` that it needs.
     """
 
     about: str
     budget: int
     module: str
     name: str
+    needs: Mapping[str, str] = field(default_factory=dict)
 
     def make(self, setup: Setup) -> Strategy:
         """Return a new strategy."""
@@ -92,11 +95,21 @@ class Method:
         return constructor(setup)
 
 
+_GP, _NSGA2, _CMAES = {"sklearn": "scikit-learn"}, {"pymoo": "pymoo"}, {"cma": "cma"}
+
 METHODS: dict[str, Method] = {
-    "auto": Method("chooses a method by budget, parameters and objectives, and says which", 60, "auto", "auto"),
-    "gp": Method("Bayesian optimisation with Gaussian processes; for few evaluations", 60, "gp", "GaussianProcess"),
-    "nsga2": Method("a genetic algorithm for several objectives, as in GreenMalloc", 300, "nsga2", "Nsga2"),
-    "cmaes": Method("CMA-ES, one search for each kind of pick; for many evaluations", 500, "cmaes", "CmaEs"),
+    "auto": Method(
+        "chooses a method by budget, parameters and objectives, and says which",
+        60,
+        "auto",
+        "auto",
+        _GP | _NSGA2 | _CMAES,
+    ),
+    "gp": Method(
+        "Bayesian optimisation with Gaussian processes; for few evaluations", 60, "gp", "GaussianProcess", _GP
+    ),
+    "nsga2": Method("a genetic algorithm for several objectives, as in GreenMalloc", 300, "nsga2", "Nsga2", _NSGA2),
+    "cmaes": Method("CMA-ES, one search for each kind of pick; for many evaluations", 500, "cmaes", "CmaEs", _CMAES),
     "local": Method("changes one setting of the incumbent at a time", 100, "local", "Local"),
     "magpie": Method("local search as in the papers that used Magpie, with its weaknesses", 0, "local", "Magpie"),
     "sobol": Method("a quasi-random sequence that covers the space evenly; does not learn", 60, "sobol", "Sobol"),
@@ -107,13 +120,20 @@ METHODS: dict[str, Method] = {
 
 
 def check_method(method: str) -> None:
-    """Check that there is a method of this name, here or in an installed package.
+    """Check that there is a method of this name, here or in an installed package, with the packages that it needs.
 
     Raises:
         UsageError: there is none.
+        HeapwrightError: a package that it needs is missing.
     """
     if method not in METHODS and method not in plugin_names(METHODS_GROUP):
         raise unknown("method", method, [*METHODS, *plugin_names(METHODS_GROUP)])
+    for module, package in METHODS[method].needs.items() if method in METHODS else ():
+        if find_spec(module) is None:
+            raise HeapwrightError(
+                f"the search method '{method}' needs {package}",
+                "pip install 'heapwright[tune]', or choose '--method sobol', which needs nothing more",
+            )
 
 
 def make_strategy(method: str, setup: Setup) -> Strategy:

@@ -50,12 +50,12 @@ def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str], 
         repeated: whether they come from runs made after the configurations were chosen.
     """
     import numpy as np
-    from pymoo.indicators.hv import HV
+    from moocore import hypervolume
 
     width = len(objectives)
     members = sorted(tuple(ratios[i]) for i in pareto.front(ratios))
     default = (1.0,) * width
-    volume = HV(ref_point=np.full(width, REFERENCE))
+    reference = np.full(width, REFERENCE)
     spans = {key: max(c) - min(c) for key, c in zip(objectives, zip(*members, strict=True), strict=True)}
     slope = None
     if width == 2 and len(members) > 1 and min(spans.values()) >= SLOPE_FROM:
@@ -64,7 +64,7 @@ def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str], 
     return FrontQuality(
         size=len(members),
         reference=REFERENCE,
-        hypervolume=float(volume(np.array([default, *members]))),
+        hypervolume=float(hypervolume(np.array([default, *members]), ref=reference)),
         default_hypervolume=(REFERENCE - 1) ** width,
         spans=spans,
         slope=slope,
@@ -75,16 +75,16 @@ def front_quality(ratios: Sequence[Sequence[float]], objectives: Sequence[str], 
 def hypervolume_so_far(ratios: Sequence[Sequence[float]]) -> list[float]:
     """Return the hypervolume after each of (n_points, n_objectives) ratios, including the default from the start."""
     import numpy as np
-    from pymoo.indicators.hv import HV
+    from moocore import hypervolume
 
     if not ratios:
         return []
-    volume = HV(ref_point=np.full(len(ratios[0]), REFERENCE))
+    reference = np.full(len(ratios[0]), REFERENCE)
     members: list[Sequence[float]] = [(1.0,) * len(ratios[0])]
-    volumes, last = [], float(volume(np.array(members)))
+    volumes, last = [], float(hypervolume(np.array(members), ref=reference))
     for point in ratios:
         if not any(pareto.dominates(m, point) or tuple(m) == tuple(point) for m in members):
             members = [*(m for m in members if not pareto.dominates(point, m)), point]
-            last = float(volume(np.array(members)))
+            last = float(hypervolume(np.array(members), ref=reference))
         volumes.append(last)
     return volumes

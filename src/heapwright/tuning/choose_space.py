@@ -38,7 +38,7 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     spaces = {name: entrant.space for name, entrant in entered.entrants.items()}
     entrants = {name: entrant.config for name, entrant in entered.entrants.items()}
     order, failed = allocator_screening.ranked(entered.runs, session.default, entrants, session.options.objectives)
-    out = entered.out | failed
+    out = entered.out | failed | _not_in_image(session)
     session.store.update(not_searched=out)
     for name, why in out.items():
         session.progress.note(f"{name} is not searched: {why}")
@@ -63,11 +63,20 @@ def loaded_space(session: Session) -> Space:
         a.name: take_over(session.store, session.executor, a, base, session.workload, session.budget)
         for a in session.allocators
     }
-    session.store.update(not_searched={name: why for name, (able, why) in asked.items() if able is None})
+    out = {name: why for name, (able, why) in asked.items() if able is None}
+    session.store.update(not_searched=out | _not_in_image(session))
     able = [_space_of(session, a) for a, _ in asked.values() if a is not None]
     if not able:
         raise HeapwrightError(*_NONE)
     return join(able)
+
+
+def _not_in_image(session: Session) -> dict[str, str]:
+    """Why glibc's malloc is not searched in an image with musl."""
+    container = session.workload.container
+    if container is None or not container.image.platform.endswith("-musl"):
+        return {}
+    return {"glibc": "the image has musl, whose own malloc is the default and has no settings"}
 
 
 def _only_space(session: Session) -> Space:

@@ -39,14 +39,16 @@ from collections.abc import Mapping
 
 import msgspec
 
+from heapwright.allocators.in_image import image_allocators
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras
-from heapwright.allocators.registry import Allocator
+from heapwright.allocators.registry import Allocator, find_allocators
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
+from heapwright.search.protocol import check_method
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
 from heapwright.study.prefix import Whole, kept_prefix, whole_ratios
@@ -73,12 +75,13 @@ def tune(session: Session) -> None:
     """Run the whole pipeline of a study.
 
     Raises:
-        HeapwrightError: the study is a landscape, the program does not work by itself, or nothing can be measured or
-            stored.
+        HeapwrightError: the study is a landscape, a package of its search method is missing, the program does not
+            work by itself, or nothing can be measured or stored.
         KeyboardInterrupt: all completed runs are stored.
     """
     if session.options.axes:
         raise HeapwrightError(f"{session.store.path} is a landscape", "name another file with --study for a new one")
+    check_method(session.store.meta.method.get("name") or session.options.method)  # before minutes of measurements
     session.phase(Phase.CALIBRATE)
     calibrate(session)
     session.say_matters()
@@ -233,7 +236,12 @@ def usual_advice(session: Session) -> dict[str, Config]:
     def config(allocator: Allocator, settings: dict[str, str]) -> Config:
         return session.config_cache.config(allocator.space(threads=True, expert=True), settings)
 
-    return references(base, session.threads, works, config)
+    container = session.workload.container
+    if container is None:
+        found = find_allocators()
+    else:
+        found = image_allocators(container.image.platform, container.image.libraries, container.image.libc_version)
+    return references(found, base, session.threads, works, config)
 
 
 def _run_whole(session: Session, final: Mapping[PickName, Config]) -> None:

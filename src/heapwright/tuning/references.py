@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from heapwright.allocators.registry import Allocator, find_allocators
+from heapwright.allocators.registry import Allocator
 from heapwright.experiment.configuration import Config
 from heapwright.study.options import REFERENCES
 
@@ -20,6 +20,7 @@ _OWN_VARIABLES = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_CO
 
 
 def references(
+    found: Mapping[str, Allocator],
     base: Mapping[str, str],
     threads: bool,
     works: Callable[[Allocator], Allocator | None],
@@ -28,6 +29,7 @@ def references(
     """The rows of usual advice that apply to a program.
 
     Args:
+        found: the allocators that the program can have, by name: those of this machine, or of its image.
         base: the program's environment. If it already sets malloc, no advice applies.
         threads: whether the program has more than one.
         works: returns the allocator as it must be preloaded for this program, or None if it does not take over. If
@@ -39,7 +41,6 @@ def references(
     """
     if any(base.get(name) for name in _OWN_VARIABLES):
         return {}
-    found = find_allocators()
     rows: dict[str, Config] = {}
     glibc = works(found["glibc"]) if "glibc" in found else None
     if glibc is not None and glibc.preload:
