@@ -26,6 +26,7 @@ _MEANING = {
     "overhead": "peak RSS / live bytes",
     "peak_rss_bytes": "peak RSS",
     "rss_bytes": "RSS at the end, when no block is live",
+    "fallen_rss_bytes": "RSS after the fall",
     "fall_idle_rss_bytes": "RSS after the last fall, idle",
     "empty_rss_bytes": "RSS of an empty program",
 }
