@@ -35,7 +35,7 @@ def study(tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> Cal
     """Tune the program with a state of transparent huge pages; `study.tuning` is the last one."""
 
     def go(thp: str, touch: dict[str, Any] | None = None, huge_bytes: float = 0.0) -> StudyView:
-        world = World(effect=effect, noise=0.0005, extra={"huge_bytes": huge_bytes})
+        world = World(effect=effect, noise=0.0005, extra={"huge_bytes": huge_bytes, "system_thp_faults": 9.0})
         go.tuning = tuning(world, options=OPTIONS)  # type: ignore[attr-defined]
         monkeypatch.setattr("heapwright.tuning.runtimes.thp_state", lambda: thp)
         monkeypatch.setattr("heapwright.study.open.thp_state", lambda: thp)
@@ -52,6 +52,7 @@ def test_the_process_goes_without_where_that_pays(study: Callable[..., StudyView
     assert pick.config.settings == {"process.huge_pages": "never"}
     assert pick.config.env == {VARIABLE: "never"}
     assert "30.0% lower" in pick.claim
+    assert "system_thp_faults" not in pick.confirmed, "other programs count too"
     assert view.runtimes["process"]["sentence"] == (
         "The process can go without transparent huge pages, which are 'always' here: its settings are searched too"
         " (huge_pages)."

@@ -14,6 +14,9 @@ from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study.options import Options
 from heapwright.study.view import Confirmation
 
+# Counts of all processes on the machine: other programs decide their ratios.
+_OF_THE_SYSTEM = ("system_thp_faults", "system_thp_collapses")
+
 
 def judge(
     runs: Sequence[StoredRun], configs: dict[int, Config], default: int, options: Options
@@ -36,7 +39,7 @@ def judge(
     values = _values(runs)
     result: dict[int, dict[str, Confirmation]] = {}
     for id_, candidate in candidates.items():
-        order = [*options.objectives, *(m for m in NUMERIC if m not in options.objectives)]
+        order = [*options.objectives, *(m for m in NUMERIC if m not in (*options.objectives, *_OF_THE_SYSTEM))]
         result[id_] = {
             metric: _confirmation(
                 metric, candidate, adjusted.get((id_, metric)), values[default, metric], values[id_, metric], options
