@@ -25,10 +25,10 @@ NOT_UNDER_trap := ^$$
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz wheels test-wheels release peers format lock sbom clean help
+.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz test-arm64-units wheels test-wheels release peers format lock sbom clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz lint sanitize analyze peers platforms test-platforms wheels test-wheels native format lock sbom release clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz lint sanitize analyze peers platforms test-platforms test-arm64-units wheels test-wheels native format lock sbom release clean"
 
 build: $(VENV)/.installed
 
@@ -106,6 +106,10 @@ platforms:
 test-platforms: build platforms
 	@tools/debian_source musl:arm64 build/platforms/sources >/dev/null
 	$(BIN)/python -m pytest tests/platforms
+
+# Runs the unit tests of the allocators on arm64, by qemu's user emulation.
+test-arm64-units: platforms
+	tools/arm64_units
 
 # Builds the wheels for x86_64 and aarch64 and the kit of all platforms in dist/ (docs/wheels.md).
 wheels: build platforms

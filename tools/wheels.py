@@ -26,6 +26,7 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
+from heapwright.errors import HeapwrightError
 from heapwright.kit.pack import platform_files, write_kit
 from heapwright.platforms import PACKED, PLATFORMS
 
@@ -181,7 +182,7 @@ def main() -> int:
         made.append(args.output / f"heapwright-kit-{version}.tar.gz")
         os.environ["HEAPWRIGHT_PLATFORMS"] = str(BUILT)
         write_kit(made[-1], PLATFORMS)
-    except WheelError as error:
+    except (WheelError, HeapwrightError, OSError) as error:
         print(f"heapwright: {error}", file=sys.stderr)
         return 1
     for path in made:

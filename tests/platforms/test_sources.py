@@ -9,6 +9,7 @@ from tests.conftest import ROOT
 # Source → the meaning of the number there, if not a page.
 OTHERS = {
     "allocator/core/hardening.h": "offsets in a superblock, a piece that is wiped at once, a guard's smallest size",
+    "allocator/core/huge_pages.h": "the largest block of classes that get huge pages",
     "allocator/core/remote_queue.h": "a guard's smallest size",
     "diagnose/cpython.cpp": "the smallest page, of which every page is a multiple",
     "diagnose/own_pass.cpp": "a piece that is read at once",
