@@ -132,7 +132,8 @@ void Heap<C>::empty_a_depot() {
     }
     const std::size_t much = region.used_bytes / 32;
     if (depot_.bytes() <= std::max(much, kMinDepotBytes)) {
-      const std::size_t sharing = std::max(__atomic_load_n(&pool_->region.heaps, __ATOMIC_RELAXED), std::size_t{1});
+      const std::size_t sharing =
+          std::max(__atomic_load_n(&pool_->region.heaps, __ATOMIC_RELAXED), std::size_t{1});
       idle = pool_->find_idle_depot(depot_, std::max(much / sharing, kMinDepotBytes));
       if (idle == nullptr) {
         return;
