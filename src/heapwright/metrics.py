@@ -344,12 +344,12 @@ _ALL = (
         bench_key="major_faults",
     ),
     _observed(
-        ("system_thp_faults", "count", "count", "huge page faults, whole system"),
+        ("system_thp_faults", "count", "count", "huge page faults, system"),
         "Page faults of all processes on the machine that got a transparent huge page during the run.",
         _VMSTAT,
     ),
     _observed(
-        ("system_thp_collapses", "count", "count", "huge page collapses, whole system"),
+        ("system_thp_collapses", "count", "count", "huge page collapses, system"),
         "Transparent huge pages that the kernel made of small pages during the run, in all processes of the machine.",
         _VMSTAT,
     ),

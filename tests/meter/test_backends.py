@@ -216,7 +216,7 @@ def test_peak_rss_is_what_the_kernel_tells_a_small_parent(any_meter: Meter) -> N
 
 def test_a_series_has_the_peak(any_meter: Meter) -> None:
     series = any_meter.behave("steps", options=["--series", "40"])["series"]
-    assert set(series) == {"t", "rss", "heap", "vm"}
+    assert set(series) == {"t", "rss", "heap", "vm", "huge"}
     assert len({len(column) for column in series.values()}) == 1
     assert 20 <= len(series["t"]) <= 40
     assert series["t"] == sorted(series["t"])

@@ -18,6 +18,8 @@ from heapwright.workload.model import from_command
 from heapwright.workload.program import identify_program, program_changes
 from tests import containers, needs
 
+pytestmark = pytest.mark.xdist_group("podman")  # its images and containers have names that others would find
+
 GLIBC, MUSL = "heapwright-test-glibc", "heapwright-test-musl"
 
 

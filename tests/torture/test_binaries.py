@@ -26,7 +26,7 @@ NAMES = (
     *(f"heapwright-{name}" for name in ("diagnose", "meter", "replay", "trace")),
     "benchmarks/bench-realistic",
     *(f"lib/lib{name}.so" for name in ("exgen", "exgen-secure", "reaper", "reaper-secure")),
-    *(f"lib/libheapwright-{name}.so" for name in ("nomain", "record", "sample")),
+    *(f"lib/libheapwright-{name}.so" for name in ("no-huge-pages", "nomain", "record", "sample")),
 )
 EXECUTABLE, WRITABLE = 1, 2
 BIND_NOW, NOW, PIE = 0x8, 0x1, 0x08000000
