@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +20,6 @@ from heapwright.workload.model import from_command
 from heapwright.workload.program import identify_program, program_changes
 from tests import containers, needs
 
-pytestmark = pytest.mark.xdist_group("podman")  # its images and containers have names that others would find
-
 GLIBC, MUSL = "heapwright-test-glibc", "heapwright-test-musl"
 
 
@@ -27,14 +27,16 @@ GLIBC, MUSL = "heapwright-test-glibc", "heapwright-test-musl"
 def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("images")
     before = dict(os.environ)
-    os.environ["XDG_CACHE_HOME"] = str(folder)
-    containers.use_podman(folder)
-    containers.make_glibc_image(GLIBC, folder)
-    containers.make_musl_image(MUSL, folder)
-    find_runtime.cache_clear()
-    yield
-    for name in (GLIBC, MUSL, "heapwright-test-shell"):
-        subprocess.run(["podman", "rmi", "--force", name], capture_output=True)
+    with (Path(tempfile.gettempdir()) / "heapwright-test-images.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the tests may be using images of these names
+        os.environ["XDG_CACHE_HOME"] = str(folder)
+        containers.use_podman(folder)
+        containers.make_glibc_image(GLIBC, folder)
+        containers.make_musl_image(MUSL, folder)
+        find_runtime.cache_clear()
+        yield
+        for name in (GLIBC, MUSL, "heapwright-test-shell"):
+            subprocess.run(["podman", "rmi", "--force", name], capture_output=True)
     os.environ.clear()
     os.environ.update(before)
     find_runtime.cache_clear()
