@@ -7,8 +7,8 @@
 //     Chunk::huge    bit i: half i may have a huge page
 //     Chunk::full    bit i: half i had no free superblock at the last look
 //
-// A huge page makes all of its half resident, used or not. These rules bound what is resident and
-// unused:
+// A huge page makes all of its half resident, used or not. These rules bound the memory that is
+// resident and unused:
 //
 // - A heap below 32 MiB gets none. Without `huge`, a half is advised against huge pages.
 // - A wholly free chunk gets huge pages, before its first access, if a superblock for small blocks is
@@ -18,11 +18,12 @@
 // - Only small blocks take memory from such a chunk, as long as there is other memory: spans, large
 //   blocks and large classes are often accessed in part only.
 // - A half without a free superblock, at two looks in turn, of which 31/32 are resident, is collapsed
-//   into a huge page. This may take 5 % of the process's run time.
+//   into a huge page. This may take 2 % of the process's run time.
 // - Before a part of a half is purged, the half loses `huge`. Otherwise the kernel would fill it again.
 //
 // Whether the system gives huge pages is not read but tried: a huge page is resident as a whole after
-// its first access. After a refusal the heap must grow by an eighth before it asks again. Guard pages split the first half, so hardened builds have none.
+// its first access. After a refusal the heap must grow by an eighth before it asks again. Guard pages
+// split the first half, so hardened builds have none.
 //
 // The caller holds the pool's lock.
 #pragma once
