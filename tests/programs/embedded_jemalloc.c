@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void* _rjem_malloc(size_t size);
 void _rjem_free(void* block);
@@ -16,7 +17,7 @@ char* rjem_getenv(const char* name) { return getenv(strcmp(name, "MALLOC_CONF") 
 
 enum { kLarge = 16, kLargeBytes = 4 << 20, kSmall = 1 << 18, kSmallBytes = 256 };
 
-int main(void) {
+int main(int argc, char** argv) {
   static char* blocks[kSmall];
   for (int i = 0; i < kLarge; ++i) {
     blocks[i] = memset(_rjem_malloc(kLargeBytes), 1, kLargeBytes);
@@ -26,6 +27,9 @@ int main(void) {
   }
   for (int i = 0; i < kSmall; ++i) {
     blocks[i] = memset(_rjem_malloc(kSmallBytes), 1, kSmallBytes);
+  }
+  if (argc > 1) {
+    usleep((useconds_t)atoi(argv[1]) * 1000);
   }
   puts("done");
   return 0;

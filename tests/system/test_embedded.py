@@ -74,7 +74,7 @@ def test_other_allocators_are_refused(embedded: Path, heapwright: Heapwright) ->
 
 def test_a_shell_that_starts_it_is_not_searched(embedded: Path, heapwright: Heapwright) -> None:
     """The shell's malloc could be replaced, but another program uses the memory."""
-    done = heapwright("tune", *QUICK, "--budget", "2", "--", "sh", "-c", f"./{embedded.name}; true")
+    done = heapwright("tune", *QUICK, "--budget", "2", "--", "sh", "-c", f"./{embedded.name} 300; true")
     found = result(done)
     assert found["claim"].startswith("Most memory of this command is of embedded_jemalloc, which it starts. jemalloc 5")
     assert f"heapwright tune -- {embedded.resolve()} ..." in found["claim"]
