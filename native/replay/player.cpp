@@ -227,7 +227,7 @@ class Player {
     check_thread(thread);
     Lane& lane = replay_.lanes[replay_.threads[thread].lane];
     wait_for(lane.busy, 0);
-    lane.busy.store(1, std::memory_order_relaxed);
+    lane.busy.value.store(1, std::memory_order_relaxed);
     const int problem =
         ::pthread_create(&replay_.handles[thread], nullptr, run_thread, &replay_.threads[thread]);
     if (problem != 0) {
@@ -437,7 +437,7 @@ bool prepare(Replay& replay) {
 
 void play(Replay& replay) {
   the_replay = &replay;
-  replay.lanes[replay.threads[0].lane].busy.store(1);
+  replay.lanes[replay.threads[0].lane].busy.value.store(1);
   run_stream(replay, 0);
   wait_for(replay.finished, replay.others);
 }

@@ -20,14 +20,14 @@ enum class Touch : std::uint8_t { kNone, kPage, kFull };
 
 struct SharedSlot {
   void* block = nullptr;
-  Counter turn{0};
+  Counter turn;
 };
 
 // The memory of one running thread.
 struct Lane {
   Word* window = nullptr;  // the current chunk of its stream
   void** slots = nullptr;  // the table of its own slots
-  Counter busy{0};         // 1 while a thread has it
+  Counter busy;            // 1 while a thread has it
 };
 
 // Readings of one moment of the trace: all earlier operations are done and no later one has begun.
@@ -58,9 +58,9 @@ struct Replay {
   std::uint64_t own_bytes = 0;  // of the mapping
   std::uint32_t others = 0;     // threads that are started, without the first
 
-  Counter epoch{0};     // the current one
-  Counter arrived{0};   // threads that have finished it
-  Counter finished{0};  // threads at the end of their stream
+  Counter epoch;                          // the current one
+  std::atomic<std::uint32_t> arrived{0};  // threads that have finished it
+  Counter finished;                       // threads at the end of their stream
   std::atomic<std::uint64_t> events{0};
 };
 
