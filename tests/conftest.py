@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LONG] = 0
     hypothesis.settings.load_profile("long" if config.getoption("--long") else "short")
     config.addinivalue_line("markers", "long: only in the long form (pytest --long, make torture)")
+    config.addinivalue_line("markers", "few(n): the short form runs n of the test's cases, the long form all of them")
     # Signals that nohup, cron or a shell's & ignores would stay ignored in programs that the tests start and signal.
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:
@@ -43,20 +44,41 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps tests together that share a fixture, and deselects those marked `long`, except in the long form.
+    """Keeps tests together that share a fixture, and deselects those that only the long form runs.
 
-    With --dist loadgroup one process of pytest-xdist runs a group, so that a fixture of a module is made once.
+    With --dist loadgroup one process of pytest-xdist runs a group, so that a fixture of a module or a package is made
+    once.
     """
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-        if any(one[-1].scope == "module" for one in fixtures if one) and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
+        scopes = {one[-1].scope for one in fixtures if one}
+        group = item.path.parent if "package" in scopes else item.path if "module" in scopes else None
+        if group is not None and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(str(group.relative_to(item.config.rootpath))))
     if config.getoption("--long"):
         return
-    long = [item for item in items if item.get_closest_marker("long")]
-    items[:] = [item for item in items if not item.get_closest_marker("long")]
+    left_out = _beyond_few(items)
+    long = [item for item in items if item.get_closest_marker("long") or item.nodeid in left_out]
+    deselected = {item.nodeid for item in long}
+    items[:] = [item for item in items if item.nodeid not in deselected]
     config.hook.pytest_deselected(items=long)
     config.stash[LONG] = len(long)
+
+
+def _beyond_few(items: list[pytest.Item]) -> set[str]:
+    """The names of the cases that tests marked `few` leave out. Those that stay are spread over the cases."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("long"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = set[str]()
+    for of_test in cases.values():
+        mark = of_test[0].get_closest_marker("few")
+        assert mark is not None
+        few = min(mark.args[0], len(of_test))
+        kept = {of_test[n * len(of_test) // few].nodeid for n in range(few)}
+        left_out.update(item.nodeid for item in of_test if item.nodeid not in kept)
+    return left_out
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -63,6 +63,7 @@ def test_the_set_up_installs_what_tests_need() -> None:
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.few(1)
 def test_a_run_ends_with_the_count(workers: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
     (tmp_path / "test_sample.py").write_text(SAMPLE)

@@ -35,6 +35,7 @@ def test_the_longest_comes_first() -> None:
     ]
 
 
+@pytest.mark.long
 def test_the_processor_time_of_children_counts(tmp_path: Path) -> None:
     """Also from the workers of pytest-xdist; a test that sleeps takes time but no processor time."""
     root = Path(__file__).parents[1]

@@ -87,6 +87,7 @@ def test_an_owner_that_sleeps_strands_nothing(malloc: Malloc, owners: Path, shar
 
 
 @pytest.mark.parametrize("words", [("exchange", "1"), ("exchange", "2"), ("exchange", "4"), ("region",)], ids="-".join)
+@pytest.mark.few(4)
 def test_what_others_free_does_not_blow_up(malloc: Malloc, owners: Path, words: tuple[str, ...]) -> None:
     [most] = figures(malloc, owners, *words)
     assert most < (MOST_HARDENED if "secure" in malloc.name else MOST_IN_A_ROUND)

@@ -73,6 +73,7 @@ PEOPLES = {"limit", "on_error", "stats", "quarantine", "wipe", "on_mismatch"}
 
 
 @pytest.mark.parametrize("name", SPACES)
+@pytest.mark.few(1)
 def test_every_level_is_understood(name: str) -> None:
     space = get_allocator(name).space(threads=False, expert=True)
     for param in space.params:

@@ -58,6 +58,7 @@ def claims(rho: float, gain: float, series: int, count: int) -> float:
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.6, 0.9])
+@pytest.mark.few(1)
 def test_without_a_difference_at_most_one_canary_in_twenty_claims_one(rho: float) -> None:
     assert claims(rho, 0.0, 150, 240) <= 0.05
 

@@ -10,7 +10,7 @@ import pytest
 from .farm import Farm
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # its idle processes would take a fifth of a processor from all later tests
 def shared_farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
     farm = Farm(tmp_path_factory.mktemp("farm"))
     try:

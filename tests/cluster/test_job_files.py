@@ -55,6 +55,7 @@ def test_through_files_as_on_this_machine(shell: Shell, program: Callable[..., P
     assert shell.count("collect", "jobs") == 0
 
 
+@pytest.mark.long
 def test_a_search_on_replays_through_files(shell: Shell, program: Callable[..., Path]) -> None:
     """The plan contains the traces; blocks without a result in one round are planned again."""
     words = ["tune", "--allocators", "glibc", "--minimize", "peak_heap", "--budget", "8", "--proxy", "replay"]

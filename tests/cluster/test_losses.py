@@ -53,6 +53,7 @@ def blocks_of_two_machines(study: Path) -> int:
         return int(db.execute(query).fetchone()[0])
 
 
+@pytest.mark.long
 def test_workers_killed_and_the_scheduler_restarted(farm: Farm, program: Callable[..., Path], tmp_path: Path) -> None:
     """The study equals the one that a single machine makes."""
     log = tmp_path / "pids"
@@ -171,6 +172,7 @@ def network() -> Iterator[tuple[str, str, str]]:
         needs.long_unless(False, 8.0, id="so-long-that-the-worker-is-given-up"),
     ],
 )
+@pytest.mark.long
 def test_the_network_is_paused(pause_s: float, network: tuple[str, str, str], tmp_path: Path) -> None:
     name, cable, host = network
     farm, log, notes = Farm(tmp_path, host), tmp_path / "pids", list[str]()

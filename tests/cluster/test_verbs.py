@@ -18,6 +18,7 @@ pytestmark = pytest.mark.xdist_group("farm")  # one cluster for all processes of
 HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
 
 
+@pytest.mark.long
 def test_bench(shared_farm: Farm, tmp_path: Path) -> None:
     """Every round of every benchmark runs, and the worker returns the program's own figures."""
     words = [HEAPWRIGHT, "bench", "openmp", "--quick", "--threads", "2", "-n", "2", "--allocators", "glibc,exgen"]

@@ -133,6 +133,7 @@ def test_reading_a_busy_process_says_that_it_is_not_exact(malloc: Malloc, target
 
 @pytest.mark.parametrize("how", ["-static", "-static-pie", "-no-pie"])
 @pytest.mark.parametrize("name", ["exgen", "reaper-secure"])
+@pytest.mark.few(2)
 def test_a_stripped_program_linked_with_the_archive(name: str, how: str, tmp_path: Path) -> None:
     archive = bundled(name, "a")
     if archive is None:

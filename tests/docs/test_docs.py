@@ -50,6 +50,7 @@ def test_commands_are_accepted(command: Command, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if scripts(p)], ids=lambda p: p.stem)
+@pytest.mark.long
 def test_marked_commands_run(page: Path, tmp_path: Path) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GLIBC_TUNABLES", "HEAPWRIGHT_"))}
     env["PATH"] = f"{BIN}:{env['PATH']}"

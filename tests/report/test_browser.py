@@ -39,17 +39,20 @@ def opened_alone(browser: Any, page: Path) -> None:
     assert asked == [page.as_uri()]
 
 
+@pytest.mark.few(4)
 def test_it_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
     opened_alone(browser, page)
 
 
 @pytest.mark.parametrize("width", [360, needs.long(768), needs.long(1280)])
+@pytest.mark.few(4)
 def test_nothing_sticks_out(width: int, browser: Any, page: Path) -> None:
     opened(browser, page, width)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.few(4)
 def test_text_stands_out_from_its_ground(dark: bool, browser: Any, page: Path) -> None:
     """All text, also in plots, has the contrast of WCAG AA: 4.5 to 1."""
     opened(browser, page, 1280, dark)
@@ -142,6 +145,7 @@ def test_without_scripts_everything_can_be_read(browser: Any, proven_page: Path)
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
+@pytest.mark.long
 def test_what_is_hostile_does_nothing(browser: Any, tmp_path: Path) -> None:
     bad = "</script><script>document.title='got'</script><img src=x onerror=\"document.title='got'\">"
     path = tmp_path / "report.html"

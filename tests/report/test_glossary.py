@@ -28,6 +28,7 @@ def test_terms_have_the_documented_meaning(term: Term, documented: dict[str, str
     assert documented[term.name] == term.meaning
 
 
+@pytest.mark.long
 def test_every_link_to_a_term_has_a_target() -> None:
     page = render_report([STATES["replayed"](), STATES["swept"]()])
     links = set(re.findall(r'href="#term-([^"]*)"', page))

@@ -189,6 +189,7 @@ def crowded(count: int) -> StudyView:
 
 
 @pytest.mark.parametrize(("count", "most"), [(300, 400_000), (5000, 2_000_000)])
+@pytest.mark.few(1)
 def test_large_studies_stay_small_and_whole(count: int, most: int, tmp_path: Path) -> None:
     large = crowded(count)
     text = written(tmp_path, large)
@@ -347,6 +348,7 @@ def test_a_report_is_written_whole(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == written_once(tmp_path / "other.html", view())
 
 
+@pytest.mark.long
 def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(HeapwrightError, match=r"cannot write the report .*no/report\.html: No such file or directory"):
         write_report([view()], tmp_path / "no/report.html")

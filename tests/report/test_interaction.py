@@ -97,6 +97,7 @@ def test_printing_opens_what_is_folded(browser: Any, proven_page: Path) -> None:
     assert browser.execute_script(closed) == 0
 
 
+@pytest.mark.long
 def test_thousands_of_settings_can_all_be_found(browser: Any, tmp_path: Path) -> None:
     """The page lists as many evaluations as its size permits; the script adds the others on demand."""
     path = tmp_path / "report.html"

@@ -117,6 +117,7 @@ def test_only_loopback_listens(studies: Studies) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_news_come_without_a_jump(browser: Any, served: int, studies: Studies) -> None:
     """An update keeps open sections, typed text and scroll position; the claim is new; no request leaves."""
     from selenium.webdriver.support.ui import WebDriverWait

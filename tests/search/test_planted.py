@@ -32,6 +32,7 @@ def better(found: list[float], chance: list[float]) -> tuple[float, float, float
 
 
 @pytest.mark.parametrize("method", SEEDS)
+@pytest.mark.few(1)
 def test_it_beats_random_search_by_its_budget(method: str) -> None:
     """Mann-Whitney test stratified by problem (van Elteren): one-sided p below 0.001, and no loss on any problem."""
     budget = METHODS[method].budget

@@ -68,6 +68,7 @@ def method(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("name", SPACES)
+@pytest.mark.few(18)
 def test_points_are_normal_points_of_the_space(method: str, name: str) -> None:
     space = SPACES[name]
     batches = take(method, space)
@@ -79,11 +80,13 @@ def test_points_are_normal_points_of_the_space(method: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPACES)
+@pytest.mark.few(18)
 def test_some_point_is_not_the_default(method: str, name: str) -> None:
     assert any(p != SPACES[name].default for p in itertools.chain(*take(method, SPACES[name])))
 
 
 @pytest.mark.parametrize("objectives", [1, 2, 3])
+@pytest.mark.few(6)
 def test_the_same_seed_and_costs_give_the_same_points(method: str, objectives: int) -> None:
     space = SPACES["mixed"]
     first, again = (take(method, space, objectives=objectives, infeasible=0.2) for _ in range(2))
@@ -95,6 +98,7 @@ def test_another_seed_gives_other_points(method: str) -> None:
     assert take(method, SPACES["mixed"], seed=1) != take(method, SPACES["mixed"], seed=2)
 
 
+@pytest.mark.few(2)
 def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
     import numpy as np
 
@@ -106,6 +110,7 @@ def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
     assert once(1) == once(2)
 
 
+@pytest.mark.few(2)
 def test_what_fails_is_never_in_the_way(method: str) -> None:
     batches = take(method, SPACES["mixed"], infeasible=0.5, budget=100)
     assert sum(map(len, batches)) >= 50
@@ -116,6 +121,7 @@ def test_everything_may_fail(method: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["one switch", "one value", "one gated value", "specials alone"])
+@pytest.mark.few(8)
 def test_a_tiny_space_is_covered_and_then_done(method: str, name: str) -> None:
     """The strategy proposes every setting; after that it repeats earlier points or proposes none, without an error."""
     space = SPACES[name]

@@ -74,6 +74,7 @@ def test_padding_differs_from_run_to_run(tuning: Callable[..., Tuning]) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("evaluations", [1, 7, 33])
+@pytest.mark.few(9)
 def test_no_more_evaluations_than_asked_for(method: str, evaluations: int, tuning: Callable[..., Tuning]) -> None:
     view = tuning(World(noise=0.01), options={**SHORT, "method": method, "evaluations": evaluations}).go()
     found = len(view.evaluations)
@@ -82,6 +83,7 @@ def test_no_more_evaluations_than_asked_for(method: str, evaluations: int, tunin
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.few(3)
 def test_no_setting_is_evaluated_twice(method: str, tuning: Callable[..., Tuning]) -> None:
     study = tuning(World(noise=0.01), options={**SHORT, "method": method, "evaluations": 60})
     view = study.go()

@@ -117,6 +117,7 @@ def test_the_same_command_measures_nothing_again(tuning: Callable[..., Tuning]) 
     assert len(world.made) == made
 
 
+@pytest.mark.long
 def test_an_interrupted_study_of_prefixes_goes_on(tuning: Callable[..., Tuning]) -> None:
     world = long_program()
     study = tuning(world, options=dict(OPTIONS))
@@ -143,6 +144,7 @@ def test_a_gain_of_the_prefix_alone_is_no_advice(tuning: Callable[..., Tuning]) 
     assert view.claim.startswith("Keep the default: in a whole run under it the gain does not show")
 
 
+@pytest.mark.long
 def test_a_larger_budget_begins_a_new_study(tuning: Callable[..., Tuning]) -> None:
     """Prefixes and whole runs do not mix."""
     study = tuning(long_program(), options=dict(OPTIONS))

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from heapwright.measure.host import describe_host
 
 from .conftest import Heapwright
@@ -34,6 +36,7 @@ def test_compare_and_bench_take_them(heapwright: Heapwright) -> None:
     assert [a["name"] for a in json.loads(done.out)["allocators"]] == ["glibc", "exgen"]
 
 
+@pytest.mark.long
 def test_tune_runs_under_the_allocator_it_tunes(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """The allocator's library is loaded in all runs, in the default's too, and in what `apply` and `run` use."""
     words = ["tune", "--allocators", "exgen", "--budget", "4", "--pairs", "6:6", "--study", "s.study"]

@@ -85,6 +85,7 @@ def test_several_inputs_with_stdin(heapwright: Heapwright, tmp_path_factory: pyt
         assert not (heapwright.folder / "data/made").exists()
 
 
+@pytest.mark.long
 def test_a_server(heapwright: Heapwright, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The lines start, load and stop the server; as in the study, only the server gets the setting."""
     write_server(heapwright.folder, free_port())
@@ -99,6 +100,7 @@ def test_a_server(heapwright: Heapwright, tmp_path_factory: pytest.TempPathFacto
 
 
 @needs.with_command("redis-server")
+@pytest.mark.long
 def test_redis(heapwright: Heapwright) -> None:
     """Regression: the report's line was `measure -- redis-server` without its load, and it hung."""
     port = free_port()

@@ -49,6 +49,7 @@ def test_each_gets_its_row(heapwright: Heapwright, program: Callable[..., Path],
     assert done.out.splitlines()[1].startswith("glibc ")
 
 
+@pytest.mark.long
 def test_proportional_memory_is_compared_if_asked_for(
     heapwright: Heapwright, program: Callable[..., Path], bump: str
 ) -> None:

@@ -69,6 +69,7 @@ def test_measure_runs_in_the_image(image: str, tmp_path: Path, capfd: pytest.Cap
 
 
 @pytest.mark.usefixtures("images")
+@pytest.mark.long
 def test_this_machines_environment_does_not_reach_the_image(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +104,7 @@ def test_record_writes_a_trace(tmp_path: Path, capfd: pytest.CaptureFixture[str]
 
 
 @pytest.mark.usefixtures("images")
+@pytest.mark.long
 def test_landscape_sweeps_in_the_image(tmp_path: Path) -> None:
     words = [
         "landscape",

@@ -34,6 +34,7 @@ def embedded(heapwright: Heapwright, built: Path) -> Path:
     return Path(shutil.copy2(built, heapwright.folder))
 
 
+@pytest.mark.long
 def test_a_gain_is_proven_by_its_own_variable(embedded: Path, heapwright: Heapwright) -> None:
     words = [*QUICK, "--params", "dirty_decay_ms", "--budget", "6", "--method", "sobol"]
     done = heapwright("tune", *words, "--", f"./{embedded.name}")

@@ -74,6 +74,7 @@ def test_a_setting_that_does_nothing_is_flat(heapwright: Heapwright, program: Ca
     assert "noise: ±" in text
 
 
+@pytest.mark.long
 def test_killed_it_goes_on(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     log = heapwright.folder / "starts"
     command = ["sh", "-c", 'echo >>"$0"; exec "$1"', str(log), str(program("mapping_calls"))]

@@ -84,6 +84,7 @@ COMPILERS = [
 
 
 @pytest.mark.parametrize(("compiler", "options"), COMPILERS, ids=lambda x: x if isinstance(x, str) else " ".join(x))
+@pytest.mark.few(3)
 def test_the_verdict_chooses(heapwright: Heapwright, objects: Path, compiler: str, options: list[str]) -> None:
     """Compiles again only if the options are of the compiler, not of the linker alone."""
     needs.command(compiler, *[f"ld.{word.partition('=')[2]}" for word in options if word.startswith("-fuse-ld=")])
@@ -302,6 +303,7 @@ CMAKE = [
 @pytest.mark.parametrize(
     ("generator", "options"), CMAKE, ids=lambda value: " ".join([value] if isinstance(value, str) else value[1:])
 )
+@pytest.mark.few(1)
 def test_a_cmake_project(heapwright: Heapwright, generator: str, options: list[str]) -> None:
     """Builds C, C++, Fortran and OpenMP by find_package(heapwright) from the wheel, or by the linker launcher."""
     needs.command("cmake", "gfortran", *(["ninja"] if generator == "Ninja" else []))

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .conftest import Heapwright
 
 MIB = 1 << 20
@@ -39,6 +41,7 @@ def test_a_mapped_file_is_not_mallocs(heapwright: Heapwright, program: Callable[
     assert "memory at the peak" in (heapwright.folder / "s.html").read_text()
 
 
+@pytest.mark.long
 def test_a_recording_says_what_of_the_heap_must_stay(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     found, said = tuned(heapwright, str(program("holders")))
     assert UNKNOWN in said, "before the recording"
@@ -52,6 +55,7 @@ def test_a_recording_says_what_of_the_heap_must_stay(heapwright: Heapwright, pro
     assert f"At most {100 * found['memory_bound']:.0f}% of peak memory and at most " in found["sentence"]
 
 
+@pytest.mark.long
 def test_the_program_that_has_the_memory_is_named(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     found, _ = tuned(heapwright, "sh", "-c", f"{program('holders')}; true")
     assert found["busiest"] == program("holders").name

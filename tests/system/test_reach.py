@@ -63,6 +63,7 @@ def test_recording(linked: Path, heapwright: Heapwright) -> None:
     assert list(heapwright.folder.iterdir()) == [linked]
 
 
+@pytest.mark.long
 def test_run_warns_and_goes_on(linked: Path, heapwright: Heapwright, program: Callable[..., Path]) -> None:
     words = ["--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
     tuned = Path(shutil.copy(program("mapping_calls"), heapwright.folder / "exgen-out"))

@@ -66,6 +66,7 @@ def starts(log: Path) -> int:
 
 
 @pytest.mark.parametrize("method", ["nsga2", *map(needs.long, ("grid", "gp", "cmaes", "local"))])
+@pytest.mark.long
 def test_killed_again_and_again_it_ends_as_if_undisturbed(
     method: str, heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:
@@ -152,6 +153,7 @@ def test_ctrl_c_keeps_everything(heapwright: Heapwright, program: Callable[..., 
     assert evaluations(study)[: len(before)] == before
 
 
+@pytest.mark.long
 def test_a_finished_study_measures_nothing_again(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     log = heapwright.folder / "starts"
     command = [

@@ -128,6 +128,7 @@ def test_a_go_program_when_one_allocator_is_named(heapwright: Heapwright) -> Non
 
 
 @pytest.mark.parametrize("name", ["ruby", needs.long("node"), needs.long("openjdk"), "dotnet", needs.long("go")])
+@pytest.mark.long
 def test_both_halves_of_each_runtime(heapwright: Heapwright, name: str) -> None:
     command, source, keys = PROGRAMS[name]
     file = {"openjdk": "Rows.java", "dotnet": "Rows.cs"}.get(name, command[-1])

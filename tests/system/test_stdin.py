@@ -172,6 +172,7 @@ def gained(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path
     return heapwright
 
 
+@pytest.mark.long
 def test_the_lines_of_a_report_work(gained: Heapwright, tmp_path: Path) -> None:
     """The lines name the input, so they work without a pipe and from any directory."""
     page = (gained.folder / "s.html").read_text()
@@ -188,6 +189,7 @@ def test_the_lines_of_a_report_work(gained: Heapwright, tmp_path: Path) -> None:
             assert done.out.startswith(f"0 {len(LINES) - 2}\n")
 
 
+@pytest.mark.long
 def test_verify_runs_with_the_studys_input(gained: Heapwright, program: Callable[..., Path]) -> None:
     done = gained("verify", "s.study")
     assert (done.status, done.out[:15]) == (0, "The gain holds:"), done.err
@@ -214,6 +216,7 @@ def test_verify_says_that_the_input_is_gone(gained: Heapwright) -> None:
         (gained.folder / "elsewhere").rename(path)
 
 
+@pytest.mark.long
 def test_a_plan_names_its_input(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """`collect` runs the verb again without the pipe, so the plan must name the input."""
     words = ["landscape", "--param", "mmap_threshold", "--step", "8", "--metric", "peak_heap"]
@@ -232,6 +235,7 @@ def test_a_plan_names_its_input(heapwright: Heapwright, program: Callable[..., P
 # success
 
 
+@pytest.mark.long
 def test_a_status_that_is_meant(heapwright: Heapwright) -> None:
     """`grep` without a match exits with status 1, which the user declares a success."""
     (heapwright.folder / "in.txt").write_text("abc\n")

@@ -72,6 +72,7 @@ def test_what_does_not_take_over_is_reported(heapwright: Heapwright, program: Ca
         ({"MALLOC_TRIM_THRESHOLD": "65536"}, "is read by no glibc: it is called MALLOC_TRIM_THRESHOLD_"),
     ],
 )
+@pytest.mark.few(1)
 def test_bad_settings_in_the_environment(heapwright: Heapwright, env: dict[str, str], complaint: str) -> None:
     done = heapwright("measure", "-q", "--", "true", env=env)
     (line,) = [text for text in done.err.splitlines() if text.startswith("heapwright: warning: ")]

@@ -72,6 +72,7 @@ def test_a_planted_gain_is_found_and_confirmed(heapwright: Heapwright, program: 
 
 
 @pytest.mark.parametrize("program_name", ["mapping_calls"])
+@pytest.mark.long
 def test_two_names_for_the_default_claim_nothing(
     program_name: str, heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:

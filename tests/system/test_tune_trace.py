@@ -61,6 +61,7 @@ def runs_of(path: Path) -> list[StoredRun]:
         return store.runs()
 
 
+@pytest.mark.long
 def test_a_prediction_is_judged_on_recordings_that_the_search_did_not_use(tuned: Heapwright) -> None:
     found = json_of(tuned, "t.json")
     assert found["proven"] is False
@@ -123,6 +124,7 @@ def test_another_program_refutes_the_prediction(there: Heapwright) -> None:
     assert "export" not in done.out
 
 
+@pytest.mark.long
 def test_a_changed_recording_begins_a_new_study(recorded: Heapwright) -> None:
     shutil.copy(recorded.folder / "a.hwt", recorded.folder / "c.hwt")
     words = ("tune", "--trace", "c.hwt", "--allocators", "glibc", "--budget", "1", "--pairs", "6", "--study", "c.study")
@@ -138,6 +140,7 @@ def test_a_changed_recording_begins_a_new_study(recorded: Heapwright) -> None:
     assert (recorded.folder / "c.1.study").exists()
 
 
+@pytest.mark.long
 def test_a_killed_study_goes_on(recorded: Heapwright) -> None:
     words = [word.replace("s.study", "killed.study") for word in TUNE]
     process = recorded.start(*words)
@@ -199,6 +202,7 @@ def test_bad_usage_is_one_line(recorded: Heapwright, words: tuple[str, ...], lin
     assert line in done.err
 
 
+@pytest.mark.long
 def test_a_setting_that_no_replay_shows_is_left_out_and_named(recorded: Heapwright) -> None:
     needs.peer("jemalloc")
     words = ("--allocators", "jemalloc", "--expert", "--budget", "2", "--pairs", "6", "--json", "j.json")

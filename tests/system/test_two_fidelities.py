@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .conftest import Heapwright
 from .test_tune import result, rows
 
@@ -50,6 +52,7 @@ def test_memory_is_searched_on_replays(heapwright: Heapwright, tmp_path: Path) -
     assert again["picks"] == found["picks"]
 
 
+@pytest.mark.long
 def test_a_static_program_is_searched_itself(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     path = str(program("mapping_calls", "-static"))
     done = heapwright("tune", "--study", "s.study", "--json", "-", *QUICK, "--", path)
@@ -59,6 +62,7 @@ def test_a_static_program_is_searched_itself(heapwright: Heapwright, program: Ca
     assert "the search is on the program itself: it is linked statically, so it cannot be recorded" in done.err
 
 
+@pytest.mark.long
 def test_a_recording_that_misses_most_of_the_memory_is_not_searched(heapwright: Heapwright, tmp_path: Path) -> None:
     """A recording does not contain memory that the program maps itself, so replays say nothing about it."""
     text = "import mmap\nm = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"

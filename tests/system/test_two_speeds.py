@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
+import pytest
+
 from .conftest import Heapwright
 
 LEAN = """
@@ -29,6 +31,7 @@ bytearray(size << 20)
 """
 
 
+@pytest.mark.long
 def test_two_speeds_are_said(heapwright: Heapwright) -> None:
     (heapwright.folder / "moods.toml").write_text(LEAN)
     words = ["tune", "--space", "moods.toml", "--minimize", "peak_heap", "--budget", "2", "--study", "s.study"]

@@ -143,6 +143,7 @@ def test_instructions_by_callgrind(heapwright: Heapwright, program: Callable[...
 # apply, run, report
 
 
+@pytest.mark.long
 def test_what_is_pasted_takes_effect(heapwright: Heapwright, study: Path, program: Callable[..., Path]) -> None:
     command = str(program("mapping_calls"))
     plain = measured(heapwright, "--", command)["runs"][0]["mapping_calls"]
@@ -168,6 +169,7 @@ def test_what_is_pasted_takes_effect(heapwright: Heapwright, study: Path, progra
 
 
 @pytest.mark.parametrize("fmt", ["env", "shell", "systemd", "docker", "slurm", "json"])
+@pytest.mark.few(2)
 def test_every_format_says_what_was_proven(fmt: str, heapwright: Heapwright, study: Path) -> None:
     done = heapwright("apply", study.name, "--format", fmt)
     assert (done.status, done.err) == (0, "")

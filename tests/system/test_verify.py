@@ -35,6 +35,7 @@ def there(tuned: Heapwright, tmp_path: Path) -> Heapwright:
     return Heapwright(tmp_path, forked=True)
 
 
+@pytest.mark.long
 def test_a_gain_holds_and_is_lost_on_another_program(tuned: Heapwright) -> None:
     done = tuned("verify", "s.study", "--json", "v.json", "--junit", "v.xml")
     assert done.status == 0, done.err
@@ -69,6 +70,7 @@ def test_a_rebuilt_program_is_said_by_each_verb_and_tuned_anew(there: Heapwright
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.long
 def test_the_same_command_on_another_build_begins_a_new_study(tuned: Heapwright) -> None:
     folder = tuned.folder
     same = tuned(*TUNE, "--json", "again.json", "--", "./prog")

@@ -9,6 +9,8 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from .conftest import Heapwright
 
@@ -18,6 +20,7 @@ def fetched(address: str) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.long
 def test_a_running_study_is_watched_to_its_end(heapwright: Heapwright) -> None:
     words = ("--budget", "3", "--minimize", "cpu", "--allocators", "glibc", "--study", "a.study", "-q")
     tune = heapwright.start("tune", *words, "--", "perl", "-e", "1")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 GOOD = "#pragma once\nint* none();\n"
@@ -18,6 +20,7 @@ def check(folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout.splitlines()[-1].removeprefix("clang-tidy: ")
 
 
+@pytest.mark.long
 def test_only_what_changed_is_checked(tmp_path: Path) -> None:
     header, source, rules = tmp_path / "native/a.h", tmp_path / "native/a.cpp", tmp_path / ".clang-tidy"
     (tmp_path / "native").mkdir()

@@ -70,6 +70,7 @@ def numbers(malloc: Malloc, *words: str | Path, env: Mapping[str, str] | None = 
     ],
     indirect=["malloc"],
 )
+@pytest.mark.few(2)
 def test_a_call_that_fails(scenario: str, how: str, malloc: Malloc, fail_calls: Path, faults: Path, long: bool) -> None:
     """malloc returns NULL with ENOMEM or a valid block, spoils no block, and recovers when calls succeed again."""
     most = () if long else (str(SHORT),)
@@ -106,6 +107,7 @@ def test_a_limit(limit: str, malloc: Malloc, program: Callable[..., Path]) -> No
     assert (done.returncode, done.stdout) == (0, b"ok\n"), done.stderr.decode()
 
 
+@pytest.mark.few(2)
 def test_no_mappings_left(malloc: Malloc, faults: Path) -> None:
     """The process is at or near vm.max_map_count, where unmapping fails too."""
     most = int(Path("/proc/sys/vm/max_map_count").read_text())
@@ -127,6 +129,7 @@ def test_hardly_any_stack(malloc: Malloc, faults: Path) -> None:
 
 
 @pytest.mark.parametrize("kib", [16, 64])
+@pytest.mark.few(2)
 def test_larger_pages(kib: int, malloc: Malloc, program: Callable[..., Path], long: bool) -> None:
     """With emulated pages of 16 or 64 KiB, the allocator unmaps, protects and purges only whole pages."""
     pages = program("big_pages", "-shared", "-fPIC", f"-DBIG_PAGES={kib << 10}")

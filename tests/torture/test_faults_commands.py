@@ -96,6 +96,7 @@ STATES = [needs.long_unless(s == "full" or v not in SLOW, v, s) for v in VERBS f
 
 
 @pytest.mark.parametrize(("verb", "state"), STATES)
+@pytest.mark.few(2)
 def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path, prog: Path) -> None:
     """The command prints one clear line and writes no partial file; existing files stay unchanged."""
     kept = [name for name in outputs_of(verb) if not name.endswith(".study")]
@@ -123,6 +124,7 @@ def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path,
 
 @pytest.mark.parametrize("left", [0, 8], ids=["full", "nearly full"])
 @pytest.mark.parametrize("verb", ["measure", "replay", "tune"])
+@pytest.mark.few(2)
 def test_no_room_for_temporary_files(verb: str, left: int, heapwright: Marked, disk: Path, prog: Path) -> None:
     """$TMPDIR is full: the command uses another folder. With only 8 KiB left, it fails with one line."""
     words = words_of(verb, ".", prog)
@@ -154,6 +156,7 @@ def test_no_room_for_temporary_files(verb: str, left: int, heapwright: Marked, d
     ],
     ids=lambda words: words[0],
 )
+@pytest.mark.few(2)
 def test_nobody_can_be_told(words: tuple[str, ...], heapwright: Marked) -> None:
     """The command fails with one line if it cannot write to stdout."""
     if words[0] == "report":
@@ -170,6 +173,7 @@ def test_nobody_can_be_told(words: tuple[str, ...], heapwright: Marked) -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.few(1)
 def test_nobody_listens(closed: str, heapwright: Marked, prog: Path) -> None:
     """With closed standard streams, output is dropped and never ends up in a study or another file."""
     for words, status in (
@@ -242,6 +246,7 @@ def works(verb: str, heapwright: Marked, prog: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["tune", "landscape"])
+@pytest.mark.long
 def test_two_on_one_study(verb: str, heapwright: Marked, prog: Path) -> None:
     """The second command fails with one line, the first succeeds, and `report` can read meanwhile."""
     words = words_of(verb, ".", prog)
@@ -261,6 +266,7 @@ def test_two_on_one_study(verb: str, heapwright: Marked, prog: Path) -> None:
         check_whole(heapwright.folder / name, heapwright)
 
 
+@pytest.mark.long
 def test_two_on_one_file(heapwright: Marked, prog: Path) -> None:
     """When two commands write the same file, one of them wins; the file is complete at all times."""
     for verb in ("record", "report", "fit"):
@@ -300,6 +306,7 @@ def test_many_on_one_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
+@pytest.mark.long
 def test_clocks_that_jump(heapwright: Marked, prog: Path, program: Callable[..., Path], long: bool) -> None:
     """The time of day jumps back and forth by a day; no measured time depends on it."""
     jumps = {"LD_PRELOAD": str(program("jumping_clock", "-shared", "-fPIC"))}

@@ -166,6 +166,7 @@ def trace_files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("verb", ["info", "fit", "export", "replay"])
+@pytest.mark.few(2)
 def test_traces(verb: str, tmp_path: Path) -> None:
     more = {"fit": ["-o", "m.json"], "export": ["-o", "x.wl"], "replay": [], "info": []}[verb]
     for name, content in trace_files(tmp_path).items():
@@ -375,6 +376,7 @@ def test_plans(verb: str, case: str, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["here", "victim.json"]
 
 
+@pytest.mark.long
 def test_libraries(tmp_path: Path) -> None:
     """A file that is not an allocator gets a message; the comparison neither hangs nor crashes."""
     gcc = needs.command("gcc")

@@ -82,6 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.few(2)
 def test_nothing_is_obeyed(case: str, folder: Path) -> None:
     words = CASES[case]
     env = {"GLIBC_TUNABLES": f"glibc.malloc.mxfast={NAME}", "MALLOC_CONF": NAME} if words == ["doctor"] else {}
@@ -94,6 +95,7 @@ def test_nothing_is_obeyed(case: str, folder: Path) -> None:
     assert not re.search(r"^heapwright: all is well", seen, re.MULTILINE), "a name speaks with our voice"
 
 
+@pytest.mark.long
 def test_live_progress_obeys_nothing(folder: Path, program: Callable[..., Path]) -> None:
     named = folder / f"{NAME}moody"
     shutil.copy(program("moody"), named)

@@ -36,6 +36,7 @@ def most_memory(words: list[str | Path], folder: Path) -> int:
     return kibibytes * 1024
 
 
+@pytest.mark.long
 def test_gigabytes_of_output_take_no_memory(long: bool, tmp_path: Path) -> None:
     gigabytes = 8 if long else 1
     flood = f"head -c {gigabytes}G /dev/zero"
@@ -47,6 +48,7 @@ def test_gigabytes_of_output_take_no_memory(long: bool, tmp_path: Path) -> None:
     assert loud < quiet + 32 * MIB
 
 
+@pytest.mark.long
 def test_a_compared_output_takes_no_memory(tmp_path: Path) -> None:
     """Compared output is kept in a file and copied in pieces; setup and cleanup may print without limit."""
     (tmp_path / "w.toml").write_text(
@@ -68,6 +70,7 @@ def test_a_compared_output_takes_no_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["binary", "a line without end", "sequences"])
+@pytest.mark.few(1)
 def test_last_words_of_a_target(how: str, tmp_path: Path) -> None:
     """The last line of a failing target is shown as text, cut to a length."""
     writes = {
@@ -107,6 +110,7 @@ VARIABLES = {
 
 
 @pytest.mark.parametrize("case", VARIABLES)
+@pytest.mark.few(2)
 def test_variables_of_the_environment(case: str, tmp_path: Path) -> None:
     done = run("measure", "--", "/bin/true", cwd=tmp_path, env=VARIABLES[case])
     assert "Traceback" not in done.err

@@ -71,6 +71,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("case", COMMANDS)
+@pytest.mark.long
 def test_temporary_things_are_private(case: str, look: Path) -> None:
     """Only the user can access our files in TMPDIR and our drafts in the user's folder, for any umask."""
     seen = heapwright(look.parent, *COMMANDS[case], "--", "./look")
@@ -93,6 +94,7 @@ def test_their_names_cannot_be_foretold(look: Path) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o027])
+@pytest.mark.long
 def test_what_is_kept_follows_the_umask(umask: int, tmp_path: Path) -> None:
     (tmp_path / "s.study").write_bytes(template())
     (tmp_path / "tmp").mkdir()

@@ -129,6 +129,7 @@ def looked_at(browser: Any, address: str) -> tuple[dict[str, int], list[str]]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.long
 def test_nothing_of_it_runs_or_asks(state: str, spied: Any, tmp_path: Path) -> None:
     """The page has the same elements as that of a study with harmless texts, and no hostile handler or request."""
     plain, hostile = tmp_path / "plain.html", tmp_path / "hostile.html"
@@ -144,6 +145,7 @@ def test_nothing_of_it_runs_or_asks(state: str, spied: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_two_studies_and_a_live_page(spied: Any, tmp_path: Path) -> None:
     both = tmp_path / "both.html"
     write_report([view_of("proven"), view_of("workload file")], both)
@@ -164,6 +166,7 @@ def test_two_studies_and_a_live_page(spied: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.few(1)
 def test_the_data_come_back_as_they_were(state: str, tmp_path: Path) -> None:
     view = view_of(state)
     page = tmp_path / "r.html"

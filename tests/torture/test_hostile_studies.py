@@ -128,6 +128,7 @@ def spoil(folder: Path, case: str) -> Path:
 
 
 @pytest.mark.parametrize("case", SPOILT)
+@pytest.mark.few(6)
 def test_a_spoilt_study_is_one_line(
     case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +166,7 @@ def test_the_unchanged_study_is_read(
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_any_page_may_be_broken(
     long: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +204,7 @@ def test_files_beside_it_are_not_believed(tmp_path: Path) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.long
 def test_what_it_names_is_not_touched(tmp_path: Path) -> None:
     """Paths in a study are only shown: reading a study runs nothing and writes only the report."""
     victim = tmp_path / "victim"

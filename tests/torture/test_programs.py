@@ -52,6 +52,7 @@ def need(name: str) -> None:
 
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("name", EVERY)
+@pytest.mark.long
 def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) -> None:
     need(name)
     env = {"PYTHON": sys.executable, "ROOT": str(ROOT), "SIZE": "long" if long else "short"}
@@ -86,6 +87,7 @@ def test_has_our_malloc(name: str, long: bool) -> None:
         assert {*whose_malloc(PROGRAMS[name], malloc)} == {PROGRAMS[name].own}
 
 
+@pytest.mark.long
 def test_a_fault_is_a_difference(program: Callable[..., Path]) -> None:
     need("git")
     faulty = Malloc("faulty", program("allocator_faulty", "-shared", "-fPIC", "-fno-builtin"))

@@ -95,6 +95,7 @@ def test_replay_tells_all_that_is_promised(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [n for n in ("glibc", "exgen", "jemalloc", "tcmalloc", "mimalloc2") if n in find_allocators()]
 )
+@pytest.mark.few(2)
 def test_threads_under_every_allocator(name: str, tmp_path: Path) -> None:
     trace = parse(tmp_path, random_text(2, 6000, 4))
     for touch in ("page", "full"):

@@ -128,6 +128,7 @@ def test_a_sample_of_all_objects_is_completed_to_the_same_trace(
 
 @given(text=texts(), rate=st.integers(2, 100))
 @settings(max_examples=needs.repeats(60, 6))
+@pytest.mark.long
 def test_any_sample_is_completed_to_a_possible_trace(
     text: str, rate: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -63,6 +63,7 @@ def test_sample_of_one_is_the_whole_recording(program: Build, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("rate", [8, 64])
+@pytest.mark.few(1)
 def test_totals_of_a_sample_are_unbiased(rate: int, program: Build, tmp_path: Path) -> None:
     """Ticks are exact; means over time are within five standard errors of those of the complete recording."""
     churn = program("record_churn")
@@ -117,6 +118,7 @@ def test_max_cost_needs_a_sample(tmp_path: Path) -> None:
     ],
     ids=["oscillate", "edge", "grow"],
 )
+@pytest.mark.few(1)
 def test_objects_that_change_their_size_are_estimated_rightly(
     mode: tuple[str, ...], options: tuple[str, ...], program: Build, tmp_path: Path
 ) -> None:
@@ -130,6 +132,7 @@ def test_objects_that_change_their_size_are_estimated_rightly(
     assert abs(found["peak_live_bytes"] - truth) < 5 * error
 
 
+@pytest.mark.long
 def test_threads_that_wait_while_the_sample_is_thinned_do_not_count_too_much(program: Build, tmp_path: Path) -> None:
     record(
         tmp_path / "p.hwt", [program("record_resizes"), "countdowns", "8000000"], "--sample", "2", "--max-size", "4M"
@@ -188,6 +191,7 @@ def test_forked_children_have_samples_of_their_own(tmp_path: Path) -> None:
     assert all(process["allocations"] > 1000 and process["lost_events"] == 0 for process in found)
 
 
+@pytest.mark.long
 def test_bounded_file_keeps_its_bound_and_its_time_span(program: Build, tmp_path: Path) -> None:
     command: list[str | Path] = [program("record_churn"), "4000000"]
     (process,) = record(tmp_path / "b.hwt", command, "--sample", "4", "--max-size", "4M")
@@ -218,6 +222,7 @@ def test_bounded_file_over_a_billion_events(program: Build, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("bound", ["", "4M"])
+@pytest.mark.few(1)
 def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_path: Path) -> None:
     churn, library = program("record_churn"), native_program("heapwright-trace").parent / "lib" / LIBRARY
     for number in range(20):
