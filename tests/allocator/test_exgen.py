@@ -207,6 +207,7 @@ def build(tmp_path: Path, *words: str | Path) -> Path:
 
 
 @pytest.mark.parametrize("options", [(), ("-static", THREADS), ("-static-pie", THREADS)], ids=KINDS)
+@pytest.mark.few(1)
 def test_the_archive_takes_over_in_c_plus_plus(options: tuple[str, ...], archive: Path, tmp_path: Path) -> None:
     source = PROGRAMS / "allocator_fuzz.cpp"
     path = build(tmp_path, "g++", "-std=c++20", "-O1", "-fno-builtin", "-pthread", *options, source, archive)

@@ -16,7 +16,7 @@ BEHAVIOURS = ("files", "handlers", "nested", "signals", "waits", "all")
 
 
 @pytest.mark.parametrize(("allocator", "case"), cases(BEHAVIOURS, ("all",)))
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 def test_a_fork(allocator: Malloc, judge: Callable[[str], Path], case: str) -> None:
     behave(allocator, judge("forks"), case)
 

@@ -52,7 +52,7 @@ def fuzz(malloc: Malloc, path: Path, seed: int, seconds: int, *words: str) -> No
 @pytest.mark.timeout(2 * LONG_SECONDS + 300)
 @pytest.mark.parametrize("seconds", [SECONDS, needs.long(LONG_SECONDS)])
 @pytest.mark.parametrize(("allocator", "case"), cases(MODES, ("one-thread", "threads-fork")))
-@pytest.mark.few(7)
+@pytest.mark.few(4)
 def test_nothing_breaks(allocator: Malloc, judge: Callable[[str], Path], case: str, seconds: int) -> None:
     path = judge("fuzz")
     half = max(1, seconds // 2)

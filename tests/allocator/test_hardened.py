@@ -44,6 +44,7 @@ Tell = Callable[..., tuple[int, collections.Counter[str]]]
 
 
 @pytest.mark.parametrize("options", ["on_error=report", "on_error=report,wipe=0", "on_error=report,quarantine=0"])
+@pytest.mark.few(2)
 def test_a_program_without_bugs_is_left_alone(tell: Tell, options: str) -> None:
     assert tell("none", options) == (0, {})
 

@@ -63,7 +63,7 @@ def need(name: str) -> None:
 
 
 @pytest.mark.parametrize(("allocator", "name"), short_form(WORKLOADS))
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 def test_prints_the_same(allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]) -> None:
     need(name)
     assert printed(allocator, name) == reference(name)

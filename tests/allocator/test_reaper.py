@@ -87,7 +87,7 @@ def test_an_owner_that_sleeps_strands_nothing(malloc: Malloc, owners: Path, shar
 
 
 @pytest.mark.parametrize("words", [("exchange", "1"), ("exchange", "2"), ("exchange", "4"), ("region",)], ids="-".join)
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_what_others_free_does_not_blow_up(malloc: Malloc, owners: Path, words: tuple[str, ...]) -> None:
     [most] = figures(malloc, owners, *words)
     assert most < (MOST_HARDENED if "secure" in malloc.name else MOST_IN_A_ROUND)
@@ -108,6 +108,7 @@ def test_a_storm_of_ending_threads_leaves_little(malloc: Malloc) -> None:
 
 
 @pytest.mark.parametrize("malloc", [needs.long_unless(name == "reaper", name) for name in NAMES], indirect=True)
+@pytest.mark.long
 def test_forks_of_forks_with_threads(malloc: Malloc, owners: Path) -> None:
     assert malloc.run(owners, "fork").stdout == b"ok\n"
 
@@ -167,6 +168,7 @@ def test_the_archive_and_the_header(static: bool, tmp_path: Path) -> None:
     assert GLIBC.run(path).stdout == b"ok\n"
 
 
+@pytest.mark.long
 def test_fuzz_as_an_archive(tmp_path: Path) -> None:
     archive = bundled("reaper", "a")
     if archive is None:

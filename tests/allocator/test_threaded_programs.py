@@ -48,7 +48,7 @@ def reference(printed: Print, tmp_path_factory: pytest.TempPathFactory) -> Calla
 
 
 @pytest.mark.parametrize(("allocator", "name"), short_form(THREADED))
-@pytest.mark.few(8)
+@pytest.mark.few(5)
 def test_prints_the_same(allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]) -> None:
     needs.command(*THREADED[name].needs)
     if name == "perl-threads" and subprocess.run(["perl", "-Mthreads", "-e1"], capture_output=True).returncode != 0:

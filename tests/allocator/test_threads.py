@@ -20,7 +20,7 @@ def behave(malloc: Malloc, *words: str | Path, timeout: float = 120) -> None:
 
 
 @pytest.mark.parametrize(("allocator", "case"), cases(BEHAVIOURS, ("storm", "signals", "vfork", "limit")))
-@pytest.mark.few(8)
+@pytest.mark.few(5)
 def test_behaviour(allocator: Malloc, judge: Callable[[str], Path], case: str) -> None:
     behave(allocator, judge("threads"), case)
 

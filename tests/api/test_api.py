@@ -148,6 +148,7 @@ def test_a_replay(program: Callable[..., Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_the_notebook_runs(tmp_path: Path) -> None:
     """Executes the code cells in order, in one process, as a notebook does."""
     notebook = json.loads((ROOT / "examples/study.ipynb").read_text())

@@ -93,6 +93,7 @@ def test_workers_killed_and_the_scheduler_restarted(farm: Farm, program: Callabl
     none_left(lambda: pids_in(log))
 
 
+@pytest.mark.long
 def test_a_lost_worker_takes_its_commands_along(farm: Farm, tmp_path: Path) -> None:
     farm.start_scheduler()
     farm.start_worker("one")
@@ -117,6 +118,7 @@ def test_a_lost_worker_takes_its_commands_along(farm: Farm, tmp_path: Path) -> N
         tune.wait()
 
 
+@pytest.mark.long
 def test_the_scheduler_restarted_while_nothing_is_under_way(farm: Farm, tmp_path: Path) -> None:
     """The client reconnects to the new scheduler by itself, and results must still arrive."""
     input_ = Input("one")

@@ -34,6 +34,7 @@ def test_bench(shared_farm: Farm, tmp_path: Path) -> None:
         assert row["rounds"] == 2
 
 
+@pytest.mark.long
 def test_the_report_has_the_workers(shared_farm: Farm, program: Callable[..., Path], tmp_path: Path) -> None:
     words = [HEAPWRIGHT, "landscape", "--param", "mmap_threshold", "--metric", "peak_heap", "-n", "1"]
     words += ["--study", "a.study", "--cluster", shared_farm.address, "--", str(program("mapping_calls"))]

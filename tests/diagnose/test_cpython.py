@@ -77,6 +77,7 @@ def ask(*words: str | Path, env: dict[str, str]) -> tuple[dict[str, Any] | None,
 
 @pytest.mark.parametrize("case", ["drop", "small", "fork"])
 @pytest.mark.parametrize("interpreter", interpreters(), ids=str)
+@pytest.mark.few(7)
 def test_the_figures_are_those_of_the_interpreter(interpreter: Path, case: str) -> None:
     found, own, resident = ask(interpreter, SCRIPT, case, env=environment())
     assert found is not None
@@ -119,6 +120,7 @@ def test_a_variable_that_the_interpreter_ignores_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("how", ["renamed", "deleted"])
+@pytest.mark.few(1)
 def test_a_copy_of_the_interpreter(tmp_path: Path, how: str) -> None:
     """Under another name, the name of an extension module tells the version. An update deletes a running program."""
     interpreter = interpreters()[0]

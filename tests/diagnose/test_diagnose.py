@@ -79,6 +79,7 @@ def test_parts_add_up_and_keys_are_those_of_the_contract() -> None:
     assert abs(sum(found["parts"].values()) - found["resident_bytes"]) < MIB
 
 
+@pytest.mark.long
 def test_forked_workers_are_summed_with_shared_pages_once() -> None:
     code = HOLES + "import os, time\nfor i in range(2):\n    if os.fork() == 0:\n        time.sleep(600)\n"
     with python(code) as pid:

@@ -74,6 +74,7 @@ def test_the_figures_are_those_of_the_malloc(malloc: Malloc, target: Path, case:
 
 
 @pytest.mark.parametrize("case", ["idle", "fork"])
+@pytest.mark.few(3)
 def test_caches_of_threads_that_wait_count_as_free(malloc: Malloc, target: Path, case: str) -> None:
     """mallinfo2 counts the blocks in other threads' caches as live; the program knows better."""
     with waiting(target, case, env=malloc.environment()) as process:
@@ -133,7 +134,7 @@ def test_reading_a_busy_process_says_that_it_is_not_exact(malloc: Malloc, target
 
 @pytest.mark.parametrize("how", ["-static", "-static-pie", "-no-pie"])
 @pytest.mark.parametrize("name", ["exgen", "reaper-secure"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_stripped_program_linked_with_the_archive(name: str, how: str, tmp_path: Path) -> None:
     archive = bundled(name, "a")
     if archive is None:

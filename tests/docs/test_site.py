@@ -66,7 +66,7 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere(site: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "page"), [("superblock", "glossary.html"), ("quarantine", "threat-model.html"), ("zzzznothing", "")]
 )
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_the_search_finds_pages(browser: Any, start: str, words: str, page: str) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 

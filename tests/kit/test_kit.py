@@ -55,6 +55,7 @@ def hw(kit: Path, request: pytest.FixtureRequest, tmp_path: Path) -> Hw:
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tar.zst"])
+@pytest.mark.few(1)
 def test_the_same_files_give_the_same_bytes(suffix: str, tmp_path: Path) -> None:
     if suffix == ".tar.zst" and shutil.which("zstd") is None:
         needs.missing("zstd")

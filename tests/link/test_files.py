@@ -76,6 +76,7 @@ def test_long_names_of_members(compile_: Build, archive: Build) -> None:
     assert [image.name for image in found.members] == [f"{found.path}({member.name})"]
 
 
+@pytest.mark.long
 def test_damage_is_never_more_than_a_line(compile_: Build, tmp_path: Path) -> None:
     """Bytes changed at random and ends cut off: a verdict or a HeapwrightError, nothing else."""
     made = compile_(

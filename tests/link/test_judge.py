@@ -61,7 +61,7 @@ def test_ways_of_c(compile_: Build, name: str) -> None:
 
 @pytest.mark.parametrize("name", CXX_WAYS)
 @pytest.mark.parametrize("options", [["-O2"], ["-O0", "-ffunction-sections"], ["-O2", "-flto"]], ids=" ".join)
-@pytest.mark.few(7)
+@pytest.mark.few(3)
 def test_ways_of_cxx(compile_: Build, name: str, options: list[str]) -> None:
     """libstdc++'s own reference to pthread_create proves nothing; std::thread's way to it does."""
     source, verdict = CXX_WAYS[name]
@@ -70,7 +70,7 @@ def test_ways_of_cxx(compile_: Build, name: str, options: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", CXX_WAYS)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_linked_programs_are_judged_alike(compile_: Build, tmp_path: Path, name: str) -> None:
     source, verdict = CXX_WAYS[name]
     made = compile_("a.cpp", source, "-std=c++20", "-O2")

@@ -80,6 +80,7 @@ def massif_peak(out: Path, case: Case, path: Path) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.few(7)
 def test_equals_massif(case: Case, meter: Path, program: Callable[..., Path], tmp_path: Path) -> None:
     path = program(f"massif_{case.program}")
     ledger = run_meter(meter, tmp_path / "meter.json", case, path, "--massif-compat")

@@ -44,6 +44,7 @@ def test_what_a_child_writes_is_its_own(any_meter: Meter) -> None:
     assert 96 * MIB <= ledger["peak_pss_bytes"] <= 96 * MIB + SMALL
 
 
+@pytest.mark.few(1)
 def test_a_child_that_has_ended_counts_no_more(any_meter: Meter) -> None:
     ledger = any_meter.behave("share", "1", "64", "1000", options=PSS)
     assert 128 * MIB <= ledger["peak_pss_bytes"] <= 128 * MIB + SMALL

@@ -90,6 +90,7 @@ def test_a_meter_under_a_meter(meter: Path, any_meter: Meter, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("closed", ["", "<&-", "<&- >&-"])
+@pytest.mark.few(3)
 def test_nothing_of_ours_reaches_the_target(closed: str, any_meter: Meter) -> None:
     def signals() -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)

@@ -12,6 +12,7 @@ import pytest
 from heapwright.report.html import render_report
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.view import PICK_NAMES, Pick, PickName, StudyView
+from tests import needs
 
 from .views import OBJECTIVES, STATES, confirmation, evaluation, view
 
@@ -95,13 +96,18 @@ ALL: dict[str, Callable[[], StudyView]] = {
 }
 
 
-@pytest.fixture(params=ALL)
+# The short form has the states that differ most from each other.
+_SHORT = {"proven", "replayed", "unfinished", "nothing yet", "workload file"}
+_PARAMETERS = [needs.long_unless(name in _SHORT, name, id=name) for name in ALL]
+
+
+@pytest.fixture(params=_PARAMETERS)
 def state(request: pytest.FixtureRequest) -> StudyView:
     """A view of each state."""
     return ALL[request.param]()
 
 
-@pytest.fixture(scope="module", params=ALL)
+@pytest.fixture(scope="module", params=_PARAMETERS)
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A written report of each state."""
     path = tmp_path_factory.mktemp("page") / "report.html"

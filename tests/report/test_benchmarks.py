@@ -130,6 +130,7 @@ def test_values(metric: str, value: float | None, shown: str) -> None:
     assert show(metric, value) == shown
 
 
+@pytest.mark.long
 def test_figures_name_all_allocators_and_tell_them_apart() -> None:
     names = [*NAMES, *(f"allocator{i}" for i in range(9))]
     drawn = figures(suite(names=names, threads=(1, 2, 4)))

@@ -39,20 +39,17 @@ def opened_alone(browser: Any, page: Path) -> None:
     assert asked == [page.as_uri()]
 
 
-@pytest.mark.few(4)
 def test_it_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
     opened_alone(browser, page)
 
 
 @pytest.mark.parametrize("width", [360, needs.long(768), needs.long(1280)])
-@pytest.mark.few(4)
 def test_nothing_sticks_out(width: int, browser: Any, page: Path) -> None:
     opened(browser, page, width)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.few(4)
 def test_text_stands_out_from_its_ground(dark: bool, browser: Any, page: Path) -> None:
     """All text, also in plots, has the contrast of WCAG AA: 4.5 to 1."""
     opened(browser, page, 1280, dark)
@@ -60,6 +57,7 @@ def test_text_stands_out_from_its_ground(dark: bool, browser: Any, page: Path) -
     assert low == []
 
 
+@pytest.mark.long
 def test_a_point_leads_to_its_row(browser: Any, proven_page: Path) -> None:
     opened(browser, proven_page, 1280)
     point = browser.find_element("css selector", "svg.wide .pt[id$='-e60']")

@@ -37,6 +37,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_it_is_small_and_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
     assert page.stat().st_size < 300_000
     opened_alone(browser, page)

@@ -36,14 +36,12 @@ def all_drawn(state: StudyView) -> list[str]:
     return _ALL_DRAWN[key]
 
 
-@pytest.mark.few(4)
 def test_every_state_is_drawn_twice_or_not_at_all(state: StudyView) -> None:
     for text in all_drawn(state):
         assert len(re.findall(r'<svg [^>]*class="wide"', text)) == len(re.findall(r'<svg [^>]*class="narrow"', text))
         assert text == "" or text.count("<svg ") == text.count("</svg>") == text.count("</desc>") == 2
 
 
-@pytest.mark.few(4)
 def test_colours_come_from_the_page(state: StudyView) -> None:
     for text in all_drawn(state):
         assert not re.findall(r"#0102\w\w", text), "a sentinel is left"

@@ -142,6 +142,7 @@ def test_news_come_without_a_jump(browser: Any, served: int, studies: Studies) -
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_a_page_whose_server_ended_says_so(browser: Any, studies: Studies) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 

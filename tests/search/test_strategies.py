@@ -86,7 +86,7 @@ def test_some_point_is_not_the_default(method: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("objectives", [1, 2, 3])
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 def test_the_same_seed_and_costs_give_the_same_points(method: str, objectives: int) -> None:
     space = SPACES["mixed"]
     first, again = (take(method, space, objectives=objectives, infeasible=0.2) for _ in range(2))
@@ -94,11 +94,12 @@ def test_the_same_seed_and_costs_give_the_same_points(method: str, objectives: i
 
 
 @pytest.mark.parametrize("method", RANDOM)
+@pytest.mark.few(3)
 def test_another_seed_gives_other_points(method: str) -> None:
     assert take(method, SPACES["mixed"], seed=1) != take(method, SPACES["mixed"], seed=2)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
     import numpy as np
 
@@ -110,7 +111,7 @@ def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
     assert once(1) == once(2)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_what_fails_is_never_in_the_way(method: str) -> None:
     batches = take(method, SPACES["mixed"], infeasible=0.5, budget=100)
     assert sum(map(len, batches)) >= 50
@@ -121,7 +122,7 @@ def test_everything_may_fail(method: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["one switch", "one value", "one gated value", "specials alone"])
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 def test_a_tiny_space_is_covered_and_then_done(method: str, name: str) -> None:
     """The strategy proposes every setting; after that it repeats earlier points or proposes none, without an error."""
     space = SPACES[name]
@@ -136,6 +137,7 @@ def test_a_tiny_space_is_covered_and_then_done(method: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["grid", "nsga2"])
+@pytest.mark.few(1)
 def test_after_the_last_point_there_is_nothing(method: str) -> None:
     strategy = make_strategy(method, Setup(SPACES["one switch"], 1, 40, 1))
     answers = []

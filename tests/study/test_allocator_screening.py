@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.study.load import load_view
@@ -75,6 +77,7 @@ def test_the_best_at_its_defaults_stands_first(tuning: Callable[..., Tuning]) ->
     assert "searched together, best at its defaults first: fast, lean" in study.notes.notes
 
 
+@pytest.mark.long
 def test_interrupted_anywhere_it_ends_the_same(tuning: Callable[..., Tuning]) -> None:
     whole = three(tuning, world())
     whole.go()

@@ -54,7 +54,7 @@ INTERRUPTIONS = [
 
 
 @pytest.mark.parametrize(("name", "step"), INTERRUPTIONS)
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_interrupted_it_ends_as_undisturbed(
     name: str, step: int, tuning: Callable[..., Tuning], tmp_path: Path
 ) -> None:

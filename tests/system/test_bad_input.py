@@ -101,6 +101,7 @@ def test_one_clear_line(case: str, heapwright: Heapwright, folder: Path) -> None
         ("sleep 60", r"fails by itself, with nothing changed: timed out after 1 s"),
     ],
 )
+@pytest.mark.few(1)
 def test_a_default_that_fails(script: str, message: str, heapwright: Heapwright) -> None:
     done = heapwright("tune", "--timeout", "1", "--", "sh", "-c", script)
     assert done.status == 1
@@ -175,6 +176,7 @@ def small_disk(heapwright: Heapwright) -> Iterator[Path]:
     subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.long
 def test_a_full_disk_loses_nothing(heapwright: Heapwright, small_disk: Path, program: Callable[..., Path]) -> None:
     words = [
         "tune",

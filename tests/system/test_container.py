@@ -52,6 +52,7 @@ def digest_of(image: str) -> str:
 
 @pytest.mark.usefixtures("images")
 @pytest.mark.parametrize("image", [GLIBC, MUSL])
+@pytest.mark.few(1)
 def test_measure_runs_in_the_image(image: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "in"
     file.write_text("its input\n")

@@ -54,6 +54,7 @@ def test_the_http_server(heapwright: Heapwright) -> None:
 @pytest.mark.parametrize(
     ("name", "port", "operations"), [("python-server.toml", "18771", "300"), ("java-server.toml", "18772", "600")]
 )
+@pytest.mark.few(1)
 def test_a_server_of_a_runtime(heapwright: Heapwright, name: str, port: str, operations: str) -> None:
     if name.startswith("java"):
         needs.command("javac")

@@ -49,6 +49,7 @@ def test_compare_compares_work(workload: str, heapwright: Heapwright) -> None:
     assert SAID in done.out.replace("\n", " ")
 
 
+@pytest.mark.long
 def test_tune_minimises_work_per_time(workload: str, heapwright: Heapwright) -> None:
     words = ["tune", "--workload", workload, "--allocators", "glibc", "--budget", "1", "--pairs", "6:6"]
     words += ["--minimize", "cpu,wall", "--study", "s.study"]

@@ -84,7 +84,7 @@ COMPILERS = [
 
 
 @pytest.mark.parametrize(("compiler", "options"), COMPILERS, ids=lambda x: x if isinstance(x, str) else " ".join(x))
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_the_verdict_chooses(heapwright: Heapwright, objects: Path, compiler: str, options: list[str]) -> None:
     """Compiles again only if the options are of the compiler, not of the linker alone."""
     needs.command(compiler, *[f"ld.{word.partition('=')[2]}" for word in options if word.startswith("-fuse-ld=")])
@@ -147,6 +147,7 @@ def test_a_study_chooses(heapwright: Heapwright) -> None:
     assert "s.study" in found["why"]
 
 
+@pytest.mark.long
 def test_a_study_of_several_allocators_that_proves_nothing_leaves_the_plain_link(heapwright: Heapwright) -> None:
     """The default of such a study is the malloc that the program has."""
     assert run(heapwright.folder, "g++", "-O1", "plain.cpp", "-o", "plain").returncode == 0

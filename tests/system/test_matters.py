@@ -28,6 +28,7 @@ def tuned(heapwright: Heapwright, *command: str) -> tuple[dict[str, Any], str]:
     return found, done.err
 
 
+@pytest.mark.long
 def test_a_mapped_file_is_not_mallocs(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     (heapwright.folder / "data").write_bytes(bytes(64 * MIB))
     found, said = tuned(heapwright, str(program("holders")), "data")

@@ -201,6 +201,7 @@ def test_verify_runs_with_the_studys_input(gained: Heapwright, program: Callable
     assert "exit status 1" in done.err
 
 
+@pytest.mark.long
 def test_verify_says_that_the_input_is_gone(gained: Heapwright) -> None:
     (copy,) = names(gained, "*.stdin")
     path = gained.folder / copy

@@ -113,6 +113,7 @@ def test_the_program_proves_the_prediction_and_the_verbs_say_so(there: Heapwrigh
     assert runs_of(there.folder / "kept.study") == before
 
 
+@pytest.mark.long
 def test_another_program_refutes_the_prediction(there: Heapwright) -> None:
     (there.folder / "w.toml").write_text('command = ["perl", "-e", "$x += $_ for 1..300000"]\n')
     done = there("verify", "s.study", "--workload", "w.toml")

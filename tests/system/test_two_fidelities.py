@@ -28,6 +28,7 @@ COMMAND = ["env", "PYTHONMALLOC=malloc", sys.executable, "-S", "program.py"]
 QUICK = ["--pairs", "6:6", "--budget", "10", "--allocators", "glibc", "--params", "mmap_threshold,tcache_count,mxfast"]
 
 
+@pytest.mark.long
 def test_memory_is_searched_on_replays(heapwright: Heapwright, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     study = tmp_path / "s.study"

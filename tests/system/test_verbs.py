@@ -169,7 +169,7 @@ def test_what_is_pasted_takes_effect(heapwright: Heapwright, study: Path, progra
 
 
 @pytest.mark.parametrize("fmt", ["env", "shell", "systemd", "docker", "slurm", "json"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_every_format_says_what_was_proven(fmt: str, heapwright: Heapwright, study: Path) -> None:
     done = heapwright("apply", study.name, "--format", fmt)
     assert (done.status, done.err) == (0, "")

@@ -123,6 +123,7 @@ def test_what_cannot_be_verified_is_one_line(tuned: Heapwright) -> None:
         assert said in done.err
 
 
+@pytest.mark.long
 def test_a_program_that_fails_is_no_verdict(tuned: Heapwright) -> None:
     done = tuned("verify", "s.study", "--", "false")
     assert done.status == 1

@@ -77,6 +77,7 @@ def test_totals_of_a_sample_are_unbiased(rate: int, program: Build, tmp_path: Pa
     assert abs(sample["mean_live_bytes"] / full["mean_live_bytes"] - 1) < 5 / live**0.5
 
 
+@pytest.mark.long
 def test_a_sample_that_costs_too_much_is_thinned(program: Build, tmp_path: Path) -> None:
     """The program does little but allocate. All levels that are left have the same rate, from the first object on."""
     churn = program("record_churn")
