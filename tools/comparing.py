@@ -122,7 +122,7 @@ def report(programs: Mapping[str, Sequence[str]], args: argparse.Namespace, metr
         said = json.loads(kept.read_text())
         results[name] = said["allocators"]
         loads.append(said["load"])
-    reference, *others = args.allocators.split(",")
+    reference, *others = (Path(name).name for name in args.allocators.split(","))  # `compare` calls a path by its name
     load = f"{min(loads):.1f} to {max(loads):.1f}"
     print(f"\n{args.rounds} rounds; load (of 1 minute, after each program) {load}, this program's own included.")
     for metric in metrics:
