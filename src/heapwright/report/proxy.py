@@ -46,6 +46,7 @@ def proxy_section(proxy: Proxy) -> dict[str, Any]:
     return {
         "used": proxy.used,
         "why": proxy.why,
+        "checked": proxy.checked,
         "speed": speed,
         "agreement": [(METRICS[a.metric].label, rank_text(a)) for a in proxy.agreement],
         "traces": [_trace(name, recording) for name, recording in proxy.recorded.items()],

@@ -13,6 +13,7 @@ from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study.view import Agreement
 
 RANK = 0.6  # replays are not used if Spearman's correlation is below this
+FAITHFUL = 0.03  # a replay is called faithful if its memory is at most so far from the program's
 _MIN_PAIRS = 5
 _MIN_RELIABILITY = 0.3
 
@@ -72,6 +73,66 @@ def _moved(candidate: Candidate, predicted: Candidate, program: Candidate) -> Ca
             shift = statistics.fmean(measured) - statistics.fmean(replayed) if replayed and measured else 0.0
             moved.logs[metric][input_] = [log + shift for log in logs]
     return moved
+
+
+@dataclass(frozen=True)
+class AnchorError:
+    """The error of a replay of one allocator at its defaults.
+
+    Attributes:
+        allocator: its name. metric: the key of the metric.
+        error: predicted value / measured value - 1.
+        beyond_chance: whether it is above `FAITHFUL` and the noise of the program's runs together.
+    """
+
+    allocator: str
+    metric: str
+    error: float
+    beyond_chance: bool
+
+
+def anchor_errors(
+    predicted: Mapping[int, Candidate],
+    program: Mapping[int, Candidate],
+    objectives: Sequence[str],
+    noise: Mapping[str, float],
+) -> list[AnchorError]:
+    """Compare predictions with the program for allocators at their defaults, in the memory that is minimised.
+
+    Args:
+        predicted: predictions of replays, by configuration, not `anchored`.
+        program: measurements on the program, by configuration.
+        objectives: metric keys.
+        noise: standard deviation of one log ratio of the program, by objective.
+    """
+    found = []
+    for id_, replayed in predicted.items():
+        measured = program.get(id_)
+        if measured is None or measured.failure or not is_anchor(replayed):
+            continue
+        for metric in (m for m in objectives if METRICS[m].kind == "memory"):
+            expected, true = replayed.cost(metric), measured.cost(metric)
+            if expected is not None and true is not None:
+                chance = 2 * noise.get(metric, 0.0) / max(1, measured.runs) ** 0.5
+                error = math.expm1(expected - true)
+                found.append(
+                    AnchorError(replayed.config.allocator, metric, error, abs(expected - true) > FAITHFUL + chance)
+                )
+    return found
+
+
+def errors_sentence(errors: Sequence[AnchorError]) -> str:
+    """Say how far replays are from the program; empty if nothing was compared."""
+    if not errors:
+        return ""
+    worst = max(errors, key=lambda one: abs(one.error))
+    where = f"{METRICS[worst.metric].label} {worst.error:+.1%} under {worst.allocator}"
+    if not any(error.beyond_chance for error in errors):
+        return f"Replays of its allocators at their defaults are within {FAITHFUL:.0%} of the program (worst: {where})."
+    return (
+        f"Replays of this program are not faithful: they miss it by more than {FAITHFUL:.0%} (worst: {where}). The"
+        " search shifts their predictions to the measured values, and goes on to check their order on the program."
+    )
 
 
 def check(

@@ -258,6 +258,7 @@ def _proxy(
         kept.get("replay_s"),
         kept.get("slots", 1),
         agreement.check(program, predicted, options.objectives, of_ratio).by_objective if kept["used"] else [],
+        kept.get("checked", ""),
     )
 
 

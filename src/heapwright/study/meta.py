@@ -39,7 +39,8 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         hidden: allocator → settings that are not searched, because a replay does not show their effect.
         verified: the verdict of `verify` on the program, in a study of recordings; None before.
         recorded: input → facts about its recording. recorded_beside: the same under a setting of the runtime, by
-            'KEY=VALUE/INPUT'. proxy: facts about the replays; None before they were tried.
+            'KEY=VALUE/INPUT'. recorded_again: counts of further recordings, by 'ALLOCATOR/KEY=VALUE/INPUT'.
+        proxy: facts about the replays; None before they were tried.
         method: name of the search method, and why it was chosen.
         warm: good settings of other studies; None before they were looked up.
         generations: configuration → the batch of the search method that first proposed it; 0: before the method began.
@@ -84,6 +85,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     verified: dict[str, Any] | None = None
     recorded: dict[str, dict[str, Any]] = {}
     recorded_beside: dict[str, dict[str, Any]] = {}
+    recorded_again: dict[str, dict[str, Any]] = {}
     proxy: dict[str, Any] | None = None
     method: dict[str, str] = {}
     warm: list[dict[str, str]] | None = None

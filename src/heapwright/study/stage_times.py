@@ -34,7 +34,8 @@ def stages_of(store: Store, runs: list[StoredRun]) -> list[Stage]:
             add(Phase.CALIBRATE, 1, run.charged_s())
     for kept in store.meta.takeover.values():
         add(Phase.ALLOCATORS, 1, _seconds(kept))
-    for kept in (*store.meta.recorded.values(), *store.meta.recorded_beside.values()):
+    recorded = (store.meta.recorded, store.meta.recorded_beside, store.meta.recorded_again)
+    for kept in (facts for found in recorded for facts in found.values()):
         add(Phase.SEARCH, 1, _seconds(kept))
     for run in runs:
         stage = run.phase.partition(".")[0]

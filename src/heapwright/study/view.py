@@ -226,6 +226,7 @@ class Proxy:
     Attributes:
         used: whether anything was replayed.
         why: why the search used the program itself, from the beginning or later; empty if replays were used throughout.
+        checked: what was found when recordings and replays were compared with the program, before the search.
         recorded: input name → events, threads, bytes of the trace, share of the program's calls that are in it,
             processes, executable, elapsed_s, warning.
         program_s, replay_s: median seconds of a run; slots: replays at once.
@@ -238,6 +239,7 @@ class Proxy:
     replay_s: float | None
     slots: int
     agreement: list[Agreement]
+    checked: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from heapwright.allocators.registry import Allocator
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.budget import Budget
 from heapwright.experiment.candidates import Program
 from heapwright.metrics import METRICS
 from heapwright.study.store import Store
 from heapwright.trace import record
-from heapwright.trace.info import read_info
+from heapwright.trace.info import Info, read_info
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
 
@@ -77,7 +78,9 @@ def record_inputs(
     return traces, facts
 
 
-def record_input(workload: Workload, executor: Executor, input_: Input, trace: Path) -> dict[str, Any]:
+def record_input(
+    workload: Workload, executor: Executor, input_: Input, trace: Path, allocator: Allocator | None = None
+) -> dict[str, Any]:
     """Record one input and keep the trace of its busiest process.
 
     Args:
@@ -85,10 +88,12 @@ def record_input(workload: Workload, executor: Executor, input_: Input, trace: P
         executor: runs the program.
         input_: the input to record.
         trace: the path of the new trace.
+        allocator: run the program on this one; None for the malloc that it has.
 
     Returns:
         Facts about the recording: seconds, events, threads, bytes of the trace, the trace's share of all events,
-        peak of live bytes, executable, number of processes, a warning, and the facts that bound the gain.
+        peak of live bytes, executable, number of processes, a warning, the facts that bound the gain, the malloc, and
+        the counts that `same_calls` compares.
 
     Raises:
         HeapwrightError: it cannot be recorded; the message says why.
@@ -96,7 +101,7 @@ def record_input(workload: Workload, executor: Executor, input_: Input, trace: P
     folder = Path(tempfile.mkdtemp(prefix=".", suffix=record.SUFFIX, dir=trace.parent))
     began = time.monotonic()
     try:
-        outcome = record.run_recorded(executor, input_, folder)
+        outcome = record.run_recorded(executor, input_, folder, allocator)
         if outcome.failure:
             raise HeapwrightError(f"it does not run while it is recorded: {outcome.failure}")
         if not any(folder.glob("*.raw")):
@@ -110,6 +115,7 @@ def record_input(workload: Workload, executor: Executor, input_: Input, trace: P
         raise HeapwrightError("it allocates nothing")
     if busiest.packed.events * _OPERATION_BYTES > shutil.disk_usage(tempfile.gettempdir()).free / 2:
         raise HeapwrightError(f"its trace of {busiest.packed.events:,} events is too long for {tempfile.gettempdir()}")
+    info, _ = read_info(trace)
     return {
         "elapsed_s": time.monotonic() - began,
         "events": busiest.packed.events,
@@ -121,13 +127,18 @@ def record_input(workload: Workload, executor: Executor, input_: Input, trace: P
         "program": busiest.name,
         "processes": len(processes),
         "warning": busiest.warning,
-        "heap": _heap(trace) | {"alike": sum(p.executable == busiest.executable for p in processes)},
+        "allocator": info.allocator,
+        "heap": _heap(info) | {"alike": sum(p.executable == busiest.executable for p in processes)},
+        "made": {
+            "calls": info.allocations + info.frees + info.reallocs,
+            "asked_bytes": info.asked_bytes,
+            "live_bytes": info.peak_live_bytes,
+        },
     }
 
 
-def _heap(trace: Path) -> dict[str, Any]:
+def _heap(info: Info) -> dict[str, Any]:
     """The facts that bound the possible gain (`matters.Heap`)."""
-    info, _ = read_info(trace)
     return {
         "events": info.events,
         "asked_bytes": info.asked_bytes,

@@ -31,6 +31,7 @@ from heapwright.study import agreement
 from heapwright.study import options as opt
 from heapwright.tuning import proxy
 from heapwright.tuning.config_cache import ConfigCache
+from heapwright.tuning.same_calls import check_calls
 from heapwright.tuning.search_loop import Evaluator
 from heapwright.tuning.session import Session
 from heapwright.tuning.strategy import search_of, strategy_of
@@ -134,12 +135,14 @@ def _search(session: Session, space: JointSpace, alone: Candidate) -> list[Point
     }
     session.phase(Phase.RECORD)
     session.progress.phase(Phase.RECORD, len(under.train))
-    traces, facts = proxy.record_inputs(
-        session.store, under, session.executor_of(under), under.train, session.budget, name
-    )
+    executor = session.executor_of(under)
+    traces, facts = proxy.record_inputs(session.store, under, executor, under.train, session.budget, name)
     unaccounted = proxy.unaccounted(facts, traces, program)
     if unaccounted:
         raise HeapwrightError(unaccounted)
+    calls = check_calls(session, under, executor, facts, name)
+    if calls.why:
+        raise HeapwrightError(calls.why)
 
     def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
         return gather(runs, session.config_cache.configs, alone.config.id, program)

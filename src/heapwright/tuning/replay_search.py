@@ -29,6 +29,7 @@ from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
 from heapwright.tuning import proxy
 from heapwright.tuning.huge_pages import huge_page_points
+from heapwright.tuning.same_calls import Verdict, check_calls
 from heapwright.tuning.search_loop import Evaluator, Search
 from heapwright.tuning.session import Session
 from heapwright.tuning.shortlist import choose_picks
@@ -58,6 +59,7 @@ class ReplaySearch:
         self.measured = list(begun)
         self._forced = self.options.proxy == "replay"
         self._why = ""  # why the replays cannot be used
+        self._errors = ""  # how far replays of allocators at their defaults are from the program
         self._checks = 0
         self._next_check = 0
         self._recording_only = False  # there is no time for runs of the program besides the recording
@@ -79,7 +81,7 @@ class ReplaySearch:
             HeapwrightError: nothing can be measured or stored, or the user asked for replays and they are impossible.
         """
         session, store = self.session, self.session.store
-        why = self._cannot()
+        why, calls = self._cannot(), Verdict()
         if why is None:
             session.phase(Phase.RECORD)
             session.progress.phase(Phase.RECORD, len(session.workload.train))
@@ -89,6 +91,9 @@ class ReplaySearch:
                 unaccounted = proxy.unaccounted(facts, traces, agreement.program_values(session.calibrated))
                 if unaccounted:
                     raise HeapwrightError(unaccounted, "leave out --proxy replay")
+                calls = check_calls(session, session.workload, session.executor, facts)
+                if calls.why:
+                    raise HeapwrightError(calls.why, "leave out --proxy replay")
                 session.say_matters()
             except HeapwrightError as error:
                 if self._forced:
@@ -99,6 +104,8 @@ class ReplaySearch:
                 session.progress.note(f"the search is on the program itself: {why}")
             store.update(proxy={"used": False, "why": why})
             return False
+        if calls.faithful is not True and calls.sentence:
+            session.progress.note(calls.sentence)
         budget = session.budget
         end_s = budget.limit_s
         share = opt.REPLAY_SHARE_BESIDE if has_extras(self._whole_space) else opt.REPLAY_SHARE
@@ -120,6 +127,7 @@ class ReplaySearch:
             proxy={
                 "used": True,
                 "why": self._why,
+                "checked": " ".join(filter(None, [calls.sentence, self._errors])),
                 "program_s": session.run_s,
                 "replay_s": self._replay_s(search),
                 "slots": runner.slots,
@@ -160,12 +168,23 @@ class ReplaySearch:
         anchors = [c.config for c in self._on_program().values() if not c.failure]
         search.evaluator.blocks.phase(Phase.CHECK, len(anchors) or None)
         search.take(anchors)
+        self._say_errors(search)
         self._next_check = len(search.known) + 2 * opt.BLOCK
         if self._holds(search):
             first = [*warm_points(session, self.space), *huge_page_points(session, self.space)]
             search.go(first, lambda setup: strategy_of(session, setup), lambda: self._holds(search))
         if not self._why and not self._checks:  # a short search has not been checked yet
             self._check(search)
+
+    def _say_errors(self, search: Search) -> None:
+        """Compare replays of each allocator at its defaults with the program's runs; tell the user of large errors."""
+        program = agreement.program_values(self.session.calibrated)
+        replayed = gather(search.runs, self.session.config_cache.configs, self.session.default.id, program)
+        noise = dict(zip(self.options.objectives, self.session.noise, strict=True))
+        errors = agreement.anchor_errors(replayed, self._on_program(), self.options.objectives, noise)
+        self._errors = agreement.errors_sentence(errors)
+        if any(error.beyond_chance for error in errors):
+            self.session.progress.note(self._errors)
 
     def _on_program(self) -> dict[int, Candidate]:
         """Runs of the program that replays can stand in for: not those under a runtime's setting."""

@@ -1,0 +1,47 @@
+"""Tests that `tune` compares the program's calls under another malloc before it searches on replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .conftest import Heapwright
+from .test_tune import result, rows
+
+QUICK = ["--pairs", "6:6", "--budget", "12", "--allocators", "glibc", "--params", "mmap_threshold,tcache_count,mxfast"]
+OPTIONS = ["--minimize", "peak_rss", "--study", "s.study", "--json", "-", *QUICK]
+
+
+def test_a_program_that_listens_to_its_malloc_is_not_searched_on_replays(
+    heapwright: Heapwright, program: Callable[..., Path], tmp_path: Path
+) -> None:
+    done = heapwright("tune", *OPTIONS, "--", str(program("listens")), "usable")
+    found = result(done)["proxy"]
+    assert not found["used"]
+    assert found["why"].startswith("it listens to its malloc: ")
+    assert "under exgen (14.3% apart)" in found["why"]
+    assert f"the search is on the program itself: {found['why']}" in done.err
+    assert not rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'replay'")
+    assert rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'search'")
+    before = rows(tmp_path / "s.study", "SELECT count(*) FROM run")
+    assert result(heapwright("tune", *OPTIONS, "--", str(program("listens")), "usable"))["proxy"] == found
+    assert rows(tmp_path / "s.study", "SELECT count(*) FROM run") == before
+
+
+def test_a_program_that_only_asks_for_usable_sizes_is_searched_on_replays(
+    heapwright: Heapwright, program: Callable[..., Path], tmp_path: Path
+) -> None:
+    found = result(heapwright("tune", *OPTIONS, "--", str(program("listens")), "requested"))["proxy"]
+    assert found["used"]
+    assert found["checked"].startswith("Recorded under exgen, it makes the same calls (within 0.0")
+    assert rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'replay'")
+
+
+def test_replays_of_a_program_that_listens_are_refused_if_asked_for(
+    heapwright: Heapwright, program: Callable[..., Path]
+) -> None:
+    done = heapwright("tune", "--proxy", "replay", *OPTIONS, "--", str(program("listens")), "usable")
+    assert done.status == 1
+    last = done.err.strip().splitlines()[-1]
+    assert last.startswith("heapwright: it listens to its malloc: ")
+    assert last.endswith("(leave out --proxy replay)")
