@@ -218,6 +218,7 @@ def test_the_replay_is_told_apart_from_the_program(tmp_path: Path) -> None:
     for words in (
         "39 configurations were only replayed, never measured on the program.",
         "A run of the program took 1.20 s, a replay 100.0 ms, 2 in parallel: 24 replays in the time of one run.",
+        "Recorded under exgen, it makes the same calls (within 0.02%).",
         "Peak resident memory: rank correlation +0.93 over 11 configurations that were replayed and measured: replays"
         " rank as the program does.",
         "CPU time: 2 configurations that were replayed and measured: nothing to rank",
