@@ -147,6 +147,16 @@ def test_without_minify_every_setting_of_a_pick_is_confirmed(tuning: Callable[..
     assert not [w for w in view.warnings if "no time" in w]
 
 
+def test_without_minify_a_study_with_a_time_limit_ends(tuning: Callable[..., Tuning]) -> None:
+    def cached(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"cpu_s": 0.8 if settings.get("cache") else 1.0}
+
+    options = {"evaluations": 0, "budget_s": 400.0, "method": "sobol", "minify": False}
+    study = tuning(World(effect=cached, noise=0.001), options=options)
+    assert study.go().phase == "done"
+    assert "confirm" in {r.phase for r in study.runs()}
+
+
 def test_the_hypervolume_is_made_of_repeated_runs(tuning: Callable[..., Tuning]) -> None:
     """Nothing has an effect: single runs look like a gain, repeated runs do not."""
     options = {**SHORT, "evaluations": 40}

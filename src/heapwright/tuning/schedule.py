@@ -34,7 +34,7 @@ def begin(session: Session, stage: str, settings: Collection[int] = ()) -> None:
     session.phase(stage)
     needs = _needs(session, stage, settings)
     session.progress.left(_expected(session, needs).total_s)
-    if session.budget.limited:
+    if session.budget.limited and stage in needs:  # not if the user leaves the stage out
         session.budget.set_limit(allot(session.left_s, session.run_s, needs)[stage])
 
 
