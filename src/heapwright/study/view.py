@@ -226,7 +226,7 @@ class Proxy:
     Attributes:
         used: whether anything was replayed.
         why: why the search used the program itself, from the beginning or later; empty if replays were used throughout.
-        checked: what was found when recordings and replays were compared with the program, before the search.
+        checked: results of the comparison of recordings and replays with the program, before the search.
         recorded: input name → events, threads, bytes of the trace, share of the program's calls that are in it,
             processes, executable, elapsed_s, warning.
         program_s, replay_s: median seconds of a run; slots: replays at once.
