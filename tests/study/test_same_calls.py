@@ -167,3 +167,28 @@ def test_replays_of_allocators_at_their_defaults_are_compared_with_the_program()
     assert "peak resident memory -4.6% under jemalloc" in told(0.90, 1.03)
     assert "not faithful" not in told(0.90, 1.03, noise=0.02), "the program's own runs differ by as much"
     assert agreement.errors_sentence([]) == ""
+
+
+def test_one_input_that_listens_decides_for_all(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = World(effect=effect, noise=0.002)
+    replays(quick(World(effect=effect), program))
+
+    def record_inputs(*_: object) -> tuple[dict[str, Path], dict[str, Any]]:
+        facts = {"elapsed_s": 2.0, "events": 1000, "allocator": "glibc 2.36", "made": made()}
+        return {}, {"small": facts, "large": facts}
+
+    def record_input(
+        _workload: object, _executor: object, input_: Input, _trace: Path, allocator: Any
+    ) -> dict[str, Any]:
+        return {"made": made(live=6e7) if allocator and input_.name == "large" else made()}
+
+    monkeypatch.setattr(proxy, "record_inputs", record_inputs)
+    monkeypatch.setattr(proxy, "record_input", record_input)
+    monkeypatch.setattr(same_calls, "find_allocators", lambda: {"exgen": toy_allocator()})
+    monkeypatch.setattr(same_calls, "take_over", lambda _s, _e, allocator, *_: (allocator, ""))
+    view = tuning(program, options=SHORT, inputs=(Input("small"), Input("large"))).go()
+    assert view.proxy is not None
+    assert not view.proxy.used
+    assert view.proxy.why.startswith("it listens to its malloc: ")

@@ -39,7 +39,8 @@ LIMIT, LIMIT_OF_THREADS = 0.01, 0.05
 VARIES = 0.05  # a program whose runs differ by more is not searched on one of its courses
 # Differences of a few blocks do not count in small programs: a buffer of the C library, a name in the environment.
 _SLACK = {"live_bytes": 64 << 10, "asked_bytes": 64 << 10, "calls": 100}
-_OTHERS = ("exgen", "reaper", "jemalloc", "mimalloc2", "tcmalloc")  # these make no calls of malloc themselves first
+# The first of these that the program can run on. Those in C come first, because libstdc++ calls malloc once itself.
+_OTHERS = ("exgen", "reaper", "mimalloc2", "jemalloc", "tcmalloc")
 
 
 @dataclass(frozen=True)
@@ -73,30 +74,39 @@ def check_calls(
         recorded: facts about the recording of each input (`proxy.record_inputs`).
         beside: settings of a runtime in the workload's environment, KEY=VALUE; empty for the program as it is.
     """
-    verdict = Verdict()
+    verdicts = []
     for input_ in workload.train:
         first = _made(recorded[input_.name])
         other = _other_malloc(session, recorded[input_.name]) if first else None
         if first is None or other is None:
             continue
         if session.budget.over(session.run_s):
-            return Verdict("", "There was no time to check whether it makes the same calls under another malloc.")
-
+            verdicts.append(
+                Verdict("", "There was no time to compare the program's calls with those under another malloc.")
+            )
+            break
         second = _recorded_again(session, workload, executor, input_, other, beside)
         if second is None:
-            return Verdict("", f"It could not be recorded under {other.name}, so its calls were not compared.")
+            verdicts.append(
+                Verdict("", f"It could not be recorded under {other.name}, so its calls were not compared.")
+            )
+            continue
         limit = LIMIT_OF_THREADS if recorded[input_.name].get("threads", 1) > 1 else LIMIT
         by_size = workload.file.server is not None  # a load may last a fixed time: then its calls have no fixed number
         found = compare_calls(first, second, by_size)
         if found.share <= limit:
-            sentence = f"Recorded under {other.name}, it makes the same calls (within {found.share:.2%})."
-            verdict = Verdict("", verdict.sentence or sentence, True)
+            same = f"Recorded under {other.name}, it makes the same calls (within {found.share:.2%})."
+            verdicts.append(Verdict("", same, True))
             continue
         third = _recorded_again(session, workload, executor, input_, None, beside)
-        if third is not None:
-            return judge_calls(first, second, third, other.name, by_size, limit)
-        return Verdict(f"it listens to its malloc: {found.phrase(f'under {other.name}')}")
-    return verdict
+        if third is None:
+            verdicts.append(Verdict(f"it makes other calls: {found.phrase(f'under {other.name}')}", "", False))
+        else:
+            verdicts.append(judge_calls(first, second, third, other.name, by_size, limit))
+        if verdicts[-1].why:
+            break
+    worst = sorted(verdicts, key=lambda one: (not one.why, {False: 0, None: 1, True: 2}[one.faithful]))
+    return worst[0] if worst else Verdict()
 
 
 @dataclass(frozen=True)
