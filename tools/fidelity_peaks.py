@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heapwright.allocators.registry import get_allocator
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.metrics import METRICS
 from heapwright.trace.replay import Ready, environment, make_ready, replay_once
@@ -53,9 +54,14 @@ def run_program(program: Program, config: Config, folder: Path) -> dict[str, flo
     return {} if ran.exit_code else {peak: ran.metrics[peak] for peak in PEAKS}
 
 
-def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
-    """Replays once; returns its peaks without the replayer's own memory, or nothing if the replay failed."""
+def run_replay(ready: Ready, config: Config, linked: str) -> dict[str, float | None]:
+    """Replays once; returns its peaks without the replayer's own memory, or nothing if the replay failed.
+
+    `linked` is the malloc that the program is linked with, or empty: it stays loaded beside any other.
+    """
     env = environment(config.allocator, config.settings, os.environ)
+    if linked:
+        env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), linked]))
     replayed = replay_once(ready, MeterOptions(massif=True), env)
     if replayed.failure:
         print(f"replay of {ready.trace} under {config.name}: {replayed.failure}", file=sys.stderr)
@@ -75,14 +81,17 @@ def study(program: Program, configs: list[Config], folder: Path) -> dict[str, An
 
     trace = folder / f"{program.name}.hwt"
     told: dict[str, Any] = {}
+    linked = ""
     if program.name == "redis":
         record(program, folder, trace)
+        linked = get_allocator("jemalloc").preload
     else:
         told = fidelity.record(program, folder, trace)
     with make_ready(trace) as ready:
         told |= {"threads": ready.operations.threads, "calls": ready.operations.events}
         real = {config.name: run_program(program, config, folder) for config in configs}
-        played = {config.name: run_replay(ready, config) for config in configs}
+        beside = [linked if config.allocator.preload != linked else "" for config in configs]
+        played = {c.name: run_replay(ready, c, with_) for c, with_ in zip(configs, beside, strict=True)}
     return {**told, "program": real, "replay": played}
 
 
