@@ -10,6 +10,9 @@ allocator and setting is replay + base. Its error is relative to the program's m
 that gave the base is not in the statistics. typical() says which value of several runs is compared.
 
     .venv/bin/python tools/fidelity.py -n 3 --json out/fidelity.json --markdown out/fidelity.md
+    .venv/bin/python tools/fidelity.py --address-space --json out/peaks.json --markdown out/peaks.md
+
+--address-space compares the peaks of address space instead (fidelity_peaks.py).
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ import argparse
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import time
@@ -27,9 +29,12 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import fidelity_peaks
 from fidelity_programs import Program as Program
 from fidelity_programs import bench as bench  # these are also for other tools
 from fidelity_programs import known_programs as known_programs
+from fidelity_tables import markdown
+from fidelity_tables import percentile as percentile  # also for other tools
 
 import programs
 from heapwright.allocators.registry import Allocator, get_allocator
@@ -58,7 +63,6 @@ SETTINGS: tuple[dict[str, str], ...] = (
     {"hugetlb": "1"},
     {"arena_max": "1", "top_pad": "33554432"},
 )
-MEMORY = {"peak_rss_bytes": "peak RSS", "mean_rss_bytes": "mean RSS"}
 
 
 @dataclass
@@ -171,20 +175,6 @@ def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
     }
 
 
-def typical(runs: list[dict[str, float | None]]) -> dict[str, float]:
-    """The medians of memory and the minima of times; empty if a run failed."""
-    if not runs or not all(runs):
-        return {}
-    values = {k: [v for r in runs if (v := r[k]) is not None] for k in runs[0]}
-    return {k: statistics.median(v) if k in MEMORY else min(v) for k, v in values.items()}
-
-
-def summarised(result: dict[str, Any]) -> dict[str, Any]:
-    """A program's result with the typical values of each configuration in place of its runs."""
-    both = {side: {name: typical(runs) for name, runs in result[side].items()} for side in ("program", "replay")}
-    return {**result, **both}
-
-
 def study(program: Program, configs: list[Config], folder: Path, rounds: int) -> dict[str, Any]:
     """Runs a program and its replay under all configurations, interleaved.
 
@@ -218,136 +208,24 @@ def study(program: Program, configs: list[Config], folder: Path, rounds: int) ->
     }
 
 
-def errors_of(result: dict[str, Any], metric: str, default: str) -> dict[str, float]:
-    """Computes the relative error of the prediction for each configuration but the default, which gives the base.
-
-    Args:
-        result: A program's summarised result.
-        metric: The key of the metric.
-        default: The name of the default configuration.
-    """
-    program, replay = result["program"], result["replay"]
-    base = program[default][metric] - replay[default][metric]
-    return {
-        name: (replay[name][metric] + base) / values[metric] - 1
-        for name, values in program.items()
-        if name != default and values and replay[name]
-    }
-
-
-def ranks(result: dict[str, Any], metric: str) -> float | None:
-    """Spearman's rank correlation of program and replay over the configurations."""
-    from scipy.stats import spearmanr
-
-    names = [n for n, v in result["program"].items() if v and result["replay"][n]]
-    found = spearmanr(
-        [result["program"][n][metric] for n in names], [result["replay"][n][metric] for n in names]
-    ).statistic
-    return float(found) if found == found else None
-
-
-def noise(runs: list[dict[str, float | None]], metric: str) -> float:
-    """Measures the noise of a metric: the range of the typical values of three groups of the default's runs.
-
-    The default has three times as many runs as any other configuration, so each group is as large as their runs.
-    """
-    told = [typical(runs[group::3])[metric] for group in range(3)]
-    return max(told) - min(told)
-
-
-def changes(results: dict[str, Any], metric: str, default: str, factor: float) -> tuple[float, int]:
-    """Spearman's rank correlation of changes, (x - default) / the program's default, over all programs.
-
-    Args:
-        results: Each program's result with every run, by name.
-        metric: The key of the metric.
-        default: The name of the default configuration.
-        factor: Leave out changes of the program below this multiple of its noise.
-
-    Returns:
-        The correlation, and the number of changes.
-    """
-    from scipy.stats import spearmanr
-
-    pairs = []
-    for result in results.values():
-        told = summarised(result)
-        program, replay = told["program"], told["replay"]
-        scale = program[default][metric]
-        least = factor * noise(result["program"][default], metric)
-        for name, values in program.items():
-            if name != default and values and replay[name] and abs(values[metric] - scale) >= least:
-                real = (values[metric] - scale) / scale
-                pairs.append((real, (replay[name][metric] - replay[default][metric]) / scale))
-    return float(spearmanr([p[0] for p in pairs], [p[1] for p in pairs]).statistic), len(pairs)
-
-
-def percentile(values: list[float], share: float) -> float:
-    """The value below which `share` of the values lie."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def markdown(measured: dict[str, Any], default: str) -> str:
-    """Formats all tables as Markdown."""
-    results = {name: summarised(result) for name, result in measured.items()}
-    lines = [
-        "| program | threads | calls | trace, B/event | "
-        + " | ".join(f"{label}: median, 95 %, worst error, rank" for label in MEMORY.values())
-        + " | CPU rank | replay's CPU |"
-    ]
-    lines.append("|---|---|---|---|---|---|---|---|")
-    everything: dict[str, list[float]] = {m: [] for m in MEMORY}
-    worst: list[tuple[float, str]] = []
-    for name, result in results.items():
-        cells = [name, str(result["threads"]), f"{result['calls']:,}", f"{result['bytes'] / result['events']:.2f}"]
-        for metric, label in MEMORY.items():
-            errors = errors_of(result, metric, default)
-            sizes = [abs(e) for e in errors.values()]
-            everything[metric] += sizes
-            worst += [(abs(e), f"{name}, {config}: {label} {e:+.1%}") for config, e in errors.items()]
-            rank = ranks(result, metric)
-            cells.append(
-                f"{statistics.median(sizes):.1%}, {percentile(sizes, 0.95):.1%}, {max(sizes):.1%}, "
-                + (f"{rank:.2f}" if rank is not None else "n/a")
-            )
-        rank = ranks(result, "cpu_s")
-        share = result["replay"][default]["cpu_s"] / result["program"][default]["cpu_s"]
-        lines.append("| " + " | ".join([*cells, f"{rank:.2f}" if rank is not None else "n/a", f"{share:.0%}"]) + " |")
-    lines.append("")
-    lines.append(
-        "| over all | pairs | median error | 95 % | rank of all changes | of those above noise | median of ranks |"
-    )
-    lines.append("|---|---|---|---|---|---|---|")
-    for metric, label in (*MEMORY.items(), ("cpu_s", "CPU time")):
-        each = [r for result in results.values() if (r := ranks(result, metric)) is not None]
-        sizes = everything.get(metric, [])
-        cells = [f"{statistics.median(sizes):.2%}", f"{percentile(sizes, 0.95):.2%}"] if sizes else ["", ""]
-        every, pairs = changes(measured, metric, default, 0.0)
-        rank, of = changes(measured, metric, default, 2.0)
-        cells += [f"{every:.3f}", f"{rank:.3f} ({of})", f"{statistics.median(each):.3f}"]
-        lines.append("| " + " | ".join([label, str(pairs), *cells]) + " |")
-    both = [e for sizes in everything.values() for e in sizes]
-    lines.append(f"| both | {len(both)} | {statistics.median(both):.2%} | {percentile(both, 0.95):.2%} | | | |")
-    lines += ["", "The worst:", "", *(f"- {text}" for _, text in sorted(worst, reverse=True)[:25])]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     """Measures all programs and prints the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-n", "--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("out/fidelity"))
     parser.add_argument("--programs", default="", help="only these, separated by commas")
-    parser.add_argument("--allocators", default=",".join(ALLOCATORS))
+    parser.add_argument("--allocators", help="default: " + ",".join(ALLOCATORS) + "; other ones with --address-space")
     parser.add_argument("--json", type=Path, help="file for all measurements; --show reads it")
     parser.add_argument("--show", action="store_true", help="measure nothing: print the tables of the file --json")
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--address-space", action="store_true", help="compare peaks of mapped memory, one run each")
     args = parser.parse_args()
     glibc = get_allocator("glibc")
     default = Config(glibc, {})
     configs = [default, *(Config(glibc, s) for s in SETTINGS)]
-    configs += [Config(get_allocator(name), {}) for name in args.allocators.split(",") if name]
+    allocators = fidelity_peaks.ALLOCATORS if args.address_space else ALLOCATORS
+    names = allocators if args.allocators is None else args.allocators.split(",")
+    configs += [Config(get_allocator(name), {}) for name in names if name]
     results: dict[str, Any] = {}
     if args.json and args.json.is_file():
         results = json.loads(args.json.read_text())
@@ -355,13 +233,19 @@ def main() -> None:
         args.folder.mkdir(parents=True, exist_ok=True)
         programs.make_inputs(args.folder)
         known = {program.name: program for program in known_programs(args.folder)}
-        for name in args.programs.split(",") if args.programs else list(known):
+        if args.address_space:
+            known["redis"] = fidelity_peaks.redis(args.folder, str(glibc.path))
+        usual = fidelity_peaks.PROGRAMS if args.address_space else list(known)
+        for name in args.programs.split(",") if args.programs else [n for n in usual if n in known]:
             program = known[name]
-            results[program.name] = study(program, configs, args.folder, args.rounds)
+            if args.address_space:
+                results[program.name] = fidelity_peaks.study(program, configs, args.folder)
+            else:
+                results[program.name] = study(program, configs, args.folder, args.rounds)
             print(f"{program.name} ", end="", file=sys.stderr, flush=True)
             if args.json:
                 args.json.write_text(json.dumps(results, indent=1))
-    text = markdown(results, default.name)
+    text = fidelity_peaks.markdown(results, default.name) if args.address_space else markdown(results, default.name)
     if args.markdown:
         args.markdown.write_text(text)
     print(text)

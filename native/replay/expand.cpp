@@ -309,22 +309,23 @@ class Expander {
       return;
     }
     Stream& to = stream(event.thread);
-    Slots& own = lanes_[entries_[event.thread].lane];
     Object object{event.size, 0, 0, survey_.crossing[event.object]};
     if (object.shared) {
       object.slot = static_cast<std::uint32_t>(shared_.take());
       turns_.resize(shared_.top());
     } else if (survey_.used[event.object]) {
-      object.slot = static_cast<std::uint32_t>(own.take());
+      object.slot = static_cast<std::uint32_t>(lanes_[entries_[event.thread].lane].take());
     }
     slots_full_ = slots_full_ || object.slot >= kMaxSlots;
     const std::uint64_t limit = limit_of(event.object);
     object.touched = std::min(event.size, limit);
     put_prefixes(to, object, event.size, limit);
-    const Op op = event.kind == Kind::kMalloc ? kMalloc : event.kind == Kind::kCalloc ? kCalloc : kAligned;
+    const bool pool = survey_.has_exception_pool && event.object == 0;
+    const bool plain = event.kind == Kind::kMalloc && !pool;
+    const Op op = plain ? kMalloc : event.kind == Kind::kCalloc ? kCalloc : kAligned;
     to.put(word(op, object.slot, event.size & UINT32_MAX));
     if (op == kAligned) {
-      to.put(event.alignment);
+      to.put(pool ? 0 : std::max<Word>(event.alignment, 1));
     }
     if (survey_.used[event.object]) {
       live_.insert(event.object, object);

@@ -5,6 +5,7 @@
 // compared like that of any program. Its own measurements go to the report. It uses no library but
 // libc, because libstdc++ allocates before main.
 #include <fcntl.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -60,6 +61,10 @@ bool parse(int argc, char** argv, Replay& replay, const char*& ops, const char*&
   return ops != nullptr;
 }
 
+int is_libstdcxx(dl_phdr_info* library, std::size_t, void*) {
+  return std::strstr(library->dlpi_name, "libstdc++.so") != nullptr ? 1 : 0;
+}
+
 bool write_whole(int file, const char* text, int length) {
   return ::write(file, text, static_cast<std::size_t>(length)) == length;
 }
@@ -95,6 +100,7 @@ int main(int argc, char** argv) {
   if (!heapwright::replay::prepare(replay)) {
     return say(1, "not an operations file of this version; make one with heapwright-trace expand", "");
   }
+  replay.has_libstdcxx = ::dl_iterate_phdr(is_libstdcxx, nullptr) != 0;
   const Reading start = read_now(replay, 0);
   heapwright::replay::begin_clock(replay.real_pace);
   heapwright::replay::play(replay);

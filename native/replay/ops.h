@@ -27,7 +27,8 @@
 //
 // Calls. The slot holds the block: a call that allocates stores its address there, others read it.
 //   kMalloc, kCalloc    argument: size (of calloc the product)
-//   kAligned            argument: size; a second, plain word: alignment
+//   kAligned            argument: size; a second, plain word: alignment. Alignment 0: a malloc of the
+//                       program's libstdc++, left out if the process of the replay has libstdc++ too
 //   kRealloc            argument: new size; a second, plain word: bytes of the block touched before
 //   kFree               no argument
 //   kFreeSized          argument: size
@@ -94,7 +95,7 @@ enum Op : std::uint8_t {
   kEnd
 };
 
-inline constexpr std::uint64_t kOpsMagic = 0x3453504f54525748;  // "HWRTOPS4"
+inline constexpr std::uint64_t kOpsMagic = 0x3553504f54525748;  // "HWRTOPS5"
 inline constexpr std::size_t kChunkWords = 4096;
 inline constexpr std::size_t kChunkBytes = kChunkWords * sizeof(Word);
 inline constexpr std::size_t kMaxOpWords =

@@ -277,11 +277,15 @@ class Player {
         check(slot, size);
         touch<How>(slot, 0, end, page_);
         break;
-      case kAligned:
-        slot = Call::allocate_aligned(*at++, size);
-        check(slot, size);
-        touch<How>(slot, 0, end, page_);
+      case kAligned: {
+        const Word alignment = *at++;
+        if (alignment != 0 || !replay_.has_libstdcxx) {
+          slot = Call::allocate_aligned(alignment, size);
+          check(slot, size);
+          touch<How>(slot, 0, end, page_);
+        }
         break;
+      }
       case kRealloc: {
         void* block = Call::resize(slot, size);
         check(block, size);

@@ -42,8 +42,9 @@ struct Replay {
   OpsHeader header;
   int file = -1;  // of operations
   int statm = -1;
-  bool dry = false;        // make no call and touch nothing, to measure the cost of the replayer itself
-  bool real_pace = false;  // make the calls at the recorded times
+  bool dry = false;            // make no call and touch nothing, to measure the cost of the replayer itself
+  bool real_pace = false;      // make the calls at the recorded times
+  bool has_libstdcxx = false;  // in this process, which has therefore allocated what it needs
   Touch touch = Touch::kPage;
   std::size_t page = 0;  // bytes, of this machine
 

@@ -9,6 +9,19 @@ namespace heapwright::replay {
 using trace::Event;
 using trace::Kind;
 
+namespace {
+
+// Bytes of libstdc++'s pool for exceptions on 64-bit machines: until GCC 12, and since.
+constexpr std::uint64_t kOldPool = 72704;
+constexpr std::uint64_t kNewPool = 73728;
+
+bool is_exception_pool(const Event& event) {
+  return event.kind == Kind::kMalloc && event.object == 0 && event.thread == 0 &&
+         (event.size == kOldPool || event.size == kNewPool);
+}
+
+}  // namespace
+
 Survey survey(trace::EventSource& source) {
   struct Live {
     std::uint64_t size = 0;
@@ -33,6 +46,7 @@ Survey survey(trace::EventSource& source) {
         found.used.resize(event.object + 1);
         found.crossing.resize(event.object + 1);
       }
+      found.has_exception_pool = found.has_exception_pool || is_exception_pool(event);
       if (live.find(event.object) == nullptr) {
         live.insert(event.object, {event.size, event.thread});
         bytes += event.size;
@@ -58,6 +72,7 @@ Survey survey(trace::EventSource& source) {
     }
     found.peak_live_bytes = std::max(found.peak_live_bytes, bytes);
   }
+  found.has_exception_pool = found.has_exception_pool && !found.used[0];
   return found;
 }
 

@@ -321,6 +321,7 @@ _ALL = (
         "Massif peak",
         "The peak that Massif --pages-as-heap=yes would report, less its own constants; only with --massif.",
         "the meter's emulation of Massif, or Massif",
+        replayable=True,
     ),
     Metric(
         "minor_faults",

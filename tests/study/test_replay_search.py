@@ -103,6 +103,61 @@ def test_proportional_memory_is_searched_on_replays_too(
     assert view.picks["memory"].confirmed["peak_pss_bytes"].verdict == "better"
 
 
+def test_address_space_is_searched_on_replays_too(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for metric in ("massif_peak_bytes", "peak_heap_bytes", "peak_vm_bytes"):
+        monkeypatch.setitem(fakes.BASE, metric, 9e7)
+
+        def mapped(settings: Settings, input_: str, metric: str = metric) -> dict[str, float]:
+            return {metric: effect(settings, input_)["peak_rss_bytes"]}
+
+        program = World(effect=mapped)
+        replays(quick(World(effect=mapped), program))
+        study = tuning(program, options={**SHORT, "objectives": (metric,)})
+        view = study.go()
+        assert view.proxy is not None, metric
+        assert view.proxy.used, metric
+        assert not view.proxy.why, metric
+        assert [(a.rank or 0) > 0.9 for a in view.proxy.agreement] == [True], metric
+        assert not study.runs("search"), metric
+        study.path.unlink()
+
+
+def test_replays_that_tell_address_space_otherwise_are_given_up(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that peaks while it is loaded, before any setting has an effect, for example."""
+    monkeypatch.setitem(fakes.BASE, "massif_peak_bytes", 9e7)
+
+    def mapped(settings: Settings, input_: str) -> dict[str, float]:
+        return {"massif_peak_bytes": effect(settings, input_)["peak_rss_bytes"]}
+
+    program = World(effect=mapped)
+    replays(quick(World(effect=lambda *told: {m: 1 / v for m, v in mapped(*told).items()}), program))
+    study = tuning(program, options={**SHORT, "objectives": ("massif_peak_bytes",)})
+    view = study.go()
+    assert view.proxy is not None
+    assert "it ranks Massif peak otherwise than the program" in view.proxy.why
+    assert study.runs("search")
+
+
+def test_a_page_of_address_space_is_nothing_to_rank() -> None:
+    """Two pages of 240 MB, in any order, neither refute a replay nor confirm it."""
+
+    def candidate(number: int, pages: int) -> Candidate:
+        cost = math.log1p(pages * 4096 / 240e6)
+        logs = {"massif_peak_bytes": {"default": [cost]}}
+        values = {"massif_peak_bytes": [240e6 + pages * 4096]}
+        return Candidate(Config(number, "glibc", {"x": str(number)}, {}), "", 1, logs, values)
+
+    program = {n: candidate(n, n % 3) for n in range(12)}
+    replayed = {n: candidate(n, (n + 1) % 3) for n in range(12)}
+    found = check(program, replayed, ["massif_peak_bytes"], {"massif_peak_bytes": 0.0})
+    assert [a.verdict for a in found.by_objective] == ["flat"]
+    assert found.fails == ""
+
+
 def test_a_setting_whose_effect_a_replay_does_not_show_runs_on_the_program(
     tuning: Callable[..., Tuning], replays: Callable[[World], None]
 ) -> None:

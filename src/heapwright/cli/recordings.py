@@ -22,7 +22,6 @@ _NEED_A_PROGRAM = (
     "success",
     "prefix",
     "cluster",
-    "massif",
     "instructions",
     "proxy",
     "preset",
@@ -74,6 +73,8 @@ def open_recordings(args: argparse.Namespace) -> Iterator[Workload]:
                 raise UsageError("--trace cannot be planned as files", "run it without 'heapwright plan'")
             option = name.replace("_", "-")
             raise UsageError(f"--{option} cannot be given with --trace, because no program runs", "leave it out")
+    if getattr(args, "massif", None) == "valgrind":
+        raise UsageError("Massif itself cannot measure a replay", "use --massif emulation")
     args.waited_s, args.stdin_needed = 0.0, False
     yield recorded_workload(args.trace, getattr(args, "test", None) or ())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ examples:
   heapwright replay prog.hwt
   heapwright replay prog.hwt --allocator jemalloc --set MALLOC_CONF=dirty_decay_ms:0 -n 5
   heapwright replay prog.hwt --set mmap_threshold=65536 --json -
+  heapwright replay prog.hwt --base prog.json --massif emulation --set top_pad=0
 
 A replay runs faster than the program, because it only allocates and frees. docs/replay.md explains its figures.
 """
@@ -36,6 +38,13 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace, packed or raw")
     add_replay_options(parser)
+    parser.add_argument(
+        "--base",
+        type=Path,
+        metavar="FILE",
+        help="predict the program's memory too, from the JSON of 'heapwright measure' of the program on its own malloc"
+        " with nothing set, measured with the same --massif",
+    )
     add_measuring_options(parser)
     add_output_options(parser)
     parser.set_defaults(run=run)
@@ -91,8 +100,10 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.allocators.registry import get_allocator
+    from heapwright.trace.base import find_base, read_measured
     from heapwright.trace.replay import environment, make_ready, replay_once
 
+    measured = read_measured(args.base) if getattr(args, "base", None) else None
     allocator = get_allocator(args.allocator)
     env = environment(allocator, parse_settings(args.settings), os.environ)
     options = meter_options(args)
@@ -101,6 +112,10 @@ def run(args: argparse.Namespace) -> int:
             warn(ready.warning)
         if ready.operations.sample and not args.quiet:
             tell(f"{args.trace}: replays a complete trace made from a sample of 1 object in {ready.operations.sample}")
+        base: dict[str, float] | None = None
+        if measured is not None:
+            _warn_of_another(measured.command, ready.operations.executable)
+            base = find_base(ready, measured, options, args.touch, args.runs)
         done: list[Replayed] = []
         try:
             for _ in range(args.runs):
@@ -110,17 +125,27 @@ def run(args: argparse.Namespace) -> int:
                 done.append(replayed)
         finally:
             if done:
-                _show(args, ready, done, allocator.name)
+                _show(args, ready, done, allocator.name, base)
     return 0
 
 
-def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocator: str) -> None:
+def _warn_of_another(measured: list[str], recorded: str) -> None:
+    """Warn if the measured command does not run the recorded executable."""
+    found = os.path.realpath(shutil.which(measured[0]) or measured[0]) if measured else ""
+    if recorded and found != os.path.realpath(recorded):
+        warn(f"--base is of {found}, and the recording of {recorded}: the prediction holds if the one runs the other")
+
+
+def _show(
+    args: argparse.Namespace, ready: Ready, done: list[Replayed], allocator: str, base: dict[str, float] | None
+) -> None:
     import dataclasses
     from statistics import median
 
     from heapwright.experiment.stats import summarise
     from heapwright.measure.host import describe_host
     from heapwright.metrics import NUMERIC
+    from heapwright.trace.base import predict
     from heapwright.trace.replay import command
 
     values = {m: [v for r in done if (v := r.run.metrics[m]) is not None] for m in NUMERIC}
@@ -129,6 +154,7 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
     for warning in dict.fromkeys(w for r in done for w in r.run.warnings):
         warn(warning)
     operations = ready.operations
+    program = None if base is None else predict(base, done)
     if args.json:
         result = {
             "command": command(ready, args.touch, real_pace=args.pace == "real"),
@@ -162,6 +188,8 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
             "start_rss_bytes": median(r.start_rss_bytes for r in reports),
             "own_cpu_s": ready.own_cpu_s,
             "recorded_mean_rss_bytes": median(r.mean_rss_bytes for r in done),
+            "base": base,
+            "program": program,
             "checks": {
                 "events_replayed": min(r.events for r in reports),
                 "events_dropped": operations.dropped,
@@ -183,5 +211,17 @@ def _show(args: argparse.Namespace, ready: Ready, done: list[Replayed], allocato
         out.print(
             f"{operations.events:,} calls, {operations.threads} threads, "
             f"{fastest * 1e9 / operations.events:.1f} ns per call; "
-            f"mean RSS over recorded time {mean / 2**20:.1f} MiB; RSS of the replayer itself {own / 2**20:.2f} MiB"
+            f"mean RSS over recorded time {mean / 2**20:.1f} MiB"
         )
+        out.print(_labels(own, base, program), soft_wrap=True)
+
+
+def _labels(own: int, base: dict[str, float] | None, program: dict[str, float] | None) -> str:
+    """Say whose memory the table shows, and the prediction for the program."""
+    from heapwright.metrics import METRICS, show_bytes
+
+    text = f"The table is of the replay's process; {show_bytes(own)} of its memory is the replayer's own."
+    if base is None or program is None:
+        return f"{text} --base predicts the program's."
+    lines = [f"  {METRICS[m].label} {show_bytes(value)}: base {show_bytes(base[m])}" for m, value in program.items()]
+    return "\n".join([text, "Predicted for the program:", *lines])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from heapwright.experiment.candidates import Candidate, Program
 from heapwright.experiment.records import StoredRun
+from heapwright.experiment.resolution import resolution
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study.view import Agreement
 
@@ -176,7 +177,9 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     pairs = [(p.cost(metric) or 0.0, f.cost(metric) or 0.0) for p, f in both]
     if len(pairs) < _MIN_PAIRS:
         return Agreement(metric, pairs, None, "few")
-    variance = max(noise**2, _within([p for p, _ in both], metric))
+    values = [v for p, _ in both for v in p.values.get(metric, ())]
+    page = resolution(metric, [statistics.median(values)]) if values else 0.0  # runs of the program may not vary at all
+    variance = max(noise**2, page**2, _within([p for p, _ in both], metric))
     error = statistics.fmean(variance / max(1, p.runs) for p, _ in both)
     spread = statistics.pvariance([p for p, _ in pairs])
     reliability = max(0.0, 1 - error / spread) if spread else 0.0

@@ -113,7 +113,8 @@ class Report(msgspec.Struct):
     Attributes:
         events, events_expected: calls made, and calls in the trace.
         threads: of the trace.
-        own_rss_bytes: memory of the replayer's own tables, which does not change during the replay.
+        own_rss_bytes: memory of the replayer's own tables: one private mapping, resident as a whole, which does not
+            change during the replay.
         readings: the first is before the first call, the last after the last call.
     """
 
@@ -295,8 +296,8 @@ class Replayed:
     def metrics(self, own_cpu_s: float = 0.0) -> dict[str, float | None]:
         """Returns the metrics of the program's allocations, from the figures of the meter.
 
-        The memory and the CPU time of the replayer are subtracted. Mean resident memory is over the time of the
-        program, not over that of the replay.
+        The memory and the CPU time of the replayer are subtracted: its tables are resident, mapped and counted by
+        Massif alike. Mean resident memory is over the time of the program, not over that of the replay.
 
         Proportional memory (PSS) is taken from resident memory. A replay is one process, and the pages of its heap are
         private to it. So a setting changes both by the same number of bytes, and only such differences are used.
@@ -312,8 +313,9 @@ class Replayed:
         found["mean_rss_bytes"] = self.mean_rss_bytes - own
         found["p95_rss_bytes"] = self.p95_rss_bytes - own
         found["final_rss_bytes"] = None  # a replay does not end as the program does
-        if found.get("peak_rss_bytes") is not None:
-            found["peak_rss_bytes"] = (found["peak_rss_bytes"] or 0.0) - own
+        for peak in ("peak_rss_bytes", "peak_heap_bytes", "peak_vm_bytes", "massif_peak_bytes"):
+            if (value := found.get(peak)) is not None:
+                found[peak] = value - own
         found["peak_pss_bytes"], found["mean_pss_bytes"] = found.get("peak_rss_bytes"), found["mean_rss_bytes"]
         if found.get("cpu_s") is not None:
             found["cpu_s"] = max(0.0, (found["cpu_s"] or 0.0) - own_cpu_s)

@@ -244,6 +244,27 @@ TEST_F(Expand, ThreadsThatNeverAppearAreNotWaitedFor) {
   EXPECT_EQ(model.run(), "");
 }
 
+// The memory that libstdc++ keeps for exceptions is an allocation that a replay may leave out.
+TEST_F(Expand, TheExceptionPoolIsMarked) {
+  const auto first_call = [this](std::uint64_t size, bool freed) {
+    std::vector<Event> events(1);
+    events[0].size = size;
+    if (freed) {
+      events.emplace_back();
+      events[1].kind = Kind::kFree;
+    }
+    expand_events(events);
+    ReplayModel model(path_, 1);
+    EXPECT_EQ(model.run(), "");
+    EXPECT_EQ(model.calls, events.size());
+    return model.first_call;
+  };
+  EXPECT_EQ(first_call(72704, false), kAligned);
+  EXPECT_EQ(first_call(73728, false), kAligned);
+  EXPECT_EQ(first_call(72704, true), kMalloc);
+  EXPECT_EQ(first_call(72705, false), kMalloc);
+}
+
 TEST_F(Expand, SlotsAreAsManyAsLiveAtOnce) {
   std::vector<Event> events;
   for (std::uint64_t object = 0; object < 10000; object++) {

@@ -84,6 +84,7 @@ class ReplayModel {
   std::uint64_t clock = 0;        // the latest recorded time that the allocator was shown
   std::uint64_t clock_steps = 0;  // how often it was set
   std::uint64_t joins_before_last_call = 0;
+  unsigned first_call = kEnd;  // its operation
   const OpsHeader& header() const { return header_; }
 
  private:
@@ -229,6 +230,7 @@ class ReplayModel {
     if (!expect(number < (shared ? shared_.size() : lanes_[thread.entry.lane]), "there is no such slot")) {
       return;
     }
+    first_call = calls == 0 ? op_of(w) : first_call;
     calls++;
     joins_before_last_call = joins_;
     Slot& slot = shared ? shared_[number] : own_[{thread.entry.lane, number}];

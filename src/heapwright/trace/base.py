@@ -1,0 +1,105 @@
+"""Predicts the program's memory from replays.
+
+A replay has the blocks of the program and not the rest of its memory: its image, libraries, stacks and mappings of its
+own. A pair of measurements gives that rest: base = program - replay, both on the recorded malloc with nothing set. The
+prediction for any other allocator or setting is replay + base.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.metrics import METRICS
+
+if TYPE_CHECKING:
+    from heapwright.measure.meter import MeterOptions
+    from heapwright.trace.replay import Ready, Replayed
+
+# Proportional memory of a replay is its resident memory (`Replayed.metrics`), so its base would mean nothing.
+PREDICTED: tuple[str, ...] = tuple(
+    m.key for m in METRICS.values() if m.kind == "memory" and m.replayable and not m.proportional
+)
+
+
+class Measured(msgspec.Struct):
+    """The part of the JSON of `heapwright measure` that is needed here.
+
+    Attributes:
+        command: the program and its arguments.
+        summary: metric → statistics over the runs; None where it was not measured.
+        inputs: the inputs of a workload file; none for a command.
+    """
+
+    command: list[str]
+    summary: dict[str, dict[str, float] | None]
+    inputs: dict[str, Any] = {}
+
+    def value(self, metric: str) -> float | None:
+        """Returns the median over the runs; None if it was not measured."""
+        return (self.summary.get(metric) or {}).get("median")
+
+
+def read_measured(path: Path) -> Measured:
+    """Reads the JSON that `heapwright measure` wrote of the program.
+
+    Raises:
+        UsageError: the file cannot be read, is no such JSON, or has several inputs.
+    """
+    try:
+        measured = msgspec.json.decode(path.read_bytes(), type=Measured)
+    except OSError as error:
+        raise UsageError(f"--base {path} cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError:
+        hint = "heapwright measure --json FILE -- ./prog args writes one"
+        raise UsageError(f"--base {path} is no JSON of 'heapwright measure'", hint) from None
+    if len(measured.inputs) > 1:
+        raise UsageError(f"--base {path} has {len(measured.inputs)} inputs", "measure the one that was recorded")
+    return measured
+
+
+def medians(replays: Sequence[Replayed]) -> dict[str, float]:
+    """Returns the medians of the metrics in PREDICTED over replays, in bytes, without the replayer's own memory."""
+    each = [replayed.metrics() for replayed in replays]
+    values = {m: [v for one in each if (v := one.get(m)) is not None] for m in PREDICTED}
+    return {m: statistics.median(found) for m, found in values.items() if found}
+
+
+def find_base(ready: Ready, program: Measured, options: MeterOptions, touch: Any, runs: int) -> dict[str, float]:
+    """Replays on the recorded malloc with nothing set, and subtracts that from the program.
+
+    Args:
+        ready: the trace.
+        program: measured on that malloc with nothing set.
+        options: of the meter, as for the replays to predict from.
+        touch: see `replay_once`.
+        runs: number of replays; their median counts.
+
+    Returns:
+        Bytes of the program that no replay has, by metric; only metrics that both sides have.
+
+    Raises:
+        HeapwrightError: a replay failed, or the recorded malloc is not on this machine.
+    """
+    from heapwright.allocators.registry import get_allocator
+    from heapwright.trace.replay import environment, replay_once
+
+    env = environment(get_allocator("glibc"), {}, os.environ)
+    if ready.own_malloc:
+        env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), ready.own_malloc]))
+    done = [replay_once(ready, options, env, touch) for _ in range(runs)]
+    for replayed in done:
+        if replayed.failure:
+            raise HeapwrightError(f"the replay on the recorded malloc failed: {replayed.failure}")
+    return {m: value - own for m, own in medians(done).items() if (value := program.value(m)) is not None}
+
+
+def predict(base: Mapping[str, float], replays: Sequence[Replayed]) -> dict[str, float]:
+    """Returns the program's predicted memory in bytes, by metric: replay + base."""
+    return {m: value + base[m] for m, value in medians(replays).items() if m in base}
