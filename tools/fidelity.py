@@ -30,6 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fidelity_peaks
+import sample_servers
 from fidelity_programs import Program as Program
 from fidelity_programs import bench as bench  # these are also for other tools
 from fidelity_programs import known_programs as known_programs
@@ -79,7 +80,7 @@ class Config:
 
 
 def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
-    """Records the program three times under glibc's malloc without settings, and keeps the shortest trace.
+    """Records the program three times, a server under its load, and keeps the shortest trace.
 
     A replay uses the recorded times, and other load on the machine makes them longer.
 
@@ -97,11 +98,12 @@ def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
         draft = (folder / "draft.hwt").resolve()
         words = [str(programs.HEAPWRIGHT), "record", "-q", "--force", "--no-children", "-o", str(draft)]
         words += ["--", *program.command]
-        done = subprocess.run(
-            words, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
-        )
-        if done.returncode:
-            raise SystemExit(f"{program.name}: {done.stderr.decode().strip()}")
+        process = subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        if load := sample_servers.LOADS.get(program.name):
+            load(lambda: None)
+        _, errors = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"{program.name}: {errors.decode().strip()}")
         with make_ready(draft) as ready:
             took = ready.operations.recorded_s
         if took < least:
@@ -116,10 +118,15 @@ def record(program: Program, folder: Path, trace: Path) -> dict[str, Any]:
 def run_program(program: Program, config: Config, folder: Path) -> dict[str, float | None]:
     """Runs `program` in `folder` with the allocator of `config` under the meter, and again for its mean memory.
 
+    A server runs once, under its load; it has pauses, so its mean is over wall time.
+
     Returns peak and mean memory in bytes and CPU time in seconds; empty if the program failed.
     """
     base = {**os.environ, "LC_ALL": "C", **program.env}
     env = environment(config.allocator, config.settings, base)
+    if program.name in sample_servers.LOADS:
+        found = sample_servers.run_program(program, env, folder)
+        return {"peak_rss_bytes": found["peak"], "mean_rss_bytes": found["mean"], "cpu_s": found["cpu"]}
     ran = run_metered(program.command, MeterOptions(), env=env, cwd=folder)
     if ran.exit_code:
         return {}
@@ -159,9 +166,17 @@ def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> tupl
     return weighted / before if before else 0.0, usage.ru_utime + usage.ru_stime
 
 
-def run_replay(ready: Ready, config: Config) -> dict[str, float | None]:
+def replay_environment(config: Config, linked: str) -> dict[str, str]:
+    """The environment of a replay; `linked` is the malloc that the program is linked with, or empty."""
+    env = environment(config.allocator, config.settings, os.environ)
+    if linked and linked != config.allocator.preload:
+        env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), linked]))
+    return env
+
+
+def run_replay(ready: Ready, config: Config, linked: str) -> dict[str, float | None]:
     """Replays once; does not subtract the replayer's own memory, which is the same in all replays and cancels."""
-    replayed = replay_once(ready, MeterOptions(), environment(config.allocator, config.settings, os.environ))
+    replayed = replay_once(ready, MeterOptions(), replay_environment(config, linked))
     if replayed.failure or replayed.report is None:
         print(f"replay of {ready.trace} under {config.name}: {replayed.failure}", file=sys.stderr)
         return {}
@@ -199,7 +214,7 @@ def study(program: Program, configs: list[Config], folder: Path, rounds: int) ->
             random.Random(f"{program.name}/{number}").shuffle(order)
             for config in order:
                 real[config.name].append(run_program(program, config, folder))
-                played[config.name].append(run_replay(ready, config))
+                played[config.name].append(run_replay(ready, config, program.linked))
         told |= {"threads": ready.operations.threads, "calls": ready.operations.events, "own_cpu_s": ready.own_cpu_s}
     return {
         **told,
@@ -233,8 +248,10 @@ def main() -> None:
         args.folder.mkdir(parents=True, exist_ok=True)
         programs.make_inputs(args.folder)
         known = {program.name: program for program in known_programs(args.folder)}
-        if args.address_space:
-            known["redis"] = fidelity_peaks.redis(args.folder, str(glibc.path))
+        known |= {server.name: server for server in sample_servers.servers(args.folder) if server.name not in known}
+        if "redis" in known:  # it is linked with jemalloc, so glibc takes its place for the recording and the base
+            known["redis"].linked = get_allocator("jemalloc").preload
+            known["redis"].env = {"LD_PRELOAD": str(glibc.path)}
         usual = fidelity_peaks.PROGRAMS if args.address_space else list(known)
         for name in args.programs.split(",") if args.programs else [n for n in usual if n in known]:
             program = known[name]

@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heapwright.allocators.registry import get_allocator
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.metrics import METRICS
 from heapwright.trace.replay import Ready, environment, make_ready, replay_once
@@ -26,15 +25,6 @@ PROGRAMS = ("z3", "cc1plus", "clang", "redis", "sqlite3", "perl", "gawk", "jq", 
 ALLOCATORS = ("exgen", "jemalloc", "mimalloc2", "tcmalloc")
 EQUAL = 8192  # bytes: a page of the environment more or less, which holds the settings, and one of the initial stack
 KIB, MIB = 1 << 10, 1 << 20
-
-
-def redis(folder: Path, libc: str) -> Program:
-    """redis under glibc's malloc: it is linked with jemalloc, so glibc is preloaded, as for its recording."""
-    from sample_servers import servers
-
-    found = {program.name: program for program in servers(folder)}["redis"]
-    found.env = {"LD_PRELOAD": libc}
-    return found
 
 
 def run_program(program: Program, config: Config, folder: Path) -> dict[str, float | None]:
@@ -55,14 +45,10 @@ def run_program(program: Program, config: Config, folder: Path) -> dict[str, flo
 
 
 def run_replay(ready: Ready, config: Config, linked: str) -> dict[str, float | None]:
-    """Replays once; returns its peaks without the replayer's own memory, or nothing if the replay failed.
+    """Replays once; returns its peaks without the replayer's own memory, or nothing if the replay failed."""
+    import fidelity
 
-    `linked` is the malloc that the program is linked with, or empty: it stays loaded beside any other.
-    """
-    env = environment(config.allocator, config.settings, os.environ)
-    if linked:
-        env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), linked]))
-    replayed = replay_once(ready, MeterOptions(massif=True), env)
+    replayed = replay_once(ready, MeterOptions(massif=True), fidelity.replay_environment(config, linked))
     if replayed.failure:
         print(f"replay of {ready.trace} under {config.name}: {replayed.failure}", file=sys.stderr)
         return {}
@@ -77,21 +63,13 @@ def study(program: Program, configs: list[Config], folder: Path) -> dict[str, An
         The trace's facts, and for 'program' and 'replay' the peaks of each configuration by name.
     """
     import fidelity
-    from sample_fidelity import record
 
     trace = folder / f"{program.name}.hwt"
-    told: dict[str, Any] = {}
-    linked = ""
-    if program.name == "redis":
-        record(program, folder, trace)
-        linked = get_allocator("jemalloc").preload
-    else:
-        told = fidelity.record(program, folder, trace)
+    told = fidelity.record(program, folder, trace)
     with make_ready(trace) as ready:
         told |= {"threads": ready.operations.threads, "calls": ready.operations.events}
         real = {config.name: run_program(program, config, folder) for config in configs}
-        beside = [linked if config.allocator.preload != linked else "" for config in configs]
-        played = {c.name: run_replay(ready, c, with_) for c, with_ in zip(configs, beside, strict=True)}
+        played = {config.name: run_replay(ready, config, program.linked) for config in configs}
     return {**told, "program": real, "replay": played}
 
 

@@ -1,6 +1,7 @@
 """Lists the programs of tools/fidelity.py and prepares their inputs.
 
-Nobody tuned the replayer on those of `untuned`, nor on most of tools/programs.py.
+Nobody tuned the replayer on those of `untuned`, nor on most of tools/programs.py. Those of `latest` were added after
+the replayer was last changed.
 """
 
 from __future__ import annotations
@@ -44,12 +45,14 @@ class Program:
         command: Its words; it runs in the folder of inputs.
         env: Variables to add to our environment.
         threads: Whether it has several threads.
+        linked: Library of the malloc that it is linked with, if not the C library's; it stays loaded beside any other.
     """
 
     name: str
     command: list[str]
     env: dict[str, str] = field(default_factory=dict)
     threads: bool = False
+    linked: str = ""
 
 
 def bench(name: str) -> str:
@@ -65,6 +68,27 @@ def untuned(folder: Path) -> list[Program]:
         shutil.copy(examples / f"orders.{suffix}", folder)
     found = [Program(f"orders-{suffix}", [word, f"orders.{suffix}"]) for suffix, word in interpreters.items()]
     return [*found, Program("perl-free-seed", ["perl", "q.pl"])]
+
+
+def latest(folder: Path) -> list[Program]:
+    """Programs that were added after the last change of the replayer, which was on 2026-11-25."""
+    rng = random.Random(5)
+    edges = [f"n{i} -> n{rng.randrange(i, 500)};\n" for i in range(500) for _ in range(1 + i % 2)]
+    (folder / "graph.dot").write_text("digraph g {\n" + "".join(edges) + "}\n")
+    (folder / "plot.gp").write_text(
+        'set terminal svg\nset output "plot.svg"\nset isosamples 100\nset hidden3d\nsplot sin(x)*cos(y)\n'
+    )
+    shutil.copyfile(folder / "in.xml", folder / "tidy.xml")
+    threaded_inputs.make_inputs(folder / "threaded")
+    return [
+        Program("dot", ["dot", "-Tsvg", "-o", "graph.svg", "graph.dot"]),
+        Program("mawk", ["mawk", "-f", "q.awk", "words.txt"]),
+        Program("tidy", ["tidy", "-xml", "-q", "-o", "tidied.xml", "tidy.xml"]),
+        Program("gnuplot", ["gnuplot", "plot.gp"]),
+        Program("pigz", ["pigz", "-p", "2", "-k", "-c", "big.txt"], {}, True),
+        Program("pbzip2", ["pbzip2", "-p2", "-1", "-b1", "-c", "-k", "threaded/text"], {}, True),
+        Program("gm", ["gm", "convert", "threaded/in.ppm", "-blur", "2x1", "-resize", "60%", "ppm:out"], {}, True),
+    ]
 
 
 def known_programs(folder: Path) -> list[Program]:
@@ -92,7 +116,7 @@ def known_programs(folder: Path) -> list[Program]:
         for name, words in programs.PROGRAMS.items()
         if name not in ("python3", "g++", "gcc")  # below; the compiler proper instead of its driver
     ]
-    found += untuned(folder)
+    found += untuned(folder) + latest(folder)
     found += [
         Program("cc1plus", [compiler.stdout.strip(), "-quiet", "-O1", "-std=c++20", "ledger.ii", "-o", "out.s"]),
         Program("clang", [*clang, "-O1", "-S", "c.c", "-o", "out.s"]),

@@ -16,14 +16,11 @@ stand-in + base, where base is the program less the replay of the recording, bot
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -46,71 +43,6 @@ OTHERS = ("perl", "xmllint", "python3-malloc", "sqlite3", "z3", "cc1plus")
 HELD_OUT = ("python3-threads", "gawk", "jq")
 MEMORY = {"peak": "peak RSS", "mean": "mean RSS", "idle": "idle RSS"}
 PAUSE_S = 0.5  # no event for this long is a pause
-
-
-def run_program(
-    program: fidelity.Program, env: dict[str, str], folder: Path, series: list[tuple[float, int]] | None = None
-) -> dict[str, float]:
-    """Runs a program once, a server under its load, and reads its resident memory every 5 ms.
-
-    Args:
-        program: The program.
-        env: The whole environment.
-        folder: Where it runs.
-        series: Receives the readings, (seconds, bytes) each.
-
-    Returns:
-        Peak, mean and idle memory in bytes.
-    """
-    page = os.sysconf("SC_PAGE_SIZE")
-    process = subprocess.Popen(
-        program.command,
-        env=env,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    readings: list[tuple[float, int]] = [] if series is None else series
-    idle = [0]
-
-    def resident() -> int:
-        return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * page
-
-    def load() -> None:
-        sample_servers.LOADS[program.name](lambda: idle.__setitem__(0, resident()))
-
-    client = threading.Thread(target=load) if program.name in sample_servers.LOADS else None
-    if client:
-        client.start()
-    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        readings.append((time.monotonic(), resident()))
-        time.sleep(0.005)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if client:
-        client.join()
-    if process.returncode:
-        raise SystemExit(f"{program.name} ended with status {process.returncode}")
-    while readings and not readings[-1][1]:  # it has given back its memory, and still ends
-        readings.pop()
-    pairs = list(itertools.pairwise(readings))
-    spent = readings[-1][0] - readings[0][0]
-    mean = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairs) / spent
-    return {"peak": usage.ru_maxrss * 1024.0, "mean": mean, "idle": float(idle[0] or readings[-1][1])}
-
-
-def record(program: fidelity.Program, folder: Path, trace: Path) -> None:
-    """Records a program, a server under its load."""
-    if program.name not in sample_servers.LOADS:
-        fidelity.record(program, folder, trace)
-        return
-    words = [str(programs.HEAPWRIGHT), "record", "-q", "--force", "--no-children", "-o", str(trace.resolve())]
-    env = {**os.environ, "LC_ALL": "C", **program.env}
-    process = subprocess.Popen([*words, "--", *program.command], cwd=folder, env=env, stdout=subprocess.DEVNULL)
-    sample_servers.LOADS[program.name](lambda: None)
-    if process.wait():
-        raise SystemExit(f"{program.name}: cannot be recorded")
 
 
 def memory_of(replayed: Replayed) -> dict[str, float]:
@@ -150,7 +82,7 @@ def study(program: fidelity.Program, args: argparse.Namespace, allocators: list[
     """
     trace = args.folder / f"{program.name}.hwt"
     if not (args.keep and trace.exists()):
-        record(program, args.folder, trace)
+        fidelity.record(program, args.folder, trace)
     traces = {"trace": trace}
     for seed in range(args.samples):
         sample = args.folder / f"{program.name}.sample{seed}.hwt"
@@ -171,7 +103,7 @@ def study(program: fidelity.Program, args: argparse.Namespace, allocators: list[
     for allocator in allocators if not args.no_programs else []:
         base = {**os.environ, "LC_ALL": "C", **program.env}
         env = environment(get_allocator(allocator), {}, base)
-        runs = [run_program(program, env, args.folder) for _ in range(args.rounds)]
+        runs = [sample_servers.run_program(program, env, args.folder) for _ in range(args.rounds)]
         found["program"][allocator] = {m: statistics.median(r[m] for r in runs) for m in MEMORY}
     return found
 

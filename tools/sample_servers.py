@@ -1,16 +1,19 @@
-"""Servers and their loads for tools/sample_fidelity.py: the same requests every time, with pauses."""
+"""Servers and their loads for fidelity.py and sample_fidelity.py: the same requests every time, with pauses."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import fidelity
+from fidelity_programs import Program, bench
 
 REDIS_PORT, HTTP_PORT, MEMCACHED_PORT = 47611, 47612, 47613
 PAUSE_S = 1.5
@@ -156,22 +159,77 @@ LOADS: dict[str, Callable[[Pause], None]] = {
 }
 
 
-def servers(folder: Path) -> list[fidelity.Program]:
+def servers(folder: Path) -> list[Program]:
     """Writes the inputs of the servers, and lists those that are installed."""
     (folder / "http_server.py").write_text(HTTP_PY)
     malloc = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
     redis = ["redis-server", "--port", str(REDIS_PORT), "--save", "", "--appendonly", "no", "--activedefrag", "no"]
     memcached = ["memcached", "-p", str(MEMCACHED_PORT), "-U", "0", "-A", "-t", "4", "-m", "64", "-u", "root"]
     found = [
-        fidelity.Program("redis", redis, {}, True),
-        fidelity.Program("python3-http", ["/usr/bin/python3", "http_server.py"], malloc, True),
-        fidelity.Program("memcached", memcached, {}, True),
+        Program("redis", redis, {}, True),
+        Program("python3-http", ["/usr/bin/python3", "http_server.py"], malloc, True),
+        Program("memcached", memcached, {}, True),
     ]
     wide = ["--threads", "4", "blocks=100000", "steps=300000", "generations=4"]
     found += [
-        fidelity.Program("bench-server", [fidelity.bench("server"), *wide], {}, True),
-        fidelity.Program(
-            "bench-realistic", [fidelity.bench("realistic"), "--threads", "3", "mib=96", "handover=10"], {}, True
-        ),
+        Program("bench-server", [bench("server"), *wide], {}, True),
+        Program("bench-realistic", [bench("realistic"), "--threads", "3", "mib=96", "handover=10"], {}, True),
     ]
     return [p for p in found if shutil.which(p.command[0])]
+
+
+def run_program(
+    program: Program, env: dict[str, str], folder: Path, series: list[tuple[float, int]] | None = None
+) -> dict[str, float]:
+    """Runs a program once, a server under its load, and reads its resident memory every 5 ms.
+
+    Args:
+        program: The program.
+        env: The whole environment.
+        folder: Where it runs.
+        series: Receives the readings, (seconds, bytes) each.
+
+    Returns:
+        Peak, mean and idle memory in bytes, and CPU time in seconds ('cpu').
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    process = subprocess.Popen(
+        program.command,
+        env=env,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    readings: list[tuple[float, int]] = [] if series is None else series
+    idle = [0]
+
+    def resident() -> int:
+        return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * page
+
+    def load() -> None:
+        LOADS[program.name](lambda: idle.__setitem__(0, resident()))
+
+    client = threading.Thread(target=load) if program.name in LOADS else None
+    if client:
+        client.start()
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        readings.append((time.monotonic(), resident()))
+        time.sleep(0.005)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if client:
+        client.join()
+    if process.returncode:
+        raise SystemExit(f"{program.name} ended with status {process.returncode}")
+    while readings and not readings[-1][1]:  # it has given back its memory, and still ends
+        readings.pop()
+    pairs = list(itertools.pairwise(readings))
+    spent = readings[-1][0] - readings[0][0]
+    mean = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairs) / spent
+    return {
+        "peak": usage.ru_maxrss * 1024.0,
+        "mean": mean,
+        "idle": float(idle[0] or readings[-1][1]),
+        "cpu": usage.ru_utime + usage.ru_stime,
+    }

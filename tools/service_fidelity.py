@@ -108,7 +108,7 @@ def study(program: fidelity.Program, args: argparse.Namespace, configs: list[str
     """
     trace = args.folder / f"{program.name.replace(' ', '-')}.hwt"
     if not (args.keep and trace.exists()):
-        sample_fidelity.record(program, args.folder, trace)
+        fidelity.record(program, args.folder, trace)
     found: dict[str, Any] = {"program": {}, "replay": {}}
     for config in configs:
         runs = [run(program, variables(program, config), args.folder) for _ in range(args.rounds)]
@@ -127,9 +127,9 @@ def run(program: fidelity.Program, env: dict[str, str], folder: Path) -> dict[st
         folder: Where it runs.
     """
     if program.name in sample_servers.LOADS:
-        return sample_fidelity.run_program(program, env, folder)
+        return sample_servers.run_program(program, env, folder)
     readings: list[tuple[float, int]] = []
-    found = sample_fidelity.run_program(program, env, folder, readings)
+    found = sample_servers.run_program(program, env, folder, readings)
     end = readings[-1][0] - BEFORE_END_S
     return {**found, "idle": float(next(bytes_ for at, bytes_ in reversed(readings) if at <= end))}
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,18 @@ def test_the_replayers_own_memory_is_in_no_prediction(tmp_path: Path) -> None:
         whole = done.run.metrics[peak]
         assert whole is not None
         assert figures[peak] == whole - done.report.own_rss_bytes
+
+
+def test_a_peak_that_misses_the_replayers_tables_is_not_known(tmp_path: Path) -> None:
+    """A polling meter may read the heap of a short replay only before its tables are mapped; no figure is negative."""
+    with make_ready(parse(tmp_path, "0 0 malloc 0 16\n")) as ready:
+        done = replay_once(ready, MASSIF, environment(get_allocator("glibc"), {}, os.environ))
+    assert done.report is not None
+    own = done.report.own_rss_bytes
+    early = replace(done.run, metrics=done.run.metrics | {"peak_heap_bytes": own - 1.0, "peak_vm_bytes": own + 0.0})
+    figures = replace(done, run=early).metrics()
+    assert figures["peak_heap_bytes"] is None
+    assert figures["peak_vm_bytes"] == 0
 
 
 def measured(folder: Path, *command: str) -> Path:

@@ -310,12 +310,12 @@ class Replayed:
         if self.report is None:
             return found
         own = self.report.own_rss_bytes
-        found["mean_rss_bytes"] = self.mean_rss_bytes - own
-        found["p95_rss_bytes"] = self.p95_rss_bytes - own
+        found["mean_rss_bytes"] = _beyond(self.mean_rss_bytes, own)
+        found["p95_rss_bytes"] = _beyond(self.p95_rss_bytes, own)
         found["final_rss_bytes"] = None  # a replay does not end as the program does
         for peak in ("peak_rss_bytes", "peak_heap_bytes", "peak_vm_bytes", "massif_peak_bytes"):
             if (value := found.get(peak)) is not None:
-                found[peak] = value - own
+                found[peak] = _beyond(value, own)
         found["peak_pss_bytes"], found["mean_pss_bytes"] = found.get("peak_rss_bytes"), found["mean_rss_bytes"]
         if found.get("cpu_s") is not None:
             found["cpu_s"] = max(0.0, (found["cpu_s"] or 0.0) - own_cpu_s)
@@ -424,6 +424,15 @@ def replay_once(
         read = _read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
     mean, p95 = (ready.mean_rss(read), ready.p95_rss(read)) if read else (0.0, 0.0)
     return Replayed(dataclasses.replace(run), read, mean, p95)
+
+
+def _beyond(value: float, own: int) -> float | None:
+    """Returns the bytes that a reading has beyond the replayer's own tables.
+
+    None if the reading does not even include these: a meter that polls may read the memory of a replay of a few
+    milliseconds only before its tables are mapped.
+    """
+    return value - own if value >= own else None
 
 
 def _read_report(path: Path) -> Report:
