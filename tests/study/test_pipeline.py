@@ -149,6 +149,14 @@ def test_an_objective_that_cannot_be_measured(tuning: Callable[..., Tuning]) -> 
     assert study.runs() == []
 
 
+def test_a_program_too_short_for_the_meter(tuning: Callable[..., Tuning]) -> None:
+    world = World(effect=lambda _settings, _input: {"wall_s": 1e-3})
+    study = tuning(world, options={**SHORT, "objectives": ("mean_heap_bytes",)})
+    with pytest.raises(HeapwrightError, match=r"cannot be measured here") as caught:
+        study.go()
+    assert "the program ends before the meter reads it; use --meter ptrace" in caught.value.hint
+
+
 def test_a_setting_the_loader_refuses_is_never_run(
     tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ _HINTS = {
     "objective": "it needs a workload file with [objective]",
     "idle_rss_bytes": "it needs a workload file with 'idle = SECONDS' in its [server]",
 }
+_TOO_SHORT_S = 0.03  # three readings of the meter that polls
 _LOAD_HINT = "it needs a workload file with [server.load_metrics] that reads it from the load's output"
 
 
@@ -121,9 +122,11 @@ def _check_objectives(session: Session, run: StoredRun) -> None:
     for key in session.options.objectives:
         if run.metrics.get(key) is None:
             session.store.forget_runs()  # without an objective they are useless
-            usual = (
-                _LOAD_HINT if METRICS[key].of_load else "'heapwright doctor' tells why; choose another with --minimize"
-            )
+            usual = "'heapwright doctor' tells why; choose another with --minimize"
+            if METRICS[key].of_load:
+                usual = _LOAD_HINT
+            elif (run.metrics.get("wall_s") or 0.0) < _TOO_SHORT_S and session.options.meter != "ptrace":
+                usual = "the program ends before the meter reads it; use --meter ptrace or another metric"
             hint = _HINTS.get(key, usual)
             raise HeapwrightError(f"{METRICS[key].label} ({key}) cannot be measured here", hint)
 
