@@ -170,7 +170,7 @@ def replay_environment(config: Config, linked: str) -> dict[str, str]:
     """The environment of a replay; `linked` is the malloc that the program is linked with, or empty."""
     env = environment(config.allocator, config.settings, os.environ)
     if linked and linked != config.allocator.preload:
-        env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), linked]))
+        env["LD_PRELOAD"] = f"{config.allocator.preload or config.allocator.path}:{linked}"
     return env
 
 
