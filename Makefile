@@ -25,10 +25,10 @@ NOT_UNDER_trap := ^$$
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz test-arm64-units wheels test-wheels release peers format lock sbom clean help
+.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture results lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz test-arm64-units wheels test-wheels release peers format lock sbom clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz lint sanitize analyze peers platforms test-platforms test-arm64-units wheels test-wheels native format lock sbom release clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz results lint sanitize analyze peers platforms test-platforms test-arm64-units wheels test-wheels native format lock sbom release clean"
 
 build: $(VENV)/.installed
 
@@ -216,6 +216,12 @@ test-bare:
 torture: build native peers build/.dotnet
 	@tools/setup torture
 	$(BIN)/python tools/torture.py
+
+# Makes the tables of docs/results again, by the commands that the pages name: many hours, on a machine with nothing
+# else to do. It goes on where it stopped (tools/results.py).
+results: build peers
+	@tools/setup torture
+	$(BIN)/python tools/results.py
 
 # Runs each fuzz harness for a minute, and writes a table to build/fuzz.md (tools/fuzz.py has more options).
 fuzz: build

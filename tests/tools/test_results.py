@@ -1,0 +1,86 @@
+"""tools/results.py: a page's table is made by the command that the page names, and a failure leaves the page alone."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.conftest import ROOT
+
+PAGE = """Before.
+
+<!-- make results: {command} -->
+| old |
+<!-- end -->
+
+After.
+
+<!-- make results: echo '| second |' -->
+<!-- end -->
+"""
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The tool as a module, with its files in a folder of the test."""
+    spec = spec_from_file_location("results_tool", ROOT / "tools/results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "results_tool", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "PAGES", tmp_path)
+    monkeypatch.setattr(module, "STATE", tmp_path / "results.json")
+    monkeypatch.setattr(module, "LOGS", tmp_path / "results")
+    monkeypatch.setattr(module, "commit", lambda *_: "abc")
+    return module
+
+
+def go(tool: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["results.py", *words])
+    return int(tool.main())
+
+
+def test_a_table_is_made_again_in_its_place(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.format(command=f"echo x >>{tmp_path}/ran; echo told >&2; echo '| new |'"))
+    assert go(tool, monkeypatch) == 0
+    first, second = (found[0] for found in re.finditer(r"<!-- make.*?<!-- end -->", page.read_text(), re.S))
+    assert re.search(r"\nMade on 20\S+ at abc: .* CPUs, Linux .*; load \d+\.\d+ before\.\n\n\| new \|\n", first)
+    assert "| old |" not in first
+    assert "\ntold" not in first
+    assert "\n| second |\n" in second
+    assert page.read_text().startswith("Before.\n")
+    assert "\nAfter.\n" in page.read_text()
+    assert go(tool, monkeypatch) == 0
+    assert (tmp_path / "ran").read_text() == "x\n"  # what passed at this commit is not made again
+
+
+def test_a_failure_leaves_the_page_as_it_was(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.format(command="echo '| half |'; exit 3"))
+    before = page.read_text()
+    assert go(tool, monkeypatch, "page-1") == 1
+    assert page.read_text() == before
+
+
+def plain(text: str) -> str:
+    """Text without comments, line breaks, places of files and the folder of commands."""
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    text = re.sub(r"\.venv/bin/|--(json|markdown) \S+|>/dev/null; cat \S+", "", text)
+    return re.sub(r"(\s|\\\n)+", " ", text)
+
+
+def test_every_page_tells_its_reader_the_commands() -> None:
+    """A page shows each command that makes a table of it."""
+    pages = {page: page.read_text() for page in ROOT.glob("docs/results/*.md")}
+    made = [(p, c) for p, text in pages.items() for c in re.findall(r"<!-- make results: (.+) -->", text)]
+    assert len(made) > 10
+    for page, commands in made:
+        for command in plain(commands).split("; "):
+            assert command.strip() in plain(pages[page]), f"{page.name} does not show: {command}"
