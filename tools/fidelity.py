@@ -31,6 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fidelity_peaks
 import sample_servers
+from fidelity_programs import FIRST_MEASURED_LATER
 from fidelity_programs import Program as Program
 from fidelity_programs import bench as bench  # these are also for other tools
 from fidelity_programs import known_programs as known_programs
@@ -262,7 +263,10 @@ def main() -> None:
             print(f"{program.name} ", end="", file=sys.stderr, flush=True)
             if args.json:
                 args.json.write_text(json.dumps(results, indent=1))
-    text = fidelity_peaks.markdown(results, default.name) if args.address_space else markdown(results, default.name)
+    if args.address_space:
+        text = fidelity_peaks.markdown(results, default.name)
+    else:
+        text = markdown(results, FIRST_MEASURED_LATER, default.name)
     if args.markdown:
         args.markdown.write_text(text)
     print(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Set
 from typing import Any
 
 MEMORY = {"peak_rss_bytes": "peak RSS", "mean_rss_bytes": "mean RSS"}
@@ -92,8 +93,32 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def markdown(measured: dict[str, Any], default: str) -> str:
-    """Formats all tables as Markdown."""
+def groups(measured: dict[str, Any], latest: Set[str], default: str) -> list[str]:
+    """The table of errors by kind of program.
+
+    Args:
+        measured: Each program's result with every run, by name.
+        latest: Names of the programs first measured after the last change of the replayer.
+        default: The name of the default configuration.
+    """
+    several = {name for name, result in measured.items() if result["threads"] > 1}
+    kinds = {
+        "one thread": measured.keys() - several,
+        "several threads": several,
+        "first measured after the replayer's last change": measured.keys() & latest,
+    }
+    lines = ["| programs | number | peak RSS: median error, 95 % | mean RSS: median error, 95 % |", "|---|---|---|---|"]
+    for kind, names in kinds.items():
+        cells = [kind, str(len(names))]
+        for metric in MEMORY:
+            sizes = [abs(e) for n in names for e in errors_of(summarised(measured[n]), metric, default).values()]
+            cells.append(f"{statistics.median(sizes):.2%}, {percentile(sizes, 0.95):.2%}" if sizes else "n/a")
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def markdown(measured: dict[str, Any], latest: Set[str], default: str) -> str:
+    """Formats all tables as Markdown; see `groups` for the arguments."""
     results = {name: summarised(result) for name, result in measured.items()}
     lines = [
         "| program | threads | calls | trace, B/event | "
@@ -133,5 +158,6 @@ def markdown(measured: dict[str, Any], default: str) -> str:
         lines.append("| " + " | ".join([label, str(pairs), *cells]) + " |")
     both = [e for sizes in everything.values() for e in sizes]
     lines.append(f"| both | {len(both)} | {statistics.median(both):.2%} | {percentile(both, 0.95):.2%} | | | |")
+    lines += ["", *groups(measured, latest, default)]
     lines += ["", "The worst:", "", *(f"- {text}" for _, text in sorted(worst, reverse=True)[:25])]
     return "\n".join(lines) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -192,7 +193,6 @@ def run_program(
     Returns:
         Peak, mean and idle memory in bytes, and CPU time in seconds ('cpu').
     """
-    page = os.sysconf("SC_PAGE_SIZE")
     process = subprocess.Popen(
         program.command,
         env=env,
@@ -202,10 +202,13 @@ def run_program(
         stderr=subprocess.DEVNULL,
     )
     readings: list[tuple[float, int]] = [] if series is None else series
-    idle = [0]
+    idle, peak = [0], [0]  # the kernel's ru_maxrss counts this tool's memory before exec, too
 
     def resident() -> int:
-        return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * page
+        sizes = re.findall(r"Vm(?:HWM|RSS):\s*(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+        if sizes:  # not when it is ending
+            peak[0] = int(sizes[0]) * 1024
+        return int(sizes[1]) * 1024 if sizes else 0
 
     def load() -> None:
         LOADS[program.name](lambda: idle.__setitem__(0, resident()))
@@ -228,7 +231,7 @@ def run_program(
     spent = readings[-1][0] - readings[0][0]
     mean = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairs) / spent
     return {
-        "peak": usage.ru_maxrss * 1024.0,
+        "peak": float(peak[0]),
         "mean": mean,
         "idle": float(idle[0] or readings[-1][1]),
         "cpu": usage.ru_utime + usage.ru_stime,
