@@ -31,7 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fidelity_peaks
 import sample_servers
-from fidelity_programs import FIRST_MEASURED_LATER
+from fidelity_programs import FIRST_MEASURED_LATER, REFUSED
 from fidelity_programs import Program as Program
 from fidelity_programs import bench as bench  # these are also for other tools
 from fidelity_programs import known_programs as known_programs
@@ -253,7 +253,7 @@ def main() -> None:
         if "redis" in known:  # it is linked with jemalloc, so glibc takes its place for the recording and the base
             known["redis"].linked = get_allocator("jemalloc").preload
             known["redis"].env = {"LD_PRELOAD": str(glibc.path)}
-        usual = fidelity_peaks.PROGRAMS if args.address_space else list(known)
+        usual = fidelity_peaks.PROGRAMS if args.address_space else [n for n in known if n not in REFUSED]
         for name in args.programs.split(",") if args.programs else [n for n in usual if n in known]:
             program = known[name]
             if args.address_space:

@@ -91,6 +91,8 @@ def latest(folder: Path) -> list[Program]:
     ]
 
 
+# `tune` does not replay these: less than a quarter of their memory is from malloc.
+REFUSED = frozenset({"python3", "orders-py", "orders-js"})
 # Nobody compared these with their replays before the replayer's last change, on 2026-11-25.
 FIRST_MEASURED_LATER = frozenset({
     "dot", "mawk", "tidy", "gnuplot", "pigz", "pbzip2", "gm", "orders-lua", "orders-php", "xsltproc", "bash", "povray",
