@@ -168,7 +168,7 @@ def go(
     """Runs the parts that the command line names and that have not passed yet.
 
     Args:
-        description: what the tool does, for its help.
+        description: one sentence on the tool, for its help.
         every: all parts in their order.
         at: the commit.
         state: the file of results; its name is the name of the tool and of the make target.

@@ -8,7 +8,7 @@ A page names a command in a comment before each table that it makes, and ends th
     …
     <!-- end -->
 
-Each such pair is a part, PAGE-NUMBER. A part that passed replaces what is between the two comments by the state of the
+Each such pair is a part, PAGE-NUMBER. A part that passed puts between the two comments the state of the
 machine and the command's standard output, which is Markdown. A part that failed leaves the page as it was. The text of
 the page names the command too, for the reader. build/results.json keeps what passed at the last commit that changed
 src, native or tools, so an interrupted `make results` goes on where it stopped; tools/parts.py says how. The text
@@ -32,7 +32,7 @@ from heapwright.measure.host import describe_host
 PAGES = ROOT / "docs/results"
 STATE = ROOT / "build/results.json"
 LOGS = ROOT / "build/results"
-MEASURED = ("src", "native", "tools")  # what a result depends on
+MEASURED = ("src", "native", "tools")  # a result depends on these
 TABLE = re.compile(r"(?P<begin><!-- make results: (?P<command>.+?) -->\n).*?(?P<end>^<!-- end -->)", re.M | re.S)
 LIMIT = 12 * 3600.0  # seconds
 
