@@ -200,10 +200,10 @@ def go(
             break
         print(f"{tool}: {part.name}: {' '.join(part.words)}", file=sys.stderr, flush=True)
         results[part.name] = result = run(part, at, logs / f"{part.name}.log")
+        if result.outcome == "passed" and passed:
+            passed(part)  # before the result is stored: if it fails, the part runs again
         store(state, results)
         print(f"{tool}: {part.name}: {result.outcome}, {result.seconds:.0f} s: {result.found}", file=sys.stderr)
-        if result.outcome == "passed" and passed:
-            passed(part)
         if result.outcome == "interrupted":
             break
     lines = list(table(tool, every, results, at))

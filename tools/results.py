@@ -8,11 +8,11 @@ A page names a command in a comment before each table that it makes, and ends th
     …
     <!-- end -->
 
-Each such pair is a part, PAGE-NUMBER. A part that passed puts between the two comments the state of the
-machine and the command's standard output, which is Markdown. A part that failed leaves the page as it was. The text of
-the page names the command too, for the reader. build/results.json keeps what passed at the last commit that changed
-src, native or tools, so an interrupted `make results` goes on where it stopped; tools/parts.py says how. The text
-around a table is not made again: read it.
+Each such pair is a part, PAGE-NUMBER. A part that passed puts the state of the machine between the two comments, and
+the command's standard output, which is Markdown. A part that failed, in any of its commands, leaves the page as it was.
+The text of the page names the command too, for the reader. build/results.json keeps what passed at the last commit that
+changed src, native or tools, so an interrupted `make results` goes on where it stopped; tools/parts.py says how. The
+text around a table is not made again: read it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ LOGS = ROOT / "build/results"
 MEASURED = ("src", "native", "tools")  # a result depends on these
 TABLE = re.compile(r"(?P<begin><!-- make results: (?P<command>.+?) -->\n).*?(?P<end>^<!-- end -->)", re.M | re.S)
 LIMIT = 12 * 3600.0  # seconds
+COMMANDS = shlex.quote(str(Path(sys.executable).parent))  # the folder of the command `heapwright`
 
 
 def parts() -> list[Part]:
@@ -43,12 +44,9 @@ def parts() -> list[Part]:
     for page in sorted(PAGES.glob("*.md")):
         for number, found in enumerate(TABLE.finditer(page.read_text()), 1):
             name = f"{page.stem}-{number}"
-            words = (
-                "sh",
-                "-c",
-                f"cut -d ' ' -f 1 /proc/loadavg >{shlex.quote(str(LOGS / name))}.load; {found['command']}",
-            )
-            made.append(Part(name, words, LIMIT, output=LOGS / f"{name}.md"))
+            load = shlex.quote(str(LOGS / f"{name}.load"))
+            script = f"set -e; PATH={COMMANDS}:$PATH; cut -d ' ' -f 1 /proc/loadavg >{load}; {found['command']}"
+            made.append(Part(name, ("sh", "-c", script), LIMIT, output=LOGS / f"{name}.md"))
     return made
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 
+INCOMPLETE = 3
 PAGE = """Before.
 
 <!-- make results: {command} -->
@@ -61,12 +62,25 @@ def test_a_table_is_made_again_in_its_place(tool: ModuleType, tmp_path: Path, mo
     assert (tmp_path / "ran").read_text() == "x\n"  # what passed at this commit is not made again
 
 
-def test_a_failure_leaves_the_page_as_it_was(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["echo '| half |'; exit 3", "false; echo '| old file |'"])
+def test_a_failure_leaves_the_page_as_it_was(
+    command: str, tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = tmp_path / "page.md"
-    page.write_text(PAGE.format(command="echo '| half |'; exit 3"))
+    page.write_text(PAGE.format(command=command))
     before = page.read_text()
     assert go(tool, monkeypatch, "page-1") == 1
     assert page.read_text() == before
+
+
+def test_the_command_heapwright_is_that_of_the_checkout(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.format(command="command -v heapwright"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert go(tool, monkeypatch, "page-1") == INCOMPLETE
+    assert f"\n{Path(sys.executable).parent / 'heapwright'}\n" in page.read_text()
 
 
 def plain(text: str) -> str:
