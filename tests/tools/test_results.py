@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.tools.loading import load_tool
 
 INCOMPLETE = 3
 PAGE = """Before.
@@ -29,12 +29,7 @@ After.
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The tool as a module, with its files in a folder of the test."""
-    spec = spec_from_file_location("results_tool", ROOT / "tools/results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "results_tool", module)
-    spec.loader.exec_module(module)
+    module = load_tool("results", monkeypatch)
     monkeypatch.setattr(module, "PAGES", tmp_path)
     monkeypatch.setattr(module, "STATE", tmp_path / "results.json")
     monkeypatch.setattr(module, "LOGS", tmp_path / "results")

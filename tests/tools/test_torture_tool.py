@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.tools.loading import load_tool
 
 INCOMPLETE = 3
 
@@ -19,13 +18,7 @@ INCOMPLETE = 3
 @pytest.fixture
 def whole_tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The tool as a module."""
-    spec = spec_from_file_location("torture_tool", ROOT / "tools/torture.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "torture_tool", module)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("torture", monkeypatch)
 
 
 @pytest.fixture
