@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from heapwright.study.store import read_study
 
 from .conftest import Heapwright, environment
 
@@ -53,6 +57,71 @@ def test_a_killed_experiment_goes_on(heapwright: Heapwright) -> None:
     assert "heapwright experiment e.toml" in (folder / "e/results.md").read_text()
     again = heapwright("experiment", "e.toml", "--results-only")
     assert (again.status, again.err) == (0, "")
+
+
+TRACES = """
+methods = ["random", "local"]
+seeds = 1
+budgets = [3]
+minimize = ["mean_rss"]
+allocators = ["glibc"]
+[[program]]
+name = "blocks"
+trace = "a.hwt"
+[[program]]
+name = "modelled"
+trace = "a.model"
+[[program]]
+name = "count"
+command = ["sh", "-c", "seq 1 2000 | sort -n | tail -1"]
+options = ["--proxy", "none", "--no-runtime"]
+"""
+
+
+@pytest.mark.timeout(600)
+def test_recordings_and_models_are_searched_by_replays(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+    folder = heapwright.folder
+    shutil.copy(program("tiny_blocks", "-DBLOCKS=20000"), folder / "prog")
+    for words in (("record", "-q", "-o", "a.hwt", "--", "./prog"), ("fit", "a.hwt", "-o", "a.model")):
+        done = heapwright(*words)
+        assert done.status == 0, done.err
+    (folder / "prog").unlink()  # no program runs
+    (folder / "e.toml").write_text(TRACES)
+    done = heapwright("experiment", "e.toml")
+    assert done.status == 0, done.err
+    with read_study(folder / "e/blocks-random-3-1.study") as store:
+        assert store.meta.recordings is not None
+        searched = {r.config for r in store.runs() if r.phase == "search" and r.config != 1}
+    assert len(searched) == 3
+    rows = list(csv.DictReader((folder / "e/summary.csv").open()))
+    runs = [("blocks", "replays"), ("modelled", "replays"), ("count", "program")]
+    assert [(r["program"], r["runs"]) for r in rows] == [one for one in runs for _ in range(2)]
+    assert [r["infeasible"] for r in rows] == ["0%"] * 6
+    searches = list(csv.DictReader((folder / "e/searches.csv").open()))
+    assert [(r["evaluations"], r["machines"]) for r in searches] == [("3", "")] * 6
+    for name in ("results.md", "results.tex", "report.html"):
+        said = "Results on blocks and modelled are predicted by replays of recordings, not proven on the program."
+        assert said in (folder / "e" / name).read_text(), name
+    (folder / "a.hwt").write_text("no trace")
+    done = heapwright("experiment", "-o", "again", "e.toml")
+    assert (done.status, done.err.count("heapwright: blocks-random-3-1.study: ")) == (1, 1), done.err
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("none.toml", "cannot read none.toml"),
+        ("folder", "--cluster folder is neither an address nor a TOML file"),
+        ("tcp:/head", "--cluster tcp:/head is neither an address"),
+    ],
+)
+def test_a_wrong_cluster_is_one_line(where: str, message: str, heapwright: Heapwright) -> None:
+    (heapwright.folder / "e.toml").write_text(TEXT)
+    done = heapwright("experiment", "e.toml", "--cluster", where)
+    assert done.status == 2
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not Path(heapwright.folder / "e").exists()
 
 
 @pytest.mark.parametrize(

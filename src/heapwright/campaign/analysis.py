@@ -24,6 +24,7 @@ from heapwright.campaign.definition import Cell, Definition
 from heapwright.experiment.stats import ALPHA, holm
 from heapwright.search.quality import hypervolume_so_far
 from heapwright.study.load import load_view
+from heapwright.study.store import read_study, study_errors
 from heapwright.study.view import Evaluation, StudyView
 
 
@@ -36,12 +37,14 @@ class Curve:
         values: quality after 1, 2, … evaluations, up to the budget. A search that ended early keeps its last value.
         evaluations: configurations that were evaluated.
         infeasible: of these, how many crashed, timed out or changed the output.
+        machines: the workers of a cluster that made its runs, as machine:process; empty if there was no cluster.
     """
 
     cell: Cell
     values: list[float]
     evaluations: int
     infeasible: int
+    machines: tuple[str, ...] = ()
 
     @property
     def final(self) -> float:
@@ -113,6 +116,11 @@ class Analysis:
             c for c in self.curves if (c.cell.program.name, c.cell.budget, c.cell.method) == (program, budget, method)
         ]
 
+    @property
+    def predicted(self) -> list[str]:
+        """The programs of which there are only recordings: all their runs are replays."""
+        return [program.name for program in self.definition.program if program.traces]
+
     def groups(self) -> list[tuple[str, int]]:
         """Return the programs and budgets that have finished searches."""
         return list(dict.fromkeys((c.cell.program.name, c.cell.budget) for c in self.curves))
@@ -167,12 +175,29 @@ def bands(curves: Sequence[Curve]) -> NDArray[np.float64]:
     return quartiles
 
 
-def curve_of(cell: Cell, view: StudyView) -> Curve:
-    """Return the curve of a finished study."""
+def curve_of(cell: Cell, view: StudyView, machines: Sequence[str] = ()) -> Curve:
+    """Return the curve of a finished study.
+
+    Args:
+        cell: the search.
+        view: its study.
+        machines: see `Curve`.
+    """
     values = best_so_far(view.evaluations, view.objectives)[: cell.budget]
     start = 0.1 ** len(view.objectives) if len(view.objectives) > 1 else 1.0
     values += [values[-1] if values else start] * (cell.budget - len(values))
-    return Curve(cell, values, len(view.evaluations), sum(not e.feasible for e in view.evaluations))
+    infeasible = sum(not e.feasible for e in view.evaluations)
+    return Curve(cell, values, len(view.evaluations), infeasible, tuple(machines))
+
+
+def machines_of(study: Path) -> list[str]:
+    """Return the workers of a cluster that made the runs of a study, in the order of their first run.
+
+    Raises:
+        HeapwrightError: the study cannot be read.
+    """
+    with read_study(study) as store, study_errors(study):
+        return list(dict.fromkeys(str(m) for run in store.runs() if (m := run.extra.get("machine"))))
 
 
 def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, Path]) -> Analysis:
@@ -191,7 +216,7 @@ def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, Pa
         if cell.file in done:
             view = load_view(done[cell.file])
             objectives = objectives or list(view.objectives)
-            curves.append(curve_of(cell, view))
+            curves.append(curve_of(cell, view, machines_of(done[cell.file])))
     larger = len(objectives) > 1
     return Analysis(
         definition,

@@ -7,10 +7,14 @@ budgets = [50, 200]                       # distinct configurations; each has it
 minimize = ["minor_faults"]               # with several objectives hypervolume takes the place of the best ratio
 targets = [0.99, 0.95]                    # ratios (or hypervolumes) for 'evaluations to target'
 allocators = ["glibc"]                    # empty: all that are installed
-options = ["--proxy", "none"]             # further options of `tune`
+options = ["--no-runtime"]                # further options of `tune`
 [[program]]
 name = "sort"
 command = ["sort", "words.txt"]           # or workload = "redis.toml"
+options = ["--proxy", "none"]             # further options of `tune`, for this program
+[[program]]
+name = "perl"
+trace = "perl.hwt"                        # a recording or a fitted model, or a list of them; runs are its replays
 ```
 """
 
@@ -23,21 +27,40 @@ from pathlib import Path
 import msgspec
 
 from heapwright.errors import UsageError
+from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.objectives import parse_objectives
 from heapwright.search.protocol import check_method
 from heapwright.tomlfile import key_line, load_toml_and_text
+from heapwright.trace.recordings import recorded_workload
 from heapwright.workload.model import check_command, load_workload
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_OWN = ("--study", "--method", "--seed", "--budget", "--minimize", "--allocators", "--preset", "--json", "--")
+_OWN = (
+    "--study", "--method", "--seed", "--budget", "--minimize", "--allocators", "--preset", "--json", "--",
+    "--trace", "--test", "--workload", "--cluster", "--worker",
+)  # fmt: skip
 
 
 class Program(msgspec.Struct, forbid_unknown_fields=True):
-    """A `[[program]]`: a command, or a workload file relative to the definition."""
+    """A `[[program]]`: a command, a workload file or recordings; files are relative to the definition.
+
+    Attributes:
+        trace: one recording or several: traces, samples or fitted models. Their replays take the place of a program.
+        options: further options of `tune` for this program.
+    """
 
     name: str
     command: list[str] = []
     workload: str = ""
+    trace: str | list[str] = ""
+    options: list[str] = []
+
+    @property
+    def traces(self) -> list[str]:
+        """The recordings; empty for a program that runs."""
+        if isinstance(self.trace, str):
+            return [self.trace] if self.trace else []
+        return self.trace
 
 
 class Definition(msgspec.Struct, forbid_unknown_fields=True):
@@ -133,15 +156,37 @@ def load_definition(path: Path) -> Definition:
         raise fail("reference", f"'{definition.reference}' is not one of the methods")
     if any(not 0 < target < 10 for target in definition.targets):
         raise fail("targets", "must be ratios to the default, such as 0.95")
-    if own := [word for word in definition.options if word.partition("=")[0] in _OWN]:
-        raise fail("options", f"{own[0]} is given by the experiment")
+    if any(p.traces for p in definition.program):
+        if definition.preset:
+            raise fail("preset", "cannot be used with a trace, because presets repeat papers that ran the program")
+        for metric in parse_objectives(",".join(definition.minimize)) if definition.minimize else ():
+            if metric.key not in REPLAYABLE:
+                known = ", ".join(METRICS[m].short for m in METRICS if m in REPLAYABLE)
+                raise fail("minimize", f"a replay cannot tell {metric.label}; a trace has {known}")
+    for options in (definition.options, *(p.options for p in definition.program)):
+        if own := [word for word in options if word.partition("=")[0] in _OWN]:
+            raise fail("options", f"{own[0]} is given by the experiment")
     for program in definition.program:
         if not _NAME.fullmatch(program.name):
             raise fail("program", f"name '{program.name}' may have letters, digits, '.', '_' and '-' only")
-        if bool(program.command) == bool(program.workload):
-            raise fail("program", f"{program.name} needs either a command or a workload")
-        if program.workload:
-            load_workload(path.parent / program.workload)
-        else:
-            check_command(program.command[0], path.parent)
+        if sum(map(bool, (program.command, program.workload, program.traces))) != 1:
+            raise fail("program", f"{program.name} needs either a command, a workload or a trace")
+        try:
+            _check_program(program, path.parent)
+        except UsageError as error:
+            raise UsageError(f"{path}: {program.name}: {error.message}", error.hint) from None
     return definition
+
+
+def _check_program(program: Program, base: Path) -> None:
+    """Check that a program or its files exist.
+
+    Raises:
+        UsageError: one does not, or the workload file is invalid.
+    """
+    if program.workload:
+        load_workload(base / program.workload)
+    elif program.command:
+        check_command(program.command[0], base)
+    else:
+        recorded_workload([base / trace for trace in program.traces])

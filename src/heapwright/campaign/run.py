@@ -1,4 +1,4 @@
-"""Runs the searches of an experiment, one after another, each as a `heapwright tune` of its own.
+"""Runs the searches of an experiment, each as a `heapwright tune` of its own; `cluster.searches` distributes them.
 
 Each search is a study in the experiment's folder. A finished study is not run again, and an unfinished one continues,
 so an experiment that was killed goes on by the same command.
@@ -6,15 +6,29 @@ so an experiment that was killed goes on by the same command.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 from heapwright.campaign.definition import Cell, Definition
 from heapwright.errors import INTERRUPTED, HeapwrightError
 from heapwright.experiment.phases import Phase
+from heapwright.measure.host import describe_host, differences
 from heapwright.study.store import read_study
+
+# Runs `tune` so that it is interrupted when its parent is gone, even if that was killed. PR_SET_PDEATHSIG is 1.
+_TIED = """import ctypes, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+ctypes.CDLL(None).prctl(1, signal.SIGINT, 0, 0, 0)
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit(130)
+from heapwright.cli.main import main
+sys.exit(main())
+"""
 
 
 def words_of(cell: Cell, definition: Definition, base: Path, study: Path) -> list[str]:
@@ -35,7 +49,9 @@ def words_of(cell: Cell, definition: Definition, base: Path, study: Path) -> lis
         ("--preset", definition.preset),
     ):
         words += [option, value] if value else []
-    words += definition.options
+    words += [*definition.options, *cell.program.options]
+    if cell.program.traces:
+        return [*words, "--trace", *(str((base / trace).resolve()) for trace in cell.program.traces)]
     if cell.program.workload:
         return [*words, "--workload", str((base / cell.program.workload).resolve())]
     return [*words, "--", *cell.program.command]
@@ -52,10 +68,86 @@ def is_done(study: Path) -> bool:
         return False  # `tune` reports the error
 
 
+def kind_of(cells: Sequence[Cell], folder: Path) -> dict[str, Any] | None:
+    """Return the description of the machines that made the searches so far; None if there are no runs.
+
+    Args:
+        cells: the searches.
+        folder: where the studies are.
+    """
+    for path in (folder / cell.file for cell in cells):
+        if not path.is_file() or not path.stat().st_size:
+            continue
+        try:
+            with read_study(path) as store:
+                if kind := store.meta.cluster.get("kind") or (store.meta.host if store.runs() else None):
+                    return dict(kind)
+        except HeapwrightError:  # `tune` reports the error
+            continue
+    return None
+
+
+def start_cell(
+    cell: Cell,
+    definition: Definition,
+    base: Path,
+    folder: Path,
+    more: Sequence[str] = (),
+    errors: IO[str] | None = None,
+) -> subprocess.Popen[str]:
+    """Start the `tune` of a search. It ends when the calling thread ends, however that ends.
+
+    Args:
+        cell: the search.
+        definition: the experiment.
+        base: the folder of the definition, in which commands run.
+        folder: where the studies are.
+        more: further options of `tune`.
+        errors: receives its messages; then it is in a session of its own. None: they go to a pipe.
+    """
+    verb, *words = words_of(cell, definition, base, (folder / cell.file).resolve())
+    return subprocess.Popen(
+        [sys.executable, "-c", _TIED, str(os.getpid()), verb, *more, *words],
+        cwd=base, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors or subprocess.PIPE,
+        text=True, errors="replace", start_new_session=errors is not None,
+    )  # fmt: skip
+
+
+def check_end(cell: Cell, status: int, said: str) -> None:
+    """Check how the `tune` of a search ended.
+
+    Args:
+        cell: the search.
+        status: its exit status.
+        said: its messages.
+
+    Raises:
+        HeapwrightError: it failed; the message is its own.
+        KeyboardInterrupt: it was interrupted.
+    """
+    if status in (INTERRUPTED, -signal.SIGINT):
+        raise KeyboardInterrupt
+    if status:
+        lines = [line.removeprefix("heapwright: ") for line in said.splitlines() if line.strip()]
+        why = lines[-1] if lines else f"exit status {status}"
+        raise HeapwrightError(f"{cell.file}: {why}", status=status if status in (1, 2) else 1)
+
+
+def title_of(cell: Cell, number: int, count: int) -> str:
+    """Return the line about the beginning of a search.
+
+    Args:
+        cell: the search.
+        number: its number.
+        count: the number of searches.
+    """
+    return f"{number} of {count}: {cell.program.name}, {cell.method}, seed {cell.seed}, budget {cell.budget}"
+
+
 def run_cells(
     cells: Sequence[Cell], definition: Definition, base: Path, folder: Path, note: Callable[[str], None]
 ) -> None:
-    """Run all searches that are not finished.
+    """Run all searches that are not finished, one after another on this machine.
 
     Args:
         cells: the searches.
@@ -65,22 +157,22 @@ def run_cells(
         note: receives a line before each search.
 
     Raises:
-        HeapwrightError: a search failed; the message is its own.
+        HeapwrightError: a search failed; the message is its own. Or others were made on another kind of machine.
         KeyboardInterrupt: all completed runs are stored.
     """
-    for number, cell in enumerate(cells, 1):
-        study = (folder / cell.file).resolve()
-        if is_done(study):
-            continue
-        note(f"{number} of {len(cells)}: {cell.program.name}, {cell.method}, seed {cell.seed}, budget {cell.budget}")
-        words = [sys.executable, "-m", "heapwright.cli.main", *words_of(cell, definition, base, study)]
-        done = subprocess.run(
-            words, cwd=base, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            errors="replace", check=False,
-        )  # fmt: skip
-        if done.returncode == INTERRUPTED:
-            raise KeyboardInterrupt
-        if done.returncode:
-            said = [line.removeprefix("heapwright: ") for line in done.stderr.splitlines() if line.strip()]
-            why = said[-1] if said else f"exit status {done.returncode}"
-            raise HeapwrightError(f"{cell.file}: {why}", status=done.returncode if done.returncode in (1, 2) else 1)
+    todo = [(number, cell) for number, cell in enumerate(cells, 1) if not is_done(folder / cell.file)]
+    kind = kind_of(cells, folder) if todo else None
+    if kind and (other := differences(kind, describe_host())):
+        raise HeapwrightError(
+            f"the searches so far were measured on machines of another kind ({other[0]})",
+            "give the same --cluster, or another folder with -o",
+        )
+    for number, cell in todo:
+        note(title_of(cell, number, len(cells)))
+        with start_cell(cell, definition, base, folder) as process:
+            try:
+                _, said = process.communicate()
+            except BaseException:
+                process.kill()
+                raise
+        check_end(cell, process.returncode, said)

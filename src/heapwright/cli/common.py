@@ -101,7 +101,10 @@ def open_machines(
     if args.cluster:
         from heapwright.cluster.opening import cluster
 
-        with cluster(args.cluster, workload, allocators, progress.note, store, show=progress.machines) as machines:
+        worker = getattr(args, "worker", None) or ""
+        with cluster(
+            args.cluster, workload, allocators, progress.note, store, show=progress.machines, worker=worker
+        ) as machines:
             yield machines
         return
     from heapwright.experiment.runner import LocalMachine

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from heapwright.cli.common import add_cluster_option
 from heapwright.errors import INTERRUPTED, HeapwrightError
 from heapwright.terminal_text import say, tell
 
@@ -15,10 +16,11 @@ _EPILOG = """\
 examples:
   heapwright experiment methods.toml
   heapwright experiment methods.toml --results-only
+  heapwright experiment methods.toml --cluster tcp://head:8786
 
 The file names programs, methods, seeds and budgets (docs/guides/in-a-study.md). Each search is a study in the folder.
 After an interruption, the same command continues the experiment. It writes report.html, results.md, results.tex,
-summary.csv, tests.csv, ranks.csv, convergence.csv and runs.csv there.
+summary.csv, tests.csv, ranks.csv, searches.csv, convergence.csv and runs.csv there.
 """
 
 
@@ -37,6 +39,7 @@ def add_parser(verbs: Any) -> None:
         "-o", "--output", type=Path, metavar="FOLDER", help="its folder (default: the name of the file without .toml)"
     )
     parser.add_argument("--results-only", action="store_true", help="run nothing; compare the finished searches")
+    add_cluster_option(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.set_defaults(run=run)
 
@@ -44,9 +47,12 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.campaign.definition import cells_of, load_definition
-    from heapwright.campaign.run import run_cells
 
     definition = load_definition(args.file)
+    if args.cluster:
+        from heapwright.cluster.settings import read_settings
+
+        read_settings(args.cluster)  # an invalid one fails before a folder is made
     folder: Path = args.output or args.file.with_suffix("")
     if folder == args.file:
         folder = args.file.with_name(f"{args.file.name}.results")
@@ -54,13 +60,26 @@ def run(args: argparse.Namespace) -> int:
     cells = cells_of(definition)
     if not args.results_only:
         try:
-            run_cells(cells, definition, args.file.parent, folder, (lambda _: None) if args.quiet else say)
+            _run(args, definition, cells, folder)
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {folder} holds all runs so far, and the same command continues the experiment")
             return INTERRUPTED
     _write(args, definition, cells, folder)
     return 0
+
+
+def _run(args: argparse.Namespace, definition: Any, cells: list[Any], folder: Path) -> None:
+    """Run the searches that are not finished, here or on a cluster."""
+    from heapwright.campaign.run import run_cells
+
+    note = (lambda _: None) if args.quiet else say
+    if not args.cluster:
+        run_cells(cells, definition, args.file.parent, folder, note)
+        return
+    from heapwright.cluster.searches import run_cells_on
+
+    run_cells_on(args.cluster, cells, definition, args.file.parent, folder, note)
 
 
 def _write(args: argparse.Namespace, definition: Any, cells: list[Any], folder: Path) -> None:

@@ -57,8 +57,12 @@ def add_trace_options(parser: argparse.ArgumentParser, held_out: bool = False) -
 
 
 @contextmanager
-def open_recordings(args: argparse.Namespace) -> Iterator[Workload]:
+def open_recordings(args: argparse.Namespace, cluster: bool = False) -> Iterator[Workload]:
     """Open the recordings of `--trace` and `--test`; the counterpart of `common.open_workload`.
+
+    Args:
+        args: the command line.
+        cluster: whether the verb can send recordings to a cluster.
 
     Raises:
         UsageError: an option needs a program, or a recording cannot be read.
@@ -68,7 +72,7 @@ def open_recordings(args: argparse.Namespace) -> Iterator[Workload]:
     if args.command is not None:
         raise UsageError("a command and --trace cannot both be given", "leave out one of them")
     for name in _NEED_A_PROGRAM:
-        if getattr(args, name, None) is not None:
+        if getattr(args, name, None) is not None and not (cluster and name == "cluster"):
             if name == "machines":
                 raise UsageError("--trace cannot be planned as files", "run it without 'heapwright plan'")
             option = name.replace("_", "-")

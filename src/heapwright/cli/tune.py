@@ -190,6 +190,9 @@ def add_parser(verbs: Any) -> None:
     )
     add_measuring_options(parser)
     add_cluster_option(parser)
+    parser.add_argument(
+        "--worker", metavar="ADDRESS", help="with --cluster: use only this worker, as 'experiment --cluster' does"
+    )
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 
@@ -274,7 +277,13 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     refuse_test_alone(args)
-    opened = open_recordings(args) if args.trace else open_workload(args, args.study.parent if args.study else Path())
+    if args.worker and not args.cluster:
+        raise UsageError("--worker needs --cluster", "it is the address of a worker of the cluster")
+    opened = (
+        open_recordings(args, cluster=True)
+        if args.trace
+        else open_workload(args, args.study.parent if args.study else Path())
+    )
     with opened as workload, opened_replays(workload) as recorded:
         return _tune(args, workload, recorded)
 

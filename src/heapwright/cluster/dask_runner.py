@@ -27,7 +27,7 @@ from heapwright.cluster.transport import (
     replays_recipe,
 )
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.replays import Replays
+from heapwright.experiment.replays import ReplayExecutor, Replays
 from heapwright.experiment.runner import Result, Runner, RunsInputs, Work
 from heapwright.measure.host import differences
 from heapwright.workload.execute import Executor
@@ -237,6 +237,8 @@ class DaskMachines:
 
     def for_replays(self, replays: RunsInputs, timed: bool) -> Runner:
         """See Machines."""
+        if isinstance(replays, ReplayExecutor):  # of a study of recordings
+            replays = replays.replays
         assert isinstance(replays, Replays)
         recipe, files = replays_recipe(replays, self.needs, os.environ)
         return DaskRunner(self.pool, recipe, files, self.slots, timed, noted=self.noted)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def cluster(
     store: Store | None = None,
     references: Path | None = None,
     show: Callable[[str], None] = lambda _: None,
+    worker: str = "",
 ) -> Iterator[DaskMachines]:
     """Connect to a cluster for the duration of a context.
 
@@ -45,6 +47,7 @@ def cluster(
         store: the study; None if there is none.
         references: see `Executor`; default: the study's.
         show: shows lines on the workers' state, which replace the lines before.
+        worker: address of the only worker to use; empty for all.
 
     Raises:
         HeapwrightError: there is no scheduler, no usable worker, or an environment variable that cannot be sent.
@@ -54,7 +57,7 @@ def cluster(
     kind = stored.get("kind")
     if kind is None and store is not None and store.runs(Phase.CALIBRATE):
         kind = store.meta.host
-    settings = read_settings(text)
+    settings = replace(read_settings(text), worker=worker)
     references_path = references or (store.references.absolute() if store else Path.cwd() / "references")
     needs = needs_of(workload, list(allocators), references_path)
     with Pool(settings, note, kind) as pool:

@@ -198,14 +198,23 @@ class Pool:
             raise HeapwrightError(f"no worker at {self.address} can be used: {first[0]}: {first[1]}")
         return fit
 
+    def addresses(self) -> set[str]:
+        """Return the addresses of the workers at present, or of the only one to use, if it is there.
+
+        Raises:
+            OSError, RuntimeError, TimeoutError: the connection to the scheduler is lost.
+        """
+        there = set(self._client.nthreads())
+        return there & {self.settings.worker} if self.settings.worker else there
+
     def _first(self) -> list[str]:
         began, announced, count = time.monotonic(), False, 0
         stable = began
         while True:
-            addresses = list(self._client.nthreads())
+            addresses = sorted(self.addresses())
             if len(addresses) != count:
                 count, stable = len(addresses), time.monotonic()
-            if addresses and time.monotonic() - stable >= _SETTLE_S:
+            if addresses and (self.settings.worker or time.monotonic() - stable >= _SETTLE_S):
                 return addresses
             if not addresses and not announced and time.monotonic() - began > _SETTLE_S:
                 self.note(f"waiting for workers at {self.address}")
@@ -269,7 +278,7 @@ class Pool:
             # A client can reconnect to a new scheduler by itself, but then it is not subscribed to our topic.
             if self._client.status != "running" or self._client.scheduler_comm is not self._stream:
                 return self._again()
-            there = set(self._client.nthreads())
+            there = self.addresses()
         except (OSError, RuntimeError, TimeoutError):
             return self._again()
         lost = []

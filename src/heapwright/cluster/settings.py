@@ -41,12 +41,14 @@ class Settings:
         slots: see the head comment; 0: the number of usable workers.
         patience_s: seconds to wait for a worker, or for a lost scheduler.
         slurm: arguments of dask_jobqueue.SLURMCluster.
+        worker: address of the only worker to use; empty for all.
     """
 
     scheduler: str
     slots: int = 0
     patience_s: float = 600.0
     slurm: dict[str, Any] = field(default_factory=dict)
+    worker: str = ""
 
     def start(self) -> Any:
         """Start a scheduler and request workers from SLURM; return None if there is a scheduler already.

@@ -44,12 +44,14 @@ class Needs(msgspec.Struct):
         libraries: path → build id (or content hash) of every allocator that may be run.
         paths: files and folders of the workload that must exist.
         traces: content hashes of the traces that must be in the cache.
+        programs: names of programs that must be on PATH.
     """
 
     version: str
     libraries: dict[str, str]
     paths: list[str]
     traces: list[str] = []
+    programs: list[str] = []
 
 
 class Recipe(msgspec.Struct):
@@ -158,6 +160,8 @@ def needs_of(workload: Workload, allocators: list[Allocator], references: Path) 
         references: folder of the reference outputs, beside the study.
     """
     libraries = {a.path: library_id(a.path) for a in allocators if a.path}
+    if workload.replays:  # the recordings are sent, and each machine has its own replayer
+        return Needs(__version__, libraries, [])
     paths = [str(workload.cwd), *(i.stdin for i in workload.inputs if i.stdin), workload.file.stdin]
     word = workload.program()
     paths.append(str(Path(word).absolute()) if "/" in word else "")
@@ -234,8 +238,9 @@ def troubles(needs: Needs, word: str, search_path: str | None) -> list[str]:
         if there != wanted:
             reasons.append(f"another build of {path}" if there else f"it has no {path}")
     reasons += [f"it does not see {path} (is it on a shared file system?)" for path in needs.paths if not _there(path)]
-    if word and shutil.which(word, path=search_path) is None:
-        reasons.append(f"it has no program {word}")
+    for program in filter(None, [word, *needs.programs]):
+        if shutil.which(program, path=search_path) is None:
+            reasons.append(f"it has no program {program}")
     return reasons
 
 

@@ -106,6 +106,12 @@ class ReplayExecutor(Executor):
         super().__init__(replays.workload, options, references)
         self._replays = copy.copy(replays)  # shares the files made ready
 
+    @property
+    def replays(self) -> Replays:
+        """The replays, as they are measured now."""
+        self._replays.options = self.options
+        return self._replays
+
     def run(self, input_: Input, env: Mapping[str, str], pad: int = 0, stop: threading.Event | None = None) -> Outcome:
         """Replay the recording of an input once. See `Executor.run`.
 
@@ -115,5 +121,4 @@ class ReplayExecutor(Executor):
             pad: bytes of padding (`pad_environment`).
             stop: ends the replay early when another thread sets it.
         """
-        self._replays.options = self.options
-        return self._replays.run(input_, env, pad, stop)
+        return self.replays.run(input_, env, pad, stop)

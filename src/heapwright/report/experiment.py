@@ -24,6 +24,20 @@ _NOTE = (
 )
 
 
+def note_of(analysis: Analysis) -> str:
+    """Return the sentences on the limits of the results."""
+    return " ".join(filter(None, [_NOTE, _predicted(analysis)]))
+
+
+def _predicted(analysis: Analysis) -> str:
+    """Return the sentence on programs of which there are only recordings; empty if there are none."""
+    names = analysis.predicted
+    if not names:
+        return ""
+    which = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return f"Results on {which} are predicted by replays of recordings, not proven on the program."
+
+
 def quality_name(analysis: Analysis) -> str:
     """Return the name of the quality: 'best ratio of CPU time (smaller is better)'."""
     labels = " and ".join(METRICS[m].label for m in analysis.objectives)
@@ -35,7 +49,7 @@ def quality_name(analysis: Analysis) -> str:
 def summary_table(analysis: Analysis) -> Table:
     """Return the quality at the end, and evaluations to each target, by program, budget and method."""
     targets = analysis.definition.targets
-    rows = [["program", "budget", "method", "searches", "median", "quartiles", "infeasible",
+    rows = [["program", "runs", "budget", "method", "searches", "median", "quartiles", "infeasible",
              *(f"to {t:g}: reached" for t in targets),
              *(f"to {t:g}: median evaluations" for t in targets)]]  # fmt: skip
     for program, budget in analysis.groups():
@@ -49,12 +63,28 @@ def summary_table(analysis: Analysis) -> Table:
             reached = [[n for n in ns if n is not None] for ns in found]
             rows.append(
                 [
-                    program, str(budget), method, str(len(curves)), middle, f"{low} to {high}", f"{share:.0%}",
+                    program, runs_of(analysis, program), str(budget), method,
+                    str(len(curves)), middle, f"{low} to {high}", f"{share:.0%}",
                     *(f"{len(ns)} of {len(curves)}" for ns in reached),
                     *(f"{statistics.median(ns):g}" if ns else "n/a" for ns in reached),
                 ]
             )  # fmt: skip
     return rows
+
+
+def runs_of(analysis: Analysis, program: str) -> str:
+    """Return what the runs of a program are: 'program' or 'replays'."""
+    return "replays" if program in analysis.predicted else "program"
+
+
+def searches_csv(analysis: Analysis) -> str:
+    """Return a line for each finished search, with the workers that made its runs; none if there was no cluster."""
+    rows = [["program", "runs", "budget", "method", "seed", "evaluations", "infeasible", "quality", "machines"]]
+    for c in analysis.curves:
+        name, budget, seed = c.cell.program.name, str(c.cell.budget), str(c.cell.seed)
+        counts = [str(c.evaluations), str(c.infeasible), repr(c.final)]
+        rows.append([name, runs_of(analysis, name), budget, c.cell.method, seed, *counts, " ".join(c.machines)])
+    return csv_table(rows)
 
 
 def tests_table(analysis: Analysis) -> Table:
@@ -104,11 +134,11 @@ def write_results(analysis: Analysis, folder: Path, reproduce: str) -> list[Path
     """
     tables = {"summary": summary_table(analysis), "tests": tests_table(analysis), "ranks": ranks_table(analysis)}
     captions = {
-        "summary": f"Quality at the end: {quality_name(analysis)}.",
+        "summary": " ".join(filter(None, [f"Quality at the end: {quality_name(analysis)}.", _predicted(analysis)])),
         "tests": "Mann-Whitney tests, Holm-adjusted over all rows, and A12 (above 0.5: better than the reference).",
         "ranks": ranks_text(analysis),
     }
-    head = [f"    {reproduce}", "", f"Quality: {quality_name(analysis)}. {_NOTE}", ""]
+    head = [f"    {reproduce}", "", f"Quality: {quality_name(analysis)}. {note_of(analysis)}", ""]
     if analysis.missing:
         head += [f"Not finished: {analysis.missing} searches are missing.", ""]
     text = [*head]
@@ -120,6 +150,7 @@ def write_results(analysis: Analysis, folder: Path, reproduce: str) -> list[Path
         + "\n".join(latex_table(rows, captions[name], f"tab:{name}") for name, rows in tables.items()),
         **{f"{name}.csv": csv_table(rows) for name, rows in tables.items()},
         "convergence.csv": convergence_csv(analysis),
+        "searches.csv": searches_csv(analysis),
     }
     for name, content in written.items():
         write_whole(folder / name, content)
@@ -160,7 +191,7 @@ def render(analysis: Analysis, tables: dict[str, Table], captions: dict[str, str
     return render_page(
         "experiment.html.j2",
         reproduce=reproduce,
-        note=_NOTE,
+        note=note_of(analysis),
         quality=quality_name(analysis),
         missing=analysis.missing,
         curves=curves,

@@ -6,7 +6,7 @@ import math
 
 from heapwright.search.protocol import METHODS, Setup, Strategy
 
-_GP_UP_TO, _CMAES_FROM = 150, 600  # evaluations
+GP_UP_TO, CMAES_FROM = 150, 600  # evaluations
 _GRID_SHARE = 1.0  # of the budget that a whole grid may take
 
 
@@ -21,9 +21,9 @@ def choose(setup: Setup) -> tuple[str, str]:
             "grid",
             f"all {grid_size} combinations of {count} {'setting' if count == 1 else 'settings'} fit in {evaluations}",
         )
-    if budget and budget <= _GP_UP_TO:
+    if budget and budget <= GP_UP_TO:
         return "gp", f"{evaluations} are few for {count} settings: a surrogate model makes the most of each"
-    if setup.objectives == 1 and budget >= _CMAES_FROM:
+    if setup.objectives == 1 and budget >= CMAES_FROM:
         return "cmaes", f"{evaluations} for one objective are enough for an evolution strategy"
     objectives = f"{setup.objectives} objectives" if setup.objectives > 1 else "one objective"
     return "nsga2", f"{evaluations}, {count} settings, {objectives}"

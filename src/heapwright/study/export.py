@@ -32,6 +32,7 @@ class EvaluationRun:
         failure: the reason, or empty.
         ratios: metric key → ratio to the default's run of the same block and input; only where both were measured.
         metrics: metric key → value in the metric's unit; only metrics that were measured.
+        machine: the worker of a cluster that made the run, as machine:process; empty if there was no cluster.
     """
 
     order: int
@@ -48,6 +49,7 @@ class EvaluationRun:
     failure: str
     ratios: dict[str, float]
     metrics: dict[str, float]
+    machine: str = ""
 
 
 def evaluation_runs(store: Store) -> list[EvaluationRun]:
@@ -83,6 +85,7 @@ def evaluation_runs(store: Store) -> list[EvaluationRun]:
                     if beside is not None and run.phase != Phase.CALIBRATE and (other := beside.metrics.get(m))
                 },
                 metrics,
+                str(run.extra.get("machine") or ""),
             )
         )
     return found
@@ -99,7 +102,18 @@ def csv_text(studies: Mapping[str, Sequence[EvaluationRun]]) -> str:
     keys = list(dict.fromkeys(key for run in runs for key in run.settings))
     ratios = [m for m in NUMERIC if any(m in run.ratios for run in runs)]
     metrics = [m for m in NUMERIC if any(m in run.metrics for run in runs)]
-    plain = ["order", "evaluation", "stage", "generation", "block", "input", "elapsed_s", "study_s", "allocator"]
+    plain = [
+        "order",
+        "evaluation",
+        "stage",
+        "generation",
+        "block",
+        "input",
+        "elapsed_s",
+        "study_s",
+        "machine",
+        "allocator",
+    ]
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     head = [*plain, "feasible", "failure", *(f"set.{k}" for k in keys), *(f"ratio.{m}" for m in ratios), *metrics]
