@@ -1,4 +1,4 @@
-"""Tests `experiment --cluster`: whole searches on real workers, equal to those of one machine, whatever is lost."""
+"""Tests `experiment --cluster`: whole searches on real workers, equal to those of one machine, after losses too."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def experiment(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def searched(study: Path) -> set[tuple[Any, ...]]:
-    """Every run of a search: its input, configuration and measurements. Replays here use all cores, so blocks differ."""
+    """Every run of a search: input, configuration, measurements. Replays here use all cores, so blocks differ."""
     return {run[2:] for run in evaluations(study) if run[0] == "search"}
 
 

@@ -73,7 +73,7 @@ def summary_table(analysis: Analysis) -> Table:
 
 
 def runs_of(analysis: Analysis, program: str) -> str:
-    """Return what the runs of a program are: 'program' or 'replays'."""
+    """Return the kind of a program's runs: 'program' or 'replays'."""
     return "replays" if program in analysis.predicted else "program"
 
 
