@@ -72,6 +72,8 @@ LEFT_OUT = {
     ),
     "tune --workload solver.toml --minimize objective,peak_rss": "tests/system/test_own.py has an own objective",
     "experiment methods.toml": "tests/system/test_experiment.py runs one",
+    "experiment methods.toml --cluster tcp://head:8786": "tests/cluster/test_searches.py runs one",
+    "experiment methods.toml --cluster slurm.toml": "needs SLURM",
     "bench": "the whole suite; its verb is run by other lines",
     "bench --quick": "tests/system/test_bench.py runs all programs",
     "record --recover .prog.hwt.abc123.recording -o prog.hwt": "tests/trace kills recorders and recovers",
