@@ -91,6 +91,7 @@ def test_searches_on_workers_are_those_of_one_machine(
     assert {study: study.read_bytes() for study in studies} == before
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_experiment_goes_on_after_losses(farm: Farm, program: Callable[..., Path], tmp_path: Path) -> None:
     studies = prepare(tmp_path, program, 30)
