@@ -60,7 +60,9 @@ def _words(text: str) -> list[str]:
         return []
     words = shlex.split(text.removeprefix("$ "), comments=True)
     words = words[words.index("heapwright") + 1 :]
-    end = next((i for i, w in enumerate(words) if w in ("|", ">", "&&", "||") or w.startswith((">", "2>"))), len(words))
+    end = next(
+        (i for i, w in enumerate(words) if w in ("|", "<", ">", "&&", "||") or w.startswith((">", "2>"))), len(words)
+    )
     return words[:end]
 
 

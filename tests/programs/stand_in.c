@@ -1,6 +1,6 @@
 // Stands in for the programs that the documentation tunes. It allocates many small blocks, for which glibc needs
-// twice the memory that exgen needs, and always prints the same. If $STAND_IN_PORT names a port, it answers there
-// as a server until it is told to stop.
+// twice the memory that exgen needs, and always prints the same, with one line of progress. If $STAND_IN_PORT names a
+// port, it answers there as a server until it is told to stop.
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < 400000; ++i) {
     *(volatile char *)malloc(16) = 1;
   }
-  printf("%d words\n", argc - 1);
+  printf("%d words\niteration 100\n", argc - 1);
   if (getenv("STAND_IN_PORT") && argc > 1 && !strcmp(argv[1], "--config")) {
     serve(atoi(getenv("STAND_IN_PORT")));
   }
