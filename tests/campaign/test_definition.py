@@ -50,6 +50,14 @@ def test_recordings_take_the_place_of_a_command(base: Path) -> None:
     assert words[-5:] == ["--no-runtime", "--proxy", "none", "--", "true"]
 
 
+def test_a_preset_is_searched_on_a_recording(base: Path) -> None:
+    preset = TEXT.replace('minimize = ["mean_rss"]', 'preset = "landscape2025"')
+    perl, *_ = cells(base, preset)
+    words = words_of(perl, load_definition(base / "e.toml"), base, base / "s.study")
+    assert words[words.index("--preset") + 1] == "landscape2025"
+    assert "--minimize" not in words, "the preset's objectives count"
+
+
 def test_a_single_recording_is_a_text(base: Path) -> None:
     one, *_ = cells(base, TEXT.replace('["perl.hwt", "perl.model"]', '"perl.hwt"'))
     assert one.program.traces == ["perl.hwt"]
@@ -64,7 +72,7 @@ def test_a_single_recording_is_a_text(base: Path) -> None:
         ('["perl.hwt", "perl.model"]', '""', "perl needs either a command, a workload or a trace"),
         ('command = ["true"]', 'command = ["true"]\ntrace = "perl.hwt"', "true needs either a command"),
         ('"mean_rss"', '"p99_ms"', "e.toml:5: minimize: a replay cannot tell 99th percentile latency"),
-        ("seeds = 1", 'seeds = 1\npreset = "landscape2025"', "e.toml:4: preset: cannot be used with a trace"),
+        ("seeds = 1", 'seeds = 1\npreset = "landscape25"', "unknown preset 'landscape25'"),
         ('"--proxy"', '"--trace"', "options: --trace is given by the experiment"),
         ('"--no-runtime"', '"--cluster=x"', "options: --cluster=x is given by the experiment"),
         ('command = ["true"]', 'workload = "no.toml"', "e.toml: true: cannot read {base}/no.toml"),

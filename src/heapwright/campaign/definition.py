@@ -26,6 +26,7 @@ from pathlib import Path
 
 import msgspec
 
+from heapwright.allocators.presets import load_preset
 from heapwright.errors import UsageError
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.objectives import parse_objectives
@@ -157,12 +158,12 @@ def load_definition(path: Path) -> Definition:
     if any(not 0 < target < 10 for target in definition.targets):
         raise fail("targets", "must be ratios to the default, such as 0.95")
     if any(p.traces for p in definition.program):
-        if definition.preset:
-            raise fail("preset", "cannot be used with a trace, because presets repeat papers that ran the program")
         for metric in parse_objectives(",".join(definition.minimize)) if definition.minimize else ():
             if metric.key not in REPLAYABLE:
                 known = ", ".join(METRICS[m].short for m in METRICS if m in REPLAYABLE)
                 raise fail("minimize", f"a replay cannot tell {metric.label}; a trace has {known}")
+    if definition.preset:
+        load_preset(definition.preset)
     for options in (definition.options, *(p.options for p in definition.program)):
         if own := [word for word in options if word.partition("=")[0] in _OWN]:
             raise fail("options", f"{own[0]} is given by the experiment")

@@ -24,7 +24,6 @@ _NEED_A_PROGRAM = (
     "cluster",
     "instructions",
     "proxy",
-    "preset",
     "machines",
 )
 
