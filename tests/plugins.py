@@ -26,6 +26,21 @@ class Highest:
         pass
 
 
+class Fails(Highest):
+    def ask(self):
+        raise ValueError("my fault")
+
+
+class Outside(Highest):
+    def ask(self):
+        return [[99] * len(self.space.sizes)]
+
+
+class Half:
+    def ask(self):
+        return []
+
+
 def length(output, metrics):
     """The number of characters that the run printed, and a check that metrics are there."""
     assert metrics["wall_s"] > 0
@@ -40,6 +55,9 @@ POINTS = """
 [heapwright.methods]
 highest = other_package:Highest
 missing = other_package_that_is_not_there:Nothing
+fails = other_package:Fails
+outside = other_package:Outside
+half = other_package:Half
 
 [heapwright.objectives]
 length = other_package:length

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from scipy.stats import mannwhitneyu
 
-from heapwright.campaign.analysis import Analysis, a12, analyse
+from heapwright.campaign.analysis import Analysis, a12, analyse, rank_sum_p, read_search
 from heapwright.campaign.definition import cells_of, load_definition
 from heapwright.campaign.run import is_done
 from heapwright.experiment.stats import ALPHA, holm
@@ -63,8 +62,8 @@ def tests(
         for program in programs:
             mine, other = finals(found, program, budget, ours), finals(found, program, budget, theirs)
             effects[program, ours, theirs] = a12(mine, other)
-            values.append(float(mannwhitneyu(mine, other, alternative="two-sided").pvalue))
-    adjusted = holm([1.0 if p != p else p for p in values])
+            values.append(rank_sum_p(mine, other))
+    adjusted = holm(values)
     return {key: f"{e:.2f}{'*' if p < ALPHA else ''}" for (key, e), p in zip(effects.items(), adjusted, strict=True)}
 
 
@@ -104,7 +103,7 @@ def main() -> None:
     for budget in definition.budgets:
         part = msgspec.structs.replace(definition, budgets=[budget])
         cells = cells_of(part)
-        done = {cell.file: args.folder / cell.file for cell in cells if is_done(args.folder / cell.file)}
+        done = {cell.file: read_search(args.folder / cell.file) for cell in cells if is_done(args.folder / cell.file)}
         sys.stdout.write(show(analyse(part, cells, done), budget) + "\n")
 
 

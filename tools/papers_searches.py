@@ -24,14 +24,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-from scipy.stats import mannwhitneyu
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from papers_tables import workloads
 
 import heapwright
-from heapwright.campaign.analysis import a12
+from heapwright.campaign.analysis import a12, rank_sum_p
 from heapwright.campaign.definition import cells_of, load_definition
 from heapwright.campaign.run import is_done
 from heapwright.experiment.stats import ALPHA, holm
@@ -133,8 +132,7 @@ def confirm(file: Path, folder: Path) -> list[list[str]]:
 def _rows(name: str, found: Mapping[str, list[tuple[float, float, Best]]], against: str) -> list[list[str]]:
     gains = {method: [-real for _, real, _ in searches] for method, searches in found.items()}
     others = [m for m in gains if m != against and against in gains]
-    ps = [float(mannwhitneyu(gains[m], gains[against], alternative="two-sided").pvalue) for m in others]
-    tested = dict(zip(others, holm([1.0 if p != p else p for p in ps]), strict=True))
+    tested = dict(zip(others, holm([rank_sum_p(gains[m], gains[against]) for m in others]), strict=True))
     rows = []
     for method, searches in found.items():
         predicted, real = [p for p, _, _ in searches], [r for _, r, _ in searches]

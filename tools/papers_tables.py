@@ -39,7 +39,8 @@ from heapwright.allocators.registry import Allocator, ordinary_allocators
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
-from heapwright.search.protocol import Observation, Setup, make_strategy
+from heapwright.search.methods import make_strategy
+from heapwright.search.protocol import Observation, Setup
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload, from_command, load_workload
 from programs import make_inputs

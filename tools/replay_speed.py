@@ -34,7 +34,8 @@ from heapwright.allocators.presets import load_preset, preset_allocators
 from heapwright.allocators.registry import ordinary_allocators
 from heapwright.allocators.space import Space
 from heapwright.measure.meter import MeterOptions, run_metered
-from heapwright.search.protocol import Observation, Setup, make_strategy
+from heapwright.search.methods import make_strategy
+from heapwright.search.protocol import Observation, Setup
 from heapwright.trace.record import record
 from heapwright.trace.replay import make_ready, replay_once
 from programs import PROGRAMS, make_inputs

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.search.planted import PROBLEMS, at_random
 from tests.search.test_planted import better, score
 
-from heapwright.search.protocol import METHODS
+from heapwright.search.methods import METHODS
 
 SEARCHES = {
     "gp": 6,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +23,15 @@ from heapwright.campaign.analysis import (
     best_so_far,
     curve_of,
     evaluations_to,
+    median_evaluations,
+    rank_sum_p,
     ranks_of,
+    read_search,
+    searched,
     size_of,
 )
 from heapwright.campaign.definition import Cell, Definition, Program, cells_of
+from heapwright.errors import HeapwrightError
 from heapwright.report import experiment as pages
 from heapwright.report.experiment import joined, ranks_text, summary_table, write_results
 
@@ -112,7 +119,7 @@ def analysis_of(tmp_path: Path, tuning: Callable[..., Tuning], objectives: tuple
         made = tuning(World(effect=effect), options={**options, "search_only": True, "objectives": objectives})
         made.path = tmp_path / cell.file
         made.go()
-        done[cell.file] = made.path
+        done[cell.file] = read_search(made.path)
     return analyse(definition, cells, done)
 
 
@@ -125,17 +132,30 @@ def test_a_whole_experiment(tmp_path: Path, tuning: Callable[..., Tuning]) -> No
         assert 0.9 <= curve.final <= 0.98
     (test,) = found.comparisons
     random, local = ([c.final for c in found.select("toy", 20, m)] for m in ("random", "local"))
-    assert test.p == pytest.approx(mannwhitneyu(local, random, alternative="two-sided").pvalue)
+    assert test.p == rank_sum_p(local, random)
     assert test.a12 == pytest.approx(a12(random, local))
     head, first, _ = summary_table(found)
     row = dict(zip(head, first, strict=True))
-    assert (row["method"], row["searches"], row["to 0.85: reached"]) == ("random", "6", "0 of 6")
-    assert row["to 0.95: reached"] == f"{sum(v <= 0.95 for v in random)} of 6"
+    assert (row["method"], row["searches"]) == ("random", "6")
+    head, first, _ = pages.targets_table(found)
+    row = dict(zip(head, first, strict=True))
+    assert (row["0.85: reached"], row["0.85: evaluations"]) == ("0 of 6", "n/a")
+    assert row["0.95: reached"] == f"{sum(v <= 0.95 for v in random)} of 6"
+    (numbers, _) = csv.DictReader(io.StringIO(pages.summary_csv(found)))
+    assert [float(numbers[k]) for k in ("q1", "median", "q3")] == pytest.approx(np.quantile(random, [0.25, 0.5, 0.75]))
+    assert (numbers["reached_0.85"], numbers["median_evaluations_0.85"]) == ("0", "")
     assert pages.tests_table(found)[1][2:4] == ["local", "random"]
-    files = write_results(found, tmp_path, "heapwright experiment x.toml")
+    (tested,) = csv.DictReader(io.StringIO(pages.tests_csv(found)))
+    assert (float(tested["p"]), float(tested["a12"])) == (test.p, test.a12)
+    (tmp_path / "x y.toml").write_text("methods = ['random', 'local']\n")
+    files = write_results(found, tmp_path, "heapwright experiment x.toml", tmp_path / "x y.toml")
     assert {f.name for f in files} >= {"results.md", "results.tex", "summary.csv", "convergence.csv", "report.html"}
     page = (tmp_path / "report.html").read_text()
-    assert "Not finished: 1 searches are missing." in page
+    for name in ("report.html", "results.md", "results.tex"):
+        assert "Not finished: 1 searches are missing." in (tmp_path / name).read_text(), name
+    assert "methods = [" in (tmp_path / "results.md").read_text(), "the definition"
+    assert r"\label{tab:x-y-summary}" in (tmp_path / "results.tex").read_text()
+    assert (tmp_path / "runs.csv").read_text().startswith("study,")
     assert page.count("<svg") == 2 * 2
     assert len((tmp_path / "convergence.csv").read_text().splitlines()) == 1 + 11 * 20
     assert ranks_text(found).startswith("Ranks over 1 pairs")
@@ -152,9 +172,60 @@ def test_several_objectives_are_judged_by_hypervolume(tmp_path: Path, tuning: Ca
 def test_infeasible_evaluations_change_nothing(tuning: Callable[..., Tuning]) -> None:
     world = World(fails=lambda s: "it crashed" if s else "")
     made = tuning(world, options={"allocator": "toy", "method": "random", "evaluations": 10, "search_only": True})
-    view = made.go()
-    assert best_so_far(view.evaluations, ["cpu_s"]) == [1.0] * 10
-    assert best_so_far(view.evaluations, ["cpu_s", "peak_rss_bytes"]) == pytest.approx([0.01] * 10)
-    curve = curve_of(Cell(PROGRAM, "random", 1, 15), view)
-    assert (len(curve.values), curve.infeasible) == (15, 10)
+    made.go()
+    runs = read_search(made.path).runs
+    assert best_so_far(searched(runs), ["cpu_s"]) == [1.0] * 10
+    assert best_so_far(searched(runs), ["cpu_s", "peak_rss_bytes"]) == pytest.approx([0.01] * 10)
+    curve = curve_of(Cell(PROGRAM, "random", 1, 15), runs, ["cpu_s", "peak_rss_bytes"])
+    assert (len(curve.values), curve.infeasible, curve.is_short) == (15, 10, True)
     assert math.isclose(curve.final, 0.01)
+
+
+def test_later_stages_do_not_change_the_quality(tuning: Callable[..., Tuning]) -> None:
+    def effect(settings: dict[str, str], _input: str) -> dict[str, float]:
+        return {"cpu_s": 1.0 - 0.02 * len(settings)}
+
+    options = {"allocator": "toy", "method": "random", "evaluations": 12, "seed": 3}
+    alone = tuning(World(effect=effect), options={**options, "search_only": True})
+    confirmed = tuning(World(effect=effect), options=options)
+    confirmed.path = alone.path.with_name("confirmed.study")
+    for made in (alone, confirmed):
+        made.go()
+    search, whole = (read_search(made.path) for made in (alone, confirmed))
+    assert {run.stage for run in whole.runs} > {run.stage for run in search.runs}, "there are later stages"
+    first = {(r.evaluation, r.block): r.ratios for r in whole.runs if r.stage == "search" and r.evaluation}
+    for number, found in enumerate(searched(whole.runs), 1):
+        (ratios,) = (v for (n, _), v in first.items() if n == number)
+        assert found.ratios == pytest.approx(ratios)
+
+
+def test_the_median_counts_the_searches_that_did_not_reach_the_target() -> None:
+    def three(*values: list[float]) -> list[Curve]:
+        return [Curve(Cell(PROGRAM, "m", seed, 3), v, 3, 0) for seed, v in enumerate(values, 1)]
+
+    never, late, early = [1.0, 1.0, 1.0], [1.0, 1.0, 0.9], [0.9, 0.9, 0.9]
+    assert median_evaluations(three(never, late, early), 0.9, False) == 3
+    assert median_evaluations(three(never, never, early), 0.9, False) is None
+    assert median_evaluations(three(early), 0.9, False) == 1
+
+
+def test_p_is_never_smaller_than_the_number_of_searches_allows() -> None:
+    assert rank_sum_p([1.0, 1.0, 1.0], [0.5, 0.6, 0.5]) == pytest.approx(0.1), "2 of the 20 ways to divide six values"
+    assert rank_sum_p([1.0, 1.0], [0.5, 0.5]) == pytest.approx(1 / 3)
+    assert rank_sum_p([1.0] * 3, [1.0] * 3) == 1
+    assert rank_sum_p([1, 2, 3], [4, 5, 6]) == pytest.approx(0.1)
+    many = list(range(30))
+    assert rank_sum_p(many, many) == pytest.approx(1)
+
+
+def test_studies_of_other_objectives_are_not_mixed(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
+    definition = Definition(["random"], [Program("toy", ["true"])], [3], 2)
+    done = {}
+    for cell, objective in zip(cells_of(definition), ("cpu_s", "peak_rss_bytes"), strict=True):
+        options = {"allocator": "toy", "method": "random", "evaluations": 3, "objectives": (objective,)}
+        made = tuning(World(), options={**options, "search_only": True})
+        made.path = tmp_path / cell.file
+        made.go()
+        done[cell.file] = read_search(made.path)
+    with pytest.raises(HeapwrightError, match=r"toy-random-3-2\.study has other objectives \(peak_rss_bytes\)"):
+        analyse(definition, cells_of(definition), done)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from heapwright.allocators.space_spec import ParamSpec
 from heapwright.search.grid import thin
-from heapwright.search.protocol import Observation, Setup, make_strategy
+from heapwright.search.methods import make_strategy
+from heapwright.search.protocol import Observation, Setup
 from heapwright.search.sobol import level, points_from_cube, sobol_cube
 
 from ..allocators.spaces import number, small_space, toy_space

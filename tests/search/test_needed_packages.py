@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from heapwright.cli.main import main
-from heapwright.search import protocol
-from heapwright.search.protocol import METHODS, check_method
+from heapwright.search import methods
+from heapwright.search.methods import METHODS, check_method
 from tests.conftest import ROOT
 
 
@@ -20,7 +20,7 @@ def test_a_missing_package_is_one_line(
 ) -> None:
     missing = set(METHODS[method].needs)
     find = importlib.util.find_spec
-    monkeypatch.setattr(protocol, "find_spec", lambda name: None if name in missing else find(name))
+    monkeypatch.setattr(methods, "find_spec", lambda name: None if name in missing else find(name))
     assert main(["tune", "--method", method, "--", "true"]) == 1
     said = capsys.readouterr().err.strip()
     assert f"the search method '{method}' needs {next(iter(METHODS[method].needs.values()))}" in said
@@ -31,7 +31,7 @@ def test_a_missing_package_is_one_line(
 def test_it_is_said_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(protocol, "find_spec", lambda _: None)
+    monkeypatch.setattr(methods, "find_spec", lambda _: None)
     words = ["tune", "--budget", "6", "--study", str(tmp_path / "s.study"), "--", "touch", str(tmp_path / "ran")]
     assert main(words) == 1
     assert "the search method 'auto' needs scikit-learn" in capsys.readouterr().err

@@ -11,7 +11,8 @@ import math
 
 import pytest
 
-from heapwright.search.protocol import METHODS, Setup, make_strategy
+from heapwright.search.methods import METHODS, make_strategy
+from heapwright.search.protocol import Setup
 from tests import needs
 
 from .planted import PROBLEMS, Problem, at_random, solve

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.search.protocol import METHODS
+from heapwright.search.methods import METHODS
 from heapwright.study.claim import NOTHING
 from heapwright.workload.model import Input
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heapwright.search.protocol import METHODS as ALL_METHODS
+from heapwright.search.methods import METHODS as ALL_METHODS
 from heapwright.workload.model import Input
 from tests import needs
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import ROOT
+from ..markdown import code_blocks
 from ..plugins import install_package
 from .conftest import Heapwright
 
@@ -22,10 +24,61 @@ def test_an_own_method(heapwright: Heapwright, tmp_path: Path, monkeypatch: pyte
     found = json.loads(done.out)
     assert (found["method"], found["evaluations"]) == ("highest", 2)
     done = heapwright(*WORDS, "--method", "higest", "--", "true")
-    assert (done.status, "unknown method 'higest' (did you mean 'highest'?)" in done.err) == (2, True)
+    assert done.status == 2
+    assert "unknown method 'higest' (did you mean 'highest'?; the package of a method of your own must" in done.err
     done = heapwright(*WORDS, "--method", "missing", "--study", "m.study", "--", "true")
     assert done.status == 1
     assert "'missing' of heapwright.methods (other_package_that_is_not_there:Nothing) cannot be imported" in done.err
+
+
+def test_the_method_of_the_page_works(heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch) -> None:
+    heapwright.forked = False  # PYTHONPATH is read at the start
+    package = install_package(heapwright.folder / "packages")
+    (code,) = (b for b in code_blocks(ROOT / "docs/search.md") if b.language == "python")
+    (package / "mypackage").mkdir()
+    (package / "mypackage/climber.py").write_text("\n".join(code.lines))
+    points = package / "other_package-1.0.dist-info/entry_points.txt"
+    points.write_text("[heapwright.methods]\nclimber = mypackage.climber:Climber\n")
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    done = heapwright(*WORDS, "--method", "climber", "--no-report", "--json", "-", "--", "true")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert (found["method"], found["evaluations"]) == ("climber", 6)
+
+
+def test_a_fault_of_an_own_method_names_it(heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch) -> None:
+    heapwright.forked = False  # PYTHONPATH is read at the start
+    package = install_package(heapwright.folder / "packages")
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    for method, message in {
+        "fails": f"the search method 'fails' fails: ValueError: my fault ({package}/other_package.py, line ",
+        "outside": "'outside' proposes [99, 99, 99], which is no point of the space: it needs 3 levels",
+        "half": "the search method 'half' (Half) has no method 'tell'",
+    }.items():
+        study = ["--study", f"{method}.study", "--params", "mxfast,top_pad"]
+        done = heapwright(*WORDS, *study, "--method", method, "--", "true")
+        assert (done.status, message in done.err) == (1, True), done.err
+
+
+def test_an_experiment_goes_on_after_a_failure(heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch) -> None:
+    heapwright.forked = False
+    monkeypatch.setenv("PYTHONPATH", str(install_package(heapwright.folder / "packages")))
+    (heapwright.folder / "e.toml").write_text(
+        'methods = ["random", "fails"]\nseeds = 2\nbudgets = [3]\nminimize = ["minor_faults"]\n'
+        'allocators = ["glibc"]\noptions = ["--proxy", "none", "--no-runtime"]\n'
+        '[[program]]\nname = "true"\ncommand = ["true"]\n'
+    )
+    done = heapwright("experiment", "e.toml")
+    assert done.status == 1
+    last = done.err.splitlines()[-1]
+    assert "true-fails-3-1.study: the search method 'fails' fails: ValueError: my fault" in last
+    assert "1 of the same program and method were left out" in last
+    results = (heapwright.folder / "e/results.md").read_text()
+    assert "Not finished: 2 searches are missing." in results
+    assert "| true | program | 3 | random | 2 |" in results
+    (heapwright.folder / "e.toml").write_text((heapwright.folder / "e.toml").read_text().replace("fails", "half"))
+    done = heapwright("experiment", "e.toml")
+    assert (done.status, "has no method 'tell'" in done.err) == (1, True), "it is noticed before any search"
 
 
 def test_an_own_objective(heapwright: Heapwright) -> None:

@@ -2,10 +2,11 @@
 
 The quality of a search after n evaluations is, for one objective, the best ratio to the default among its first n
 configurations (1 before the first, smaller is better); for several objectives, the hypervolume of their Pareto front
-(`search.quality`, larger is better). Ratios are those of the search's single runs. So luck selects the best of them,
-and the qualities are optimistic for every method alike; only `confirm` proves a gain.
+(`search.quality`, larger is better). Ratios are those of the search's single runs, also if later stages ran its picks
+again. So luck selects the best of them, and the qualities are optimistic for every method alike; only `confirm` proves
+a gain.
 
-- Mann-Whitney U, two-sided, of each method against the reference; Holm's method adjusts p over all tests.
+- Mann-Whitney U, two-sided (`rank_sum_p`), of each method against the reference; Holm's method adjusts p over all.
 - A12 (Vargha and Delaney 2000): probability that a search of the method is better than one of the reference, ties half.
 - Average ranks over programs and budgets with Friedman's test, and Nemenyi's critical difference (Demsar 2006).
 """
@@ -13,19 +14,25 @@ and the qualities are optimistic for every method alike; only `confirm` proves a
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heapwright.campaign.definition import Cell, Definition
+from heapwright.errors import HeapwrightError
+from heapwright.experiment.phases import Phase
 from heapwright.experiment.stats import ALPHA, holm
 from heapwright.search.quality import hypervolume_so_far
-from heapwright.study.load import load_view
+from heapwright.study.export import EvaluationRun, evaluation_runs
+from heapwright.study.load import view_of
 from heapwright.study.store import read_study, study_errors
-from heapwright.study.view import Evaluation, StudyView
+
+_EXACT_UP_TO = 8  # values of each sample
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,11 @@ class Curve:
     evaluations: int
     infeasible: int
     machines: tuple[str, ...] = ()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it ended before its budget: its method had nothing more to propose."""
+        return self.evaluations < self.cell.budget
 
     @property
     def final(self) -> float:
@@ -100,6 +112,7 @@ class Analysis:
         comparisons: of each method with the reference.
         ranks: over programs and budgets.
         missing: number of searches that are not finished.
+        searches: `Cell.file` → the search, for those of the curves.
     """
 
     definition: Definition
@@ -109,6 +122,7 @@ class Analysis:
     comparisons: list[Comparison]
     ranks: Ranks
     missing: int
+    searches: dict[str, Search]
 
     def select(self, program: str, budget: int, method: str) -> list[Curve]:
         """Return the searches of a program, budget and method, by seed."""
@@ -140,7 +154,43 @@ def size_of(effect: float) -> str:
     )
 
 
-def best_so_far(evaluations: Sequence[Evaluation], objectives: Sequence[str]) -> list[float]:
+@dataclass(frozen=True)
+class Searched:
+    """A configuration as its search saw it, before any later stage ran it again.
+
+    Attributes:
+        feasible: none of its runs crashed, timed out or changed the output.
+        ratios: metric key → geometric mean of the ratios to the default's runs beside it; of runs of the program.
+    """
+
+    feasible: bool
+    ratios: dict[str, float]
+
+
+def searched(runs: Sequence[EvaluationRun]) -> list[Searched]:
+    """Return the configurations of a search, in the order of first evaluation.
+
+    Args:
+        runs: of the study, all stages.
+    """
+    later = (Phase.SHORTLIST, Phase.CONFIRM, Phase.WHOLE_RUN, Phase.VERIFY)
+    found: dict[int, list[EvaluationRun]] = {}
+    for run in runs:
+        if run.evaluation and run.stage not in later and not run.stage.startswith(Phase.minify("")):
+            found.setdefault(run.evaluation, []).append(run)
+    return [Searched(all(r.feasible for r in own), _mean_ratios(own)) for _, own in sorted(found.items())]
+
+
+def _mean_ratios(runs: Sequence[EvaluationRun]) -> dict[str, float]:
+    own = [r.ratios for r in runs if r.stage not in (Phase.REPLAY, Phase.REPLAY_BESIDE)]
+    logs: dict[str, list[float]] = {}
+    for key, ratio in (item for ratios in own for item in ratios.items()):
+        if ratio > 0:
+            logs.setdefault(key, []).append(math.log(ratio))
+    return {key: math.exp(statistics.fmean(values)) for key, values in logs.items()}
+
+
+def best_so_far(evaluations: Sequence[Searched], objectives: Sequence[str]) -> list[float]:
     """Return the quality after each evaluation; an infeasible one changes nothing."""
     if len(objectives) > 1:
         worst = [math.inf] * len(objectives)  # dominated by the default, so it adds no hypervolume
@@ -154,8 +204,8 @@ def best_so_far(evaluations: Sequence[Evaluation], objectives: Sequence[str]) ->
     return found
 
 
-def _counts(evaluation: Evaluation, objectives: Sequence[str]) -> bool:
-    return evaluation.feasible and not evaluation.replayed and all(k in evaluation.ratios for k in objectives)
+def _counts(evaluation: Searched, objectives: Sequence[str]) -> bool:
+    return evaluation.feasible and all(k in evaluation.ratios for k in objectives)
 
 
 def evaluations_to(curve: Curve, target: float, larger_is_better: bool) -> int | None:
@@ -175,48 +225,110 @@ def bands(curves: Sequence[Curve]) -> NDArray[np.float64]:
     return quartiles
 
 
-def curve_of(cell: Cell, view: StudyView, machines: Sequence[str] = ()) -> Curve:
+def curve_of(cell: Cell, runs: Sequence[EvaluationRun], objectives: Sequence[str]) -> Curve:
     """Return the curve of a finished study.
 
     Args:
         cell: the search.
-        view: its study.
-        machines: see `Curve`.
+        runs: of its study.
+        objectives: metric keys.
     """
-    values = best_so_far(view.evaluations, view.objectives)[: cell.budget]
-    start = 0.1 ** len(view.objectives) if len(view.objectives) > 1 else 1.0
+    evaluations = searched(runs)
+    values = best_so_far(evaluations, objectives)[: cell.budget]
+    start = 0.1 ** len(objectives) if len(objectives) > 1 else 1.0
     values += [values[-1] if values else start] * (cell.budget - len(values))
-    infeasible = sum(not e.feasible for e in view.evaluations)
-    return Curve(cell, values, len(view.evaluations), infeasible, tuple(machines))
+    machines = dict.fromkeys(run.machine for run in runs if run.machine)
+    return Curve(cell, values, len(evaluations), sum(not e.feasible for e in evaluations), tuple(machines))
 
 
-def machines_of(study: Path) -> list[str]:
-    """Return the workers of a cluster that made the runs of a study, in the order of their first run.
+def median_evaluations(curves: Sequence[Curve], target: float, larger_is_better: bool) -> float | None:
+    """Return the median number of evaluations to a target over all searches; None if half of them did not reach it.
+
+    Args:
+        curves: the searches of a method.
+        target: the quality to reach.
+        larger_is_better: whether the quality is a hypervolume.
+    """
+    found = [evaluations_to(c, target, larger_is_better) for c in curves]
+    middle = statistics.median(math.inf if n is None else n for n in found)
+    return None if math.isinf(middle) else middle
+
+
+def rank_sum_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the two-sided p value of Mann and Whitney's test; 1 if all values are equal.
+
+    It is exact for up to eight values each: by the test's distribution, or, if values are equal, by all permutations.
+    Above, it is the normal approximation, corrected for equal values.
+    """
+    from scipy.stats import PermutationMethod, mannwhitneyu
+
+    ways = math.comb(len(ours) + len(theirs), len(ours))
+    method: Literal["exact", "asymptotic"] | PermutationMethod = "asymptotic"
+    if max(len(ours), len(theirs)) <= _EXACT_UP_TO:
+        equal = len({*ours, *theirs}) < len(ours) + len(theirs)
+        method = PermutationMethod(n_resamples=ways) if equal else "exact"
+    p = float(mannwhitneyu(ours, theirs, alternative="two-sided", method=method).pvalue)
+    return 1.0 if math.isnan(p) else p
+
+
+@dataclass(frozen=True)
+class Search:
+    """A finished search, as its study has it.
+
+    Attributes:
+        runs: all of them, in order.
+        objectives: metric keys.
+        allocators: names of those that were searched.
+        claim: the study's sentence on its picks; of interest if the experiment confirms them.
+        version: of heapwright.
+        created: when the study began, UTC in ISO 8601.
+        host: the machine, as `measure.host.describe_host` describes it.
+    """
+
+    runs: list[EvaluationRun]
+    objectives: list[str]
+    allocators: list[str]
+    claim: str
+    version: str
+    created: str
+    host: dict[str, Any]
+
+
+def read_search(study: Path) -> Search:
+    """Read a finished search.
 
     Raises:
         HeapwrightError: the study cannot be read.
     """
     with read_study(study) as store, study_errors(study):
-        return list(dict.fromkeys(str(m) for run in store.runs() if (m := run.extra.get("machine"))))
+        view, meta = view_of(store), store.meta
+        return Search(
+            evaluation_runs(store), list(view.objectives), sorted(meta.spaces), view.claim, meta.version,
+            meta.created, dict(meta.host),
+        )  # fmt: skip
 
 
-def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, Path]) -> Analysis:
+def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, Search]) -> Analysis:
     """Compare the finished searches.
 
     Args:
         definition: the experiment.
         cells: all its searches.
-        done: name of a finished search (`Cell.file`) → its file.
+        done: name of a finished search (`Cell.file`) → what its study has.
 
     Raises:
-        HeapwrightError: a study cannot be read.
+        HeapwrightError: two studies have different objectives.
     """
     curves, objectives = [], list[str]()
     for cell in cells:
         if cell.file in done:
-            view = load_view(done[cell.file])
-            objectives = objectives or list(view.objectives)
-            curves.append(curve_of(cell, view, machines_of(done[cell.file])))
+            search = done[cell.file]
+            if objectives and search.objectives != objectives:
+                raise HeapwrightError(
+                    f"{cell.file} has other objectives ({', '.join(search.objectives)}) than the searches before it"
+                )
+            objectives = search.objectives
+            curves.append(curve_of(cell, search.runs, objectives))
     larger = len(objectives) > 1
     return Analysis(
         definition,
@@ -226,6 +338,7 @@ def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, Pa
         _comparisons(definition, curves, larger),
         ranks_of(definition.methods, curves, larger),
         len(cells) - len(curves),
+        {c.cell.file: done[c.cell.file] for c in curves},
     )
 
 
@@ -239,17 +352,14 @@ def _finals(curves: Sequence[Curve]) -> dict[tuple[str, int], dict[str, list[flo
 
 
 def _comparisons(definition: Definition, curves: Sequence[Curve], larger: bool) -> list[Comparison]:
-    from scipy.stats import mannwhitneyu
-
     raw: list[tuple[str, int, str, float, float]] = []
     for (program, budget), methods in _finals(curves).items():
         theirs = methods.get(definition.against, [])
         for method, ours in methods.items():
             if method == definition.against or len(ours) < 2 or len(theirs) < 2:
                 continue
-            p = float(mannwhitneyu(ours, theirs, alternative="two-sided").pvalue)
             effect = a12(ours, theirs) if larger else a12(theirs, ours)
-            raw.append((program, budget, method, 1.0 if math.isnan(p) else p, effect))
+            raw.append((program, budget, method, rank_sum_p(ours, theirs), effect))
     adjusted = holm([p for *_, p, _ in raw])
     return [
         Comparison(program, budget, method, definition.against, p, q, effect, size_of(effect))

@@ -30,7 +30,7 @@ from heapwright.allocators.presets import load_preset
 from heapwright.errors import UsageError
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.objectives import parse_objectives
-from heapwright.search.protocol import check_method
+from heapwright.search.methods import check_method
 from heapwright.tomlfile import key_line, load_toml_and_text
 from heapwright.trace.recordings import recorded_workload
 from heapwright.workload.model import check_command, load_workload

@@ -133,6 +133,49 @@ def check_end(cell: Cell, status: int, said: str) -> None:
         raise HeapwrightError(f"{cell.file}: {why}", status=status if status in (1, 2) else 1)
 
 
+class Failures:
+    """The searches that failed. The others go on, but not those of the same program and method, which would fail alike.
+
+    Args:
+        note: receives a line about each failure.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._found = list[HeapwrightError]()
+        self._alike = set[tuple[str, str]]()
+        self._left_out = 0
+
+    def add(self, cell: Cell, error: HeapwrightError) -> None:
+        """Take note of a failed search."""
+        self._note(error.message)
+        self._found.append(error)
+        self._alike.add((cell.program.name, cell.method))
+
+    def leaves_out(self, cell: Cell) -> bool:
+        """Whether a search is left out because one of the same program and method failed. It is counted."""
+        found = (cell.program.name, cell.method) in self._alike
+        self._left_out += found
+        return found
+
+    def check(self) -> None:
+        """Check that no search failed.
+
+        Raises:
+            HeapwrightError: some did; the message is that of the first.
+        """
+        if not self._found:
+            return
+        first = self._found[0]
+        others = f"; {len(self._found) - 1} more failed" if len(self._found) > 1 else ""
+        left = f"; {self._left_out} of the same program and method were left out" if self._left_out else ""
+        raise HeapwrightError(
+            f"{first.message}{others}{left}",
+            first.hint or "the results are those of the other searches; the same command tries again",
+            status=first.status,
+        )
+
+
 def title_of(cell: Cell, number: int, count: int) -> str:
     """Return the line about the beginning of a search.
 
@@ -157,7 +200,7 @@ def run_cells(
         note: receives a line before each search.
 
     Raises:
-        HeapwrightError: a search failed; the message is its own. Or others were made on another kind of machine.
+        HeapwrightError: searches failed (`Failures`), or others were made on another kind of machine.
         KeyboardInterrupt: all completed runs are stored.
     """
     todo = [(number, cell) for number, cell in enumerate(cells, 1) if not is_done(folder / cell.file)]
@@ -167,7 +210,10 @@ def run_cells(
             f"the searches so far were measured on machines of another kind ({other[0]})",
             "give the same --cluster, or another folder with -o",
         )
+    failures = Failures(note)
     for number, cell in todo:
+        if failures.leaves_out(cell):
+            continue
         note(title_of(cell, number, len(cells)))
         with start_cell(cell, definition, base, folder) as process:
             try:
@@ -175,4 +221,8 @@ def run_cells(
             except BaseException:
                 process.kill()
                 raise
-        check_end(cell, process.returncode, said)
+        try:
+            check_end(cell, process.returncode, said)
+        except HeapwrightError as error:
+            failures.add(cell, error)
+    failures.check()

@@ -47,6 +47,7 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.campaign.definition import cells_of, load_definition
+    from heapwright.campaign.kept import digests_of, finished, renew
 
     definition = load_definition(args.file)
     if args.cluster:
@@ -58,14 +59,20 @@ def run(args: argparse.Namespace) -> int:
         folder = args.file.with_name(f"{args.file.name}.results")
     folder.mkdir(parents=True, exist_ok=True)
     cells = cells_of(definition)
+    digests = digests_of(cells, definition, args.file.parent)
     if not args.results_only:
         try:
+            renew(digests, folder, say)
             _run(args, definition, cells, folder)
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {folder} holds all runs so far, and the same command continues the experiment")
             return INTERRUPTED
-    _write(args, definition, cells, folder)
+        except HeapwrightError:
+            if finished(digests, folder):
+                _write(args, definition, cells, digests, folder)
+            raise
+    _write(args, definition, cells, digests, folder)
     return 0
 
 
@@ -82,23 +89,15 @@ def _run(args: argparse.Namespace, definition: Any, cells: list[Any], folder: Pa
     run_cells_on(args.cluster, cells, definition, args.file.parent, folder, note)
 
 
-def _write(args: argparse.Namespace, definition: Any, cells: list[Any], folder: Path) -> None:
+def _write(args: argparse.Namespace, definition: Any, cells: list[Any], digests: dict[str, str], folder: Path) -> None:
     """Write the results of the finished searches."""
-    from heapwright.campaign.analysis import analyse
-    from heapwright.campaign.run import is_done
-    from heapwright.files import write_whole
+    from heapwright.campaign.analysis import analyse, read_search
+    from heapwright.campaign.kept import finished
     from heapwright.report.experiment import write_results
-    from heapwright.study.export import csv_text, evaluation_runs
-    from heapwright.study.store import read_study, study_errors
 
-    done = {cell.file: folder / cell.file for cell in cells if is_done(folder / cell.file)}
+    done = {file: read_search(study) for file, study in finished(digests, folder).items()}
     if not done:
-        raise HeapwrightError(f"{folder} has no finished search", "leave out --results-only")
-    runs = {}
-    for name, path in done.items():
-        with read_study(path) as store, study_errors(path):
-            runs[name.removesuffix(".study")] = evaluation_runs(store)
+        raise HeapwrightError(f"{folder} has no finished search of this definition", "leave out --results-only")
     command = shlex.join(["heapwright", "experiment", str(args.file)])
-    files = write_results(analyse(definition, cells, done), folder, command)
-    write_whole(folder / "runs.csv", csv_text(runs))
+    files = write_results(analyse(definition, cells, done), folder, command, args.file)
     tell(str(files[-1]))

@@ -222,7 +222,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         allocator: the names of the allocators, separated by commas.
     """
     from heapwright.objectives import parse_objectives
-    from heapwright.search.protocol import check_method
+    from heapwright.search.methods import check_method
     from heapwright.study.options import parse_budget
     from heapwright.study.policy import parse_limits, parse_prices
     from heapwright.study.requirement import parse_requirement

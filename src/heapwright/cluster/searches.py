@@ -25,7 +25,7 @@ from heapwright import __version__
 from heapwright.allocators.presets import load_preset, preset_allocators
 from heapwright.allocators.registry import Allocator, get_allocator, ordinary_allocators
 from heapwright.campaign.definition import Cell, Definition
-from heapwright.campaign.run import check_end, is_done, kind_of, start_cell, title_of
+from heapwright.campaign.run import Failures, check_end, is_done, kind_of, start_cell, title_of
 from heapwright.cluster.dask_runner import search_word
 from heapwright.cluster.pool import Member, Pool
 from heapwright.cluster.settings import read_settings
@@ -179,6 +179,7 @@ class _Distribution:
         self._pool, self._demands = pool, demands
         self._todo, self._running = deque(todo), list[_Search]()
         self._start, self._count, self._note = start, count, note
+        self._failures = Failures(note)
 
     def run(self) -> None:
         """Run all searches.
@@ -202,6 +203,7 @@ class _Distribution:
                     )
         finally:
             self._end(self._running)
+        self._failures.check()
 
     def _collect(self) -> None:
         """Take finished searches, and put those of lost workers back into the queue."""
@@ -215,9 +217,17 @@ class _Distribution:
                 self._end([search])
                 self._lost(search)
             else:
-                check_end(search.cell, status, search.said.read_text(errors="replace"))
+                self._check(search, status)
             self._running.remove(search)
             search.said.unlink(missing_ok=True)
+
+    def _check(self, search: _Search, status: int) -> None:
+        """Take note of a search that failed, and leave out those that would fail alike."""
+        try:
+            check_end(search.cell, status, search.said.read_text(errors="replace"))
+        except HeapwrightError as error:
+            self._failures.add(search.cell, error)
+            self._todo = deque(s for s in self._todo if not self._failures.leaves_out(s.cell))
 
     def _is_gone(self, member: Member) -> bool:
         try:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heapwright.campaign.analysis import Analysis, bands, evaluations_to
+from heapwright.campaign.analysis import Analysis, Curve, bands, evaluations_to, median_evaluations
 from heapwright.files import write_whole
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import ALLOCATORS, figure_of, picture
 from heapwright.report.page import render_page, save_page
 from heapwright.report.tables import csv_table, latex_table, markdown_table
+from heapwright.study.export import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Table = list[list[str]]
+_TEXT = ("program", "runs", "method", "against", "effect", "claim")  # columns of text; the others have numbers
+_GREY = "#808080"
 _NOTE = (
     "Qualities come from the single runs of the searches. Luck selects the best of them, so they are optimistic for"
     " every method alike, and prove no gain over the default."
@@ -47,29 +50,63 @@ def quality_name(analysis: Analysis) -> str:
 
 
 def summary_table(analysis: Analysis) -> Table:
-    """Return the quality at the end, and evaluations to each target, by program, budget and method."""
+    """Return the quality at the end, by program, budget and method."""
+    rows = [["program", "runs", "budget", "method", "searches", "median", "quartiles", "infeasible"]]
+    for program, budget, method, curves in _groups(analysis):
+        low, middle, high = (f"{v:.4f}" for v in bands(curves)[:, -1])
+        first = [program, runs_of(analysis, program), str(budget), method, str(len(curves))]
+        rows.append([*first, middle, f"{low} to {high}", f"{_infeasible(curves):.0%}"])
+    return rows
+
+
+def targets_table(analysis: Analysis) -> Table:
+    """Return the searches that reached each target, and the evaluations to it; no rows if there are no targets."""
     targets = analysis.definition.targets
-    rows = [["program", "runs", "budget", "method", "searches", "median", "quartiles", "infeasible",
-             *(f"to {t:g}: reached" for t in targets),
-             *(f"to {t:g}: median evaluations" for t in targets)]]  # fmt: skip
+    rows = [
+        ["program", "budget", "method", *(f"{t:g}: {what}" for t in targets for what in ("reached", "evaluations"))]
+    ]
+    for program, budget, method, curves in _groups(analysis) if targets else ():
+        row = [program, str(budget), method]
+        for target in targets:
+            middle = median_evaluations(curves, target, analysis.larger_is_better)
+            row += [
+                f"{_reached(analysis, curves, target)} of {len(curves)}",
+                "n/a" if middle is None else f"{middle:g}",
+            ]
+        rows.append(row)
+    return rows
+
+
+def summary_csv(analysis: Analysis) -> str:
+    """Return both tables as numbers: one line for each program, budget and method."""
+    targets = analysis.definition.targets
+    head = ["program", "runs", "budget", "method", "searches", "median", "q1", "q3", "infeasible_share"]
+    rows = [[*head, *(f"{what}_{t:g}" for t in targets for what in ("reached", "median_evaluations"))]]
+    for program, budget, method, curves in _groups(analysis):
+        low, middle, high = (repr(float(v)) for v in bands(curves)[:, -1])
+        row = [program, runs_of(analysis, program), str(budget), method, str(len(curves)), middle, low, high]
+        row.append(repr(_infeasible(curves)))
+        for target in targets:
+            half = median_evaluations(curves, target, analysis.larger_is_better)
+            row += [str(_reached(analysis, curves, target)), "" if half is None else f"{half:g}"]
+        rows.append(row)
+    return csv_table(rows)
+
+
+def _groups(analysis: Analysis) -> Iterator[tuple[str, int, str, list[Curve]]]:
     for program, budget in analysis.groups():
         for method in analysis.definition.methods:
-            curves = analysis.select(program, budget, method)
-            if not curves:
-                continue
-            low, middle, high = (f"{v:.4f}" for v in bands(curves)[:, -1])
-            share = sum(c.infeasible for c in curves) / max(1, sum(c.evaluations for c in curves))
-            found = [[evaluations_to(c, t, analysis.larger_is_better) for c in curves] for t in targets]
-            reached = [[n for n in ns if n is not None] for ns in found]
-            rows.append(
-                [
-                    program, runs_of(analysis, program), str(budget), method,
-                    str(len(curves)), middle, f"{low} to {high}", f"{share:.0%}",
-                    *(f"{len(ns)} of {len(curves)}" for ns in reached),
-                    *(f"{statistics.median(ns):g}" if ns else "n/a" for ns in reached),
-                ]
-            )  # fmt: skip
-    return rows
+            if curves := analysis.select(program, budget, method):
+                yield program, budget, method, curves
+
+
+def _infeasible(curves: Sequence[Curve]) -> float:
+    """Return the share of the configurations that were infeasible."""
+    return sum(c.infeasible for c in curves) / max(1, sum(c.evaluations for c in curves))
+
+
+def _reached(analysis: Analysis, curves: Sequence[Curve], target: float) -> int:
+    return sum(evaluations_to(c, target, analysis.larger_is_better) is not None for c in curves)
 
 
 def runs_of(analysis: Analysis, program: str) -> str:
@@ -94,6 +131,53 @@ def tests_table(analysis: Analysis) -> Table:
         numbers = [f"{c.p:.2g}", f"{c.adjusted:.2g}", f"{c.a12:.2f}"]
         rows.append([c.program, str(c.budget), c.method, c.reference, *numbers, c.size])
     return rows
+
+
+def tests_csv(analysis: Analysis) -> str:
+    """Return the tests as numbers."""
+    rows = [["program", "budget", "method", "against", "p", "p_holm", "a12", "effect"]]
+    for c in analysis.comparisons:
+        numbers = [repr(c.p), repr(c.adjusted), repr(c.a12)]
+        rows.append([c.program, str(c.budget), c.method, c.reference, *numbers, c.size])
+    return csv_table(rows)
+
+
+def claims_table(analysis: Analysis) -> Table:
+    """Return the claim of each search; no rows unless the experiment confirms its searches."""
+    rows = [["program", "budget", "method", "seed", "claim"]]
+    for cell in [c.cell for c in analysis.curves] if analysis.definition.confirm else ():
+        claim = analysis.searches[cell.file].claim
+        rows.append([cell.program.name, str(cell.budget), cell.method, str(cell.seed), claim])
+    return rows
+
+
+def set_up(analysis: Analysis) -> list[str]:
+    """Return sentences on the versions, machines and allocators of the searches."""
+    found = list(analysis.searches.values())
+    begun = sorted(s.created for s in found)
+    versions = ", ".join(dict.fromkeys(s.version for s in found))
+    machines = dict.fromkeys(
+        f"{h.get('cpu')}, {h.get('cores')} cores, {h.get('os')}, Linux {h.get('kernel')}, {h.get('libc')},"
+        f" transparent huge pages {h.get('thp') or 'n/a'}"
+        for h in (s.host for s in found)
+    )
+    allocators = dict.fromkeys(name for s in found for name in s.allocators)
+    return [
+        f"heapwright {versions}; searches begun from {begun[0]} to {begun[-1]}.",
+        *(f"Machine: {machine}." for machine in machines),
+        f"Allocators: {', '.join(allocators)}.",
+        *_ended_early(analysis),
+        *([f"Not finished: {analysis.missing} searches are missing."] if analysis.missing else []),
+    ]
+
+
+def _ended_early(analysis: Analysis) -> list[str]:
+    short = [c for c in analysis.curves if c.is_short]
+    if not short:
+        return []
+    each = ", ".join(f"{c.cell.file.removesuffix('.study')} ({c.evaluations} of {c.cell.budget})" for c in short[:6])
+    more = f" and {len(short) - 6} more" if len(short) > 6 else ""
+    return [f"Ended before their budget, with nothing more to propose; they keep their last quality: {each}{more}."]
 
 
 def ranks_table(analysis: Analysis) -> Table:
@@ -124,41 +208,59 @@ def convergence_csv(analysis: Analysis) -> str:
     return csv_table(rows)
 
 
-def write_results(analysis: Analysis, folder: Path, reproduce: str) -> list[Path]:
+def write_results(analysis: Analysis, folder: Path, reproduce: str, file: Path) -> list[Path]:
     """Write all tables and the page into a folder; return the files.
 
     Args:
         analysis: the results.
         folder: where to write.
         reproduce: the command that makes them.
+        file: the definition, which is copied into the results.
     """
-    tables = {"summary": summary_table(analysis), "tests": tests_table(analysis), "ranks": ranks_table(analysis)}
+    tables = {
+        "summary": summary_table(analysis), "targets": targets_table(analysis), "tests": tests_table(analysis),
+        "ranks": ranks_table(analysis), "claims": claims_table(analysis),
+    }  # fmt: skip
+    tables = {name: rows for name, rows in tables.items() if len(rows) > 1}
     captions = {
         "summary": " ".join(filter(None, [f"Quality at the end: {quality_name(analysis)}.", _predicted(analysis)])),
-        "tests": "Mann-Whitney tests, Holm-adjusted over all rows, and A12 (above 0.5: better than the reference).",
+        "targets": "Searches that reached each target, and the median of the evaluations to it over all searches;"
+        " n/a: half of them or more did not reach it.",
+        "tests": f"Mann-Whitney tests against {analysis.definition.against}, two-sided, exact up to eight searches"
+        " each, else the normal approximation; Holm-adjusted over all rows. A12 above 0.5: better than the reference.",
         "ranks": ranks_text(analysis),
+        "claims": "The claim of each search after its confirmation.",
     }
-    head = [f"    {reproduce}", "", f"Quality: {quality_name(analysis)}. {note_of(analysis)}", ""]
-    if analysis.missing:
-        head += [f"Not finished: {analysis.missing} searches are missing.", ""]
-    text = [*head]
+    definition = file.read_text(encoding="utf-8", errors="replace")
+    about = set_up(analysis)
+    text = [f"    {reproduce}", "", f"Quality: {quality_name(analysis)}. {note_of(analysis)}", ""]
+    text += [*(f"- {line}" for line in about), ""]
     for name, rows in tables.items():
         text += [f"**{captions[name]}**", "", *markdown_table(rows), ""]
+    text += ["**The definition.**", "", "````toml", *definition.splitlines(), "````", ""]
+    label = re.sub(r"[^A-Za-z0-9-]+", "-", file.stem)
+    latex = [f"% {line}" for line in (reproduce, *about)]
+    latex += [latex_table(rows, captions[name], f"tab:{label}-{name}", _TEXT) for name, rows in tables.items()]
+    runs = {name.removesuffix(".study"): search.runs for name, search in analysis.searches.items()}
     written = {
         "results.md": "\n".join(text),
-        "results.tex": f"% {reproduce}\n"
-        + "\n".join(latex_table(rows, captions[name], f"tab:{name}") for name, rows in tables.items()),
-        **{f"{name}.csv": csv_table(rows) for name, rows in tables.items()},
+        "results.tex": "\n".join(latex),
+        "summary.csv": summary_csv(analysis),
+        "tests.csv": tests_csv(analysis),
+        "ranks.csv": csv_table(ranks_table(analysis)),
         "convergence.csv": convergence_csv(analysis),
         "searches.csv": searches_csv(analysis),
+        "runs.csv": csv_text(runs, named=True),
     }
     for name, content in written.items():
         write_whole(folder / name, content)
-    save_page(render(analysis, tables, captions, reproduce), folder / "report.html", "report")
+    save_page(render(analysis, tables, captions, reproduce, definition), folder / "report.html", "report")
     return [folder / name for name in [*written, "report.html"]]
 
 
-def render(analysis: Analysis, tables: dict[str, Table], captions: dict[str, str], reproduce: str) -> str:
+def render(
+    analysis: Analysis, tables: dict[str, Table], captions: dict[str, str], reproduce: str, definition: str
+) -> str:
     """Return the page as text.
 
     Args:
@@ -166,6 +268,7 @@ def render(analysis: Analysis, tables: dict[str, Table], captions: dict[str, str
         tables: by name.
         captions: of the tables.
         reproduce: the command that makes them.
+        definition: the text of the experiment's file.
     """
     from markupsafe import Markup
 
@@ -193,7 +296,8 @@ def render(analysis: Analysis, tables: dict[str, Table], captions: dict[str, str
         reproduce=reproduce,
         note=note_of(analysis),
         quality=quality_name(analysis),
-        missing=analysis.missing,
+        about=set_up(analysis),
+        definition=definition,
         curves=curves,
         ranks=Markup(ranks),
         tables=[{"name": name, "caption": captions[name], "rows": rows} for name, rows in tables.items()],
@@ -206,14 +310,14 @@ def _draw_curves(analysis: Analysis, program: str, budget: int, narrow: bool) ->
         found = analysis.select(program, budget, method)
         if not found:
             continue
-        low, middle, high = bands(found)
-        x, colour = range(1, budget + 1), ALLOCATORS[number % len(ALLOCATORS)]
+        low, middle, high = ([*band, band[-1]] for band in bands(found))  # else the last one is not seen
+        x, colour = range(1, budget + 2), ALLOCATORS[number % len(ALLOCATORS)]
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0, step="post")
         style = ("-", "--", ":")[number // len(ALLOCATORS) % 3]
         axes.step(x, middle, color=colour, linewidth=1.6, where="post", label=method, linestyle=style)
     axes.set_xlabel("evaluations")
     axes.set_title(quality_name(analysis).partition(" (")[0] if not narrow else "quality", loc="left")
-    axes.set_xlim(1, max(2, budget))
+    axes.set_xlim(1, budget + 1)
     figure.legend(loc="outside upper left", ncols=2 if narrow else 6)
     return figure, {}
 
@@ -222,15 +326,21 @@ def _draw_ranks(analysis: Analysis, narrow: bool) -> tuple[Figure, dict[str, str
     """Draw a critical-difference diagram (Demsar 2006): bars join methods that are not told apart."""
     ranks = sorted(analysis.ranks.average.items(), key=lambda item: item[1])
     groups = joined([rank for _, rank in ranks], analysis.ranks.difference)
-    figure, (axes,) = figure_of(narrow, 1.2 + 0.28 * (len(ranks) + len(groups)))
+    difference = analysis.ranks.difference
+    figure, (axes,) = figure_of(narrow, 1.5 + 0.28 * (len(ranks) + len(groups)))
     for row, (method, rank) in enumerate(ranks):
         axes.plot([rank], [row], "o", color=ALLOCATORS[analysis.definition.methods.index(method) % len(ALLOCATORS)])
         axes.annotate(f" {method} ({rank:.2f})", (rank, row), textcoords="offset points", xytext=(5, -3))
     for row, (first, last) in enumerate(groups, len(ranks)):
-        axes.plot([ranks[first][1] - 0.03, ranks[last][1] + 0.03], [row, row], color=ALLOCATORS[0], linewidth=3)
+        axes.plot([ranks[first][1] - 0.03, ranks[last][1] + 0.03], [row, row], color=_GREY, linewidth=3)
+    if difference is not None:  # its length, as a ruler
+        end = 1 + difference
+        axes.plot([1, end], [-1, -1], "|-", color=_GREY, linewidth=1.6)
+        text = f" critical difference {difference:.2f}"
+        axes.annotate(text, (end, -1), textcoords="offset points", xytext=(5, -3))
     axes.set_yticks([])
-    axes.set_ylim(len(ranks) + len(groups) - 0.5, -0.8)
-    axes.set_xlim(0.8, len(ranks) + 1.2)
+    axes.set_ylim(len(ranks) + len(groups) - 0.5, -1.8)
+    axes.set_xlim(0.8, max(len(ranks), 1 + (difference or 0)) + 1.2)
     axes.set_xlabel("average rank (1 is the best)")
     return figure, {}
 

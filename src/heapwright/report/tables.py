@@ -39,15 +39,17 @@ def tex(text: str) -> str:
     return "".join(_TEX.get(c, c) for c in text)
 
 
-def latex_table(rows: Rows, caption: str = "", label: str = "") -> str:
+def latex_table(rows: Rows, caption: str = "", label: str = "", text: Sequence[str] = ()) -> str:
     """Return a table as LaTeX; it needs the package booktabs. The first column is text, the others are numbers.
 
     Args:
         rows: the headings, then the rows. A shorter row ends in a cell that spans the rest.
         caption: below the table; none if empty.
         label: for references; none if empty.
+        text: headings of further columns of text.
     """
     width = len(rows[0])
+    columns = "l" + "".join("l" if heading in text else "r" for heading in rows[0][1:])
 
     def line(row: Sequence[str]) -> str:
         cells = [tex(cell) for cell in row]
@@ -59,7 +61,7 @@ def latex_table(rows: Rows, caption: str = "", label: str = "") -> str:
         [
             r"\begin{table}",
             r"\centering",
-            rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             line(rows[0]),
             r"\midrule",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from heapwright.search.protocol import METHODS, Setup, Strategy
+from heapwright.search.methods import METHODS
+from heapwright.search.protocol import Setup, Strategy
 
 GP_UP_TO, CMAES_FROM = 150, 600  # evaluations
 _GRID_SHARE = 1.0  # of the budget that a whole grid may take

@@ -91,14 +91,15 @@ def evaluation_runs(store: Store) -> list[EvaluationRun]:
     return found
 
 
-def csv_text(studies: Mapping[str, Sequence[EvaluationRun]]) -> str:
+def csv_text(studies: Mapping[str, Sequence[EvaluationRun]], named: bool = False) -> str:
     """Return one line for each run. Settings and metrics have a column each; an empty cell is unset or not measured.
 
     Args:
         studies: name of a study → its runs. With several studies the first column is the name.
+        named: whether a single study has that column, too.
     """
     runs = [run for found in studies.values() for run in found]
-    several = len(studies) > 1
+    several = named or len(studies) > 1
     keys = list(dict.fromkeys(key for run in runs for key in run.settings))
     ratios = [m for m in NUMERIC if any(m in run.ratios for run in runs)]
     metrics = [m for m in NUMERIC if any(m in run.metrics for run in runs)]

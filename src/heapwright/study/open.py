@@ -135,6 +135,15 @@ def _put_aside_if_changed(
     why = (
         changed_sentence(changes, what) if changes else f"its budget held only {early.prefix.shown()}" if early else ""
     )
+    tell(f"{why}: a new study begins, the old one is kept as {put_aside(path)}")
+
+
+def put_aside(path: Path) -> Path:
+    """Rename a study, with the files beside it, so that a new one can begin. Return its new path, NAME.1.study or so.
+
+    Raises:
+        HeapwrightError: another process has it open, or it is no study.
+    """
     with open_study(path) as store:  # fails while another process is at it
         store.checkpoint()
     number = 1
@@ -143,7 +152,7 @@ def _put_aside_if_changed(
     for old, new in ((path, aside), *((of(path), of(aside)) for of in (*FOLDERS, report_path))):
         if old.exists():
             old.rename(new)
-    tell(f"{why}: a new study begins, the old one is kept as {aside}")
+    return aside
 
 
 def report_path(study: Path) -> Path:

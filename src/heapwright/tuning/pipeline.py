@@ -48,7 +48,7 @@ from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
-from heapwright.search.protocol import check_method
+from heapwright.search.methods import check_method
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
 from heapwright.study.prefix import Whole, kept_prefix, whole_ratios

@@ -9,7 +9,8 @@ from pathlib import Path
 from heapwright.allocators.space import Point, Space
 from heapwright.experiment.records import StoredRun
 from heapwright.search.auto import choose
-from heapwright.search.protocol import Setup, Strategy, make_strategy
+from heapwright.search.methods import make_strategy
+from heapwright.search.protocol import Setup, Strategy
 from heapwright.study import options as opt
 from heapwright.tuning import warm
 from heapwright.tuning.search_loop import Evaluator, Search

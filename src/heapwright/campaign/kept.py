@@ -1,0 +1,104 @@
+"""Tells which searches of an experiment's folder are those of its definition.
+
+The folder keeps a digest of each search in experiment.json: of all that the definition says about it, and of the
+contents of its recordings and its workload file. A search whose digest has changed is made again, and its old study is
+renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from heapwright.campaign.definition import Cell, Definition
+from heapwright.campaign.run import is_done
+from heapwright.errors import HeapwrightError
+from heapwright.files import write_whole
+from heapwright.platforms import file_sha256
+from heapwright.study.open import put_aside
+
+_NAME = "experiment.json"
+
+
+class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+    """The file experiment.json: `Cell.file` → digest of the search."""
+
+    searches: dict[str, str] = {}
+
+
+def digests_of(cells: Sequence[Cell], definition: Definition, base: Path) -> dict[str, str]:
+    """Return `Cell.file` → a digest of what determines the search.
+
+    Args:
+        cells: the searches.
+        definition: the experiment.
+        base: the folder of the definition.
+    """
+    contents: dict[str, str] = {}
+
+    def content(name: str) -> str:
+        if name not in contents:
+            contents[name] = file_sha256(base / name)
+        return contents[name]
+
+    found = {}
+    for cell in cells:
+        program = cell.program
+        parts = [
+            cell.method, cell.seed, cell.budget, definition.minimize, definition.allocators, definition.preset,
+            definition.confirm, [*definition.options, *program.options], program.command,
+            content(program.workload) if program.workload else "", [content(trace) for trace in program.traces],
+        ]  # fmt: skip
+        found[cell.file] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return found
+
+
+def _read(folder: Path) -> dict[str, str]:
+    path = folder / _NAME
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Kept).searches if path.exists() else {}
+    except (OSError, msgspec.DecodeError) as error:
+        raise HeapwrightError(f"{path} cannot be read ({error})", "give another folder with -o") from None
+
+
+def renew(digests: Mapping[str, str], folder: Path, note: Callable[[str], None]) -> None:
+    """Rename the studies of searches that the definition describes in another way now, and keep its digests.
+
+    Args:
+        digests: see `digests_of`.
+        folder: where the studies are.
+        note: receives a line about each renamed study.
+
+    Raises:
+        HeapwrightError: experiment.json cannot be read, or a study is open elsewhere.
+    """
+    kept = _read(folder)
+    for file, digest in digests.items():
+        if kept.get(file, digest) != digest and (folder / file).exists():
+            aside = put_aside(folder / file)
+            note(f"{file} is of another definition: a new search begins, the old one is kept as {aside}")
+    searches = {**kept, **digests}
+    if searches != kept:
+        write_whole(folder / _NAME, msgspec.json.format(msgspec.json.encode(_Kept(searches)), indent=1) + b"\n")
+
+
+def finished(digests: Mapping[str, str], folder: Path) -> dict[str, Path]:
+    """Return `Cell.file` → study of the finished searches that are those of the definition.
+
+    Args:
+        digests: see `digests_of`.
+        folder: where the studies are.
+
+    Raises:
+        HeapwrightError: experiment.json cannot be read.
+    """
+    kept = _read(folder)
+    return {
+        file: folder / file
+        for file, digest in digests.items()
+        if kept.get(file, digest) == digest and is_done(folder / file)
+    }
